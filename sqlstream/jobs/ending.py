@@ -9,9 +9,10 @@ from sqlstream.connectors.registry import built_in
 from sqlstream.connectors.tables import discard_written
 from sqlstream.errors import DamageError, JobError, OtherVersionError, SqlStreamError, UsageError, missing
 from sqlstream.warehouse.jobs import JobRecord, read_record
-from sqlstream.warehouse.locks import JobLock, SessionLock
+from sqlstream.warehouse.leases import lock_job
+from sqlstream.warehouse.locks import SessionLock
 from sqlstream.warehouse.paths import JobPaths, Warehouse
-from sqlstream.warehouse.status import DRAINED, FINISHED, RUNNING, effective_status, request_stop
+from sqlstream.warehouse.status import DRAINED, FINISHED, effective_status, request_stop
 
 STOP_SECONDS = 60.0
 # All that waits leaves at the end of the input: one large batch after another.
@@ -24,7 +25,7 @@ def running(warehouse: Warehouse) -> list[str]:
     found = []
     for name in warehouse.jobs():
         status = effective_status(warehouse.fs, warehouse.job(name))
-        if status is not None and status.state == RUNNING:
+        if status is not None and status.is_active:
             found.append(name)
     return found
 
@@ -39,7 +40,7 @@ def ask(warehouse: Warehouse, name: str, *, drain: bool = False) -> None:
     """Ask the process that runs a job to end it after its batch, with `drain` when every window has been emitted."""
     paths = existing(warehouse, name)
     status = effective_status(warehouse.fs, paths)
-    if status is None or status.state != RUNNING:
+    if status is None or not status.is_active:
         hint = None
         if drain and status is not None and status.state not in (DRAINED, FINISHED):
             hint = "Run it, and drain it then: its windows are closed by the process that runs it."
@@ -52,7 +53,7 @@ def await_end(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: 
     fs, paths = warehouse.fs, warehouse.job(name)
     timeout = timeout if timeout is not None else DRAIN_SECONDS if drain else STOP_SECONDS
     deadline = time.monotonic() + timeout
-    while (status := effective_status(fs, paths)) is not None and status.state == RUNNING:
+    while (status := effective_status(fs, paths)) is not None and status.is_active:
         if time.monotonic() > deadline:
             hint = "Its batch may be a long one; look again."
             raise JobError(f'job "{name}" did not stop within {timeout:.0f} s', hint=hint)
@@ -66,7 +67,7 @@ def await_end(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: 
 def drop(warehouse: Warehouse, session: SessionLock, name: str, project: str) -> None:
     """Delete a job that nobody runs: its state, its checkpoint, and the rows that it wrote, also into the project's folders."""
     existing(warehouse, name)
-    lock = JobLock.acquire(warehouse.fs, warehouse.job(name), session)
+    lock = lock_job(warehouse.fs, warehouse.job(name), session)
     try:
         discard(warehouse, name, project)
     finally:

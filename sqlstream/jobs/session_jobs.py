@@ -15,7 +15,8 @@ from sqlstream.runtime.engine import Engine, Receivers
 from sqlstream.spark.engine import SparkEngine
 from sqlstream.storage.check import repair_job
 from sqlstream.units import now, to_millis
-from sqlstream.warehouse.locks import JobLock, SessionLock
+from sqlstream.warehouse.leases import lock_job
+from sqlstream.warehouse.locks import SessionLock
 from sqlstream.warehouse.paths import Warehouse
 
 
@@ -56,7 +57,7 @@ class SessionJobs:
     def repair(self, name: str) -> list[str]:
         """Take a job back to its newest whole version; return sentences on what was done. Raises when a process runs it."""
         paths = ending.existing(self._warehouse, name)
-        lock = JobLock.acquire(self._warehouse.fs, paths, self._lock())
+        lock = lock_job(self._warehouse.fs, paths, self._lock())
         try:
             return repair_job(self._warehouse, paths.name)
         finally:

@@ -14,13 +14,16 @@ from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
+from sqlstream.jobs.restart_strategies import NoRestart, strategy_of
+from sqlstream.jobs.restarting import RestartingRun
 from sqlstream.runtime.engine import Engine, Layout, Pace, Receivers, Resources, Run
 from sqlstream.runtime.feed import check_input
 from sqlstream.sql.nodes import head
 from sqlstream.storage.recovery import Versions
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
-from sqlstream.warehouse.locks import JobLock, SessionLock
+from sqlstream.warehouse.leases import lock_job
+from sqlstream.warehouse.locks import SessionLock
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import DRAINED, FINISHED, read_status
 
@@ -48,7 +51,7 @@ class Starter:
         Raises UsageError when another process runs it, or a job of this name has another plan.
         """
         paths = self.warehouse.job(name)
-        lock = JobLock.acquire(self.warehouse.fs, paths, self._session_lock(), in_turn=planned.appends)
+        lock = lock_job(self.warehouse.fs, paths, self._session_lock(), in_turn=planned.appends)
         try:
             if fresh and name not in self._appended:
                 self._discard(name)
@@ -135,7 +138,17 @@ class Starter:
         if record is None or not planned.appends:
             self._write_record(job_record(planned, spec, layout.partitions), record)
         pace = Pace(options.finish, options.duration("execution.checkpointing.interval"))
-        return engine.run(spec, layout, pace, receivers)
+        strategy = strategy_of(options, bounded=planned.bounded)
+        # What was asked of an earlier process is no matter of this one's.
+        self.warehouse.fs.delete(self.warehouse.job(name).stop)
+        if not engine.can_run_again or planned.is_query or isinstance(strategy, NoRestart):
+            return engine.run(spec, layout, pace, receivers)
+        return RestartingRun(
+            self.warehouse.fs,
+            self.warehouse.job(name),
+            lambda: engine.run(spec, layout, pace, receivers),
+            strategy,
+        )
 
     def _write_record(self, made: JobRecord, before: JobRecord | None) -> None:
         """Record a job as it starts; of one that goes on, what it may go on with changed, which its views must know."""

@@ -83,6 +83,7 @@ class LocalBatches:
         self.commits.commit(self.number, outputs, watermark, now)
         self.watermark = max(self.watermark, self._minimum())
         write_commit(self.commits.warehouse.fs, self.commits.paths, self.number, self.watermark)
+        self.commits.tell_sinks(self.number)
         self.number += 1
 
     def _minimum(self) -> int:

@@ -14,6 +14,8 @@ class LocalEngine:
     It runs any other job, too, in a thread. A job goes on with the engine that began it: Spark has its own checkpoint.
     """
 
+    can_run_again = True
+
     def layout(self, partitions: int) -> Layout:
         # One task at a time: more buckets would only be more files.
         return Layout(1, (0,))

@@ -55,6 +55,8 @@ class ImmediateRun:
             self.state, self.error = FAILED, e
             if isinstance(e, JobError):
                 e.kind = f'job "{self.job.name}" failed'
+        finally:
+            self._commits.close()
         self._write_status(started)
 
     def _run(self, time: ProcessingTime) -> None:
@@ -68,7 +70,9 @@ class ImmediateRun:
         commits.commit(batch, [o for o in outputs if isinstance(o, stages.Output)], END_OF_INPUT, time)
         # From here on the rows are there for readers.
         write_commit(fs, paths, batch)
-        fs.delete(f"{paths.commits}/{batch - KEPT_COMMITS}")
+        commits.tell_sinks(batch)
+        if batch >= KEPT_COMMITS:
+            fs.delete(f"{paths.commits}/{batch - KEPT_COMMITS}")
         for sink, plan in enumerate(self.job.plan.sinks):
             if plan.kind == "table":
                 sweep_directory(fs, self.job.sink_paths(commits.warehouse, sink), batch - 1, time)

@@ -30,8 +30,8 @@ class LocalRun(JobThread):
     def _run_next(self, tasks: Sequence[str]) -> None:
         self._batches.run("\n".join(tasks), now())
         # Two batches at most were run since the last time.
-        for old in (2, 1):
-            self.fs.delete(f"{self.paths.commits}/{self._batches.number - KEPT_COMMITS - old}")
+        oldest = self._batches.number - KEPT_COMMITS
+        self.fs.delete_all(f"{self.paths.commits}/{old}" for old in (oldest - 2, oldest - 1) if old >= 0)
         self._ran = True
 
     def _pause(self) -> None:

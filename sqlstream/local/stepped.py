@@ -96,13 +96,31 @@ class SteppedRun:
 
     def pull(self) -> None:
         """Read what sources have that feed themselves; of one without an end, a batch."""
+        self._read("sources", self._own())
+
+    def _own(self) -> dict[int, ScanStage]:
+        """Return the scans of sources that feed themselves."""
         given = values_splits(self.job)
         own = {i: s for i, s in self._scans() if i not in given and s.table.connector is not None}
-        self._read("sources", {i: s for i, s in own.items() if not takes_files(s.table)})
+        return {i: s for i, s in own.items() if not takes_files(s.table)}
 
     def tick_idle(self) -> None:
         """Move the watermarks of idle sources as far as those of the others allow."""
+        self._tick_partitions()
         if ticks := idle_ticks(self.commits.clocks(), self.clock()):
+            self.batch({}, ticks)
+
+    def _tick_partitions(self) -> None:
+        """Move the watermarks of sources as far as those of their partitions allow."""
+        if (feed := self._feeds.get("sources")) is None:
+            return
+        numbers = list(self._own())
+        known = {numbers[i]: names for i, names in feed.partitions(feed.sequence).items()}
+        self.commits.see_partitions(known, self.clock())
+        clocks = self.commits.clocks()
+        marks = self.commits.partition_marks(self.clock())
+        ticks = {i: mark for i, mark in marks.items() if (before := clocks[i].mark) is None or mark > before}
+        if ticks:
             self.batch({}, ticks)
 
     def fire_timers(self) -> None:
@@ -137,6 +155,7 @@ class SteppedRun:
         while (descriptor := feed.compose()) is not None:
             feed.write(descriptor)
             self.batch({numbers[i]: splits for i, splits in descriptor.splits.items()})
+            self._tick_partitions()
             feed.commit(descriptor.sequence)
             if name == "sources" and not feed.bounded:
                 break
@@ -153,6 +172,8 @@ def _followed(table: Table) -> Table:
 
 class SteppedEngine:
     """Runs jobs a batch at a time; `clock` gives their processing time."""
+
+    can_run_again = False
 
     def __init__(self, clock: Callable[[], ProcessingTime]):
         self._clock = clock
@@ -171,4 +192,5 @@ class SteppedEngine:
 
     def close(self) -> None:
         for run in self._runs:
+            run.commits.close()
             release(run.job)

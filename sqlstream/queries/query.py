@@ -11,9 +11,10 @@ from uuid import uuid4
 
 import duckdb
 
+from sqlstream.duck import remote_files
 from sqlstream.duck.errors import translate
 from sqlstream.duck.sql import quote_text
-from sqlstream.errors import DamageError, QueryError, SourceText, SqlStreamError, UnsupportedError
+from sqlstream.errors import DamageError, QueryError, SourceText, SqlStreamError
 from sqlstream.queries.relations import Relations, drop_names
 from sqlstream.queries.statement import Statement, parse_statement
 from sqlstream.storage.snapshot import VersionGone
@@ -147,7 +148,7 @@ def _open(connection: duckdb.DuckDBPyConnection, statement: Statement, relations
 def _check_warehouse(warehouse: Warehouse, statement: Statement) -> None:
     paths = [*statement.relations, *(t.path for t in statement.travels)]
     ours = statement.shows_tables or any(path[0].lower() in ("state", "sqlstream") for path in paths)
-    if ours and not os.path.isdir(warehouse.root):
+    if ours and not (os.path.isdir(warehouse.root) if warehouse.fs.local else warehouse.fs.entries(warehouse.root)):
         hint = "Run a job first, or name its folder with --warehouse."
         raise QueryError(f'there is no warehouse at "{warehouse.root}"', hint=hint)
 
@@ -165,14 +166,12 @@ def _connect(
     warehouse: Warehouse, allowed_paths: Sequence[str], temp_directory: str | None
 ) -> duckdb.DuckDBPyConnection:
     """Return a connection that can reach nothing but the warehouse and some paths, for good."""
+    directories, files = _reachable([*([warehouse.root] if warehouse.fs.local else []), *allowed_paths])
     if not warehouse.fs.local:
-        raise UnsupportedError(
-            f'state in "{warehouse.root}" cannot be queried in place',
-            hint="Query a copy of the warehouse on a local disk.",
-        )
-    directories, files = _reachable([warehouse.root, *allowed_paths])
+        directories.append(warehouse.fs.path_for_duckdb(f"{warehouse.root}/"))
     spill = temp_directory or f"{tempfile.gettempdir()}/sqlstream-{uuid4().hex}"
     connection = duckdb.connect(config={"python_enable_replacements": "false"})
+    remote_files.register(connection, set())
     connection.execute(
         f"""
         SET TimeZone = 'UTC';

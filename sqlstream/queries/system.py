@@ -19,6 +19,7 @@ from sqlstream.units import END_OF_INPUT, NO_TIME, ProcessingTime, now
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
+from sqlstream.warehouse.restarts import read_restarts
 from sqlstream.warehouse.status import RUNNING, effective_status
 
 _COLUMNS: Mapping[str, Mapping[str, str]] = {
@@ -34,6 +35,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "pid": "BIGINT",
         "error": "VARCHAR",
         "sql": "VARCHAR",
+        "restarts": "BIGINT",
     },
     "operators": {
         "job": "VARCHAR",
@@ -53,6 +55,13 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "absent_deletes": "BIGINT",
         "counters": "MAP(VARCHAR, BIGINT)",
     },
+    "restarts": {
+        "job": "VARCHAR",
+        "failed_at": "TIMESTAMPTZ",
+        "version": "BIGINT",
+        "error": "VARCHAR",
+        "delay_ms": "DOUBLE",
+    },
     "snapshots": {
         "job": "VARCHAR",
         "version": "BIGINT",
@@ -69,6 +78,8 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "null_rows": "BIGINT",
         "holding_since": "TIMESTAMPTZ",
         "malformed_rows": "BIGINT",
+        "partition": "VARCHAR",
+        "lost_rows": "BIGINT",
     },
 }
 
@@ -138,6 +149,7 @@ def _jobs(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRec
         "pid": status.pid if status else None,
         "error": status.error if status else None,
         "sql": record.sql,
+        "restarts": read_restarts(warehouse.fs, warehouse.job(job.name)).count,
     }
 
 
@@ -196,6 +208,39 @@ def _watermarks(con: Connection, warehouse: Warehouse, job: JobHistory, record: 
             "watermark": source.watermark,
             "null_rows": source.null_rows,
             "malformed_rows": source.malformed_rows,
+            "partition": None,
+            "lost_rows": source.lost_rows,
+        }
+        yield from _partitions(record.job, name, source)
+
+
+def _partitions(job: str, name: str, source: SourceMetrics) -> Iterator[Row]:
+    """Yield a row for each partition of a source whose partitions have watermarks of their own, as of the last batch."""
+    open_ = {n: p for n, p in source.partitions.items() if not p.ended}
+    holding = holders(
+        {n: p.watermark for n, p in open_.items()}, {n for n, p in open_.items() if p.idle_since is not None}
+    )
+    for partition, read in sorted(source.partitions.items()):
+        yield {
+            **dict.fromkeys(_COLUMNS["watermarks"]),
+            "job": job,
+            "source": name,
+            "partition": partition,
+            "max_event_time": read.max_event_time,
+            "watermark": read.watermark,
+            "holds_minimum": partition in holding,
+            "idle_since": read.idle_since,
+        }
+
+
+def _restarts(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
+    for restart in read_restarts(warehouse.fs, warehouse.job(job.name)).last:
+        yield {
+            "job": record.job,
+            "failed_at": restart.failed_at,
+            "version": restart.version if restart.version >= 0 else None,
+            "error": restart.error,
+            "delay_ms": restart.delay / 1000,
         }
 
 
@@ -217,4 +262,5 @@ _ROWS: Mapping[str, Callable[[Connection, Warehouse, JobHistory, JobRecord], Ite
     "operators": _operators,
     "snapshots": _snapshots,
     "watermarks": _watermarks,
+    "restarts": _restarts,
 }

@@ -7,22 +7,22 @@ them again, and readers take the last attempt.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 import msgspec
-import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.discovery import Json
-from sqlstream.connectors.interface import Committer, DriverSink, WorkerSink
+from sqlstream.connectors.interface import BatchWriter, Committer, DriverSink, WorkerSink
 from sqlstream.connectors.registry import sink_of
 from sqlstream.duck import databases
-from sqlstream.duck.sql import quote_text, typed
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
-from sqlstream.runtime.idle import ScanClock, idle_timeouts, scan_clocks
+from sqlstream.runtime.idle import ScanClock, idle_timeouts, partition_mark, scan_clocks
 from sqlstream.runtime.tasks import ROWS, Output
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.bucket import Bucket
@@ -31,6 +31,7 @@ from sqlstream.storage.metrics import (
     BucketMetrics,
     BucketReport,
     OperatorMetrics,
+    PartitionMetrics,
     Report,
     ScanReport,
     SourceMetrics,
@@ -76,10 +77,17 @@ class Totals:
         source.rows += report.rows
         source.null_rows += report.null_rows
         source.malformed_rows += report.malformed_rows
+        source.lost_rows += report.lost_rows
         source.max_event_time = newest(source.max_event_time, report.max_event_time)
         source.watermark = newest(source.watermark, report.watermark)
         if report.rows:
             source.last_row_at = now
+        for name, read in report.partitions.items():
+            partition = source.partitions.setdefault(name, PartitionMetrics())
+            partition.rows += read.rows
+            partition.max_event_time = newest(partition.max_event_time, read.max_event_time)
+            partition.watermark = newest(partition.watermark, read.watermark)
+            partition.last_row_at = now if read.rows else partition.last_row_at
         source.sequence = max(source.sequence, report.sequence)
         source.last = source.last or report.last
         self.sequence = max(self.sequence, report.sequence)
@@ -125,17 +133,55 @@ class Commits:
         self.totals = self._restore()
         for i, timeout in self.timeouts.items():
             self.totals.sources[job.plan.scans[i].name].idle_timeout = timeout
+        # The partitions of scans that have some, and whether input of each is under way; when this process first knew them.
+        self._partitions: Mapping[int, Mapping[str, bool]] = {}
+        self._found: dict[tuple[int, str], ProcessingTime] = {}
         self._committers: dict[int, Committer] = {}
-        for sink, plan in enumerate(job.plan.sinks):
+        self._writers: dict[int, BatchWriter] = {}
+        # The last version that sinks know to be committed.
+        self._told, self._telling = -1, threading.Lock()
+        try:
+            self._open_sinks()
+            self.tell_sinks(self.totals.version)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_sinks(self) -> None:
+        for sink, plan in enumerate(self.job.plan.sinks):
             target = sink_of(plan.table)
+            context = replace(self.job.sink_context(sink), committed=self.totals.version)
             if isinstance(target, WorkerSink):
-                context = replace(job.sink_context(sink), committed=self.totals.version)
                 self._committers[sink] = target.committer(context)
                 self._committers[sink].recover()
+            elif isinstance(target, DriverSink):
+                self._writers[sink] = target.open(context)
+                self._writers[sink].recover()
 
     def notices(self) -> list[str]:
         """Return what users should know of how the job's sinks went on."""
-        return [notice for committer in self._committers.values() for notice in committer.notices()]
+        return [notice for end in self._ends() for notice in end.notices()]
+
+    def _ends(self) -> list[Committer | BatchWriter]:
+        return [*self._committers.values(), *self._writers.values()]
+
+    @property
+    def has_untold(self) -> bool:
+        """Whether sinks are to be told of the last batch once it is committed."""
+        return self._told < self.totals.version and bool(self._ends())
+
+    def tell_sinks(self, version: int) -> None:
+        """Tell sinks that a version is committed, unless they know it."""
+        with self._telling:
+            if self._told < version:
+                for end in self._ends():
+                    end.committed(version)
+                self._told = version
+
+    def close(self) -> None:
+        """Let go of what sinks hold open; no batch is committed any more."""
+        while self._writers:
+            self._writers.popitem()[1].close()
 
     def _restore(self) -> Totals:
         fs = self.warehouse.fs
@@ -166,6 +212,36 @@ class Commits:
         """Return how far the scans are that have a part in the watermark, and since when they are silent."""
         return scan_clocks(self.job.plan, self.timeouts, self.totals.sources, self.began)
 
+    def see_partitions(self, partitions: Mapping[int, Mapping[str, bool]], now: ProcessingTime) -> None:
+        """Know which partitions scans have, and whether input of each waits or is under way: then it is not idle."""
+        self._found |= {
+            (i, name): now for i, names in partitions.items() for name in names if (i, name) not in self._found
+        }
+        self._partitions = partitions
+
+    def partition_marks(self, now: ProcessingTime) -> dict[int, EventTime]:
+        """Return how far the scans are whose partitions have watermarks of their own."""
+        found = {}
+        for i in self._partitions.keys() & self.timeouts.keys():
+            source = self.totals.sources[self.job.plan.scans[i].name]
+            clocks = self._partition_clocks(i, source, now)
+            if clocks:
+                mark = partition_mark(clocks.values(), now)
+            else:
+                # All were read to their ends.
+                mark = max((p.watermark for p in source.partitions.values() if p.watermark is not None), default=None)
+            if mark is not None:
+                found[i] = mark
+        return found
+
+    def _partition_clocks(self, scan: int, source: SourceMetrics, now: ProcessingTime) -> dict[str, ScanClock]:
+        clocks = {}
+        for name, is_under_way in self._partitions[scan].items():
+            known = source.partitions.get(name, PartitionMetrics())
+            active_at = max(self.began, self._found[scan, name], known.last_row_at or self.began)
+            clocks[name] = ScanClock(known.watermark, now if is_under_way else active_at, self.timeouts[scan])
+        return clocks
+
     def commit(
         self,
         batch: int,
@@ -177,6 +253,8 @@ class Commits:
         """Record a batch: `watermark` and `time` are those that it ran with; `now` is when it is done."""
         if batch <= self.totals.version:
             return
+        # No batch begins before the one before it is committed.
+        self.tell_sinks(self.totals.version)
         now = time if now is None else now
         # Whoever looks from another thread sees the totals before the batch or after it, nothing in between.
         totals = deepcopy(self.totals)
@@ -220,19 +298,24 @@ class Commits:
         plan = self.job.plan
         for i, clock in scan_clocks(plan, self.timeouts, totals.sources, self.began).items():
             totals.sources[plan.scans[i].name].idle_since = clock.idle_since(now)
+        for i in self._partitions.keys() & self.timeouts.keys():
+            source = totals.sources[plan.scans[i].name]
+            for name, clock in self._partition_clocks(i, source, now).items():
+                known = source.partitions.setdefault(name, PartitionMetrics())
+                known.found_at, known.idle_since = known.found_at or self._found[i, name], clock.idle_since(now)
+            for name, known in source.partitions.items():
+                known.ended = name not in self._partitions[i]
         totals.find_minimum(now)
 
     def _store(self, sink: int, batch: int, segments: list[Segment], time: ProcessingTime) -> None:
         paths, plan = self.job.sink_paths(self.warehouse, sink), self.job.plan.sinks[sink]
         if plan.kind != TABLE:
             files = [f"{paths.data(0)}/{s.name}" for s in segments]
-            target = sink_of(plan.table)
-            if files and isinstance(target, DriverSink):
-                target.write(batch, lambda: self._rows(plan, files))
+            if files and (writer := self._writers.get(sink)) is not None:
+                writer.write(self._batch(batch, plan, files))
             elif files and self.emit:
-                self.emit(sink, files)
-            for file in files:
-                self.warehouse.fs.delete(file)
+                self.emit(sink, list(map(self.warehouse.fs.local_copy, files)))
+            self.warehouse.fs.delete_all(files)
             return
         manifest = self._manifests.get(sink)
         if not segments and manifest is not None:
@@ -244,9 +327,7 @@ class Commits:
             self._manifests[sink] = bucket.commit(con, batch, time, None)
         self._results[plan.table.name.lower()] = bucket.manifest_name
 
-    def _rows(self, sink: SinkPlan, files: Sequence[str]) -> pa.Table:
-        """Return the rows of a batch with their declared types."""
-        columns = typed(Column(name, type) for name, type in sink.columns)
-        paths = ", ".join(quote_text(self.warehouse.fs.path_for_duckdb(f)) for f in files)
-        with databases.passing() as con:
-            return con.sql(f"SELECT {columns} FROM read_parquet([{paths}])").to_arrow_table()
+    def _batch(self, number: int, sink: SinkPlan, files: Sequence[str]) -> Batch:
+        columns = tuple(Column(name, type) for name, type in sink.columns)
+        paths = tuple(self.warehouse.fs.path_for_duckdb(f) for f in files)
+        return Batch(number, columns, paths, sink.changing, sink.table.primary_key, sink.order)

@@ -59,12 +59,17 @@ class Resources:
 
 
 class Run(Protocol):
-    """A job that an engine runs. `state` is RUNNING, then FINISHED, DRAINED, STOPPED or FAILED with `error`."""
+    """A job that an engine runs. `state` is RUNNING or RESTARTING, then FINISHED, DRAINED, STOPPED or FAILED with `error`."""
 
-    state: str
-    error: SqlStreamError | None
-    # What Spark or Python raised, for debugging.
-    cause: BaseException | None
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def error(self) -> SqlStreamError | None: ...
+
+    @property
+    def cause(self) -> BaseException | None:
+        """What Spark or Python raised, for debugging."""
 
     @property
     def totals(self) -> Totals:
@@ -95,7 +100,9 @@ class Run(Protocol):
 
 
 class Engine(Protocol):
-    """Runs jobs of one session."""
+    """Runs jobs of one session. With `can_run_again` a job that has failed may be run once more."""
+
+    can_run_again: bool
 
     def layout(self, partitions: int) -> Layout:
         """Return how a new job with so many tasks is spread."""

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlstream.connectors.discovery import DiscoveryContext, Position, Split
 from sqlstream.connectors.guarantees import EXACTLY
@@ -95,6 +95,7 @@ class Feed:
         self._reminders: dict[int, EventTime] = {}
         # The last descriptor with splits of each scan, and how far ticks have moved it.
         self._given: dict[int, int] = {}
+        self._given_of: dict[tuple[int, str], int] = {}
         self.ticked: dict[int, EventTime] = {}
         # What was handed out and is not known to be committed, for those sources that want to know.
         self._uncommitted: deque[tuple[int, list[Work]]] = deque()
@@ -106,6 +107,7 @@ class Feed:
         self.time = ProcessingTime(0)
         # The time of the last batch that called operators: what they asked for until then is on its way.
         self._fired_at = ProcessingTime(-1)
+        self._stages = scans
         self._sources = [source_of(stage.table) for stage in scans]
         seen = self._read_fold()
         positions = self._restore(project, seen)
@@ -125,7 +127,6 @@ class Feed:
         self._committed = {i: self._sources[i].position(project, seen[i]) for i in self._told}
         if not self._told:
             self._uncommitted.clear()
-        self._stages = scans
         self._watched = {i for i, stage in enumerate(scans) if stage.watermark is not None}
         self._closed: set[int] = set()
         self._by_clock = {i for i, stage in enumerate(scans) if stage.by_clock}
@@ -166,13 +167,17 @@ class Feed:
         self._folded, positions = (
             [source.position(project, data) for source, data in zip(self._sources, seen, strict=True)] for _ in range(2)
         )
-        for sequence in sorted(self._descriptors()):
-            work = from_lines(read_sealed(self._fs, self._path(sequence)))
+        sequences = sorted(self._descriptors())
+        texts = self._fs.together(partial(read_sealed, self._fs), list(map(self._path, sequences)))
+        for sequence, work in zip(sequences, map(from_lines, texts), strict=True):
             self.ended = self.ended or any(w.last for w in work)
             self.time = max([self.time, *(w.time for w in work)])
             self._add(positions, work)
             self._uncommitted.append((sequence, work))
             self._given |= {w.scan: sequence for w in work if w.split is not None}
+            for w in work:
+                if w.split is not None and self._stages[w.scan].has_partitions:
+                    self._give_of(w.scan, [self._sources[w.scan].split(w.split)], sequence)
             self.sequence = max(self.sequence, sequence)
         return positions
 
@@ -187,17 +192,32 @@ class Feed:
         now = time.monotonic()
         return {i for i, scan in enumerate(self.scans) if scan.waiting(now) or self._given.get(i, -1) > done}
 
+    def _give_of(self, scan: int, splits: Sequence[Any], sequence: int) -> None:
+        self._given_of |= {(scan, split.reached[0]): sequence for split in splits}
+
+    def partitions(self, done: int) -> dict[int, dict[str, bool]]:
+        """Return the partitions of scans that have some, and whether input waits, or was given to batches after `done`."""
+        return {
+            i: {
+                name: waits or self._given_of.get((i, name), -1) > done
+                for name, waits in scan.discovery.partitions().items()
+            }
+            for i, scan in enumerate(self.scans)
+            if self._stages[i].has_partitions
+        }
+
     def compose(
         self,
         event_timer: EventTime | None = None,
         idle: Mapping[int, EventTime] | None = None,
         processing_timer: ProcessingTime | None = None,
+        marks: Mapping[int, EventTime] | None = None,
     ) -> Descriptor | None:
         """Return the next batch, or None when nothing waits; the last one of a bounded job ends its input.
 
         Where windows go by the clock, there is one without rows when the time has come to close some. `idle` are
         ticks of idle scans, and worth a batch; so is `processing_timer`, the processing time at which an operator wants to be
-        called.
+        called. `marks` are ticks of scans with partitions: they are worth one when a window may close.
         """
         if self.ended:
             return None
@@ -210,10 +230,11 @@ class Feed:
         fires_timers = bool(self._by_clock) and event_timer is not None and self.time < event_timer <= clock
         calls = processing_timer is not None and self._fired_at < processing_timer <= clock
         opens = self._opens and self.sequence < 0
-        if not splits and not ending and not last and not fires_timers and not idle and not calls and not opens:
+        closes = event_timer is not None and any(mark >= event_timer for mark in (marks or {}).values())
+        if not any((splits, ending, last, fires_timers, idle, calls, opens, closes)):
             return None
         self._closed |= ending
-        ticks = {**self._reminders, **(idle or {}), **dict.fromkeys(self._by_clock, EventTime(clock))}
+        ticks = {**self._reminders, **(marks or {}), **(idle or {}), **dict.fromkeys(self._by_clock, EventTime(clock))}
         ticks |= dict.fromkeys(sorted(ending), END_OF_INPUT)
         self._reminders = {}
         if last and not splits and not ticks:
@@ -235,6 +256,13 @@ class Feed:
         """Return the files that were rewritten after they had been read."""
         return {path for scan in self.scans for path in scan.discovery.changed}
 
+    def take_warnings(self) -> list[str]:
+        """Return what sources have to say to whoever watches the job, and nobody has taken yet."""
+        taken = [warning for scan in self.scans for warning in scan.discovery.warnings]
+        for scan in self.scans:
+            scan.discovery.warnings.clear()
+        return taken
+
     def notices(self) -> list[str]:
         """Return what whoever starts the job should know about its sources."""
         found = [(s.table.name, source_guarantee(s.table)) for s in self._stages]
@@ -254,6 +282,9 @@ class Feed:
         self._fired_at = descriptor.time if descriptor.fires_timers else self._fired_at
         self.ticked |= descriptor.ticks
         self._given |= dict.fromkeys(descriptor.splits, descriptor.sequence)
+        for scan, splits in descriptor.splits.items():
+            if self._stages[scan].has_partitions:
+                self._give_of(scan, splits, descriptor.sequence)
         if self._told:
             self._uncommitted.append((descriptor.sequence, from_lines(text)))
         return by_slot(text, self._slots)

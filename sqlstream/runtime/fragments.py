@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import duckdb
@@ -15,7 +15,7 @@ from sqlstream.connectors.interface import TableSource
 from sqlstream.duck import key_hash
 from sqlstream.duck.clock import variables
 from sqlstream.duck.errors import plain
-from sqlstream.duck.internal_columns import ADDS, CHANGE
+from sqlstream.duck.internal_columns import ADDS, CHANGE, INTERNAL, PARTITION
 from sqlstream.duck.sql import no_rows, quote_name, typed
 from sqlstream.errors import DataError
 from sqlstream.physical.plan import Fragment, Lookup, ScanStage, SinkPlan
@@ -33,7 +33,8 @@ Find = Callable[[Lookup, pa.Table], pa.Table]
 class ScanStats:
     """What a scan saw in a batch: rows read, rows dropped for want of an event time, newest event time and watermark.
 
-    `astray` rows have an event time that is out of bounds; they count nowhere else.
+    `astray` rows have an event time that is out of bounds; they count nowhere else. `partitions` are the same for each partition,
+    where each has a watermark of its own.
     """
 
     rows: int = 0
@@ -41,6 +42,7 @@ class ScanStats:
     max_event_time: EventTime | None = None
     watermark: EventTime | None = None
     astray: int = 0
+    partitions: Mapping[str, ScanStats] = field(default_factory=dict)
 
     def __add__(self, other: ScanStats) -> ScanStats:
         return ScanStats(
@@ -49,6 +51,7 @@ class ScanStats:
             newest(self.max_event_time, other.max_event_time),
             newest(self.watermark, other.watermark),
             self.astray + other.astray,
+            {**self.partitions, **other.partitions},
         )
 
 
@@ -87,18 +90,31 @@ def scan_input(
         untimed += f" AND {ADDS}"
     timed = f"(epoch_us({time}) BETWEEN {bounds[0]} AND {bounds[1]})"
     # What is computed of a time that cannot be may fail.
-    [found] = con.execute(
-        f"SELECT count(*), count(*) FILTER (WHERE {untimed}), "
+    seen = (
+        f"count(*), count(*) FILTER (WHERE {untimed}), "
         f"max(CASE WHEN {timed} THEN epoch_us(CAST({time} AS TIMESTAMP)) END), "
-        f"max(CASE WHEN {timed} THEN epoch_us({scan.watermark}) END), count(*) FILTER (WHERE {astray(time, bounds)}) "
-        f"FROM ({rows})"
-    ).fetchall()
-    stats = ScanStats(*found)
+        f"max(CASE WHEN {timed} THEN epoch_us({scan.watermark}) END), count(*) FILTER (WHERE {astray(time, bounds)})"
+    )
+    stats = _scan_stats(con, scan, seen, rows)
     if scan.changes != "keyed":
-        return f"SELECT * FROM ({rows}) WHERE {timed}", replace(stats, rows=stats.rows - stats.astray)
+        return f"SELECT * FROM ({rows}) WHERE {timed}", stats
     if stats.astray:
         rows = f"SELECT * REPLACE (CASE WHEN {timed} THEN {time} END AS {time}) FROM ({rows})"
-    return rows, replace(stats, rows=stats.rows - stats.astray)
+    return rows, stats
+
+
+def _scan_stats(con: duckdb.DuckDBPyConnection, scan: ScanStage, seen: str, rows: str) -> ScanStats:
+    """Return what was seen in rows (a SELECT); `seen` are the select items of ScanStats."""
+    if not scan.has_partitions:
+        [found] = con.execute(f"SELECT {seen} FROM ({rows})").fetchall()
+        return _without_astray(ScanStats(*found))
+    by_partition = con.execute(f"SELECT {PARTITION.name}, {seen} FROM ({rows}) GROUP BY 1").fetchall()
+    partitions = {name: _without_astray(ScanStats(*found)) for name, *found in by_partition}
+    return replace(sum(partitions.values(), ScanStats()), partitions=partitions)
+
+
+def _without_astray(stats: ScanStats) -> ScanStats:
+    return replace(stats, rows=stats.rows - stats.astray)
 
 
 def astray(time: str, bounds: TimeBounds) -> str:
@@ -217,7 +233,8 @@ def explain_row(
                 first = middle
         if count and (found := _fails(con, scan, first, end, find)):
             row = _first(con, f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row = {first}") or {}
-            shown = ", ".join(f"{k}={'NULL' if v is None else v}" for k, v in row.items())
+            own = {k: v for k, v in row.items() if not k.startswith(INTERNAL)}
+            shown = ", ".join(f"{k}={'NULL' if v is None else v}" for k, v in own.items())
             message = f"{source.place(split, first)}: {plain(found)}"
             hint = DECLARE_KEY if plain(found) == NO_ROW_BEFORE else None
             return DataError(message, detail=f"row: {shown}", hint=hint)

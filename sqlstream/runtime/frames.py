@@ -24,6 +24,8 @@ INLINE_BYTES = 256 << 10
 SEGMENT_BYTES = 32 << 20
 METRICS = -1
 OUTPUT = -2
+# It calls all stages of a bucket that have something due.
+WAKE = -3
 # A frame's port is that of a stage: the stage's place in the plan is above the lower 16 bits.
 _PORT_BITS = 16
 # The column that a fragment adds for the exchange: which bucket a row belongs to.

@@ -1,4 +1,4 @@
-"""Idle sources: a scan without rows for too long must not hold the watermark of its job.
+"""Idle sources: a scan without rows for too long must not hold the watermark of its job, nor a partition that of its scan.
 
 What drives a job asks here, on Spark and in process. Nothing is remembered that a restart would lose: how far a scan is and
 when its last row came is in the job's log, and a tick is in the descriptor of its batch.
@@ -6,7 +6,7 @@ when its last row came is in the job's log, and a tick is in the descriptor of i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from sqlstream.catalog import IDLE_TIMEOUT, Table
@@ -31,6 +31,21 @@ class ScanClock:
     def idle_since(self, now: ProcessingTime) -> ProcessingTime | None:
         # A source that has ended holds nothing.
         return None if self.mark == END_OF_INPUT else fell_idle(self.active_at, self.timeout, now)
+
+
+def partition_mark(clocks: Collection[ScanClock], now: ProcessingTime) -> EventTime | None:
+    """Return how far a scan is whose partitions have watermarks of their own: the least of those that are not idle.
+
+    None as long as one of them has none, and when all are idle: their rows may come in any order. Flink does the same.
+
+    >>> def clock(mark, active_at):
+    ...     return ScanClock(mark and EventTime(mark), ProcessingTime(active_at), Duration(1000))
+    >>> partition_mark([clock(70, 900), clock(50, 900), clock(20, 0), clock(None, 0)], now=ProcessingTime(1000))
+    50
+    """
+    active = [clock.mark for clock in clocks if clock.idle_since(now) is None]
+    known = [mark for mark in active if mark is not None]
+    return min(known) if known and len(known) == len(active) else None
 
 
 def idle_timeouts(plan: PhysicalPlan, default: Duration) -> dict[int, Duration]:

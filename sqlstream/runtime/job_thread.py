@@ -24,12 +24,17 @@ from sqlstream.storage.retention import sweep, sweep_directory
 from sqlstream.units import END_OF_INPUT, EventTime, now, seconds
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE
+from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.status import DRAINED, FAILED, FINISHED, RUNNING, STOPPED, Status, requested_stop, write_status
 
 # Descriptors that are ready before their batch starts: the next one, so that no batch waits for a listing.
 AHEAD = 2
 POLL_SECONDS = 0.02
+# How often a store is asked whether the job is to stop: each time costs a request.
+ASK_SECONDS = 1.0
 SWEEP_SECONDS = 10.0
+# A store is listed, not looked at.
+SWEEP_STORE_SECONDS = 60.0
 
 
 class JobThread(threading.Thread, ABC):
@@ -55,7 +60,8 @@ class JobThread(threading.Thread, ABC):
         self._warnings: deque[str] = deque()
         self._warned: set[str] = set()
         self._swept = time.monotonic()
-        self._fed_at = float("-inf")
+        self._fed_at = self._asked_at = float("-inf")
+        self._newest_committed = -1
 
     # -- what an engine does
 
@@ -122,14 +128,13 @@ class JobThread(threading.Thread, ABC):
 
     def run(self) -> None:
         try:
-            # What was asked of an earlier process is no matter of this one's.
-            self.fs.delete(self.paths.stop)
             self._write_status()
             self.feed = self._open_feed()
             self._warnings.extend([*self.commits.notices(), *self.feed.notices()])
             self._begin(self.feed)
             self._has_begun = True
             self.state = self._drive(self.feed)
+            self._tell_of_commits()
         except SqlStreamError as e:
             self.state, self.error = FAILED, e
         except Exception as e:
@@ -154,7 +159,8 @@ class JobThread(threading.Thread, ABC):
 
     def _drive(self, feed: Feed) -> str:
         while not self._has_ended():
-            asked = requested_stop(self.fs, self.paths)
+            check_held(self.paths)
+            asked = self._asked()
             if self._stop_requested.is_set() or asked == STOPPED:
                 self._finish_batch()
                 return STOPPED
@@ -172,12 +178,22 @@ class JobThread(threading.Thread, ABC):
             self._pause()
         return STOPPED
 
+    def _asked(self) -> str | None:
+        """Return as what another process wants the job to end."""
+        moment = time.monotonic()
+        if not self.fs.local and moment - self._asked_at < ASK_SECONDS:
+            return None
+        self._asked_at = moment
+        return requested_stop(self.fs, self.paths)
+
     def _give(self, feed: Feed) -> None:
         moment = time.monotonic()
         interval = 0 if feed.drained else seconds(self.pace.interval)
         if feed.sequence - self.totals.sequence >= AHEAD or moment - self._fed_at < interval:
             return
-        descriptor = feed.compose(self.totals.event_timer, self._idle_ticks(feed), self.totals.processing_timer)
+        marks, idle = self._ticks(feed)
+        descriptor = feed.compose(self.totals.event_timer, idle, self.totals.processing_timer, marks)
+        self._warnings.extend(feed.take_warnings())
         for path in feed.changed() - self._warned:
             self._warned.add(path)
             self._warnings.append(f'file "{path}" was rewritten after it had been read; it is not read again')
@@ -185,17 +201,24 @@ class JobThread(threading.Thread, ABC):
             self._fed_at = moment
             self._run_next(feed.write(descriptor))
 
-    def _idle_ticks(self, feed: Feed) -> dict[int, EventTime]:
-        if not any(self.commits.timeouts.values()):
-            return {}
+    def _ticks(self, feed: Feed) -> tuple[dict[int, EventTime], dict[int, EventTime]]:
+        """Return how far scans are whose partitions have watermarks of their own, and how far idle ones may follow others."""
         moment = now()
+        self.commits.see_partitions(feed.partitions(self.totals.sequence), moment)
+        # A tick that is on its way need not be sent again.
+        clocks = {
+            i: replace(clock, mark=newest(clock.mark, feed.ticked.get(i))) for i, clock in self.commits.clocks().items()
+        }
+        marks = {}
+        for i, mark in self.commits.partition_marks(moment).items():
+            if (before := clocks[i].mark) is None or mark > before:
+                marks[i] = mark
+                clocks[i] = replace(clocks[i], mark=mark)
+        if not any(self.commits.timeouts.values()):
+            return marks, {}
         under_way = feed.under_way(self.totals.sequence)
-        clocks = {}
-        for i, clock in self.commits.clocks().items():
-            # A tick that is on its way need not be sent again.
-            mark = newest(clock.mark, feed.ticked.get(i))
-            clocks[i] = replace(clock, mark=mark, active_at=moment if i in under_way else clock.active_at)
-        return idle_ticks(clocks, moment)
+        active = {i: replace(c, active_at=moment if i in under_way else c.active_at) for i, c in clocks.items()}
+        return marks, idle_ticks(active, moment)
 
     def _at_end(self, feed: Feed) -> bool:
         """Tell whether all input was read, and every window that it closes has been emitted."""
@@ -210,17 +233,24 @@ class JobThread(threading.Thread, ABC):
         return waits and self._is_idle()
 
     def _is_committed(self, version: int) -> bool:
-        return version < 0 or self.fs.exists(f"{self.paths.commits}/{version}")
+        if version > self._newest_committed and self.fs.exists(f"{self.paths.commits}/{version}"):
+            self._newest_committed = version
+        return version <= self._newest_committed
 
     def _tell_of_commits(self) -> None:
-        """Tell sources which want to know what was committed."""
+        """Tell sinks what was committed, and sources which want to know."""
         totals = self.totals
-        if self.feed is not None and self.feed.has_uncommitted and self._is_committed(totals.version):
-            self.feed.commit(totals.sequence)
+        feed = self.feed if self.feed is not None and self.feed.has_uncommitted else None
+        if (feed is None and not self.commits.has_untold) or not self._is_committed(totals.version):
+            return
+        self.commits.tell_sinks(totals.version)
+        if feed is not None:
+            feed.commit(totals.sequence)
 
     def _keep_house(self, feed: Feed) -> None:
         totals = self.totals
-        if time.monotonic() - self._swept < SWEEP_SECONDS or totals.version < 0:
+        pause = SWEEP_SECONDS if self.fs.local else SWEEP_STORE_SECONDS
+        if time.monotonic() - self._swept < pause or totals.version < 0:
             return
         self._swept = time.monotonic()
         moment = now()
@@ -239,9 +269,12 @@ class JobThread(threading.Thread, ABC):
             self._tell_of_commits()
             if self.feed is not None:
                 self.feed.close()
+            self.commits.close()
         except Exception as e:
             self.cause = self.cause or e
         finally:
+            if requested_stop(self.fs, self.paths) is not None:
+                self._stop_requested.set()
             self.fs.delete(self.paths.stop)
             self._write_status()
 

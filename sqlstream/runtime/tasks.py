@@ -36,7 +36,7 @@ from sqlstream.runtime.fragments import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, pack_for_all, port_of, serialise
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection
 from sqlstream.storage.bucket import EXPIRED, RETURNED
-from sqlstream.storage.metrics import BucketMetrics, BucketReport, ScanReport
+from sqlstream.storage.metrics import BucketMetrics, BucketReport, PartitionReport, ScanReport
 from sqlstream.storage.segments import Segment, write_segment
 from sqlstream.storage.views import behind
 from sqlstream.storage.zsets import VERSION
@@ -79,6 +79,7 @@ def run_scan(
 ) -> Iterator[tuple[EventTime | None, Frame | Output]]:
     """Read the splits that a task was given; yield what comes of them, with the watermark that the scan has reached.
 
+    Where partitions have watermarks of their own, a task knows but some of them: then ticks alone move that of the scan.
     `before` is the job's watermark before the batch, for those who ask for it.
     """
     stage = job.plan.scans[scan]
@@ -90,7 +91,8 @@ def run_scan(
         yield from ((tick, frame) for frame in opening(job, time, batch))
     source, context = source_of(stage.table), ReadContext(job.project, job.warehouse, time)
     splits = [source.located(source.split(w.split), context) for w in work if w.split is not None]
-    stats, skipped = ScanStats(), 0
+    stats, skipped, lost = ScanStats(), 0, 0
+    mark: EventTime | None = None
     with connection(job) as con:
         execute.set_clock(con, time, before)
         if splits:
@@ -112,17 +114,18 @@ def run_scan(
                     raise malformed.astray_error(con, stage, splits)
                 if stage.changes == "whole" and execute.lacks_rows_before(con, rows):
                     execute.check_updates(con, stage, source, splits, lambda split: plan_of([split]).relation)
+                mark = None if stage.has_partitions else stats.watermark
                 for fragment in stage.fragments:
                     for output in run_fragment(job, con, fragment, rows, time, batch, explain):
-                        yield newest(stats.watermark, tick), output
-                skipped = plan.skipped(con) + stats.astray
+                        yield newest(mark, tick), output
+                skipped, lost = plan.skipped(con) + stats.astray, plan.lost
                 plan.forget(con)
                 if skipped and stage.errors is not None:
                     kept = malformed.keep(con, job, stage, splits, batch, time)
                     if kept is not None:
                         output = Output("segment", kept.to_json(), stage.errors)
-                        yield newest(stats.watermark, tick), output
-        watermark = newest(stats.watermark, tick)
+                        yield newest(mark, tick), output
+        watermark = newest(mark, tick)
         report = ScanReport(
             stage.name,
             work[0].sequence,
@@ -132,6 +135,8 @@ def run_scan(
             skipped,
             stats.max_event_time,
             watermark,
+            lost,
+            {name: PartitionReport(s.rows, s.max_event_time, s.watermark) for name, s in stats.partitions.items()},
         )
         yield watermark, Output("metrics", msgspec.json.encode(report).decode())
 

@@ -34,6 +34,11 @@ def from_spark_millis(millis: int) -> EventTime | None:
     return None if millis <= 0 else EventTime(millis * 1000 + FIRST)
 
 
+def to_spark_millis(watermark: EventTime | None) -> int:
+    """Return a watermark as Spark has it."""
+    return to_spark_micros(watermark) // 1000
+
+
 def timer_millis(time: EventTime) -> int:
     """Return the Spark timer that is due once the watermark reaches an event time (rounded up to the millisecond)."""
     # No row moves the watermark beyond LAST: what is due later waits for the end of the input. A timer at 0 would be due

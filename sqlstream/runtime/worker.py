@@ -21,6 +21,7 @@ from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.secrets import remember
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.key_index import forget_indexes
+from sqlstream.storage.sums import forget_sums
 from sqlstream.units import NO_TIME, Duration
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 
@@ -87,7 +88,7 @@ class JobSpec:
 
     def sink_context(self, sink: int) -> SinkContext:
         """Return where the job writes a table outside of the warehouse."""
-        return SinkContext(Warehouse(self.warehouse).fs, self.project, self.output(sink))
+        return SinkContext(Warehouse(self.warehouse).fs, self.project, self.output(sink), job=self.name)
 
     def output(self, sink: int) -> str:
         """Return the job's own folder for results on their way out of the warehouse."""
@@ -127,7 +128,9 @@ def release(job: JobSpec) -> None:
     """Give back what this process keeps of a job: its database, indexes of its state, and the resources of its functions."""
     if (database := _databases.pop(_key(job), None)) is not None:
         database.close()
-    forget_indexes(f"{Warehouse(job.warehouse).job(job.name).root}/")
+    root = f"{Warehouse(job.warehouse).job(job.name).root}/"
+    forget_indexes(root)
+    forget_sums(root)
     for stage in job.plan.stages:
         stage.operator.release()
 

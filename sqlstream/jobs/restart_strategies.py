@@ -1,0 +1,132 @@
+"""Whether a job that has failed starts again, and when: Flink's restart strategies, by Flink's options."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlstream.options import Options
+from sqlstream.units import Duration, ProcessingTime
+
+PREFIX = "restart-strategy"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """When an attempt to run a job began, and when it failed."""
+
+    began: ProcessingTime
+    failed: ProcessingTime
+
+
+class RestartStrategy(ABC):
+    """Decides by the attempts so far, all of which have failed, the last one just now."""
+
+    @abstractmethod
+    def delay(self, attempts: Sequence[Attempt]) -> Duration | None:
+        """Return how long to wait before the job starts again, None when it stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoRestart(RestartStrategy):
+    """`none`: a job that fails has failed."""
+
+    def delay(self, attempts: Sequence[Attempt]) -> Duration | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class FixedDelay(RestartStrategy):
+    """`fixed-delay`: so many times, each after the same time."""
+
+    attempts: int
+    pause: Duration
+
+    def delay(self, attempts: Sequence[Attempt]) -> Duration | None:
+        """Return the pause.
+
+        >>> strategy = FixedDelay(1, Duration(5))
+        >>> once = Attempt(ProcessingTime(0), ProcessingTime(1))
+        >>> strategy.delay([once]), strategy.delay([once, once])
+        (5, None)
+        """
+        return self.pause if len(attempts) <= self.attempts else None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRate(RestartStrategy):
+    """`failure-rate`: as long as no more than so many attempts fail in an interval."""
+
+    interval: Duration
+    most: int
+    pause: Duration
+
+    def delay(self, attempts: Sequence[Attempt]) -> Duration | None:
+        """Return the pause.
+
+        >>> strategy = FailureRate(Duration(10), 1, Duration(5))
+        >>> first, soon, later = (Attempt(ProcessingTime(0), ProcessingTime(time)) for time in (1, 9, 12))
+        >>> strategy.delay([first]), strategy.delay([first, soon]), strategy.delay([first, later])
+        (5, None, 5)
+        """
+        since = attempts[-1].failed - self.interval
+        recent = sum(attempt.failed > since for attempt in attempts)
+        return self.pause if recent <= self.most else None
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialDelay(RestartStrategy):
+    """`exponential-delay`: after a time that grows with each failure, until the job has run well for long enough."""
+
+    initial: Duration
+    most: Duration
+    multiplier: float
+    reset: Duration
+    jitter: float
+    attempts: int | None
+
+    def delay(self, attempts: Sequence[Attempt]) -> Duration | None:
+        """Return the pause, which differs by the jitter.
+
+        >>> strategy = ExponentialDelay(Duration(10), Duration(30), 2.0, Duration(1000), 0.0, None)
+        >>> first = Attempt(ProcessingTime(0), ProcessingTime(1))
+        >>> [strategy.delay([first] * count) for count in (1, 2, 3, 9)]
+        [10, 20, 30, 30]
+        >>> strategy.delay([first, first, Attempt(ProcessingTime(5), ProcessingTime(1005))])
+        10
+        """
+        last = 0
+        for number, attempt in enumerate(attempts):
+            if attempt.failed - attempt.began >= self.reset:
+                last = number
+        count = len(attempts) - last
+        if self.attempts is not None and count > self.attempts:
+            return None
+        pause = self.initial
+        for _ in range(count - 1):
+            pause = min(Duration(round(pause * self.multiplier)), self.most)
+        return Duration(round(min(pause, self.most) * (1 + random.uniform(-self.jitter, self.jitter))))
+
+
+def strategy_of(options: Options, *, bounded: bool) -> RestartStrategy:
+    """Return the strategy of a job by its options; without them one whose input ends does not start again."""
+    kind = options.text(f"{PREFIX}.type").lower() or ("none" if bounded else "exponential-delay")
+    if kind == "none":
+        return NoRestart()
+    at = f"{PREFIX}.{kind}"
+    if kind == "fixed-delay":
+        return FixedDelay(int(options.text(f"{at}.attempts")), options.duration(f"{at}.delay"))
+    if kind == "failure-rate":
+        most = int(options.text(f"{at}.max-failures-per-interval"))
+        return FailureRate(options.duration(f"{at}.failure-rate-interval"), most, options.duration(f"{at}.delay"))
+    attempts = options.text(f"{at}.attempts-before-reset-backoff").lower()
+    return ExponentialDelay(
+        initial=options.duration(f"{at}.initial-backoff"),
+        most=options.duration(f"{at}.max-backoff"),
+        multiplier=float(options.text(f"{at}.backoff-multiplier")),
+        reset=options.duration(f"{at}.reset-backoff-threshold"),
+        jitter=float(options.text(f"{at}.jitter-factor")),
+        attempts=None if attempts == "infinite" else int(attempts),
+    )

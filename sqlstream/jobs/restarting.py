@@ -1,0 +1,184 @@
+"""A job that starts again after an outage: each attempt goes on after the last committed batch, in the same process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from sqlstream.errors import JobError, OutageError, SqlStreamError
+from sqlstream.jobs.restart_strategies import Attempt, RestartStrategy
+from sqlstream.runtime.commits import Totals
+from sqlstream.runtime.engine import Run
+from sqlstream.units import Duration, ProcessingTime, now, seconds
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.paths import JobPaths
+from sqlstream.warehouse.restarts import Restart, add_restart
+from sqlstream.warehouse.status import (
+    FAILED,
+    RESTARTING,
+    RUNNING,
+    STOPPED,
+    Status,
+    requested_stop,
+    write_status,
+)
+
+_POLL_SECONDS = 0.05
+
+
+class RestartingRun:
+    """Runs a job, and runs it again after an outage, as its strategy says; otherwise like the run of an attempt.
+
+    `attempt` makes a run that goes on after the last committed batch. The first one is made at once, so that what is wrong
+    from the start is raised to whoever starts the job.
+    """
+
+    def __init__(self, fs: Filesystem, paths: JobPaths, attempt: Callable[[], Run], strategy: RestartStrategy):
+        self._fs, self._paths = fs, paths
+        self._attempt, self._strategy = attempt, strategy
+        self._run = attempt()
+        self._attempts: list[Attempt] = []
+        self._warnings: list[str] = []
+        self._stop_requested = threading.Event()
+        self._drain_requested = False
+        self._waits = False
+        # How it has ended where no attempt ran then.
+        self._ended: tuple[str, SqlStreamError | None] | None = None
+        self._thread = threading.Thread(target=self._supervise, name=f"sqlstream-restarts-{paths.name}", daemon=True)
+
+    @property
+    def latest(self) -> Run:
+        """The run of the latest attempt."""
+        return self._run
+
+    # -- what a session asks of a run
+
+    @property
+    def state(self) -> str:
+        if self._ended is not None:
+            return self._ended[0]
+        if self._waits:
+            return RESTARTING
+        # An attempt that has failed may not be the last one.
+        return RUNNING if self._run.state == FAILED and self._thread.is_alive() else self._run.state
+
+    @property
+    def error(self) -> SqlStreamError | None:
+        return self._run.error if self._ended is None else self._ended[1]
+
+    @property
+    def cause(self) -> BaseException | None:
+        return self._run.cause
+
+    @property
+    def totals(self) -> Totals:
+        return self._run.totals
+
+    @property
+    def is_waiting(self) -> bool:
+        return not self._waits and self._run.is_waiting
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop_requested.is_set() or self._run.is_stopping
+
+    def start(self) -> None:
+        """Begin the first attempt."""
+        self._run.start()
+        self._thread.start()
+
+    def request_stop(self, *, drain: bool = False) -> None:
+        """Ask the job to stop after the batch that is running; one that waits to start again stops at once."""
+        self._drain_requested = self._drain_requested or drain
+        self._stop_requested.set()
+        self._run.request_stop(drain=drain)
+
+    def take_warnings(self) -> list[str]:
+        """Return the warnings that nobody has taken yet, restarts among them."""
+        taken, self._warnings = self._warnings, []
+        return [*taken, *self._run.take_warnings()]
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the end of the last attempt, or so many seconds."""
+        self._thread.join(timeout)
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    # -- its thread
+
+    def _supervise(self) -> None:
+        began = now()
+        while True:
+            self._run.join()
+            error = self._run.error
+            if not isinstance(error, OutageError) or self._run.is_stopping:
+                return
+            while error is not None:
+                pause = self._next_pause(began)
+                if pause is None:
+                    if self._waits:
+                        self._end(FAILED, error)
+                    return
+                self._wait(error, pause)
+                if self._is_asked_to_stop():
+                    self._end(STOPPED, None)
+                    return
+                began = now()
+                error = self._begin_again()
+                if self._ended is not None:
+                    return
+
+    def _next_pause(self, began: ProcessingTime) -> float | None:
+        """Return how long to wait after a failure, in seconds; None when the job has failed for good."""
+        self._attempts.append(Attempt(began, now()))
+        pause = self._strategy.delay(self._attempts)
+        return None if pause is None else seconds(pause)
+
+    def _wait(self, error: OutageError, pause: float) -> None:
+        """Say that the job starts again, and wait until then, or until it is to stop."""
+        made = Restart(now(), self.totals.version, error.render(), Duration(round(pause * 1e6)))
+        number = add_restart(self._fs, self._paths, made)
+        self._warnings.append(f"{error.message}; restart {number} in {pause:.1f} s, after the last committed batch")
+        self._waits = True
+        self._write_status(RESTARTING, error)
+        deadline = time.monotonic() + pause
+        while (left := deadline - time.monotonic()) > 0 and not self._is_asked_to_stop():
+            time.sleep(min(_POLL_SECONDS, left))
+
+    def _is_asked_to_stop(self) -> bool:
+        return self._stop_requested.is_set() or requested_stop(self._fs, self._paths) is not None
+
+    def _begin_again(self) -> OutageError | None:
+        """Make the next attempt and let it run; return the outage that it meets at once."""
+        self._warnings += self._run.take_warnings()
+        try:
+            run = self._attempt()
+        except OutageError as error:
+            return error
+        except SqlStreamError as error:
+            self._end(FAILED, error)
+            return None
+        except Exception as error:
+            self._end(FAILED, JobError(f"{type(error).__qualname__}: {error}"))
+            return None
+        self._run, self._waits = run, False
+        if self._stop_requested.is_set():
+            run.request_stop(drain=self._drain_requested)
+        run.start()
+        return None
+
+    def _end(self, state: str, error: SqlStreamError | None) -> None:
+        self._ended = state, error
+        self._waits = False
+        self._fs.delete(self._paths.stop)
+        self._write_status(state, error)
+
+    def _write_status(self, state: str, error: SqlStreamError | None) -> None:
+        text = error.render() if error else None
+        version = self.totals.version if self.totals.version >= 0 else None
+        status = Status(state, os.getpid(), socket.gethostname(), now(), now(), text, version)
+        write_status(self._fs, self._paths, status)

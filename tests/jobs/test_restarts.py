@@ -1,0 +1,156 @@
+"""Jobs that start again after an outage, in the same process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sqlstream
+from sqlstream.connectors import Sink
+from sqlstream.errors import JobError, OutageError, SourceText
+from sqlstream.jobs.job import Job
+from sqlstream.local.engine import LocalEngine
+from tests.kinds import job_of, jobs_of
+from tests.processes import wait_until
+
+SCRIPT = """
+SET 'restart-strategy.exponential-delay.initial-backoff' = '10 ms';
+CREATE TABLE given (n BIGINT) WITH ('connector' = 'filesystem', 'path' = 'given', 'format' = 'json',
+    'source.monitor-interval' = '10 ms', 'source.max-files-per-batch' = '1');
+CREATE TABLE taken (n BIGINT, total BIGINT) WITH ('connector' = 'python', 'class' = 'tests.jobs.test_restarts.Server',
+    'folder' = '{folder}');
+INSERT INTO taken SELECT n, SUM(n) OVER (ORDER BY PROCTIME() ROWS UNBOUNDED PRECEDING) FROM given;
+"""
+
+
+class Server(Sink):
+    """Writes each batch into a file; while the file `down` says a number, that many writes fail, with what else it says."""
+
+    def __init__(self, folder: str):
+        self._folder = Path(folder)
+
+    def write(self, batch: int, table: pa.Table) -> None:
+        down = self._folder / "down"
+        if down.exists():
+            times, error = down.read_text().split(" ", 1)
+            if int(times) > 0:
+                down.write_text(f"{int(times) - 1} {error}")
+                raise {"ConnectionError": ConnectionError, "ValueError": ValueError}[error]("the server is down")
+        (self._folder / f"{batch}.txt").write_text(
+            "".join(f"{n} {total}\n" for n, total in zip(*table.columns, strict=True))
+        )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "given").mkdir()
+    for number in range(5):
+        (tmp_path / "given" / f"{number}.json").write_text(f'{{"n": {number}}}\n')
+    return tmp_path
+
+
+@pytest.fixture
+def start(project: Path) -> Iterator[Callable[..., tuple[sqlstream.Session, Job]]]:
+    sessions: list[sqlstream.Session] = []
+
+    def started(settings: str = "") -> tuple[sqlstream.Session, Job]:
+        session = sqlstream.Session(str(project), notice=lambda text: None)
+        sessions.append(session)
+        [planned] = jobs_of(session.compile(SourceText("t", settings + SCRIPT.replace("{folder}", str(project)))))
+        return session, job_of(session._jobs.start(planned, {}, engine=LocalEngine()))
+
+    yield started
+    for session in sessions:
+        session.close()
+
+
+def rows(project: Path) -> list[tuple[str, ...]]:
+    found = [line.split() for file in project.glob("*.txt") for line in file.read_text().splitlines()]
+    return sorted(tuple(row) for row in found)
+
+
+def restarts(session: sqlstream.Session) -> list[tuple[Any, ...]]:
+    columns = "count(*), count(*) FILTER (error LIKE '%ConnectionError: the server is down%'), min(delay_ms) > 0"
+    return session.query(f"SELECT {columns} FROM sqlstream.restarts").fetchall()
+
+
+EVERY = [(str(n), str(n * (n + 1) // 2)) for n in range(5)]
+
+
+def test_an_outage_is_waited_for(project: Path, start: Callable[..., Any]) -> None:
+    (project / "down").write_text("3 ConnectionError")
+    session, job = start()
+    wait_until(lambda: rows(project) == EVERY or job.status == "FAILED")
+    assert rows(project) == EVERY
+    assert job.status == "RUNNING"
+    assert restarts(session) == [(3, 3, True)]
+    assert session.query("SELECT status, restarts FROM sqlstream.jobs").fetchall() == [("RUNNING", 3)]
+    assert any("restart 1 in" in warning for warning in job.warnings())
+    job.stop()
+    job.wait()
+    assert job.status == "STOPPED"
+
+
+def test_what_is_wrong_fails_at_once(project: Path, start: Callable[..., Any]) -> None:
+    (project / "down").write_text("1 ValueError")
+    session, job = start()
+    with pytest.raises(JobError, match="ValueError: the server is down"):
+        job.wait()
+    assert restarts(session) == [(0, 0, None)]
+    assert session.query("SELECT status, restarts FROM sqlstream.jobs").fetchall() == [("FAILED", 0)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "restarted"),
+    [
+        ("SET 'restart-strategy.type' = 'none';", 0),
+        ("SET 'restart-strategy.type' = 'fixed-delay'; SET 'restart-strategy.fixed-delay.attempts' = '2';"
+         "SET 'restart-strategy.fixed-delay.delay' = '1 ms';", 2),
+        ("SET 'restart-strategy.type' = 'failure-rate'; SET 'restart-strategy.failure-rate.delay' = '1 ms';", 1),
+        ("SET 'restart-strategy.exponential-delay.attempts-before-reset-backoff' = '3';", 3),
+    ],
+)  # fmt: skip
+def test_an_outage_that_lasts_ends_the_job(
+    project: Path, start: Callable[..., Any], settings: str, restarted: int
+) -> None:
+    (project / "down").write_text("1000 ConnectionError")
+    session, job = start(settings)
+    with pytest.raises(OutageError, match="ConnectionError: the server is down"):
+        job.wait()
+    assert session.query("SELECT status, restarts FROM sqlstream.jobs").fetchall() == [("FAILED", restarted)]
+    # It goes on when it is started again.
+    (project / "down").unlink()
+    _, job = start(settings)
+    wait_until(lambda: rows(project) == EVERY)
+
+
+def test_a_job_that_waits_can_be_stopped_by_others(project: Path, start: Callable[..., Any]) -> None:
+    (project / "down").write_text("1000 ConnectionError")
+    session, job = start(
+        "SET 'restart-strategy.type' = 'fixed-delay'; SET 'restart-strategy.fixed-delay.delay' = '1 h';"
+    )
+    wait_until(lambda: job.status == "RESTARTING")
+    [(status, error)] = session.query("SELECT status, error FROM sqlstream.jobs").fetchall()
+    assert status == "RESTARTING"
+    assert "the server is down" in error
+    session.stop("taken")
+    job.wait()
+    assert job.status == "STOPPED"
+    assert session.query("SELECT status, error FROM sqlstream.jobs").fetchall() == [("STOPPED", None)]
+
+
+def test_a_strategy_has_its_options(project: Path) -> None:
+    session = sqlstream.Session(str(project))
+    for name, value, said in (
+        ("type", "sometimes", "needs one of none, fixed-delay"),
+        ("exponential-delay.backoff-multiplier", "0.5", "needs a number from 1 on"),
+        ("exponential-delay.jitter-factor", "x", "needs a number from 0 to 1"),
+        ("exponential-delay.attempts-before-reset-backoff", "-1", "needs a whole number"),
+    ):
+        with pytest.raises(sqlstream.SqlStreamError, match=said):
+            session.sql(f"SET 'restart-strategy.{name}' = '{value}'")
+    session.close()
