@@ -20,6 +20,8 @@ IGNORE, ERRORS_TO = "ignore-parse-errors", "errors-to"
 # The option that names the column of files which says what a row does, and the format whose rows are changes.
 OP_COLUMN = "changelog.op-column"
 DEBEZIUM = "debezium-json"
+# The option with which what a table elsewhere records of its changes is read.
+CHANGE_FEED = "scan.change-data-feed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class Column:
     """A column of a table: its name, its DuckDB type, and the expression that computes it, if any.
 
     `expression` is DuckDB SQL over the physical columns of the same table; that of PROCTIME() is the batch's clock.
-    `metadata` is what a source tells about a row, by its key; such a column is not written. `reads_clock` and `reads_watermark`
+    `metadata` is what a source tells about a row, by its key; such a column is written only where the connector can
+    (`Table.writes_metadata`), and never if it is `virtual`. `reads_clock` and `reads_watermark`
     say whether the expression depends on the batch's time or the watermark, and on the watermark.
     """
 
@@ -39,6 +42,7 @@ class Column:
     metadata: str | None = None
     reads_clock: bool = False
     reads_watermark: bool = False
+    virtual: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,10 @@ class Table:
     partitioned_by: tuple[str, ...] = ()
     implementation: bytes | None = field(default=None, compare=False, repr=False)
     problem: SqlStreamError | None = field(default=None, compare=False, repr=False)
+    # Whether its connector says that its rows are changes, whatever its options are.
+    changing: bool = field(default=False, repr=False)
+    # The keys of METADATA that its connector can write, too.
+    writes_metadata: frozenset[str] = field(default=frozenset(), repr=False)
     # Where the key and the value of an option stand, by its name.
     places: Mapping[str, tuple[Span, Span]] = field(default_factory=dict, compare=False, repr=False)
 
@@ -94,7 +102,10 @@ class Table:
     @property
     def writable(self) -> tuple[Column, ...]:
         """The columns that an INSERT gives."""
-        return tuple(c for c in self.visible if c.expression is None and c.metadata is None)
+        return tuple(c for c in self.visible if c.expression is None and self._is_written(c))
+
+    def _is_written(self, column: Column) -> bool:
+        return column.metadata is None or (column.metadata in self.writes_metadata and not column.virtual)
 
     @property
     def stored(self) -> tuple[Column, ...]:
@@ -104,6 +115,8 @@ class Table:
     @property
     def has_changes(self) -> bool:
         """Whether rows of the table are changes: some add a row, others take one away."""
+        if self.changing or self.options.get(CHANGE_FEED, "").lower() == "true":
+            return True
         return OP_COLUMN in self.options or self.options.get("format", "").lower() == DEBEZIUM
 
     @property

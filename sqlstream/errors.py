@@ -201,6 +201,10 @@ class DataError(JobError):
     """A row or a file cannot be read or written as declared."""
 
 
+class OutageError(JobError):
+    """Something that a job needs, such as a server, is not there now: the job may go on once it is back."""
+
+
 class DamageError(JobError):
     """A file of the warehouse is not as it was written, or is gone.
 

@@ -28,6 +28,19 @@ def _whole_number(text: str) -> int:
     return int(text)
 
 
+def _number(*, at_least: float = 0.0, at_most: float | None = None) -> Callable[[str], object]:
+    def check(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not at_least <= value <= (value if at_most is None else at_most):
+            raise ValueError(f"needs a number from {at_least:g}" + (" on" if at_most is None else f" to {at_most:g}"))
+        return value
+
+    return check
+
+
 def _choice(*values: str) -> Callable[[str], object]:
     def check(text: str) -> str:
         if text.lower() not in values:
@@ -98,6 +111,55 @@ _ALL = (
         parse_duration,
     ),
     Option("table.local-time-zone", "UTC", "time zone of casts between TIMESTAMP and TIMESTAMP_LTZ", _zone),
+    Option(
+        "restart-strategy.type",
+        "",
+        "whether a job starts again after an outage: none, fixed-delay, failure-rate or exponential-delay "
+        "(default: none if its input ends, otherwise exponential-delay)",
+        _choice("none", "fixed-delay", "failure-rate", "exponential-delay"),
+    ),
+    Option("restart-strategy.fixed-delay.attempts", "1", "fixed-delay: how many times", _whole_number),
+    Option("restart-strategy.fixed-delay.delay", "1 s", "fixed-delay: how long it waits", parse_duration),
+    Option(
+        "restart-strategy.failure-rate.max-failures-per-interval",
+        "1",
+        "failure-rate: how many outages may come in an interval",
+        _whole_number,
+    ),
+    Option(
+        "restart-strategy.failure-rate.failure-rate-interval", "1 min", "failure-rate: the interval", parse_duration
+    ),
+    Option("restart-strategy.failure-rate.delay", "1 s", "failure-rate: how long it waits", parse_duration),
+    Option(
+        "restart-strategy.exponential-delay.initial-backoff", "1 s", "exponential-delay: the first wait", parse_duration
+    ),
+    Option(
+        "restart-strategy.exponential-delay.max-backoff", "1 min", "exponential-delay: the longest wait", parse_duration
+    ),
+    Option(
+        "restart-strategy.exponential-delay.backoff-multiplier",
+        "1.5",
+        "exponential-delay: how much longer each wait is than the last",
+        _number(at_least=1.0),
+    ),
+    Option(
+        "restart-strategy.exponential-delay.reset-backoff-threshold",
+        "1 h",
+        "exponential-delay: a job that ran for so long begins with the first wait again",
+        parse_duration,
+    ),
+    Option(
+        "restart-strategy.exponential-delay.jitter-factor",
+        "0.1",
+        "exponential-delay: by which part a wait may be shorter or longer",
+        _number(at_most=1.0),
+    ),
+    Option(
+        "restart-strategy.exponential-delay.attempts-before-reset-backoff",
+        "infinite",
+        "exponential-delay: how many times before the job fails",
+        lambda text: text if text.lower() == "infinite" else _whole_number(text),
+    ),
     Option(
         "sqlstream.state.retention",
         "1 h",

@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from sqlstream.testing.kafka_broker import shared_broker
 from tests.golden import Case, Different, InProcess, Record, Runner, compare, named, parse, shown_by, updated
+from tests.postgres_server import PostgresServer, started
 from tests.slt_functions import FUNCTIONS
 
 # How long an example takes says nothing on a machine that others use, too. Every run tries the same examples; one that asks
@@ -55,6 +57,27 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Kafka broker, one for all workers of a run: name topics, groups and transactional ids uniquely.
+
+    `KAFKA=host:port` takes one that runs already.
+    """
+    if running := os.environ.get("KAFKA"):
+        yield running
+        return
+    folder = tmp_path_factory.getbasetemp()
+    with shared_broker((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "kafka") as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server, one for each worker: make a database of your own."""
+    with started() as server:
+        yield server
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

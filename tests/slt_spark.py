@@ -21,6 +21,7 @@ from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import JobError, SourceText
 from sqlstream.functions.registration import recover
 from sqlstream.jobs.job import Job
+from sqlstream.jobs.restarting import RestartingRun
 from sqlstream.local.fed_tables import FedTables
 from sqlstream.session.session import Session
 from sqlstream.spark.run import SparkRun
@@ -35,7 +36,7 @@ ONLY_IN_PROCESS = {"tick", "advance", "output", "explain", "in-process", "answer
 
 
 def has_started(job: Job) -> bool:
-    return run_of(job)._query is not None
+    return run_of(job)._has_begun
 
 
 def has_read(job: Job, rows: int) -> bool:
@@ -48,7 +49,8 @@ def has_finished(job: Job) -> bool:
 
 def run_of(job: Job) -> SparkRun:
     """Return what Spark runs of a job."""
-    return of_type(SparkRun, job._run)
+    run = job._run
+    return of_type(SparkRun, run.latest if isinstance(run, RestartingRun) else run)
 
 
 def query_of(job: Job) -> StreamingQuery:
@@ -126,7 +128,10 @@ class OnSpark:
 
     def _settle(self, job: Job) -> None:
         """Wait for the batch without rows, in which windows close; a job that reads none of the rows may not have begun."""
-        self._wait(job, lambda: run_of(job)._query is not None)
+        self._wait(job, partial(has_started, job))
+        if run_of(job)._query is None:
+            # It goes on when there is something to read.
+            return
         try:
             query_of(job).processAllAvailable()
         except StreamingQueryException:

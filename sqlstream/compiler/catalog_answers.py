@@ -109,7 +109,9 @@ def create_table(table: Table) -> str:
         if column.expression is not None:
             parts.append(f"{quote_name(column.name)} AS {column.expression}")
         else:
-            metadata = f" METADATA FROM {quote_text(column.metadata)} VIRTUAL" if column.metadata else ""
+            # What its connector cannot write is only read, whether it says so or not.
+            virtual = "" if column in table.writable else " VIRTUAL"
+            metadata = f" METADATA FROM {quote_text(column.metadata)}{virtual}" if column.metadata else ""
             parts.append(f"{quote_name(column.name)} {column.type}{' NOT NULL' if column.not_null else ''}{metadata}")
     if table.watermark is not None:
         parts.append(f"WATERMARK FOR {quote_name(table.watermark.column)} AS {table.watermark.expression}")

@@ -1,10 +1,18 @@
 """Sources, sinks and lookups: what tables with a `connector` read and write.
 
-`Source` and `Sink` are what classes of a project's own derive from, for the connector `python`. A connector of another package
-derives from the classes of `sqlstream.connectors.interface`.
+`Source`, `Sink`, `UpsertSink`, `WriteAheadSink` and `TwoPhaseSink` are what classes of a project's own derive from, for the
+connector `python`. A connector of another package derives from the classes of `sqlstream.connectors.interface`.
 """
 
 from sqlstream.connectors.manual import reference
-from sqlstream.connectors.python.classes import Sink, Source
+from sqlstream.connectors.python.classes import (
+    OwnTable,
+    Sink,
+    Source,
+    TwoPhaseSink,
+    UpsertSink,
+    WriteAheadSink,
+)
+from sqlstream.storage.zsets import WEIGHT
 
-__all__ = ["Sink", "Source", "reference"]
+__all__ = ["WEIGHT", "OwnTable", "Sink", "Source", "TwoPhaseSink", "UpsertSink", "WriteAheadSink", "reference"]

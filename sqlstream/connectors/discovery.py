@@ -81,7 +81,7 @@ class Discovery(ABC):
     """Finds what a source has and hands it out in batches. Everything that must outlive the process is in its position.
 
     `interval` is how often to look; a bounded source without one is looked at once. `changed` are files that were
-    rewritten after they had been read.
+    rewritten after they had been read. `warnings` are for whoever watches the job, who takes them.
     """
 
     interval: Duration | None = None
@@ -89,6 +89,7 @@ class Discovery(ABC):
 
     def __init__(self) -> None:
         self.changed: list[str] = []
+        self.warnings: list[str] = []
 
     @abstractmethod
     def poll(self) -> int:
@@ -107,6 +108,13 @@ class Discovery(ABC):
     @abstractmethod
     def next_batch(self) -> Sequence[Split] | None:
         """Return what the next batch reads, moving the position past it; None when nothing waits."""
+
+    def partitions(self) -> Mapping[str, bool]:
+        """Return the partitions of a source that has some (`TableSource.has_partitions`), and whether input of each waits.
+
+        Those that were handed out to their end are not among them: they hold no watermark.
+        """
+        return {}
 
     def committed(self, position: Any) -> None:
         """Learn up to which position rows were read by committed batches: they are never read again.

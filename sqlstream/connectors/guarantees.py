@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-EXACTLY, AT_LEAST, AT_MOST = "exactly once", "at least once", "at most once"
+EXACTLY, AT_LEAST, AT_MOST, NO_GUARANTEE = "exactly once", "at least once", "at most once", "no guarantee"
 
 
 class Replay(Enum):
@@ -33,10 +33,12 @@ class Delivery(Enum):
     IDEMPOTENT = "idempotent"
     # A batch may be written again.
     AT_LEAST_ONCE = "at-least-once"
+    # Rows may be lost, and a batch may be written again.
+    NONE = "none"
 
     @property
     def times(self) -> str:
-        return AT_LEAST if self is Delivery.AT_LEAST_ONCE else EXACTLY
+        return {Delivery.AT_LEAST_ONCE: AT_LEAST, Delivery.NONE: NO_GUARANTEE}.get(self, EXACTLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ def guarantee(parts: Iterable[Guarantee]) -> str:
         return ", ".join([EXACTLY, *conditions])
     times = {g.times for g in weak}
     answer = times.pop() if len(times) == 1 else "neither at least nor at most once"
+    answer = NO_GUARANTEE if NO_GUARANTEE in {g.times for g in weak} else answer
     return f"{answer}: {'; '.join(f'{g.reason} ({g.where})' for g in weak)}"
 
 

@@ -11,21 +11,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from uuid import uuid4
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, Position, Split
-from sqlstream.connectors.guarantees import Delivery, Replay
+from sqlstream.connectors.guarantees import Delivery, Guarantee, Replay
 from sqlstream.connectors.options import TableOption
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.errors import DataError, Span
 from sqlstream.units import EPOCH, ProcessingTime
+from sqlstream.warehouse.records import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from sqlstream.connectors.batch import Batch
     from sqlstream.connectors.formats.malformed import MalformedRow
     from sqlstream.warehouse.filesystem import Filesystem
+
+# In a sink's folder of records: the name that it has in its table.
+_IDENTITY = "identity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +54,16 @@ class NumberedRows:
 class TableSource(ABC):
     """A table that jobs read. The driver discovers splits, workers read them; a batch that is repeated reads the same ones."""
 
-    replay: ClassVar[Replay]
+    replay: Replay
     # Why a row counts once, or why not.
-    replay_reason: ClassVar[str]
+    replay_reason: str
     # Columns that say which of two rows of a batch came later; `read` gives them, as metadata, where they are asked for.
     order: ClassVar[tuple[Column, ...]] = ()
     split_type: ClassVar[type[Any]]
+    # Whether each partition has a watermark of its own, of which the least counts. Then splits are PartitionSplits, `read` gives
+    # the name of the partition as metadata where it is asked for (`internal_columns.PARTITION`), and `Discovery.partitions` says
+    # which there are.
+    has_partitions: ClassVar[bool] = False
 
     def __init__(self, table: Table):
         self.table = table
@@ -128,11 +138,16 @@ class TableSource(ABC):
 
 
 class TableSink(ABC):
-    """A table that jobs write. With `takes_changes` it takes changelogs, else only append-only results."""
+    """A table that jobs write. With `takes_changes` it takes changelogs, else only append-only results.
 
-    delivery: ClassVar[Delivery]
-    delivery_reason: ClassVar[str]
-    takes_changes: ClassVar[bool] = False
+    With `replaces` a row takes the place of the one that has its PRIMARY KEY. What a class says of these, a property may say of
+    a table by its options.
+    """
+
+    delivery: Delivery
+    delivery_reason: str
+    takes_changes: bool = False
+    replaces: bool = False
 
     def __init__(self, table: Table):
         self.table = table
@@ -152,6 +167,17 @@ class SinkContext:
     project: str
     records: str
     committed: int = -1
+    job: str = ""
+
+    def identity(self) -> str:
+        """Return a name that this job has in the table for good, and no other job has: `<job>-<8 hexadecimal digits>`.
+
+        A job that was dropped, or starts afresh, gets another one. Call it on the driver.
+        """
+        path = f"{self.records}/{_IDENTITY}"
+        if not self.fs.exists(path):
+            write_sealed(self.fs, path, f"{self.job}-{uuid4().hex[:8]}", durable=True)
+        return read_sealed(self.fs, path).strip()
 
 
 class Writer(ABC):
@@ -177,6 +203,13 @@ class Committer(ABC):
     def recover(self) -> None:
         """Finish what a process that died was committing, and remove what nobody will commit."""
 
+    def committed(self, batch: int) -> None:
+        """Learn that the job has committed a batch, and all before it: none of them comes again.
+
+        Called after commits, and at a start, then maybe with a batch that was told before. One call may stand for several
+        batches. A job whose sink raises here fails, and continues behind the batch.
+        """
+
     def notices(self) -> Sequence[str]:
         """Return what users should know of what `recover` did."""
         return ()
@@ -196,12 +229,36 @@ class WorkerSink(TableSink):
         """Delete what a job wrote that is dropped, as its records say."""
 
 
+class BatchWriter(ABC):
+    """What the driver writes the batches of a job with, from the job's start to its end."""
+
+    @abstractmethod
+    def write(self, batch: Batch) -> None:
+        """Write the rows of a batch. It may come again after a crash, with the same number and the same rows.
+
+        A sink that stores `batch.number` with the rows, in one transaction, can leave out a batch that it has.
+        """
+
+    def recover(self) -> None:
+        """Find out what the table has of the job, and finish or undo what a process that died was writing."""
+
+    def committed(self, batch: int) -> None:
+        """Learn that the job has committed a batch, as a `Committer` does. It may be called in another thread than `write`."""
+
+    def notices(self) -> Sequence[str]:
+        """Return what users should know of what `recover` did."""
+        return ()
+
+    def close(self) -> None:
+        """Let go of what is held open."""
+
+
 class DriverSink(TableSink):
     """A sink that is written on the driver: rows travel through files of the job."""
 
     @abstractmethod
-    def write(self, batch: int, rows: Callable[[], pa.Table]) -> None:
-        """Write the rows of a batch. It may come again after a crash, with the same number and the same rows."""
+    def open(self, context: SinkContext) -> BatchWriter:
+        """Return what a job that starts, or goes on, writes its batches with. Raises what is wrong with the table."""
 
 
 class SessionSink(TableSink):
@@ -301,6 +358,21 @@ class Connector:
     def snapshot(self, con: duckdb.DuckDBPyConnection, table: Table, project: str) -> Snapshot | None:
         """Return the rows that a table has now, for queries of state; None where only jobs read it."""
         return None
+
+    def source_promises(self) -> Sequence[Guarantee]:
+        """Return how often a row counts that a job reads of its tables, for the manual: of each kind of them, by its name."""
+        kind = self.source_type
+        return [Guarantee(kind.replay.times, kind.replay_reason, self.shown)] if kind else []
+
+    def sink_promises(self) -> Sequence[Guarantee]:
+        """Return how often a row arrives that a job writes into its tables, for the manual: of each kind of them, by its name."""
+        kind = self.sink_type
+        return [Guarantee(kind.delivery.times, kind.delivery_reason, self.shown)] if kind else []
+
+    @property
+    def shown(self) -> str:
+        """The name as the manual shows it."""
+        return f"`{self.name}`"
 
     @property
     def has_snapshots(self) -> bool:

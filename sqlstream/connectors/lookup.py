@@ -14,7 +14,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.interface import LookupFunction
 from sqlstream.connectors.options import BOOLEAN, COUNT, DURATION, NUMBER, OptionType, TableOption
 from sqlstream.connectors.registry import lookup_of
-from sqlstream.errors import DataError, JobError, Span, SqlStreamError
+from sqlstream.errors import DataError, JobError, OutageError, Span, SqlStreamError
 from sqlstream.secrets import harmless
 from sqlstream.units import parse_duration, seconds
 
@@ -126,12 +126,13 @@ class CachedLookup:
 
 def _failure(table: Table, error: Exception, retries: int, span: Span | None) -> JobError:
     tried = f" {retries + 1} times" if retries else ""
+    kind = OutageError if isinstance(error, OutageError | OSError) else JobError
     if isinstance(error, SqlStreamError):
         reason, detail, hint = error.message, error.detail, error.hint
     else:
         detail = hint = None
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__qualname__
-    return JobError(f'looking up rows of table "{table.name}" failed{tried}: {reason}', span, detail=detail, hint=hint)
+    return kind(f'looking up rows of table "{table.name}" failed{tried}: {reason}', span, detail=detail, hint=hint)
 
 
 _lookups: OrderedDict[tuple[object, ...], CachedLookup] = OrderedDict()

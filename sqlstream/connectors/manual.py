@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlstream.catalog import VALUES
 from sqlstream.connectors import lookup
 from sqlstream.connectors.formats.registry import FORMATS
-from sqlstream.connectors.guarantees import Guarantee, matrix
+from sqlstream.connectors.guarantees import matrix
 from sqlstream.connectors.interface import Connector
 from sqlstream.connectors.options import FORMAT, SCAN_OPTIONS, TableOption
 from sqlstream.connectors.registry import WAREHOUSE, built_in, named
@@ -58,16 +58,8 @@ def formats() -> str:
 def guarantees() -> str:
     """Return the tables of what sources and sinks promise."""
     all_connectors = [named(name) for name in ("filesystem", WAREHOUSE, *built_in()[1:], VALUES)]
-    sources = [
-        (_shown(c.name), Guarantee(c.source_type.replay.times, c.source_type.replay_reason))
-        for c in all_connectors
-        if c.source_type
-    ]
-    sinks = [
-        (_shown(c.name), Guarantee(c.sink_type.delivery.times, c.sink_type.delivery_reason))
-        for c in (named(WAREHOUSE), *map(named, built_in()))
-        if c.sink_type
-    ]
+    sources = [(p.where, p) for c in all_connectors for p in c.source_promises()]
+    sinks = [(p.where, p) for c in (named(WAREHOUSE), *map(named, built_in())) for p in c.sink_promises()]
     return matrix(sources, sinks)
 
 

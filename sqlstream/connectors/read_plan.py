@@ -36,13 +36,15 @@ class ReadPlan:
     `sql` is a SELECT of the asked columns, in their order and with the declared types. Where malformed rows are to be
     skipped, `marked` has all rows, with a column WRONG that says why one is malformed, NULL where it is not; those that are not
     even that are in the table `rejects` of the connection once `sql` or `marked` has been read. `keep` says that the rows
-    are better kept than read a second time: text is parsed once, a second look at one column of Parquet costs little.
+    are better kept than read a second time: text is parsed once, a second look at one column of Parquet costs little. `lost`
+    rows are no longer there, and the table says that the others are to be read all the same.
     """
 
     sql: str
     marked: str | None = None
     rejects: tuple[str, str] | None = None
     keep: bool = False
+    lost: int = 0
 
     @property
     def relation(self) -> str:

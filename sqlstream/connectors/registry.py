@@ -30,7 +30,13 @@ _BUILT_IN = {
     "socket": "socket.connector:SocketConnector",
     "python": "python.connector:PythonConnector",
     "duckdb": "duckdb.connector:DuckDBConnector",
+    "sqlite": "sqlite.connector:SQLiteConnector",
+    "kafka": "kafka.connector:KafkaConnector",
+    "upsert-kafka": "kafka.connector:UpsertKafkaConnector",
     "postgresql": "postgresql.connector:PostgreSQLConnector",
+    "delta": "delta.connector:DeltaConnector",
+    "iceberg": "iceberg.connector:IcebergConnector",
+    "postgres-cdc": "postgres_cdc.connector:PostgresCdcConnector",
     PRINT: "print.connector:PrintConnector",
     "blackhole": "blackhole.connector:BlackholeConnector",
 }
@@ -39,7 +45,7 @@ _INTERNAL = {
     VALUES: "values.connector:ValuesConnector",
 }
 # What Flink has beside them.
-_ELSEWHERE = ("kafka", "upsert-kafka", "jdbc", "kinesis", "elasticsearch", "hbase", "savepoint")
+_ELSEWHERE = ("jdbc", "kinesis", "elasticsearch", "hbase", "savepoint")
 
 
 class UnavailableConnector(UsageError):

@@ -62,7 +62,8 @@ def _validate_columns(table: Table, connector: Connector) -> None:
         raise BindError(f'column "{column.name}": metadata "{column.metadata}" does not exist', table.span, hint=hint)
     if table.partitioned_by and not connector.partitioned:
         hint = "Leave it out: state and tables are partitioned by sqlstream."
-        raise UnsupportedError("PARTITIONED BY without the connector 'filesystem'", table.span, hint=hint)
+        having = " or ".join(f"'{name}'" for name in built_in() if connector_named(name).partitioned)
+        raise UnsupportedError(f"PARTITIONED BY without the connector {having}", table.span, hint=hint)
     if table.partitioned_by and not table.stored:
         raise BindError(f'table "{table.name}" needs a column that is not in PARTITIONED BY', table.span)
 
@@ -224,11 +225,12 @@ def check_lookup(table: Table, span: Span | None) -> None:
 def check_sink(table: Table, span: Span | None) -> None:
     """Raise unless the table can be written by a job."""
     check_usable(table)
-    if table.has_changes:
+    connector = connector_of(table)
+    sink = connector.sink(table)
+    if table.has_changes and not (sink is not None and sink.takes_changes):
         hint = "Write into a warehouse table (one without a connector), or into a table without that option."
         raise UnsupportedError(f'writing table "{table.name}", whose rows are read as changes', span, hint=hint)
-    connector = connector_of(table)
-    if (sink := connector.sink(table)) is not None:
+    if sink is not None:
         sink.check(span)
     elif connector.source(table) is None and connector.lookup(table) is not None:
         message = f'table "{table.name}" is a lookup table ({table.connector}): it cannot be written'

@@ -71,7 +71,8 @@ class ScanStage:
     counted; `watermark` is an expression over those columns. `by_clock` says that it is the batch's time. Where the table has
     `changes`, rows say what they do: with weights, where all updates have their rows before and after ("whole"), else with
     their place, for an operator that keeps the last row of each key ("keyed"). `numbered` is as `columns`, with each row's number
-    in its file. `errors` is the place in the plan of the sink that keeps malformed rows.
+    in its file. `errors` is the place in the plan of the sink that keeps malformed rows. Where the source `has_partitions`,
+    each with a watermark of its own, rows say theirs.
     """
 
     name: str
@@ -84,6 +85,7 @@ class ScanStage:
     changes: Literal["whole", "keyed"] | None = None
     numbered: str = ""
     errors: int | None = None
+    has_partitions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ class SinkPlan:
         columns = tuple(Column(name, type) for name, type in self.columns)
         if not self.changing:
             return columns
-        return (*columns, *self.order, VERSION_COLUMN, WEIGHT_COLUMN) if self.upserts else (*columns, WEIGHT_COLUMN)
+        return (*columns, *self.order, *([VERSION_COLUMN] if self.upserts else ()), WEIGHT_COLUMN)
 
     @property
     def declaration(self) -> TableDeclaration:

@@ -8,7 +8,9 @@ from typing import assert_never
 
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
+from sqlstream.connectors.registry import source_of
 from sqlstream.duck.clock import NOW, reached
+from sqlstream.duck.internal_columns import PARTITION
 from sqlstream.duck.sql import Rows, quote_name, quote_text, unquoted
 from sqlstream.errors import BindError
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
@@ -163,6 +165,9 @@ class _Planner:
             time = next((c.name for c in table.columns if c.processing_time), None)
             mark = Watermark(time, quote_name(time)) if time else None
         check_name("a table in FROM", scan.alias, scan.span)
+        has_partitions = mark is not None and not scan.by_clock and source_of(table).has_partitions
+        if has_partitions:
+            table = replace(table, columns=(*table.columns, PARTITION))
         return ScanStage(
             name=self._unique(scan.alias),
             table=source_table(table),
@@ -173,6 +178,7 @@ class _Planner:
             fragments=(),
             by_clock=scan.by_clock,
             changes=("keyed" if keyed else "whole") if table.has_changes else None,
+            has_partitions=has_partitions,
         )
 
     def _stateful(self, node: Stateful) -> None:

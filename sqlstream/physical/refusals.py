@@ -13,7 +13,7 @@ from sqlstream.logical.plan.nodes import InOrder, Stateful, Windowed
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, TimeWindows
-from sqlstream.physical.row_order import Unordered, in_order, needs_order
+from sqlstream.physical.row_order import Unordered, in_order, needs_order, one_row_a_key
 from sqlstream.physical.windows import made_above
 from sqlstream.units import duration
 
@@ -175,34 +175,55 @@ def refuse_unlike_rows(sinks: Sequence[ResultSink]) -> None:
 def refuse_changes(sinks: Sequence[ResultSink]) -> None:
     """Refuse to write a changelog into an append-only table, and to guess which row of a key counts."""
     for sink in sinks:
-        table, changing = sink.table, sink.changelog_origin
-        takes_changes = sink_of(table).takes_changes
-        if changing is not None and not takes_changes:
-            raise UnsupportedError(
-                f'writing a changelog into table "{table.name}" ({table.connector}), which is append-only',
-                changing.span,
-                hint=f"{_subject(changing)} updates or deletes rows that it has emitted. Write into a warehouse table "
-                f"(one without a connector), or {_instead(changing)}.",
-            )
-        replaces = table.connector is None
-        # Where changes are only shown, no row takes the place of another one.
-        if (takes_changes and not replaces) or not needs_order(sink):
-            continue
+        table, changing, target = sink.table, sink.changelog_origin, sink_of(sink.table)
         several = [s.table.name.lower() for s in sinks].count(table.name.lower()) > 1
+        if changing is not None:
+            if not target.takes_changes:
+                raise UnsupportedError(
+                    f'writing a changelog into table "{table.name}" ({table.connector}), which is append-only',
+                    changing.span,
+                    hint=f"{_subject(changing)} updates or deletes rows that it has emitted. Write into a warehouse table "
+                    f"(one without a connector), or {_instead(changing)}.",
+                )
+            if target.replaces and table.connector is not None:
+                _refuse_without_key(sink, changing, several)
+        # Where changes are only shown, no row takes the place of another one.
+        if (target.takes_changes and not target.replaces) or not needs_order(sink):
+            continue
         found = Unordered("several queries write it") if several else in_order(sink)
-        if isinstance(found, Unordered) or not replaces:
+        if isinstance(found, Unordered) or not target.replaces:
             raise UnsupportedError(
                 f'writing append-only rows into table "{table.name}" with a PRIMARY KEY',
                 next((n.span for n in walk(sink) if isinstance(n, Scan)), None),
                 detail=f"Which row of a key is the last one is not known: {found.why}."
-                if replaces and isinstance(found, Unordered)
+                if target.replaces and isinstance(found, Unordered)
                 else None,
                 hint="Say which row of a key counts: "
                 "ROW_NUMBER() OVER (PARTITION BY key ORDER BY ts DESC) AS n in a subquery, and WHERE n = 1."
-                if replaces
+                if target.replaces
                 else "No row takes the place of another one there: leave the PRIMARY KEY out, or write into a warehouse "
                 "table (one without a connector).",
             )
+
+
+def _refuse_without_key(sink: ResultSink, changing: Node, several: bool) -> None:
+    """Refuse changes that a table elsewhere cannot take, as a change of one row there must not touch another one."""
+    table = sink.table
+    if not table.primary_key:
+        raise UnsupportedError(
+            f'writing a changelog into table "{table.name}" ({table.connector}) without a PRIMARY KEY',
+            changing.span,
+            hint="Rows are found by their key there: declare PRIMARY KEY (..) NOT ENFORCED over columns of which the result "
+            "has one row each.",
+        )
+    if several or not one_row_a_key(sink):
+        why = "several queries write it" if several else "the result may have several rows of a key at a time"
+        raise UnsupportedError(
+            f'writing a changelog into table "{table.name}" ({table.connector}) with this PRIMARY KEY',
+            changing.span,
+            detail=f"A row takes the place of the one that has its key, and {why}.",
+            hint="Put the columns of GROUP BY, or what else tells the rows of the result apart, into the PRIMARY KEY.",
+        )
 
 
 def _subject(node: Node) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from sqlstream.catalog import Column
-from sqlstream.connectors.registry import source_of
+from sqlstream.connectors.registry import sink_of, source_of
 from sqlstream.duck.internal_columns import internal
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item
@@ -48,12 +48,17 @@ def needs_order(sink: ResultSink) -> bool:
     """Tell whether append-only rows go into a table whose PRIMARY KEY they may share."""
     if not sink.table.primary_key or sink.changelog_origin is not None:
         return False
-    return not any(_among_key(sink, names) for names in sink.input.unique_keys)
+    return not one_row_a_key(sink)
+
+
+def one_row_a_key(sink: ResultSink) -> bool:
+    """Tell whether no two rows of a result have one PRIMARY KEY of the table that it goes into."""
+    return any(_among_key(sink, names) for names in sink.input.unique_keys)
 
 
 def keeps_last(sink: ResultSink) -> bool:
-    """Tell whether a sink's table shows the last row of a key: rows of a warehouse table can take each other's place."""
-    return sink.table.connector is None and needs_order(sink)
+    """Tell whether a sink's table shows the last row of a key: its rows take each other's place, and several may have a key."""
+    return sink_of(sink.table).replaces and needs_order(sink)
 
 
 def in_order(sink: ResultSink) -> Ordered | Unordered:

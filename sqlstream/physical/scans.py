@@ -32,7 +32,7 @@ def numbered(table: Table) -> str:
     if not (table.has_changes and table.primary_key):
         return scanned(replace(table, columns=(*table.columns, ROW)))
     # An envelope is two places.
-    envelope = table.options["format"].lower() == DEBEZIUM
+    envelope = table.options.get("format", "").lower() == DEBEZIUM
     return f"SELECT * REPLACE ({ROW.name} // {2 if envelope else 1} AS {ROW.name}) FROM ({scanned(table)})"
 
 

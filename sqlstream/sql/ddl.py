@@ -217,13 +217,13 @@ class DefinitionParser(StreamingParser):
         if data_type is None:
             raise self._wanted("a type, or AS and an expression")
         type_span = self._span_from(type_start)
-        not_null, comment, metadata = self._parse_column_attributes(body, name)
+        not_null, comment, metadata, virtual = self._parse_column_attributes(body, name)
         span = self._span_from(start)
-        return ColumnDef(name, data_type.args["kind"], None, not_null, comment, span, type_span, metadata)
+        return ColumnDef(name, data_type.args["kind"], None, not_null, comment, span, type_span, metadata, virtual)
 
-    def _parse_column_attributes(self, body: TableBody, name: Name) -> tuple[bool, str | None, Name | None]:
-        """Read what follows a column's type, in any order: whether it is never NULL, its comment, its metadata key."""
-        not_null, comment, metadata = False, None, None
+    def _parse_column_attributes(self, body: TableBody, name: Name) -> tuple[bool, str | None, Name | None, bool]:
+        """Read what follows a column's type, in any order: if it is never NULL, comment, metadata key, if it is VIRTUAL."""
+        not_null, comment, metadata, virtual = False, None, None, False
         while True:
             start = self._curr
             if self._match_text_seq("NOT", "NULL"):
@@ -240,10 +240,10 @@ class DefinitionParser(StreamingParser):
                 self._set_primary_key(body, (name,), start)
             elif self._match_text_seq("METADATA"):
                 metadata = self._string("a key in quotes") if self._match(TokenType.FROM) else name
-                self._match_text_seq("VIRTUAL")
+                virtual = bool(self._match_text_seq("VIRTUAL"))
             else:
                 self._refuse_clause(COLUMN_CLAUSES)
-                return not_null, comment, metadata
+                return not_null, comment, metadata, virtual
 
     # -- names, strings, options
 

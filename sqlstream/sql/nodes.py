@@ -34,7 +34,7 @@ class OptionValue:
 class ColumnDef:
     """A column of CREATE TABLE: with a type (DuckDB's text), or computed by an expression.
 
-    `metadata` is the key of a METADATA column.
+    `metadata` is the key of a METADATA column; one that is `virtual` is only read.
     """
 
     name: Name
@@ -45,6 +45,7 @@ class ColumnDef:
     span: Span
     type_span: Span | None = None
     metadata: Name | None = None
+    virtual: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from sqlstream.connectors import Sink, Source
+from sqlstream.connectors import WEIGHT, OwnTable, Sink, Source, TwoPhaseSink, UpsertSink, WriteAheadSink
 
 
 class Numbers(Source):
@@ -71,3 +72,84 @@ class Guarded(Numbers):
         if os.path.exists(f"{self.file}.refused"):
             raise PermissionError(self.told)
         return super().read(partition, start, end)
+
+
+def append(file: str, value: object) -> None:
+    with open(file, "a") as opened:
+        opened.write(json.dumps(value, default=str) + "\n")
+
+
+class Feeds(Source):
+    """Several tables of one class: which rows a table has is known by its name; a few are read at a time, unless it pauses."""
+
+    def __init__(self, file: str, table: OwnTable):
+        self.file, self.table = file, table
+
+    def latest_position(self, partition: str) -> Any:
+        return {"row": {"n": 7}}
+
+    def first_position(self, partition: str) -> Any:
+        return {"row": {"n": 0}}
+
+    def batch_end(self, partition: str, start: Any, latest: Any) -> Any:
+        if os.path.exists(f"{self.file}.pause"):
+            return start
+        return {"row": {"n": min(start["row"]["n"] + 3, latest["row"]["n"])}}
+
+    def read(self, partition: str, start: Any, end: Any) -> pa.Table:
+        keys = range(start["row"]["n"], end["row"]["n"])
+        return pa.table({name: [f"{self.table.name}.{name}.{k}" for k in keys] for name in self.table.columns})
+
+    def on_commit(self, positions: Mapping[str, Any]) -> None:
+        append(f"{self.file}.{self.table.name}", positions)
+
+
+class Changes(Sink):
+    """What changes, with its weight."""
+
+    takes_changes = True
+
+    def __init__(self, file: str):
+        self.file = file
+
+    async def write(self, batch: int, table: pa.Table) -> None:
+        append(self.file, sorted([row["k"], row["n"], row[WEIGHT]] for row in table.to_pylist()))
+
+
+class Keyed(UpsertSink):
+    """A row per key, in a file."""
+
+    def __init__(self, file: str):
+        self.file = file
+
+    def write(self, batch: int, rows: pa.Table, deleted: pa.Table) -> None:
+        append(self.file, [sorted(map(list, zip(*rows.to_pydict().values(), strict=True))), deleted.to_pylist()])
+
+
+class Later(WriteAheadSink):
+    """Fails once, when it is to send something."""
+
+    def __init__(self, file: str):
+        self.file = file
+
+    def send(self, batch: int, table: pa.Table) -> None:
+        if not os.path.exists(f"{self.file}.failed"):
+            append(f"{self.file}.failed", batch)
+            raise ConnectionError("not now")
+        append(self.file, [batch, table.to_pylist()])
+
+
+class HalfWritten(TwoPhaseSink):
+    """Fails in the middle, and says what is undone."""
+
+    def __init__(self, file: str):
+        self.file = file
+
+    def begin(self, batch: int, task: str) -> str:
+        return task
+
+    def write(self, transaction: str, table: pa.Table) -> None:
+        raise ConnectionError("not now")
+
+    def rollback(self, transaction: str) -> None:
+        append(self.file, ["rolled back", transaction.startswith(self.identity)])

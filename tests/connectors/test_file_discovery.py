@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import fs as arrow_fs
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.filesystem import listing
+from sqlstream.connectors.filesystem import copies, listing
 from sqlstream.connectors.filesystem import splits as files
 from sqlstream.connectors.filesystem.listing import Place
 from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit, Seen
@@ -128,28 +128,32 @@ def test_uris_keep_what_is_around_the_path(monkeypatch: pytest.MonkeyPatch) -> N
         return arrow_fs._MockFileSystem(), uri.split("://")[1].split("?")[0]
 
     monkeypatch.setattr(listing, "open_uri", from_uri)
-    place = Place("s3://bucket/in/*.parquet?region=eu", "/")
-    assert asked == ["s3://bucket/in?region=eu"]
+    place = Place("hdfs://bucket/in/*.parquet?user=eu", "/")
+    assert asked == ["hdfs://bucket/in?user=eu"]
     filesystem = place._filesystem
     assert filesystem is not None
     filesystem.create_dir("bucket/in")
     with filesystem.open_output_stream("bucket/in/a.parquet") as stream:
         stream.write(b"12345")
     (found,) = place.files() or []
-    assert found.path == "s3://bucket/in/a.parquet?region=eu"
+    assert found.path == "hdfs://bucket/in/a.parquet?user=eu"
     assert place.open(found.path).read() == b"12345"
 
 
-def test_downloading_a_remote_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_file_is_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = put(tmp_path / "a.json", 7)
     local = FileSplit(source, 7, 1, 7)
-    assert files.download(local, str(tmp_path)) is local
-    monkeypatch.setattr(files, "open_uri", lambda uri: (arrow_fs.LocalFileSystem(), source))
-    (tmp_path / "to").mkdir()
-    split = files.download(FileSplit("xx://h/a.json.gz", 7, 1, 7), str(tmp_path / "to"))
+    assert copies.near(local) is local
+    monkeypatch.setattr(copies, "open_uri", lambda uri: (arrow_fs.LocalFileSystem(), source))
+    uri = f"xx://{tmp_path.name}/day=1/a.json.gz"
+    split = copies.near(FileSplit(uri, 7, 1, 7))
     assert Path(split.path).read_bytes() == b"x" * 7
-    assert split.path.endswith("a.json.gz")
-    assert len(list((tmp_path / "to").iterdir())) == 1
+    assert split.path.endswith("/day=1/a.json.gz")
+    assert copies.shown(split.path) == uri
+    Path(source).unlink()
+    assert copies.near(FileSplit(uri, 7, 1, 7)) == split
+    with pytest.raises(FileNotFoundError):
+        copies.near(FileSplit(uri, 7, 2, 7))
 
 
 def test_paths_are_relative_to_the_project(tmp_path: Path) -> None:

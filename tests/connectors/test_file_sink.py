@@ -280,7 +280,7 @@ def test_a_job_that_goes_back_counts_no_row_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("clause", "message"),
     [
-        ("'path' = 's3://bucket/x', 'format' = 'csv'", 'writing to "s3://bucket/x"'),
+        ("'path' = 'hdfs://host/x', 'format' = 'csv'", 'writing to "hdfs://host/x"'),
         ("'path' = 'x/*.csv', 'format' = 'csv'", 'writing to the glob "x/*.csv"'),
     ],
 )

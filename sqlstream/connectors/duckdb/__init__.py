@@ -1,1 +1,1 @@
-"""The `duckdb` connector: a table of a DuckDB file, for lookups."""
+"""The `duckdb` connector: a table of a DuckDB file, which jobs write, and in which they look up rows."""

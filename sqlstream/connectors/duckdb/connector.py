@@ -8,9 +8,11 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Table
+from sqlstream.connectors.duckdb.sink import DuckDBSink
 from sqlstream.connectors.interface import Connector, LookupFunction, TableLookup
 from sqlstream.connectors.lookup_rows import KEYS, chosen
 from sqlstream.connectors.options import TEXT, TableOption
+from sqlstream.connectors.relational.writer import SINK_OPTIONS
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import DataError
 
@@ -57,5 +59,7 @@ class DuckDBConnector(Connector):
             required=True,
             example="users",
         ),
+        *SINK_OPTIONS,
     )
     lookup_type = DuckDBLookup
+    sink_type = DuckDBSink

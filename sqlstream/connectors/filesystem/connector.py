@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.discovery import DiscoveryContext
+from sqlstream.connectors.filesystem.copies import near
 from sqlstream.connectors.filesystem.inference import parquet_columns
-from sqlstream.connectors.filesystem.listing import is_absolute
-from sqlstream.connectors.filesystem.lookup import FilesNow, files_relation
+from sqlstream.connectors.filesystem.listing import is_absolute, is_remote
+from sqlstream.connectors.filesystem.lookup import FilesNow, files_now, files_relation
 from sqlstream.connectors.filesystem.roots import Root
 from sqlstream.connectors.filesystem.sink import FileCommitter, FileSink, check_path, discard
-from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit, Seen
+from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit, Seen, vanished
 from sqlstream.connectors.formats.changelogs import validate as validate_changes
 from sqlstream.connectors.formats.file_source import FileRows
 from sqlstream.connectors.formats.reading import read
@@ -59,7 +60,11 @@ class Files(FileRows):
         return FileSplit.from_list(values)
 
     def located(self, split: FileSplit, context: ReadContext) -> FileSplit:
-        return split.located(Root.of(self.table.options["path"], context.project)) if split.root else split
+        found = split.located(Root.of(self.table.options["path"], context.project)) if split.root else split
+        try:
+            return near(found)
+        except FileNotFoundError as error:
+            raise vanished(found.path, self.table.name) from error
 
     def files(self, splits: Sequence[FileSplit]) -> Sequence[FileSplit]:
         return splits
@@ -141,5 +146,7 @@ class FilesystemConnector(Connector):
         return {k: v for k, v in left_out.items() if k != "path" or not is_absolute(v)}
 
     def snapshot(self, con: duckdb.DuckDBPyConnection, table: Table, project: str) -> Snapshot:
-        path = os.path.join(project, table.options["path"])
-        return Snapshot(files_relation(con, table, project), (path,))
+        splits = files_now(table, project)
+        path = table.options["path"]
+        paths = tuple(s.path for s in splits) if is_remote(path) else (os.path.join(project, path),)
+        return Snapshot(files_relation(con, table, splits), paths)

@@ -8,7 +8,9 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
+from sqlstream.connectors.filesystem.copies import near
 from sqlstream.connectors.filesystem.listing import Place
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.duck import databases
 from sqlstream.duck.text_files import duckdb_paths
 from sqlstream.errors import BindError, UsageError
@@ -28,9 +30,10 @@ def parquet_columns(table: Table, project: str) -> Sequence[Column]:
             span,
             hint="Declare the columns, or put the first file there before.",
         )
+    near_first = near(FileSplit(first.path, first.size, first.mtime_ns, first.size))
     with databases.passing() as con:
         try:
-            source = f"read_parquet({duckdb_paths([first.path])}, hive_partitioning = false)"
+            source = f"read_parquet({duckdb_paths([near_first.path])}, hive_partitioning = false)"
             rows = con.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
         except duckdb.Error as error:
             message = f'table "{name}": the columns of "{first.path}" cannot be read'

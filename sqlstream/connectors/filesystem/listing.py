@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
+from sqlstream.warehouse.filesystem import STORES, FileInfo
+from sqlstream.warehouse.stores import StoreFilesystem, open_store
+
 # Names under which files are written before they are renamed to stay.
 _TEMPORARY_NAMES = (".tmp", ".temp", ".inprogress", "._COPYING_", ".crc", "~")
 
@@ -58,15 +61,19 @@ class Place:
 
     def __init__(self, path: str, project: str):
         self._filesystem: arrow_fs.FileSystem | None = None
+        self._store: StoreFilesystem | None = None
         self._list: Listing = _list_local
         self._before = self._after = ""
         if is_remote(path) and not path.lower().startswith("file://"):
             path, question, query = path.partition("?") if "=" in path else (path, "", "")
-            self._filesystem, inner = open_uri(without_glob(path) + question + query)
+            if path.split("://")[0] in STORES:
+                self._store, inner = open_store(without_glob(path) + question + query)
+            else:
+                self._filesystem, inner = open_uri(without_glob(path) + question + query)
             # A file's URI is made of its path and of what stands around the path here: hdfs://host:port and ?options.
             self._before = path[: path.index(inner)] if inner in path else path.split("://")[0] + "://"
             self._after = question + query
-            self._list = self._list_remote
+            self._list = self._list_store if self._store else self._list_remote
             self._path = path[len(self._before) :].rstrip("/")
         else:
             self._path = local_path(path, project)
@@ -87,12 +94,17 @@ class Place:
         return list({f.path: f for f in _walk(self._list, base, matchers)}.values()) or None
 
     def open(self, path: str) -> Any:
+        if self._store is not None:
+            return self._store.open_ranges(path.removesuffix(self._after))
         if self._filesystem is None:
             return pa.OSFile(path)
         return self._filesystem.open_input_file(path[len(self._before) : len(path) - len(self._after)])
 
     def _kind(self, path: str) -> FoundFile | bool:
         """Return the file at a path, True for a directory, False for nothing."""
+        if self._store is not None:
+            found = self._store.info(path)
+            return self._store_file(path, found) if found is not None else bool(self._store.entries(path))
         if self._filesystem is None:
             try:
                 status = os.stat(path)
@@ -106,6 +118,17 @@ class Place:
 
     def _remote_file(self, info: arrow_fs.FileInfo) -> FoundFile:
         return FoundFile(info.mtime_ns or 0, self._before + info.path + self._after, info.size)
+
+    def _store_file(self, path: str, found: FileInfo) -> FoundFile:
+        return FoundFile(found.modified * 1000, path + self._after, found.bytes)
+
+    def _list_store(self, directory: str) -> Iterator[tuple[str, str, FoundFile | None]]:
+        assert self._store is not None
+        names, files = self._store.children(directory)
+        yield from ((name, f"{directory}/{name}", None) for name in names)
+        for found in files:
+            path = f"{directory}/{found.name}"
+            yield found.name, path, self._store_file(path, found)
 
     def _list_remote(self, directory: str) -> Iterator[tuple[str, str, FoundFile | None]]:
         assert self._filesystem is not None

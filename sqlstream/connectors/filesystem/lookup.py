@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import IGNORE, Table
+from sqlstream.connectors.filesystem.copies import near
 from sqlstream.connectors.filesystem.listing import Place
 from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.changelogs import present, source_table
@@ -20,22 +21,19 @@ from sqlstream.duck import databases
 from sqlstream.errors import DataError, JobError
 
 
-def files_relation(con: duckdb.DuckDBPyConnection, table: Table, project: str) -> str:
+def files_relation(con: duckdb.DuckDBPyConnection, table: Table, splits: Sequence[FileSplit]) -> str:
     """Return a declared table as DuckDB SQL: the rows of all files that it has now, with its physical columns.
 
     Of a table of changes, the rows that they amount to.
     """
-    return _relation(con, table, _files(table, project))
-
-
-def _files(table: Table, project: str) -> list[FileSplit]:
-    place = Place(table.options["path"], project)
-    return [FileSplit(f.path, f.size, f.mtime_ns, f.size) for f in sorted(place.files() or ()) if f.size]
-
-
-def _relation(con: duckdb.DuckDBPyConnection, table: Table, splits: Sequence[FileSplit]) -> str:
     rows = read(con, splits, source_table(table)).relation
     return f"({present(table, rows)})" if table.has_changes else rows
+
+
+def files_now(table: Table, project: str) -> list[FileSplit]:
+    """Return the files that a table has now, or copies of them."""
+    place = Place(table.options["path"], project)
+    return [near(FileSplit(f.path, f.size, f.mtime_ns, f.size)) for f in sorted(place.files() or ()) if f.size]
 
 
 class FilesNow(LookupFunction):
@@ -47,9 +45,9 @@ class FilesNow(LookupFunction):
     def __call__(self, keys: pa.Table) -> pa.Table:
         with databases.passing() as con:
             con.register(KEYS, keys)
-            splits = _files(self._table, self._project)
+            splits = files_now(self._table, self._project)
             try:
-                rows = _relation(con, self._table, splits)
+                rows = files_relation(con, self._table, splits)
                 return con.sql(chosen(self._table, rows, keys)).to_arrow_table()
             except duckdb.Error as error:
                 # Not a DataError: a file may be whole when it is read again.

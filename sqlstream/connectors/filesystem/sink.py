@@ -15,7 +15,8 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from uuid import uuid4
 
@@ -28,7 +29,7 @@ from sqlstream.connectors.formats.csv_rows import csv_write_options
 from sqlstream.connectors.interface import Committer, SinkContext, Writer
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import UnsupportedError
-from sqlstream.warehouse.filesystem import Filesystem, storage_errors
+from sqlstream.warehouse.filesystem import STORES, Filesystem, LocalFilesystem, open_filesystem, storage_errors
 from sqlstream.warehouse.records import read_sealed, write_sealed
 
 # Not even a reader who looks into hidden folders takes a file of this kind.
@@ -41,12 +42,12 @@ _TARGET = "target.json"
 
 
 def check_path(table: Table) -> None:
-    """Raise UnsupportedError unless the table's path is a local folder that can be written into."""
+    """Raise UnsupportedError unless the table's path is a folder that can be written into, local or in an object store."""
     path = table.options["path"]
-    if is_remote(path) and not path.lower().startswith("file://"):
-        hint = "Write to a local folder, or into a table without a connector."
+    if is_remote(path) and path.partition("://")[0] not in ("file", *STORES):
+        hint = "Write to a local folder, to an object store, or into a table without a connector."
         raise UnsupportedError(f'writing to "{path}"', table.span, hint=hint)
-    if any(c in path for c in "*?["):
+    if any(c in (path.partition("?")[0] if is_remote(path) else path) for c in "*?["):
         raise UnsupportedError(f'writing to the glob "{path}"', table.span, hint="Give the folder as the path.")
 
 
@@ -75,7 +76,7 @@ class Target:
 
     def path(self, project: str) -> str:
         """Return the folder, for a project that is there now."""
-        return os.path.normpath(os.path.join(project, self.folder))
+        return self.folder if is_remote(self.folder) else os.path.normpath(os.path.join(project, self.folder))
 
     def is_of_another(self, fs: Filesystem, records: str, project: str) -> bool:
         """Whether these records are a copy, and the original writes the same folder: then its files are not this job's."""
@@ -99,7 +100,7 @@ class FileSink(Writer):
 
         Remembers it in the job's folder of records.
         """
-        folder = local_path(table.options["path"], project)
+        folder = _folder(table, project)
         known = Target.read(fs, records)
         if known is not None and known.is_of_another(fs, records, project):
             # What it was about to publish, the original publishes.
@@ -117,18 +118,35 @@ class FileSink(Writer):
         """Return the sink that a running job has opened."""
         known = Target.read(fs, records)
         assert known is not None
-        return cls(table, local_path(table.options["path"], project), known.tag)
+        return cls(table, _folder(table, project), known.tag)
+
+    @property
+    def place(self) -> tuple[Filesystem, str]:
+        """The file system of the folder, and its path there."""
+        return open_filesystem(self.folder)
 
     @property
     def staging(self) -> str:
-        return f"{self.folder}/.sqlstream-{self.tag}"
+        return f"{self.place[1]}/.sqlstream-{self.tag}"
 
     def write(
         self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
     ) -> tuple[int, list[str]]:
         """Write the rows of a SELECT into hidden files; return their number, and the files below `staging`."""
         attempt = f"{batch:010d}-{uuid4().hex[:12]}"
-        folder = f"{self.staging}/{attempt}"
+        fs, _ = self.place
+        if fs.local:
+            return self._copy(con, columns, rows, f"{self.staging}/{attempt}", attempt)
+        with tempfile.TemporaryDirectory() as near:
+            count, files = self._copy(con, columns, rows, f"{near}/{attempt}", attempt)
+            for file in files:
+                fs.put_file(f"{near}/{file}", f"{self.staging}/{file}")
+        return count, files
+
+    def _copy(
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, folder: str, attempt: str
+    ) -> tuple[int, list[str]]:
+        """Write the rows of a SELECT into files in a local folder; return their number, and the files from `attempt` on."""
         format_ = self.table.options["format"].lower()
         with storage_errors(folder):
             os.makedirs(folder)
@@ -144,7 +162,7 @@ class FileSink(Writer):
         if not count:
             shutil.rmtree(folder, ignore_errors=True)
             return 0, []
-        return int(count), [os.path.relpath(file, self.staging) for file in _files(folder)]
+        return int(count), [f"{attempt}/{os.path.relpath(file, folder)}" for file in LocalFilesystem().walk(folder)]
 
     # -- on the driver
 
@@ -155,7 +173,7 @@ class FileSink(Writer):
             write_sealed(fs, record, json.dumps(list(files)))
         self._rename(json.loads(read_sealed(fs, record)))
         # What is still there was written by attempts that did not end, or end too late.
-        shutil.rmtree(self.staging, ignore_errors=True)
+        self.place[0].delete_tree(self.staging)
         for name in [n for n in fs.list(records) if n[:-5].isdigit()][:-_RECORDS_KEPT]:
             fs.delete(f"{records}/{name}")
 
@@ -168,11 +186,11 @@ class FileSink(Writer):
         published = [name for name in fs.list(records) if name[:-5].isdigit()]
         for name in published:
             self._rename(json.loads(read_sealed(fs, f"{records}/{name}")))
-        shutil.rmtree(self.staging, ignore_errors=True)
+        files, folder = self.place
+        files.delete_tree(self.staging)
         last = max(committed, *(int(name[:-5]) for name in published), -1)
-        later = [file for file in _files(self.folder) if (batch := self._batch_of(file)) is not None and batch > last]
-        for file in later:
-            fs.delete(file)
+        later = [file for file in files.walk(folder) if (batch := self._batch_of(file)) is not None and batch > last]
+        files.delete_all(later)
         return len(later)
 
     def _batch_of(self, file: str) -> int | None:
@@ -184,18 +202,17 @@ class FileSink(Writer):
         return int(number) if number.isdigit() else None
 
     def _rename(self, files: Sequence[str]) -> None:
+        fs, root = self.place
         for file in files:
             attempt, *below, name = file.split("/")
-            folder = "/".join([self.folder, *below])
+            folder = "/".join([root, *below])
             batch, _, unique = attempt.partition("-")
             part = name.removeprefix("data_").removesuffix(f".{_STAGED}")
             extension = self.table.options["format"].lower()
             target = f"{folder}/part-{self.tag}-{int(batch):06d}-{unique}-{part}.{extension}"
-            with storage_errors(target):
-                os.makedirs(folder, exist_ok=True)
-                # It has its name already when the process died after this.
-                with contextlib.suppress(FileNotFoundError):
-                    os.replace(f"{self.staging}/{file}", target)
+            # It has its name already when the process died after this.
+            with contextlib.suppress(FileNotFoundError):
+                fs.move(f"{self.staging}/{file}", target)
 
 
 class FileCommitter(Committer):
@@ -227,16 +244,14 @@ def discard(fs: Filesystem, records: str, project: str) -> None:
     target = Target.read(fs, records)
     if target is None or target.is_of_another(fs, records, project):
         return
-    folder = target.path(project)
-    shutil.rmtree(f"{folder}/.sqlstream-{target.tag}", ignore_errors=True)
-    for file in _files(folder):
-        if os.path.basename(file).startswith(f"part-{target.tag}-"):
-            fs.delete(file)
+    files, folder = open_filesystem(target.path(project))
+    files.delete_tree(f"{folder}/.sqlstream-{target.tag}")
+    files.delete_all(f for f in files.walk(folder) if os.path.basename(f).startswith(f"part-{target.tag}-"))
 
 
-def _files(folder: str) -> Iterator[str]:
-    for root, _, names in os.walk(folder):
-        yield from (f"{root}/{name}" for name in sorted(names))
+def _folder(table: Table, project: str) -> str:
+    path = table.options["path"]
+    return path if path.partition("://")[0] in STORES else local_path(path, project)
 
 
 def _written(column: Column) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,11 +9,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs as arrow_fs
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Discovery
-from sqlstream.connectors.filesystem.listing import FoundFile, Place, is_remote, open_uri
+from sqlstream.connectors.filesystem.copies import shown
+from sqlstream.connectors.filesystem.listing import FoundFile, Place
 from sqlstream.connectors.filesystem.roots import Root
 from sqlstream.errors import DataError, UsageError
 from sqlstream.units import parse_bytes, parse_count, parse_duration
@@ -395,20 +393,6 @@ def _even_parts(groups: list[tuple[int, int]], pieces: int) -> list[list[tuple[i
 def vanished(path: str, table: str) -> DataError:
     """Return the error for a file that was listed and is gone."""
     return DataError(
-        f'file "{path}" of table "{table}" disappeared after it was listed',
+        f'file "{shown(path)}" of table "{table}" disappeared after it was listed',
         hint="Put it back and run the job again; it continues after its last committed batch.",
     )
-
-
-def download(split: FileSplit, directory: str) -> FileSplit:
-    """Return the split with a local path: a remote file is copied into the directory, unless that was done before."""
-    if not is_remote(split.path):
-        return split
-    name = re.sub(r"[^\w.-]", "_", split.path)
-    target = os.path.join(directory, f"{split.mtime_ns}-{name}"[-250:])
-    if not os.path.exists(target):
-        filesystem, path = open_uri(split.path)
-        temporary = f"{target}.{os.getpid()}.tmp"
-        arrow_fs.copy_files(path, temporary, filesystem, arrow_fs.LocalFileSystem())
-        os.replace(temporary, target)
-    return replace(split, path=target)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
-from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, ROW, last_of_keys
+from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, ROW, internal, last_of_keys
 from sqlstream.duck.sql import names, quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.storage.zsets import WEIGHT, repeated, summed
@@ -20,6 +20,9 @@ SCHEMA_INCLUDE = "debezium-json.schema-include"
 # What a table without a key needs to know of an update; the hint is what to do about it.
 NO_ROW_BEFORE = "an update has no row before it"
 DECLARE_KEY = "Declare the PRIMARY KEY of the table: then an update needs no row before it, and a delete only the key."
+
+# What says what a row does where no column of a table does, as in a change data feed.
+OPERATION = Column(internal("operation"), "VARCHAR")
 
 _WORDS = {"I": ("I", "+I"), "U": ("U", "+U"), "B": ("B", "-U"), "D": ("D", "-D")}
 
@@ -38,7 +41,9 @@ def validate(table: Table) -> None:
     if not name:
         raise BindError(f'{named}: option "{OP_COLUMN}": it names a column', table.option_span(OP_COLUMN))
     if operation is None:
-        if table.options["format"].lower() == "csv" and not parse_boolean(table.options.get("csv.header", "false")):
+        if table.options.get("format", "").lower() == "csv" and not parse_boolean(
+            table.options.get("csv.header", "false")
+        ):
             message = f'{named}: column "{name}" has no position in files without a header'
             raise BindError(message, table.span, hint=f"Declare it at its position: {name} STRING.")
     elif operation.type != "VARCHAR" or operation not in table.stored:
@@ -51,8 +56,8 @@ def source_table(table: Table) -> Table:
     if not table.has_changes:
         return table
     place = PLACE if table.primary_key else ()
-    if table.options["format"].lower() != DEBEZIUM:
-        operation = () if table.operation else (Column(table.options[OP_COLUMN], "VARCHAR"),)
+    if table.options.get("format", "").lower() != DEBEZIUM:
+        operation = () if table.operation else (Column(_operation_name(table), "VARCHAR"),)
         return replace(table, columns=(*table.columns, *operation, *place))
     fields = ", ".join(f"{quote_name(c.name)} {c.type}" for c in table.stored)
     envelope = (("before", f"STRUCT({fields})"), ("after", f"STRUCT({fields})"), ("op", "VARCHAR"))
@@ -67,7 +72,7 @@ def source_table(table: Table) -> Table:
 
 def malformed(table: Table) -> str:
     """Return the condition that a row, as `source_table` reads it, says nothing that a row can do."""
-    if table.options["format"].lower() == DEBEZIUM:
+    if table.options.get("format", "").lower() == DEBEZIUM:
         op, before, after = _envelope(table)
         whole = f"{op} IN ('c', 'r', 'u') AND {after} IS NOT NULL OR {op} = 'd' AND {before} IS NOT NULL"
         return f"NOT coalesce({whole}, false) AND NOT ({_tombstone(table)})"
@@ -82,7 +87,7 @@ def changes_of(table: Table, rows: str) -> str:
     """
     place = PLACE if table.primary_key else ()
     read = [c for c in table.physical if c is not table.operation]
-    if table.options["format"].lower() != DEBEZIUM:
+    if table.options.get("format", "").lower() != DEBEZIUM:
         return f"SELECT {names([*read, *place])}, {_letter(table)} AS {CHANGE.name} FROM {rows}"
     items = [
         f"_change._row.{quote_name(c.name)} AS {quote_name(c.name)}" if c in table.stored else quote_name(c.name)
@@ -113,7 +118,11 @@ def present(table: Table, rows: str) -> str:
 
 
 def _operation(table: Table) -> str:
-    return quote_name(table.operation.name if table.operation else table.options[OP_COLUMN])
+    return quote_name(table.operation.name if table.operation else _operation_name(table))
+
+
+def _operation_name(table: Table) -> str:
+    return table.options.get(OP_COLUMN, OPERATION.name)
 
 
 def _letter(table: Table) -> str:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import duckdb
 
 from sqlstream.catalog import Column, Table
+from sqlstream.connectors.filesystem.copies import shown
 from sqlstream.connectors.filesystem.splits import FileSplit, vanished
 from sqlstream.connectors.formats.json_lines import does_not_hold
 from sqlstream.connectors.formats.malformed import format_of, skip_hint
@@ -71,7 +72,7 @@ def reading(splits: Sequence[FileSplit], table: Table) -> Iterator[None]:
 
 def name_file(path: str, table: Table) -> str:
     """Return the file as messages name it."""
-    return f'file "{path}" of table "{table.name}"'
+    return f'file "{shown(path)}" of table "{table.name}"'
 
 
 def path_in(text: str, splits: Iterable[FileSplit]) -> str | None:

@@ -26,6 +26,7 @@ from urllib.parse import unquote
 import duckdb
 
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
+from sqlstream.connectors.filesystem.copies import shown
 from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.changelogs import malformed
 from sqlstream.connectors.formats.malformed import format_of, skips
@@ -101,14 +102,16 @@ def _read_stored(
     columns: Sequence[Column],
     copies: Mapping[str, str],
 ) -> ReadPlan:
-    return FORMATS[format_of(table)].read_files(con, splits, table, columns, copies)
+    read_files = FORMATS[format_of(table)].read_files
+    assert read_files is not None
+    return read_files(con, splits, table, columns, copies)
 
 
 # What a file tells beside its rows
 
 ROW_NUMBER = "row-number"
 _METADATA: Mapping[str, Callable[[FileSplit], str]] = {
-    "file.path": lambda split: quote_text(split.path),
+    "file.path": lambda split: quote_text(shown(split.path)),
     "file.name": lambda split: quote_text(split.path.rpartition("/")[2]),
     "file.size": lambda split: str(split.size),
     "file.modification-time": lambda split: f"make_timestamptz({split.mtime_ns // 1000})",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
@@ -14,7 +15,9 @@ from sqlstream.connectors.formats.csv_rows import one_character
 from sqlstream.connectors.formats.json_lines import json_values, read_json
 from sqlstream.connectors.formats.malformed import options_of
 from sqlstream.connectors.formats.parquet import read_parquet
-from sqlstream.connectors.options import BOOLEAN, TEXT, OptionType, TableOption
+from sqlstream.connectors.formats.raw_values import raw_values
+from sqlstream.connectors.formats.schema_registry import registry_options
+from sqlstream.connectors.options import BOOLEAN, NAME, TEXT, OptionType, TableOption
 from sqlstream.connectors.read_plan import ReadPlan
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ class ReadFiles(Protocol):
 class ReadValues(Protocol):
     """Returns a relation of the rows that texts are: some columns, why a row is malformed (WRONG), and `kept` ones.
 
-    `values` is a relation with a text per row (VALUE), NULL where bytes are no text.
+    `values` is a relation with a text per row (VALUE), NULL where bytes are no text; for a format of bytes, with those.
     """
 
     def __call__(
@@ -47,13 +50,41 @@ class ReadValues(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How rows are written. Without `read_values` it is one of files alone."""
+    """How rows are written. Without `read_values` it is one of files alone, without `read_files` one of values.
+
+    Values are texts, unless it is one `of_bytes`.
+    """
 
     options: tuple[TableOption, ...]
-    read_files: ReadFiles
+    read_files: ReadFiles | None
     read_values: ReadValues | None = None
     # Options that only make sense for files.
     of_files: frozenset[str] = frozenset()
+    of_bytes: bool = False
+    # Returns the columns of a table that declares none.
+    columns: Callable[[Table], Sequence[Column]] | None = None
+
+
+def _columns_of(module: str, format: str) -> Callable[[Table], Sequence[Column]]:
+    """Return a function of a module that is imported when it is called."""
+
+    def columns(table: Table) -> Sequence[Column]:
+        found: Sequence[Column] = import_module(f"sqlstream.connectors.formats.{module}").columns_of(table, format)
+        return found
+
+    return columns
+
+
+def _values_of(module: str, name: str) -> ReadValues:
+    """Return a function of a module that is imported when it is called: it needs packages that others do not."""
+
+    def read_values(
+        con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+    ) -> str:
+        found: ReadValues = getattr(import_module(f"sqlstream.connectors.formats.{module}"), name)
+        return found(con, values, table, columns, kept)
+
+    return read_values
 
 
 _CHARACTER = OptionType("character", one_character)
@@ -73,9 +104,58 @@ _DEBEZIUM = (
         SCHEMA_INCLUDE, BOOLEAN, "true: messages have a `schema`, and the envelope is in `payload`", default="false"
     ),
 )
+_AVRO_SCHEMA = TableOption(
+    "avro.schema", NAME, "the schema of the messages, as JSON; without it written rows have the one of the columns"
+)
+_PROTOBUF = (
+    TableOption(
+        "protobuf.descriptor-file",
+        NAME,
+        "a file with the descriptors of messages, as `protoc --include_imports --descriptor_set_out` writes it",
+        required=True,
+    ),
+    TableOption("protobuf.message-name", NAME, "the message, as `package.Message`", required=True),
+)
+_CONFLUENT_MESSAGE = TableOption(
+    "protobuf-confluent.message-name",
+    NAME,
+    "the message that rows are written as, and whose columns a table without any has; the first one, unless it is given",
+)
+_CONFLUENT_SCHEMA = TableOption(
+    "avro-confluent.schema",
+    NAME,
+    "the reader's schema, as JSON: its aliases and defaults count; rows are written with it. Without it, that of the columns",
+)
 FORMATS: Mapping[str, Format] = {
     "parquet": Format((_OPERATION, *options_of("parquet")), read_parquet),
     "json": Format((_OPERATION, *options_of("json")), read_json, json_values),
     "csv": Format((_OPERATION, *_CSV, *options_of("csv")), read_csv, csv_values, frozenset({"csv.header"})),
     DEBEZIUM: Format((*_DEBEZIUM, *options_of(DEBEZIUM)), read_json, json_values),
+    "avro": Format((_AVRO_SCHEMA, *options_of("avro")), None, _values_of("avro.values", "avro_values"), of_bytes=True),
+    "avro-confluent": Format(
+        (*registry_options("avro-confluent"), _CONFLUENT_SCHEMA, *options_of("avro-confluent")),
+        None,
+        _values_of("avro.values", "confluent_values"),
+        of_bytes=True,
+        columns=_columns_of("avro.values", "avro-confluent"),
+    ),
+    "protobuf": Format(
+        (*_PROTOBUF, *options_of("protobuf")),
+        None,
+        _values_of("protobuf.values", "protobuf_values"),
+        of_bytes=True,
+        columns=_columns_of("protobuf.values", "protobuf"),
+    ),
+    "protobuf-confluent": Format(
+        (
+            *(o for o in registry_options("protobuf-confluent") if not o.name.endswith("auto-register")),
+            _CONFLUENT_MESSAGE,
+            *options_of("protobuf-confluent"),
+        ),
+        None,
+        _values_of("protobuf.values", "confluent_values"),
+        of_bytes=True,
+        columns=_columns_of("protobuf.values", "protobuf-confluent"),
+    ),
+    "raw": Format(options_of("raw"), None, raw_values, of_bytes=True),
 }

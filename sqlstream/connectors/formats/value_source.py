@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from sqlstream.catalog import IGNORE, Column, Table
+from sqlstream.connectors.formats.changelogs import OPERATION
 from sqlstream.connectors.formats.malformed import MalformedRow, format_of, skip_hint, skips
 from sqlstream.connectors.formats.reading import marked_changes
 from sqlstream.connectors.formats.registry import FORMATS
@@ -22,21 +25,35 @@ from sqlstream.errors import DataError
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
-# Where a value stands: in what (a partition, a file), and its number there.
-PLACE, NUMBER = internal("place"), internal("number")
+# Where a value stands: in what (a partition, a file), and its number there. A key that stands beside it, in bytes.
+PLACE, NUMBER, KEY = internal("place"), internal("number"), internal("key")
 # The `order` of a source whose values come in the order of their numbers.
 BY_NUMBER = (ROW,)
 _MALFORMED = "a value is malformed"
 _numbers = itertools.count()
 
 
+@dataclass(frozen=True, slots=True)
+class KeyLayout:
+    """Columns of a table that stand in keys. `table` is what a key is to its format; its columns may have other names."""
+
+    table: Table
+    columns: tuple[Column, ...]
+
+
 class ValueRows(TableSource):
-    """A table whose rows are values of a format: `json`, `csv` or `debezium-json`."""
+    """A table whose rows are values of a format: `json`, `csv`, `raw` or `debezium-json`."""
 
     # What the numbers of values are called in messages.
     number_name = "offset"
+    # Whether a value takes the place of the one that has its key, and NULL deletes it.
+    upserts = False
+
+    @property
+    def key(self) -> KeyLayout | None:
+        """The columns that are read from keys beside the values, which `values` returns as KEY."""
+        return None
 
     @abstractmethod
     def values(self, splits: Sequence[Any]) -> pa.Table:
@@ -59,24 +76,33 @@ class ValueRows(TableSource):
 
     def _marked(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Any], table: Table) -> str:
         """Return the SELECT of all rows, with PLACE, NUMBER, the text as VALUE, and why one is malformed."""
-        values = self.values(splits)
+        form = FORMATS[format_of(table)]
+        values = self.values(splits) if form.of_bytes else _as_text(self.values(splits))
         relation = f"_values_{next(_numbers)}"
         con.register(relation, values)
         text = f"TRY(decode({VALUE}))" if _is_binary(values) else VALUE
-        texts = f"(SELECT * REPLACE ({text} AS {VALUE}) FROM {relation} WHERE {VALUE} IS NOT NULL)"
-        read_values = FORMATS[format_of(table)].read_values
-        assert read_values is not None
+        taken = text if not form.of_bytes else VALUE if _is_binary(values) else f"encode({VALUE})"
+        assert form.read_values is not None
         kept = [quote_name(name) for name in values.column_names]
         # Of its columns and a value's own, none may have the name of another one.
         aliases = {name: f"_kept_{number}" for number, name in enumerate(kept) if name != quote_name(VALUE)}
-        renamed = ", ".join([VALUE, *(f"{name} AS {alias}" for name, alias in aliases.items())])
-        named = f"(SELECT {renamed}, {VALUE} AS _kept_value FROM {texts})"
-        rows = read_values(con, named, table, table.stored, [*aliases.values(), "_kept_value"])
+        renamed = ", ".join([f"{taken} AS {VALUE}", *(f"{name} AS {alias}" for name, alias in aliases.items())])
+        named = f"(SELECT {renamed}, {_shown(text, values)} AS _kept_value FROM {relation} WHERE {VALUE} IS NOT NULL)"
+        kept = [*aliases.values(), "_kept_value"]
+        key = self.key
+        inside = [c for c in table.stored if c != OPERATION and (key is None or c not in key.columns)]
+        rows = form.read_values(con, named, replace(table, columns=tuple(inside)), inside, kept)
+        if self.upserts:
+            rows = _with_deletes(rows, f"(SELECT {renamed} FROM {relation} WHERE {VALUE} IS NULL)", inside, kept)
+            kept.append(OPERATION.name)
+        if key is not None:
+            rows = _with_key(con, rows, key, inside, kept, aliases[quote_name(KEY)], needed=self.upserts)
         items = [f"{_told(c, aliases)} AS {quote_name(c.name)}" for c in table.physical if c not in table.stored]
         items += [quote_name(c.name) for c in table.stored]
         places = f"{aliases[quote_name(PLACE)]} AS {PLACE}, {aliases[quote_name(NUMBER)]} AS {NUMBER}, _kept_value AS {VALUE}"
         found = f"SELECT {', '.join([*items, WRONG])}, {places} FROM {rows}"
-        return marked_changes(table, ReadPlan.of_marked(found)) if table.has_changes else found
+        told = table.has_changes and not self.upserts
+        return marked_changes(table, ReadPlan.of_marked(found)) if told else found
 
     # -- malformed values
 
@@ -120,12 +146,71 @@ class ValueRows(TableSource):
         return f'table "{self.table.name}"'
 
 
+def _with_deletes(rows: str, deletes: str, columns: Sequence[Column], kept: Sequence[str]) -> str:
+    """Return marked rows, and behind them the values that are NULL, with what each of them does."""
+    nulls = [f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in columns]
+    gone = [*(name if name != "_kept_value" else "NULL AS _kept_value" for name in kept), *nulls, f"NULL AS {WRONG}"]
+    upserted = f"SELECT *, 'U' AS {OPERATION.name} FROM {rows}"
+    return f"({upserted} UNION ALL BY NAME SELECT {', '.join(gone)}, 'D' AS {OPERATION.name} FROM {deletes})"
+
+
+def _with_key(
+    con: duckdb.DuckDBPyConnection,
+    rows: str,
+    key: KeyLayout,
+    columns: Sequence[Column],
+    kept: Sequence[str],
+    alias: str,
+    *,
+    needed: bool,
+) -> str:
+    """Return marked rows with the columns of their keys; `columns` are those of the values, `alias` is what the key is called."""
+    form = FORMATS[format_of(key.table)]
+    assert form.read_values is not None
+    own = {quote_name(c.name): f"_value_{n}" for n, c in enumerate(columns)}
+    bytes_ = alias if form.of_bytes else f"TRY(decode({alias}))"
+    items = [f"{bytes_} AS {VALUE}", *kept, *(f"{name} AS {new}" for name, new in own.items())]
+    named = f"(SELECT {', '.join(items)}, {WRONG} AS _value_wrong FROM {rows})"
+    read = form.read_values(con, named, key.table, key.table.stored, [*kept, *own.values(), "_value_wrong"])
+    inside = zip(key.columns, key.table.stored, strict=True)
+    items = [*kept, *(f"{new} AS {name}" for name, new in own.items())]
+    items += [f"{quote_name(c.name)} AS {quote_name(column.name)}" for column, c in inside]
+    # A message without a key has none of its columns.
+    absent = " ELSE 'The message has no key'" if needed else ""
+    wrong = f"coalesce(_value_wrong, CASE WHEN {alias} IS NOT NULL THEN 'Of the key: ' || {WRONG}{absent} END)"
+    return f"(SELECT {', '.join(items)}, {wrong} AS {WRONG} FROM {read})"
+
+
+def _as_text(values: pa.Table) -> pa.Table:
+    """Return values whose bytes are text, if all are: Arrow looks at them once, all together."""
+    if not _is_binary(values):
+        return values
+    place, found = values.column_names.index(VALUE), values.column(VALUE)
+    text = pa.large_string() if "large" in str(found.type) else pa.string()
+    try:
+        return values.set_column(place, VALUE, found.cast(text))
+    except pa.ArrowInvalid:
+        return values
+
+
 def _is_binary(values: pa.Table) -> bool:
     return "binary" in str(values.schema.field(VALUE).type)
 
 
+def _shown(text: str, values: pa.Table) -> str:
+    """Return the SQL of what people are shown of a value: its bytes where it is no text."""
+    return (
+        f"CASE WHEN NOT contains({text}, chr(0)) THEN {text} ELSE '0x' || hex({VALUE}) END"
+        if _is_binary(values)
+        else text
+    )
+
+
 def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    if not isinstance(value, bytes):
+        return str(value)
+    text = value.decode(errors="replace")
+    return f"0x{value.hex().upper()}" if "\0" in text else text
 
 
 def _told(column: Column, aliases: Mapping[str, str]) -> str:

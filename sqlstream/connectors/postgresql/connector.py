@@ -10,7 +10,10 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.interface import Connector, LookupFunction, TableLookup
 from sqlstream.connectors.lookup_rows import lookup_columns, typed_rows
 from sqlstream.connectors.options import TEXT, TableOption
-from sqlstream.errors import DataError, UsageError
+from sqlstream.connectors.postgresql import client
+from sqlstream.connectors.postgresql.sink import PostgreSQLSink
+from sqlstream.connectors.relational.writer import SINK_OPTIONS
+from sqlstream.errors import DataError, OutageError
 
 # What keys are sent as, by their DuckDB types; decimals are numeric, all others text.
 _PG_TYPES = {
@@ -43,13 +46,13 @@ class PostgreSQLServer(LookupFunction):
         self._connection: Any = None
 
     def __call__(self, keys: pa.Table) -> pa.Table:
-        psycopg = _psycopg(self._table)
+        psycopg = client.load(self._table)
         con = self._open(psycopg)
         try:
             rows = con.execute(self._sql(psycopg, keys), [column.to_pylist() for column in keys.columns]).fetchall()
-        except psycopg.OperationalError:
+        except psycopg.OperationalError as error:
             self._close()
-            raise
+            raise OutageError(str(error).strip().split("\n")[0]) from error
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
             raise DataError(f'table "{self._table.name}": {error.diag.message_primary}', self._table.span) from error
         return typed_rows(
@@ -90,16 +93,6 @@ class PostgreSQLServer(LookupFunction):
         )
 
 
-def _psycopg(table: Table) -> Any:
-    try:
-        import psycopg
-        import psycopg.sql
-    except ImportError as error:
-        message = f'table "{table.name}": the connector "postgresql" needs psycopg, which cannot be imported: {error}'
-        raise UsageError(message, table.span, hint="Install it: pip install 'sqlstream[postgresql]'.") from error
-    return psycopg
-
-
 class PostgreSQLLookup(TableLookup):
     """Rows of a table of a server."""
 
@@ -123,9 +116,11 @@ class PostgreSQLConnector(Connector):
         TableOption(
             "table", TEXT, "the table, with its schema if it is not in the search path", required=True, example="users"
         ),
+        *SINK_OPTIONS,
     )
     lookup_type = PostgreSQLLookup
+    sink_type = PostgreSQLSink
 
     def prepare(self, table: Table) -> Table:
-        _psycopg(table)
+        client.load(table)
         return table

@@ -2,60 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
-from sqlstream.connectors.guarantees import Delivery, Replay
-from sqlstream.connectors.interface import (
-    Connector,
-    DriverSink,
-    ReadContext,
-    TableLookup,
-    TableSink,
-    TableSource,
-)
-from sqlstream.connectors.python.classes import Sink, Source
+from sqlstream.connectors.guarantees import Guarantee, Replay
+from sqlstream.connectors.interface import Connector, ReadContext, TableLookup, TableSink, TableSource
+from sqlstream.connectors.python.classes import AnySink, Sink, Source, TwoPhaseSink, UpsertSink, WriteAheadSink
+from sqlstream.connectors.python.instances import OPTIONS, implemented, kind
 from sqlstream.connectors.python.lookup import PythonFunction
-from sqlstream.connectors.python.source import (
-    OPTIONS,
-    PartitionDiscovery,
-    PartitionRange,
-    implemented,
-    kind,
-    read_python,
-    write_batch,
-)
+from sqlstream.connectors.python.sinks import PythonSink, PythonTransactions, promise
+from sqlstream.connectors.python.source import PartitionDiscovery, PartitionRange, read_python
 from sqlstream.connectors.read_plan import ReadPlan
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
+
+_REPLAYED = Replay.REPLAYABLE, "if `read` gives the same rows for the same positions"
+_GONE = Replay.AT_MOST_ONCE, "rows are gone once they were read, and a repeated batch lacks them"
 
 
 class PythonSource(TableSource):
     """What a Source of the user's reads."""
 
-    replay = Replay.REPLAYABLE
-    replay_reason = "if `read` gives the same rows for the same positions"
     split_type = PartitionRange
+
+    @property
+    def replay(self) -> Replay:  # type: ignore[override]
+        return self._promise[0]
+
+    @property
+    def replay_reason(self) -> str:  # type: ignore[override]
+        return self._promise[1]
+
+    @property
+    def _promise(self) -> tuple[Replay, str]:
+        found = kind(self.table)
+        assert issubclass(found, Source)
+        return _REPLAYED if found.replayable else _GONE
 
     def discovery(self, position: Offsets, context: DiscoveryContext) -> PartitionDiscovery:
         return PartitionDiscovery(self.table, position, context)
 
     def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[PartitionRange], context: ReadContext) -> ReadPlan:
         return read_python(con, splits, self.table)
-
-
-class PythonSink(DriverSink):
-    """What a Sink of the user's writes."""
-
-    delivery = Delivery.AT_LEAST_ONCE
-    delivery_reason = "the last batch may come again; exactly once if `write` recognises its number"
-
-    def write(self, batch: int, rows: Callable[[], pa.Table]) -> None:
-        write_batch(self.table, batch, rows)
 
 
 class PythonLookup(TableLookup):
@@ -80,10 +71,20 @@ class PythonConnector(Connector):
         return PythonSource(table) if "class" in table.options and issubclass(kind(table), Source) else None
 
     def sink(self, table: Table) -> TableSink | None:
-        return PythonSink(table) if "class" in table.options and issubclass(kind(table), Sink) else None
+        if "class" not in table.options or not issubclass(kind(table), AnySink):
+            return None
+        return PythonTransactions(table) if issubclass(kind(table), TwoPhaseSink) else PythonSink(table)
 
     def lookup(self, table: Table) -> TableLookup | None:
         return PythonLookup(table) if "class" not in table.options else None
 
     def prepare(self, table: Table) -> Table:
         return implemented(table)
+
+    def source_promises(self) -> Sequence[Guarantee]:
+        found = (("`python`", _REPLAYED), ("`python` with `replayable = False`", _GONE))
+        return [Guarantee(replay.times, reason, name) for name, (replay, reason) in found]
+
+    def sink_promises(self) -> Sequence[Guarantee]:
+        found = [(f"`python`: `{of.__name__}`", promise(of)) for of in (Sink, UpsertSink, WriteAheadSink, TwoPhaseSink)]
+        return [Guarantee(delivery.times, reason, name) for name, (delivery, reason) in found]

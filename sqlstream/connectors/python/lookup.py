@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +10,8 @@ import pyarrow as pa
 from sqlstream.catalog import Table
 from sqlstream.connectors.interface import LookupFunction
 from sqlstream.connectors.lookup_rows import lookup_columns, typed_rows
-from sqlstream.connectors.python.source import errors, function
+from sqlstream.connectors.python.instances import errors, finished, function
 from sqlstream.errors import DataError, missing
-
-# Calls of an asynchronous function that wait at a time.
-_AT_A_TIME = 100
 
 
 class PythonFunction(LookupFunction):
@@ -30,27 +24,9 @@ class PythonFunction(LookupFunction):
     def __call__(self, keys: pa.Table) -> pa.Table:
         wanted = keys.to_pylist()
         with errors(self._table):
-            answers = self._answers(wanted)
+            answers = finished([self._function(**key) for key in wanted])
             rows = [row for key, found in zip(wanted, answers, strict=True) for row in self._rows(key, found)]
         return typed_rows(self._table, rows)
-
-    def _answers(self, keys: Sequence[Mapping[str, Any]]) -> list[Any]:
-        function = self._function
-        if not inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(type(function).__call__):
-            return [function(**key) for key in keys]
-
-        async def ask() -> list[Any]:
-            free = asyncio.Semaphore(_AT_A_TIME)
-
-            async def one(key: Mapping[str, Any]) -> Any:
-                async with free:
-                    return await function(**key)
-
-            return await asyncio.gather(*map(one, keys))
-
-        # This thread may have a loop of its own: a notebook's has.
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(asyncio.run, ask()).result()
 
     def _rows(self, key: Mapping[str, Any], found: Any) -> Iterator[dict[str, Any]]:
         """Yield the rows of an answer: None, a mapping, or several; key columns that it lacks are the key's."""

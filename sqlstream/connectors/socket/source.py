@@ -54,6 +54,11 @@ class SocketDiscovery(Discovery):
 
     def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
         super().__init__()
+        if not context.warehouse.fs.local:
+            hint = "Use a warehouse on a local disk for jobs that read from a socket."
+            raise UsageError(
+                f'table "{table.name}": what a socket receives is kept on a local disk', table.span, hint=hint
+            )
         self._table, self._position, self._directory = table, position, context.directory
         self._warehouse = context.warehouse.root
         self._next = int(position.get("", 0))

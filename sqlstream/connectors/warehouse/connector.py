@@ -54,6 +54,7 @@ class WarehouseSink(TableSink):
     delivery = Delivery.TRANSACTIONAL
     delivery_reason = "rows are committed with the batch"
     takes_changes = True
+    replaces = True
 
 
 class CommittedRows(LookupFunction):
@@ -78,7 +79,7 @@ class WarehouseLookup(TableLookup):
 class WarehouseConnector(Connector):
     """Tables without a connector."""
 
-    name = WAREHOUSE
+    name = shown = WAREHOUSE
     summary = "a table in the warehouse; state queries can read it while it grows"
     options = (replace(MONITOR, mutable=True), MAX_BYTES)
     source_type = CommittedBatches

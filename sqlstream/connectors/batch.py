@@ -1,0 +1,86 @@
+"""The rows of a batch on the driver, as a sink outside of the warehouse needs them: appended, or as net changes of its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlstream.catalog import Column
+from sqlstream.duck import databases
+from sqlstream.duck.sql import names, quote_text, typed
+from sqlstream.storage.zsets import WEIGHT, summed
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rows that a job writes into a table in one batch, in Parquet files (`paths`, as DuckDB takes them).
+
+    With `is_changing` rows have weights. `key` is the PRIMARY KEY of a table in which a row takes the place of the one that has
+    its key; `order` are columns, behind the others, that say which of several rows of a key is the last one.
+
+    The queries that its methods return are for a `connection()`.
+    """
+
+    number: int
+    columns: tuple[Column, ...]
+    paths: tuple[str, ...]
+    is_changing: bool = False
+    key: tuple[str, ...] = ()
+    order: tuple[Column, ...] = ()
+
+    @contextmanager
+    def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Connect to a database that can read the files."""
+        with databases.passing() as con:
+            yield con
+
+    def rows(self) -> str:
+        """Return the SELECT of the rows of an append-only result, with their declared types."""
+        return f"SELECT {typed(self.columns)} FROM {self._files}"
+
+    def changes(self) -> str:
+        """Return the SELECT of the net changes: each row once, with WEIGHT, how often it was added less how often taken away."""
+        if not self.is_changing:
+            return f"SELECT {typed(self.columns)}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._files}"
+        weighed = f"(SELECT {typed(self.columns)}, {WEIGHT} FROM {self._files})"
+        return summed(self.columns, weighed)
+
+    def upserts(self) -> str:
+        """Return the SELECT of the new row of each key that has one."""
+        if not self.is_changing:
+            return self.rows()
+        if self.order:
+            last = f"row_number() OVER (PARTITION BY {self._key} ORDER BY {self._newest_first}) = 1"
+            return f"SELECT {typed(self.columns)} FROM {self._files} QUALIFY {last}"
+        return f"SELECT {names(self.columns)} FROM ({self.changes()}) WHERE {WEIGHT} > 0"
+
+    def deletes(self) -> str:
+        """Return the SELECT of the keys whose row is gone, and has no other one in its place."""
+        keys = [column for column in self.columns if column.name in self.key]
+        if not self.is_changing or self.order:
+            return f"SELECT {names(keys)} FROM ({self.rows()}) WHERE false"
+        per_key = f"GROUP BY {self._key} HAVING max({WEIGHT}) < 0"
+        return f"SELECT {names(keys)} FROM ({self.changes()}) {per_key}"
+
+    def table(self, sql: str) -> pa.Table:
+        """Run a query; return its rows."""
+        with self.connection() as con:
+            return con.sql(sql).to_arrow_table()
+
+    @property
+    def _files(self) -> str:
+        return f"read_parquet([{', '.join(map(quote_text, self.paths))}])"
+
+    @property
+    def _key(self) -> str:
+        return names([column for column in self.columns if column.name in self.key])
+
+    @property
+    def _newest_first(self) -> str:
+        return ", ".join(f"{column.name} DESC" for column in self.order)

@@ -1,0 +1,107 @@
+"""Where a Delta table is, and how it is opened: on a local disk, or in an object store whose options are passed through."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs as arrow_fs
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.filesystem.listing import is_remote, local_path
+from sqlstream.errors import JobError, UsageError
+from sqlstream.secrets import harmless
+
+# Options of a table that begin so are the object store's.
+STORAGE = "storage."
+
+
+def deltalake(table: Table) -> Any:
+    """Return the library. Raises UsageError when it is not installed."""
+    try:
+        import deltalake
+    except ImportError as error:
+        message = f'table "{table.name}": the connector "delta" needs deltalake, which cannot be imported: {error}'
+        raise UsageError(message, table.span, hint="Install it: pip install 'sqlstream[delta]'.") from error
+    return deltalake
+
+
+@contextmanager
+def errors(table: Table, doing: str) -> Iterator[None]:
+    """Turn what the library raises while it is `doing` something with a table into an error that says so."""
+    library = deltalake(table)
+    try:
+        yield
+    except (library.exceptions.DeltaError, OSError, ValueError, pa.ArrowException) as error:
+        message = f'table "{table.name}": {doing} "{table.options["path"]}" failed'
+        raise JobError(message, detail=str(error).strip()) from harmless(error)
+
+
+@dataclass(frozen=True)
+class Location:
+    """A Delta table by its path or URI, with the options of its object store."""
+
+    table: Table
+    uri: str
+    storage: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def of(cls, table: Table, project: str) -> Location:
+        path = table.options["path"]
+        remote = is_remote(path) and not path.lower().startswith("file://")
+        storage = {k.removeprefix(STORAGE): v for k, v in table.options.items() if k.startswith(STORAGE)}
+        return cls(table, path if remote else local_path(path, project), storage)
+
+    @property
+    def is_local(self) -> bool:
+        return not is_remote(self.uri)
+
+    def exists(self) -> bool:
+        """Whether there is a Delta table."""
+        with errors(self.table, "opening"):
+            return bool(deltalake(self.table).DeltaTable.is_deltatable(self.uri, storage_options=dict(self.storage)))
+
+    def open(self, version: int | None = None) -> Any:
+        """Return the table as it is now, or was at a version. Raises UsageError when there is none."""
+        library = deltalake(self.table)
+        try:
+            with errors(self.table, "opening"):
+                return library.DeltaTable(self.uri, version=version, storage_options=dict(self.storage))
+        except JobError as error:
+            if isinstance(error.__cause__, library.exceptions.TableNotFoundError):
+                message = f'table "{self.table.name}": there is no Delta table at "{self.table.options["path"]}"'
+                hint = "Set 'sink.create-table' = 'true' to let the job that writes it create it."
+                raise UsageError(message, self.table.span, hint=hint) from error
+            raise
+
+    def filesystem(self) -> arrow_fs.FileSystem:
+        """Return a file system whose paths are relative to the table."""
+        deltalake(self.table)
+        from deltalake.fs import DeltaStorageHandler
+
+        with errors(self.table, "opening"):
+            return arrow_fs.PyFileSystem(DeltaStorageHandler(self.uri, dict(self.storage)))
+
+    def upload(self, file: str, path: str) -> None:
+        """Copy a local file to a path below the table."""
+        from deltalake.fs import DeltaStorageHandler
+
+        with errors(self.table, "writing"), open(file, "rb") as here:
+            # pyarrow hands buffers to the library's stream, which takes only bytes.
+            there: Any = DeltaStorageHandler(self.uri, dict(self.storage))._handler.open_output_stream(path, None)
+            while piece := here.read(8 << 20):
+                there.write(piece)
+            there.close()
+
+    def actions(self, files: arrow_fs.FileSystem, version: int) -> list[Mapping[str, Any]] | None:
+        """Return what a version says in the log of the table, as the protocol of Delta has it; None where it is gone."""
+        try:
+            with files.open_input_stream(f"_delta_log/{version:020d}.json") as stream:
+                lines = stream.read().decode().splitlines()
+        except FileNotFoundError:
+            return None
+        return [json.loads(line) for line in lines if line.strip()]

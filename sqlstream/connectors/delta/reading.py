@@ -1,0 +1,138 @@
+"""Reading files and versions of a Delta table on workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import fs as arrow_fs
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.delta.location import Location, errors
+from sqlstream.connectors.delta.schema import arrow_schema
+from sqlstream.connectors.formats.changelogs import OPERATION
+from sqlstream.connectors.formats.parquet_types import conversion
+from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.duck.internal_columns import MODIFIED, PATH, ROW, internal
+from sqlstream.duck.sql import no_rows, quote_name, quote_text
+from sqlstream.errors import DataError, missing
+
+if TYPE_CHECKING:
+    import duckdb
+
+Partition: TypeAlias = Mapping[str, str | None]
+_KINDS = {"insert": "I", "update_preimage": "B", "update_postimage": "U", "delete": "D"}
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSplit:
+    """A file that a version has or adds; without a path, all that a version changes, as its change data feed says.
+
+    `number` counts the files of the version; after `last`, nothing of it is left. `partition` has the values of columns that
+    are not in the file.
+    """
+
+    version: int
+    number: int
+    last: bool
+    path: str
+    bytes: int
+    partition: Partition
+
+    @property
+    def reached(self) -> tuple[str, Any]:
+        return "", [self.version + 1, 0] if self.last else [self.version, self.number]
+
+    def to_list(self) -> list[Any]:
+        return [self.version, self.number, self.last, self.path, self.bytes, dict(self.partition)]
+
+
+def read_versions(
+    con: duckdb.DuckDBPyConnection, splits: Sequence[DeltaSplit], table: Table, location: Location
+) -> ReadPlan:
+    """Return how to read some splits; what they are read through is registered with the connection."""
+    delta, selects = location.open(), []
+    files = [split for split in splits if split.path]
+    if files:
+        rows = _dataset(files, table, location.filesystem(), arrow_schema(delta))
+        for version, dataset in rows.items():
+            selects.append(_select(con, f"delta_files_{version}", dataset, table, version))
+    for split in splits:
+        if not split.path:
+            with errors(table, "reading changes of"):
+                found = pa.table(delta.load_cdf(split.version, split.version))
+            selects.append(_select(con, f"delta_changes_{split.version}", found, table, split.version))
+    return ReadPlan(" UNION ALL ".join(selects) or no_rows(table.physical))
+
+
+def _dataset(
+    splits: Sequence[DeltaSplit], table: Table, files: arrow_fs.FileSystem, schema: pa.Schema
+) -> dict[int, ds.Dataset]:
+    """Return the rows of files by the version that they are of."""
+    kind, found = ds.ParquetFileFormat(), dict[int, list[Any]]()
+    infos = files.get_file_info([split.path for split in splits])
+    for split, info in zip(splits, infos, strict=True):
+        if info.type == arrow_fs.FileType.NotFound:
+            message = f'table "{table.name}": file "{split.path}" of version {split.version} of the Delta table is gone'
+            hint = "VACUUM has removed it before the job had read it: start the job with --fresh."
+            raise DataError(message, hint=hint)
+        known = [_is(schema, name, value) for name, value in split.partition.items()]
+        expression = known[0] if known else None
+        for other in known[1:]:
+            expression = expression & other
+        fragment = kind.make_fragment(split.path, filesystem=files, partition_expression=expression)
+        found.setdefault(split.version, []).append(fragment)
+    return {version: ds.FileSystemDataset(some, schema, kind, files) for version, some in found.items()}
+
+
+def _is(schema: pa.Schema, name: str, value: str | None) -> ds.Expression:
+    field = ds.field(name)
+    # The protocol writes NULL as an empty text, too.
+    return field.is_null() if not value else field == pa.scalar(value).cast(schema.field(name).type)
+
+
+def _select(con: duckdb.DuckDBPyConnection, name: str, rows: Any, table: Table, version: int) -> str:
+    """Return the SELECT of the table's physical columns of some rows, which are registered under a name."""
+    relation = internal(name)
+    con.register(relation, rows)
+    described = con.execute(f"SELECT * FROM {relation} LIMIT 0").description
+    found = {column: (column, type_) for column, type_, *_ in described or ()}
+    by_name = {column.lower(): entry for column, entry in found.items()}
+    changes = "_change_type" in found
+    items = [f"{_item(con, c, by_name, table, version, changes)} AS {quote_name(c.name)}" for c in table.physical]
+    return f"SELECT {', '.join(items)} FROM {relation}"
+
+
+def _item(
+    con: duckdb.DuckDBPyConnection,
+    column: Column,
+    found: Mapping[str, tuple[str, Any]],
+    table: Table,
+    version: int,
+    changes: bool,
+) -> str:
+    if column == OPERATION:
+        cases = " ".join(f"WHEN {quote_text(kind)} THEN '{letter}'" for kind, letter in _KINDS.items())
+        return f"CASE _change_type {cases} END" if changes else "'I'"
+    # Of two changes of a key in one version that which adds a row comes later.
+    told = {
+        MODIFIED: f"{version}::BIGINT",
+        PATH: "''",
+        ROW: "if(_change_type IN ('insert', 'update_postimage'), 1, 0)::BIGINT" if changes else "1::BIGINT",
+    }
+    if column in told:
+        return told[column]
+    if column.name.lower() not in found:
+        hint = missing("column", column.name, [name for name, _ in found.values()])
+        raise DataError(f'table "{table.name}": the Delta table has no column "{column.name}"', hint=hint)
+    name, type_ = found[column.name.lower()]
+    sql = conversion(quote_name(name), type_, con.sqltype(column.type))
+    if sql is None:
+        message = (
+            f'table "{table.name}": column "{name}" of the Delta table is {type_}, which does not fit {column.type}'
+        )
+        raise DataError(message, hint="Declare the column with the type that the Delta table has.")
+    return sql

@@ -1,0 +1,104 @@
+"""Local copies of remote files, for the time that a process reads them: DuckDB and its kin take paths.
+
+A copy is called as its file is, with the folders above it, so that partitions and compression can be told. What errors and
+metadata columns show is the URI (see `shown`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import fs as arrow_fs
+
+from sqlstream.connectors.filesystem.listing import is_remote, open_uri
+from sqlstream.errors import UsageError
+from sqlstream.warehouse.filesystem import STORES, make_folder, open_filesystem, storage_errors
+from sqlstream.warehouse.locks import process_is_alive
+
+if TYPE_CHECKING:
+    from sqlstream.connectors.filesystem.splits import FileSplit
+
+# Copies beyond so many bytes go, unless they were used within so many seconds: a batch may still read them.
+LARGEST, IN_USE = 1 << 30, 60.0
+_lock = threading.Lock()
+# When each copy was last asked for; the oldest comes first.
+_copies: dict[str, tuple[float, int]] = {}
+
+
+def _all() -> str:
+    return f"{tempfile.gettempdir()}/sqlstream-{os.getuid()}/copies"
+
+
+def _own() -> str:
+    return f"{_all()}/{os.getpid()}"
+
+
+def near(split: FileSplit) -> FileSplit:
+    """Return a split with the path of a local copy where its file is remote. Raises FileNotFoundError when it is gone."""
+    if not is_remote(split.path):
+        return split
+    uri = split.path.partition("?")[0] if "=" in split.path else split.path
+    scheme, _, rest = uri.partition("://")
+    path = f"{_own()}/{split.mtime_ns}/{scheme}/{rest}"
+    if not os.path.exists(path):
+        if not _copies:
+            _begin()
+        temporary = f"{path}.{threading.get_ident()}.tmp"
+        with storage_errors(path):
+            make_folder(os.path.dirname(path))
+            _fetch(split.path, scheme, temporary)
+            os.replace(temporary, path)
+    with _lock:
+        _copies.pop(path, None)
+        _copies[path] = time.monotonic(), split.size
+        _make_room()
+    return replace(split, path=path)
+
+
+def shown(path: str) -> str:
+    """Return what people know a file as: of a copy, the URI of the file."""
+    if not path.startswith(f"{_own()}/"):
+        return path
+    _, scheme, rest = path[len(_own()) + 1 :].split("/", 2)
+    return f"{scheme}://{rest}"
+
+
+def _fetch(uri: str, scheme: str, path: str) -> None:
+    if scheme in STORES:
+        fs, inner = open_filesystem(uri)
+        with fs.open_bytes(inner) as source, open(path, "wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        return
+    try:
+        filesystem, inner = open_uri(uri)
+        arrow_fs.copy_files(inner, path, filesystem, arrow_fs.LocalFileSystem())
+    except pa.ArrowException as error:
+        raise UsageError(f'"{uri}" cannot be read', detail=str(error)) from error
+
+
+def _make_room() -> None:
+    total = sum(size for _, size in _copies.values())
+    for path, (used_at, size) in list(_copies.items()):
+        if total <= LARGEST or used_at > time.monotonic() - IN_USE:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        del _copies[path]
+        total -= size
+
+
+def _begin() -> None:
+    """Remove what processes left that were killed."""
+    atexit.register(shutil.rmtree, _own(), ignore_errors=True)
+    for name in os.listdir(_all()) if os.path.isdir(_all()) else ():
+        if name.isdigit() and not process_is_alive(int(name)):
+            shutil.rmtree(f"{_all()}/{name}", ignore_errors=True)

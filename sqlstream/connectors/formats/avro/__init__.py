@@ -1,0 +1,1 @@
+"""Avro: schemas, messages with and without a schema registry, and what rows are as messages."""

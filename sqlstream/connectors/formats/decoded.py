@@ -1,0 +1,122 @@
+"""Rows that were decoded into Arrow, as a relation of a table's columns: what binary formats have in common."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.formats.parquet_types import conversion
+from sqlstream.connectors.read_plan import VALUE, WRONG
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.errors import DataError
+
+if TYPE_CHECKING:
+    import duckdb
+
+_FIELD, _REASON = "_field_", "_reason"
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Values of one schema: `rows` has a column per field, and a row for each of the values whose `numbers` are given.
+
+    `faults` says why others are no rows, by their numbers; `schema` is what messages call the schema. `names` are the fields of
+    columns that have another name there, in small letters.
+    """
+
+    schema: str
+    rows: pa.Table
+    numbers: Sequence[int]
+    faults: Mapping[int, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+def bytes_of(con: duckdb.DuckDBPyConnection, values: str, kept: Sequence[str]) -> tuple[list[bytes], pa.Table]:
+    """Return values, and the columns of them that are kept."""
+    taken = con.sql(f"SELECT {', '.join([VALUE, *kept])} FROM {values}").to_arrow_table()
+    return taken.column(0).to_pylist(), taken.remove_column(0)
+
+
+def relation(
+    con: duckdb.DuckDBPyConnection,
+    table: Table,
+    columns: Sequence[Column],
+    kept: pa.Table,
+    decoded: Sequence[Decoded],
+    defaults: Mapping[str, str],
+) -> str:
+    """Return the marked rows of values: columns of a table, those that are kept, and why one is malformed (WRONG).
+
+    `defaults` is the SQL of what columns are, by their names in small letters, whose field a schema does not have. Raises
+    DataError for a field whose type does not fit its column.
+    """
+    selects = [_rows(con, table, columns, kept, group, defaults) for group in decoded if len(group.numbers)]
+    faults = {number: why for group in decoded for number, why in group.faults.items()}
+    if faults or not selects:
+        reasons = pa.array(list(faults.values()), pa.string())
+        name = _register(con, kept.take(list(faults)).append_column(_REASON, reasons) if faults else _none(kept))
+        nulls = [f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in columns]
+        selects.append(f"SELECT {', '.join([*kept.column_names, *nulls, f'{_REASON} AS {WRONG}'])} FROM {name}")
+    return f"({' UNION ALL '.join(selects)})"
+
+
+def _none(kept: pa.Table) -> pa.Table:
+    return kept.slice(0, 0).append_column(_REASON, pa.array([], pa.string()))
+
+
+def _rows(
+    con: duckdb.DuckDBPyConnection,
+    table: Table,
+    columns: Sequence[Column],
+    kept: pa.Table,
+    group: Decoded,
+    defaults: Mapping[str, str],
+) -> str:
+    fields = {name.lower(): number for number, name in enumerate(group.rows.column_names)}
+    renamed = group.rows.rename_columns([f"{_FIELD}{number}" for number in range(group.rows.num_columns)])
+    whole = kept if len(group.numbers) == kept.num_rows else kept.take(pa.array(group.numbers, pa.int64()))
+    for number, name in enumerate(renamed.column_names):
+        whole = whole.append_column(name, renamed.column(number))
+    registered = _register(con, whole)
+    types = dict(zip(whole.column_names, con.sql(f"FROM {registered}").types, strict=True))
+    items = list(kept.column_names)
+    for column in columns:
+        name = column.name.lower()
+        place = fields.get(group.names.get(name, name))
+        if place is None:
+            item: str | None = f"CAST({defaults.get(name, 'NULL')} AS {column.type})"
+        else:
+            found = types[f"{_FIELD}{place}"]
+            item = conversion(f"{_FIELD}{place}", found, con.sqltype(column.type))
+            if item is None:
+                message = f'column "{column.name}" of table "{table.name}" is {column.type}'
+                hint = f"Declare it as {found}, and convert it in the query."
+                raise DataError(f"{message}, and {found} in {group.schema}", hint=hint)
+        items.append(f"{item} AS {quote_name(column.name)}")
+    return f"SELECT {', '.join(items)}, CAST(NULL AS VARCHAR) AS {WRONG} FROM {registered}"
+
+
+def _register(con: duckdb.DuckDBPyConnection, rows: pa.Table) -> str:
+    name = f"_decoded_{next(_numbers)}"
+    con.register(name, rows)
+    return name
+
+
+def literal(value: object) -> str:
+    """Return a default as SQL: what JSON can hold."""
+    match value:
+        case None:
+            return "NULL"
+        case bool() | int() | float():
+            return str(value).lower()
+        case list():
+            return f"[{', '.join(map(literal, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{quote_text(str(k))}: {literal(v)}' for k, v in value.items())}}}"
+    return quote_text(str(value))

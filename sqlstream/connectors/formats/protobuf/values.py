@@ -1,0 +1,296 @@
+"""Values in Protobuf: of the one message that the table names, or with the id of a registry's schema in front.
+
+ptars makes Arrow of the messages of a type, all at once. In the registry's wire format the id is followed by the place of the
+message among those of its file: how many numbers, and these, or a 0 for the first message.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from google.protobuf import descriptor_pool, message
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.formats.decoded import Decoded, bytes_of, relation
+from sqlstream.connectors.formats.schema_registry import (
+    HEAD,
+    NoSchema,
+    RegisteredSchema,
+    SchemaRegistry,
+    by_schema,
+    framed,
+    subject_of,
+)
+from sqlstream.duck import databases
+from sqlstream.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    import duckdb
+
+PROTOBUF, CONFLUENT = "protobuf", "protobuf-confluent"
+MESSAGE_NAME, DESCRIPTORS = "message-name", "descriptor-file"
+_WELL_KNOWN = "google/protobuf/"
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufType:
+    """A type of messages, and what messages about it call it."""
+
+    descriptor: Descriptor
+    handler: Any
+    name: str
+
+    @classmethod
+    def of(cls, descriptor: Descriptor, name: str, table: Table) -> ProtobufType:
+        """Return a type. Raises UsageError where the package is missing that reads its messages."""
+        try:
+            import ptars
+        except ImportError as error:
+            hint = "Install it: pip install 'sqlstream[protobuf]'."
+            raise UsageError(f'table "{table.name}": Protobuf needs the package "ptars"', hint=hint) from error
+        config = ptars.PtarsConfig(timestamp_unit="us", time_unit="us", duration_unit="us", enum_repr="string")
+        pool = ptars.HandlerPool([descriptor.file], config=config)
+        return cls(descriptor, pool.get_for_message(descriptor), name)
+
+    def decode(self, messages: Sequence[bytes], numbers: Sequence[int]) -> Decoded:
+        """Return the rows that messages are; `numbers` are theirs among all."""
+        try:
+            return Decoded(self.name, self._rows(messages), numbers)
+        except ValueError:
+            good, faults = [], dict[int, str]()
+        for number, body in zip(numbers, messages, strict=True):
+            try:
+                self._rows([body])
+                good.append((number, body))
+            except ValueError as error:
+                faults[number] = f"The value is no message of {self.name}: {error}"
+        return Decoded(self.name, self._rows([body for _, body in good]), [number for number, _ in good], faults)
+
+    def _rows(self, messages: Sequence[bytes]) -> pa.Table:
+        return pa.Table.from_batches([self.handler.list_to_record_batch(list(messages))])
+
+    def columns(self) -> list[Column]:
+        """Return the columns of a table that declares none."""
+        with databases.passing() as con:
+            schema: pa.Schema = self.handler.schema()
+            con.register("_schema", schema.empty_table())
+            types = con.sql("FROM _schema").types
+            return [Column(name, str(type_)) for name, type_ in zip(schema.names, types, strict=True)]
+
+    def encode(self, table: Table, rows: pa.Table) -> list[bytes]:
+        """Return rows as messages: a field without a column, and NULL, is not set. Raises DataError for rows that do not fit."""
+        schema, there = self.handler.schema(), {name.lower(): name for name in rows.column_names}
+        if unknown := sorted(there.keys() - {name.lower() for name in schema.names}):
+            raise DataError(f'{self.name} has no field for column "{there[unknown[0]]}" of table "{table.name}"')
+        arrays = []
+        try:
+            for found in schema:
+                name = there.get(found.name.lower())
+                own = pa.nulls(rows.num_rows, found.type) if name is None else rows.column(name).cast(found.type)
+                arrays.append(own.combine_chunks() if isinstance(own, pa.ChunkedArray) else own)
+            loose = pa.schema([found.with_nullable(True) for found in schema])
+            batch = pa.RecordBatch.from_arrays(arrays, schema=loose)
+            encoded: list[bytes] = self.handler.record_batch_to_array(batch).to_pylist()
+        except (pa.ArrowException, ValueError) as error:
+            raise DataError(f'rows of table "{table.name}" do not fit {self.name}', detail=f"{error}.") from error
+        return encoded
+
+
+def protobuf_values(
+    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+) -> str:
+    """Return the marked rows of values that are messages of a table's type; `kept` are further columns of them that stay."""
+    messages, rest = bytes_of(con, values, kept)
+    numbers = [number for number, body in enumerate(messages) if body is not None]
+    absent = {n: "There is no value" for n, body in enumerate(messages) if body is None}
+    decoded = declared_type(table).decode([messages[n] for n in numbers], numbers)
+    return relation(con, table, columns, rest, [decoded, Decoded("", rest.slice(0, 0), (), absent)], {})
+
+
+def confluent_values(
+    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+) -> str:
+    """Return the marked rows of values whose schemas are in a registry; `kept` are further columns of them that stay."""
+    messages, rest = bytes_of(con, values, kept)
+    registry = SchemaRegistry.of(table, CONFLUENT)
+    groups, faults = by_schema(messages)
+    decoded = []
+    for id, numbers in groups.items():
+        try:
+            found = registry.by_id(id, serialized=True)
+        except NoSchema:
+            faults |= dict.fromkeys(numbers, f"The registry has no schema {id}")
+            continue
+        bodies: dict[tuple[int, ...], list[tuple[int, bytes]]] = {}
+        for number in numbers:
+            try:
+                place, start = _place(messages[number])
+                bodies.setdefault(place, []).append((number, messages[number][start:]))
+            except IndexError:
+                faults[number] = "The value does not say which message of its schema it is"
+        for place, pairs in bodies.items():
+            type_ = _registered(found, f"schema {id}", place, table)
+            if type_ is None:
+                faults |= dict.fromkeys((n for n, _ in pairs), f"Schema {id} has no message at {list(place)}")
+            else:
+                decoded.append(type_.decode([body for _, body in pairs], [number for number, _ in pairs]))
+    decoded.append(Decoded("", rest.slice(0, 0), (), faults))
+    return relation(con, table, columns, rest, decoded, {})
+
+
+def columns_of(table: Table, format: str) -> Sequence[Column]:
+    """Return the columns of a table that declares none: those of its message, or of the newest schema of its subject."""
+    return declared_type(table).columns() if format == PROTOBUF else _newest(table)[0].columns()
+
+
+def encoder(table: Table, format: str, columns: Sequence[Column]) -> Callable[[pa.Table], list[bytes]]:
+    """Return what makes messages of rows: of the table's message, or of the newest schema of its subject."""
+    if format == PROTOBUF:
+        plain = declared_type(table)
+        return lambda rows: plain.encode(table, rows)
+    type_, id, place = _newest(table)
+    head = b"\0" if place == (0,) else b"".join(_zigzag(n) for n in (len(place), *place))
+    return lambda rows: [framed(id, head + body) for body in type_.encode(table, rows)]
+
+
+def declared_type(table: Table) -> ProtobufType:
+    """Return the type of a table that names it, and a file with its descriptor. Raises DataError where there is none."""
+    path, name = (table.options.get(f"{PROTOBUF}.{option}") for option in (DESCRIPTORS, MESSAGE_NAME))
+    if not path or not name:
+        hint = "Write the file of protoc --descriptor_set_out, and the name of a message in it, into WITH (..)."
+        missing = DESCRIPTORS if not path else MESSAGE_NAME
+        raise DataError(f'table "{table.name}" needs the option "{PROTOBUF}.{missing}"', hint=hint)
+    try:
+        with open(path, "rb") as file:
+            files = FileDescriptorSet.FromString(file.read()).file
+        found = _pool(tuple(file.SerializeToString() for file in files)).FindMessageTypeByName(name)
+    except OSError as error:
+        raise DataError(f'file "{path}" of table "{table.name}" cannot be read', detail=f"{error}.") from error
+    except message.DecodeError as error:
+        hint = "protoc --include_imports --descriptor_set_out=FILE writes one."
+        raise DataError(f'file "{path}" of table "{table.name}" holds no descriptors', hint=hint) from error
+    except (KeyError, TypeError) as error:
+        raise DataError(f'file "{path}" of table "{table.name}" has no message "{name}"', detail=f"{error}.") from error
+    return ProtobufType.of(found, f"message {name}", table)
+
+
+def _newest(table: Table) -> tuple[ProtobufType, int, tuple[int, ...]]:
+    """Return the type of the newest schema of a table's subject, with the schema's id, and the place of its message."""
+    subject = subject_of(table, CONFLUENT, table.options.get(f"{CONFLUENT}.{MESSAGE_NAME}", table.name))
+    try:
+        found = SchemaRegistry.of(table, CONFLUENT).newest(subject, serialized=True)
+    except NoSchema as error:
+        message = f'table "{table.name}": the schema registry has no subject "{subject}"'
+        raise DataError(message, detail=f"{error}.", hint=f"Register it, or set '{CONFLUENT}.subject'.") from None
+    name = f'the schema of subject "{subject}"'
+    wanted = table.options.get(f"{CONFLUENT}.{MESSAGE_NAME}")
+    for place, descriptor in _messages(_file(found, name)):
+        if wanted in (None, descriptor.full_name):
+            return ProtobufType.of(descriptor, name, table), found.id, place
+    raise DataError(f'{name} has no message "{wanted}"')
+
+
+def _messages(file: FileDescriptor) -> Sequence[tuple[tuple[int, ...], Descriptor]]:
+    """Return the messages of a file with their places, those inside of others behind these."""
+
+    def inside(found: Descriptor, place: tuple[int, ...]) -> list[tuple[tuple[int, ...], Descriptor]]:
+        pairs = [(place, found)]
+        for number, nested in enumerate(found.nested_types):
+            pairs += inside(nested, (*place, number))
+        return pairs
+
+    listed = list(file.message_types_by_name.values())
+    return [pair for number, found in enumerate(listed) for pair in inside(found, (number,))]
+
+
+@lru_cache(maxsize=1024)
+def _types(found: RegisteredSchema, name: str, place: tuple[int, ...]) -> Descriptor | None:
+    return dict(_messages(_file(found, name))).get(place)
+
+
+def _registered(found: RegisteredSchema, name: str, place: tuple[int, ...], table: Table) -> ProtobufType | None:
+    descriptor = _types(found, name, place)
+    return None if descriptor is None else ProtobufType.of(descriptor, name, table)
+
+
+def _file(found: RegisteredSchema, name: str) -> FileDescriptor:
+    """Return the file of a schema. Raises DataError where the registry does not give descriptors."""
+    if found.kind != "PROTOBUF":
+        raise DataError(f"{name} is {found.kind}, not Protobuf")
+    try:
+        files = [*_files(found)]
+        return _pool(tuple(file.SerializeToString() for file in files)).FindFileByName(files[-1].name)
+    except (binascii.Error, message.DecodeError, TypeError, KeyError) as error:
+        detail = f"The registry must know format=serialized: {error}."
+        raise DataError(f"{name} is no descriptor of Protobuf", detail=detail) from error
+
+
+def _files(found: RegisteredSchema, name: str = "main.proto") -> Sequence[FileDescriptorProto]:
+    """Return the descriptor of a schema behind those to which it refers, by the names under which it does."""
+    file = FileDescriptorProto.FromString(base64.b64decode(found.text, validate=True))
+    file.name = name
+    return [*(f for own, schema in found.references for f in _files(schema, own)), file]
+
+
+@lru_cache(maxsize=256)
+def _pool(files: tuple[bytes, ...]) -> descriptor_pool.DescriptorPool:
+    """Return files, each behind those that it imports, with those of Protobuf itself."""
+    from google.protobuf import (  # noqa: F401
+        any_pb2,
+        duration_pb2,
+        empty_pb2,
+        field_mask_pb2,
+        struct_pb2,
+        timestamp_pb2,
+        wrappers_pb2,
+    )
+
+    pool, added = descriptor_pool.DescriptorPool(), set[str]()
+    for text in files:
+        file = FileDescriptorProto.FromString(text)
+        for name in [n for n in file.dependency if n.startswith(_WELL_KNOWN) and n not in added]:
+            pool.AddSerializedFile(descriptor_pool.Default().FindFileByName(name).serialized_pb)
+            added.add(name)
+        if file.name not in added:
+            pool.AddSerializedFile(text)
+            added.add(file.name)
+    return pool
+
+
+def _place(value: bytes) -> tuple[tuple[int, ...], int]:
+    """Return the place of a message in its schema, and where it begins. Raises IndexError where that is cut off.
+
+    >>> _place(b"....." + b"\\0x"), _place(b"....." + b"\\x04\\x02\\x00x")
+    (((0,), 6), ((1, 0), 8))
+    """
+    count, at = _number(value, HEAD)
+    found = []
+    for _ in range(count):
+        number, at = _number(value, at)
+        found.append(number)
+    return tuple(found) or (0,), at
+
+
+def _number(value: bytes, at: int) -> tuple[int, int]:
+    whole = shift = 0
+    while True:
+        byte = value[at]
+        at, whole, shift = at + 1, whole | (byte & 127) << shift, shift + 7
+        if byte < 128:
+            return (whole >> 1) ^ -(whole & 1), at
+
+
+def _zigzag(number: int) -> bytes:
+    whole, written = number << 1, bytearray()
+    while whole > 127:
+        written.append(whole & 127 | 128)
+        whole >>= 7
+    return bytes([*written, whole])

@@ -1,0 +1,26 @@
+"""Values as they are: each is the one column of its row, a text or bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.read_plan import VALUE, WRONG
+from sqlstream.duck.sql import quote_name
+
+
+def raw_values(
+    con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
+) -> str:
+    """Return the marked rows of values, which are bytes; `kept` are further columns of them that stay."""
+    items, wrong = list(kept), "CAST(NULL AS VARCHAR)"
+    for column in columns:
+        if column.type == "BLOB":
+            items.append(f"{VALUE} AS {quote_name(column.name)}")
+        else:
+            text = f"TRY(decode({VALUE}))"
+            items.append(f"{text} AS {quote_name(column.name)}")
+            wrong = f"CASE WHEN {text} IS NULL THEN 'The bytes are no text' END"
+    return f"(SELECT {', '.join(items)}, {wrong} AS {WRONG} FROM {values})"

@@ -1,0 +1,237 @@
+"""A schema registry, as Confluent's and those that speak its protocol: schemas by their ids, and the ids of subjects' schemas.
+
+A message in its wire format begins with a byte 0 and the id of its schema, in four bytes. The client knows few routes, over
+`urllib`; what a registry says of an id never changes, so a process asks once.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.options import BOOLEAN, NAME, TEXT, OptionType, TableOption
+from sqlstream.errors import DataError, JobError, OutageError
+from sqlstream.secrets import masked, remember
+from sqlstream.units import parse_boolean
+
+# What a message begins with.
+MAGIC, HEAD = 0, 5
+TOPIC, RECORD, TOPIC_RECORD = "topic", "record", "topic-record"
+_TYPE = "application/vnd.schemaregistry.v1+json"
+_SECONDS, _TRIES, _PAUSE = 10.0, 4, 0.25
+_NO_SCHEMA, _NO_SUBJECT, _NO_VERSION = 40403, 40401, 40402
+
+
+def _strategy(text: str) -> str:
+    if text not in (TOPIC, RECORD, TOPIC_RECORD):
+        raise ValueError(f'"{text}" is none of {TOPIC}, {RECORD}, {TOPIC_RECORD}')
+    return text
+
+
+def registry_options(format: str) -> tuple[TableOption, ...]:
+    """Return the options that tables have whose format asks a registry."""
+    return (
+        TableOption(
+            f"{format}.url",
+            NAME,
+            "the schema registry; several URLs, with commas between them, are tried in turn",
+            required=True,
+            example="http://localhost:8081",
+        ),
+        TableOption(f"{format}.basic-auth.user-info", TEXT, "the user and the password, as `user:password`"),
+        TableOption(f"{format}.bearer-auth.token", TEXT, "the token of a bearer"),
+        TableOption(
+            f"{format}.subject", NAME, "the subject of written schemas, and of the one that a table without columns has"
+        ),
+        TableOption(
+            f"{format}.subject-name-strategy",
+            OptionType("strategy", _strategy),
+            f"the subject, unless it is given: `{TOPIC}` (`<topic>-value`), `{RECORD}` (the name of the record), "
+            f"or `{TOPIC_RECORD}` (`<topic>-<record>`)",
+            default=TOPIC,
+        ),
+        TableOption(
+            f"{format}.auto-register",
+            BOOLEAN,
+            "whether the schema of written rows is registered; `false`: it must be there",
+            default="true",
+        ),
+    )
+
+
+class NoSchema(Exception):
+    """The registry has no schema of an id, or of a subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema as its registry has it. `references` are others that it names, by those names."""
+
+    text: str
+    kind: str = "AVRO"
+    id: int = -1
+    references: tuple[tuple[str, RegisteredSchema], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRegistry:
+    """A client; `authorization` is what the header of this name says. Raises OutageError while no URL answers."""
+
+    urls: tuple[str, ...]
+    authorization: str | None = None
+
+    @classmethod
+    def of(cls, table: Table, format: str) -> SchemaRegistry:
+        """Return the registry that a table names."""
+        options = table.options
+        authorization = None
+        if user := options.get(f"{format}.basic-auth.user-info"):
+            authorization = f"Basic {base64.b64encode(user.encode()).decode()}"
+        elif token := options.get(f"{format}.bearer-auth.token"):
+            authorization = f"Bearer {token}"
+        remember(options)
+        return cls(tuple(u.strip().rstrip("/") for u in options[f"{format}.url"].split(",")), authorization)
+
+    def by_id(self, id: int, *, serialized: bool = False) -> RegisteredSchema:
+        """Return the schema of an id, a `serialized` one as the descriptor of a file. Raises NoSchema."""
+        return _by_id(self, id, serialized)
+
+    def newest(self, subject: str, *, serialized: bool = False) -> RegisteredSchema:
+        """Return the newest schema of a subject. Raises NoSchema."""
+        found = self.request(f"/subjects/{quote(subject, safe='')}/versions/latest{_format(serialized)}")
+        return self._schema(found, serialized=serialized)
+
+    def register(self, subject: str, text: str, kind: str) -> int:
+        """Return the id of a schema under a subject, for which it is registered unless it is there."""
+        return _registered(self, f"/subjects/{quote(subject, safe='')}/versions", text, kind)
+
+    def find(self, subject: str, text: str, kind: str) -> int:
+        """Return the id of a schema under a subject. Raises NoSchema."""
+        return _registered(self, f"/subjects/{quote(subject, safe='')}", text, kind)
+
+    def request(self, route: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Return what the registry answers. Raises NoSchema where it has nothing, JobError where it refuses."""
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(_PAUSE * 2**attempt)
+            for url in self.urls:
+                answer = self._ask(f"{url}{route}", body)
+                if not isinstance(answer, Exception):
+                    return answer
+        shown = masked(", ".join(self.urls))
+        raise OutageError(f"the schema registry at {shown} does not answer", detail=f"{answer}.")
+
+    def _ask(self, url: str, body: Mapping[str, Any] | None) -> Any:
+        """Return an answer, or the exception of a server that may answer later."""
+        asked = urllib.request.Request(url, None if body is None else json.dumps(body).encode())
+        asked.add_header("Content-Type", _TYPE)
+        asked.add_header("Accept", f"{_TYPE}, application/json")
+        if self.authorization is not None:
+            asked.add_header("Authorization", self.authorization)
+        try:
+            with urllib.request.urlopen(asked, timeout=_SECONDS) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code >= 500 or error.code == 429:
+                return error
+            raise self._refused(url, error) from None
+        except (OSError, ValueError) as error:
+            # Also an answer that is no JSON: a proxy says so while the registry is down.
+            return error
+
+    def _refused(self, url: str, error: urllib.error.HTTPError) -> Exception:
+        try:
+            said = json.load(error)
+        except ValueError:
+            said = {}
+        code, text = said.get("error_code", error.code), said.get("message", error.reason)
+        if error.code == 404 and code in (_NO_SCHEMA, _NO_SUBJECT, _NO_VERSION, 404):
+            return NoSchema(str(text))
+        message = f"the schema registry at {masked(url)} refuses: {error.code} {text}"
+        hint = None
+        if error.code in (401, 403):
+            hint = "Set the option basic-auth.user-info or bearer-auth.token of the format."
+        return JobError(message, hint=hint)
+
+    def _schema(self, found: Mapping[str, Any], id: int = -1, *, serialized: bool = False) -> RegisteredSchema:
+        references = []
+        for named in found.get("references") or ():
+            route = f"/subjects/{quote(named['subject'], safe='')}/versions/{named['version']}{_format(serialized)}"
+            references.append((named["name"], self._schema(self.request(route), serialized=serialized)))
+        kind = found.get("schemaType") or "AVRO"
+        return RegisteredSchema(found["schema"], kind, found.get("id", id), tuple(references))
+
+
+@lru_cache(maxsize=1024)
+def _by_id(registry: SchemaRegistry, id: int, serialized: bool) -> RegisteredSchema:
+    return registry._schema(registry.request(f"/schemas/ids/{id}{_format(serialized)}"), id, serialized=serialized)
+
+
+def _format(serialized: bool) -> str:
+    return "?format=serialized" if serialized else ""
+
+
+@lru_cache(maxsize=1024)
+def _registered(registry: SchemaRegistry, route: str, text: str, kind: str) -> int:
+    body = {"schema": text, **({} if kind == "AVRO" else {"schemaType": kind})}
+    return int(registry.request(route, body)["id"])
+
+
+def subject_of(table: Table, format: str, record: str) -> str:
+    """Return the subject of a table's values; `record` is the full name of what they are."""
+    if given := table.options.get(f"{format}.subject"):
+        return given
+    topic = table.options.get("topic", table.name)
+    match table.options.get(f"{format}.subject-name-strategy", TOPIC):
+        case "record":
+            return record
+        case "topic-record":
+            return f"{topic}-{record}"
+    return f"{topic}-value"
+
+
+def written_id(table: Table, format: str, record: str, text: str, kind: str) -> int:
+    """Return the id of the schema of the rows that a job writes, registered unless the table says that it must be there."""
+    registry, subject = SchemaRegistry.of(table, format), subject_of(table, format, record)
+    if parse_boolean(table.options.get(f"{format}.auto-register", "true")):
+        return registry.register(subject, text, kind)
+    try:
+        return registry.find(subject, text, kind)
+    except NoSchema as error:
+        message = f'table "{table.name}": the schema of its rows is not registered under the subject "{subject}"'
+        hint = f"Register it, or leave out '{format}.auto-register'."
+        raise DataError(message, detail=f"{error}. The schema is: {text}", hint=hint) from None
+
+
+def framed(id: int, body: bytes) -> bytes:
+    """Return a message in the wire format.
+
+    >>> framed(7, b"x")
+    b'\\x00\\x00\\x00\\x00\\x07x'
+    """
+    return b"\0" + id.to_bytes(4, "big") + body
+
+
+def by_schema(values: Sequence[bytes | None]) -> tuple[dict[int, list[int]], dict[int, str]]:
+    """Return the numbers of values by the ids of their schemas, and why others are no messages of the wire format.
+
+    >>> by_schema([framed(7, b"x"), b"{}", framed(7, b"")])
+    ({7: [0, 2]}, {1: 'The value has no schema id of a registry in front'})
+    """
+    found: dict[bytes, list[int]] = {}
+    faults = {}
+    for number, value in enumerate(values):
+        if value is None or len(value) < HEAD or value[0] != MAGIC:
+            faults[number] = "The value has no schema id of a registry in front"
+        else:
+            found.setdefault(value[1:HEAD], []).append(number)
+    return {int.from_bytes(id, "big"): numbers for id, numbers in found.items()}, faults

@@ -1,0 +1,105 @@
+"""Iceberg tables by their catalogs, whose options are passed through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.filesystem.listing import is_remote, local_path
+from sqlstream.errors import JobError, UsageError
+from sqlstream.secrets import harmless
+
+# Options of a table that begin so are the catalog's.
+CATALOG = "catalog."
+_SQLITE = "sqlite:///"
+
+
+def pyiceberg(table: Table) -> Any:
+    """Return the library. Raises UsageError when it is not installed."""
+    try:
+        import pyiceberg.catalog
+        import pyiceberg.exceptions
+    except ImportError as error:
+        message = f'table "{table.name}": the connector "iceberg" needs pyiceberg, which cannot be imported: {error}'
+        raise UsageError(message, table.span, hint="Install it: pip install 'sqlstream[iceberg]'.") from error
+    return pyiceberg
+
+
+@contextmanager
+def errors(table: Table, doing: str) -> Iterator[None]:
+    """Turn what the library raises while it is `doing` something with a table into an error that says so."""
+    try:
+        yield
+    except (JobError, UsageError):
+        raise
+    # Errors of the library and of the databases behind catalogs have no common class.
+    except (Exception, pa.ArrowException) as error:
+        message = f'table "{table.name}": {doing} Iceberg table "{table.options["table"]}" failed'
+        raise JobError(message, detail=f"{type(error).__name__}: {error}".strip()) from harmless(error)
+
+
+@dataclass(frozen=True)
+class Located:
+    """An Iceberg table by its name in a catalog."""
+
+    table: Table
+    catalog: str
+    properties: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def of(cls, table: Table, project: str) -> Located:
+        given = {k.removeprefix(CATALOG): v for k, v in table.options.items() if k.startswith(CATALOG)}
+        uri, warehouse = given.get("uri", ""), given.get("warehouse", "")
+        if uri.startswith(_SQLITE):
+            given["uri"] = _SQLITE + local_path(uri.removeprefix(_SQLITE), project)
+        if warehouse and not is_remote(warehouse) and given.get("type") == "sql":
+            given["warehouse"] = "file://" + local_path(warehouse, project)
+        return cls(table, table.options.get("catalog", "default"), given)
+
+    @property
+    def name(self) -> str:
+        return self.table.options["table"]
+
+    def load_catalog(self) -> Any:
+        """Return the catalog; one of a process is kept, as its connections are."""
+        pyiceberg(self.table)
+        with errors(self.table, "opening the catalog of"):
+            return _catalog(self.catalog, tuple(sorted(self.properties.items())))
+
+    def exists(self) -> bool:
+        with errors(self.table, "opening"):
+            return bool(self.load_catalog().table_exists(self.name))
+
+    def open(self) -> Any:
+        """Return the table as it is now. Raises UsageError when there is none."""
+        library = pyiceberg(self.table)
+        try:
+            with errors(self.table, "opening"):
+                return self.load_catalog().load_table(self.name)
+        except JobError as error:
+            if isinstance(error.__cause__, library.exceptions.NoSuchTableError):
+                message = f'table "{self.table.name}": there is no Iceberg table "{self.name}" in the catalog'
+                hint = "Set 'sink.create-table' = 'true' to let the job that writes it create it."
+                raise UsageError(message, self.table.span, hint=hint) from error
+            raise
+
+
+@lru_cache(maxsize=16)
+def _catalog(name: str, properties: tuple[tuple[str, str], ...]) -> Any:
+    from pyiceberg.catalog import load_catalog
+
+    return load_catalog(name, **dict(properties))
+
+
+def local_folder(iceberg: Any) -> str | None:
+    """Return where the files of a table are on this machine, None where they are elsewhere."""
+    location = str(iceberg.location())
+    if is_remote(location) and not location.startswith("file://"):
+        return None
+    return f"{location.removeprefix('file://')}/data"

@@ -1,0 +1,49 @@
+"""Batches in an Iceberg table: each is one commit, with a property of the table that has the number of the batch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from sqlstream.connectors.iceberg.catalogs import Located, errors, pyiceberg
+from sqlstream.connectors.interface import SinkContext
+from sqlstream.connectors.lake_commits import LakeCommits
+from sqlstream.errors import JobError
+
+
+class BatchProperty(LakeCommits):
+    """The batches of one job in an Iceberg table. A property outlives the snapshots, which expire."""
+
+    lakehouse = "Iceberg"
+
+    def __init__(self, located: Located, context: SinkContext):
+        super().__init__(located.table, context)
+        self._located = located
+        # As it is while a batch is being committed: what is read then is what the commit builds on.
+        self.opened: Any = None
+
+    @property
+    def key(self) -> str:
+        return f"sqlstream.{self.name}.batch"
+
+    def open(self) -> Any:
+        self.opened = self._located.open()
+        return self.opened
+
+    def last(self, opened: Any) -> int:
+        return int(opened.properties.get(self.key, -1))
+
+    def attempt(self, opened: Any, batch: int, write: Callable[[Any, Any], None]) -> bool:
+        failed = pyiceberg(self.table).exceptions
+        try:
+            with errors(self.table, "writing"), warnings.catch_warnings(), opened.transaction() as transaction:
+                # Keys that are new are no fault.
+                warnings.filterwarnings("ignore", "Delete operation did not match any records")
+                write(transaction, {"sqlstream.batch": f"{self.name}/{batch}"})
+                transaction.set_properties({self.key: str(batch)})
+        except JobError as error:
+            if isinstance(error.__cause__, (failed.CommitFailedException, failed.ValidationException)):
+                return False
+            raise
+        return True

@@ -1,0 +1,175 @@
+"""Which snapshots of an Iceberg table there are, and what a batch takes of them.
+
+A position is a snapshot by its sequence number, the files of it that were taken, and its id. The rows with which a job begins are
+files of one snapshot, too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, monitor_interval
+from sqlstream.connectors.iceberg.catalogs import Located, errors
+from sqlstream.connectors.iceberg.reading import SnapshotSplit, planned
+from sqlstream.connectors.options import MAX_BYTES, OptionType
+from sqlstream.errors import DataError, UsageError
+from sqlstream.units import parse_bytes
+
+# More files than a snapshot has: all of them were taken.
+ALL = 1 << 40
+
+
+def _mode(text: str) -> str:
+    if text.lower() not in ("snapshot", "latest", "snapshot-id"):
+        raise ValueError(f'"{text}" is none of snapshot, latest, snapshot-id')
+    return text.lower()
+
+
+STARTS = OptionType("mode", _mode)
+
+
+class Reached(NamedTuple):
+    """How far a table was read."""
+
+    sequence: int
+    files: int
+    snapshot: int | None
+
+
+class SnapshotDiscovery(Discovery):
+    """Hands out the rows that a table has when the job first starts, then those that each snapshot appends."""
+
+    def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
+        super().__init__()
+        self.interval = monitor_interval(table)
+        self.bounded = self.interval is None
+        self._table, self._position, self._context = table, position, context
+        self._located = Located.of(table, context.project)
+        self._iceberg = self._located.open()
+        self._max_bytes = parse_bytes(table.options.get(MAX_BYTES.name, MAX_BYTES.default))
+        self._pending: deque[SnapshotSplit] = deque()
+        # Up to where snapshots were looked at; None before the first look.
+        self._seen: Reached | None = None
+        self._end: int | None = None
+
+    def poll(self) -> int:
+        """Look for new snapshots."""
+        with errors(self._table, "reading"):
+            self._iceberg = self._located.open()
+        if self._iceberg.metadata.format_version < 2:
+            message = f'table "{self._table.name}": the Iceberg table has format version 1'
+            raise UsageError(message, self._table.span, hint="Upgrade it to version 2.")
+        newest = self._newest()
+        if self._seen is None:
+            self._seen = self._begin(newest)
+        for snapshot in self._behind(self._seen, newest):
+            self._pending.extend(self._appended(snapshot))
+            self._seen = Reached(snapshot.sequence_number, ALL, snapshot.snapshot_id)
+        return len(self._pending)
+
+    def _newest(self) -> Any:
+        """Return the last snapshot to read, None in an empty table."""
+        if not self.bounded:
+            return self._iceberg.current_snapshot()
+        if self._end is None:
+            wanted, current = self._table.options.get("scan.snapshot-id"), self._iceberg.current_snapshot()
+            end = int(wanted) if wanted is not None else current.snapshot_id if current is not None else -1
+            self._end = self._context.remember("bound", end) if self._context.finish else end
+        return self._snapshot(self._end) if self._end >= 0 else None
+
+    def _snapshot(self, number: int) -> Any:
+        found = self._iceberg.snapshot_by_id(number)
+        if found is None:
+            message = f'table "{self._table.name}": the Iceberg table has no snapshot {number}'
+            raise UsageError(message, self._table.span, hint="It has expired, or never was.")
+        return found
+
+    def _begin(self, newest: Any) -> Reached:
+        """Go on where the position is; without one, where the options say."""
+        known = self._position.get("")
+        mode = self._table.options.get("scan.startup.mode", "snapshot").lower()
+        now = None if newest is None else [newest.sequence_number, ALL, newest.snapshot_id]
+        if mode == "snapshot":
+            first = self._context.remember("snapshot", now)
+            if first is not None and (known is None or (known[2] == first[2] and known[1] < ALL)):
+                self._pending.extend(self._whole(self._snapshot(first[2]))[known[1] if known else 0 :])
+                return Reached(*first)
+        elif known is None:
+            start = self._start(now) if mode == "snapshot-id" else now
+            first = self._context.remember("start", start)
+            return Reached(*first) if first is not None else Reached(0, ALL, None)
+        if known is None:
+            return Reached(0, ALL, None)
+        reached = Reached(*known)
+        if reached.files < ALL and reached.snapshot is not None:
+            self._pending.extend(self._appended(self._snapshot(reached.snapshot))[reached.files :])
+        return Reached(reached.sequence, ALL, reached.snapshot)
+
+    def _start(self, now: Any) -> list[Any]:
+        first = self._snapshot(int(self._table.options["scan.startup.snapshot-id"]))
+        return [first.sequence_number - 1, ALL, first.parent_snapshot_id]
+
+    def _behind(self, reached: Reached, newest: Any) -> list[Any]:
+        """Return the snapshots behind one, up to another. Raises DataError when some between them have expired."""
+        found: list[Any] = []
+        at = newest
+        while at is not None and at.sequence_number > reached.sequence:
+            found.append(at)
+            parent = at.parent_snapshot_id
+            at = None if parent is None else self._iceberg.snapshot_by_id(parent)
+            if at is None and parent != reached.snapshot:
+                message = (
+                    f'table "{self._table.name}": snapshots of the Iceberg table expired before the job had read them'
+                )
+                raise DataError(message, hint="Start the job with --fresh, or keep snapshots for longer.")
+        if at is not None and reached.snapshot not in (None, at.snapshot_id) and found:
+            message = f'table "{self._table.name}": the Iceberg table was rolled back behind what the job has read'
+            raise DataError(message, hint="Start the job with --fresh.")
+        return found[::-1]
+
+    def _whole(self, snapshot: Any) -> list[SnapshotSplit]:
+        return self._splits(snapshot, whole=True)
+
+    def _appended(self, snapshot: Any) -> list[SnapshotSplit]:
+        """Return the files that a snapshot appends. Raises DataError when it does something else."""
+        operation = snapshot.summary.operation.value if snapshot.summary is not None else "append"
+        if operation == "replace":
+            return []
+        if operation != "append":
+            message = f'table "{self._table.name}": snapshot {snapshot.snapshot_id} of the Iceberg table is no append'
+            detail = f"It is of the kind {operation}: it changes rows, or takes some away."
+            hint = "Only appended rows can be followed. Read the table as it is now, without source.monitor-interval."
+            raise DataError(message, detail=detail, hint=hint)
+        return self._splits(snapshot, whole=False)
+
+    def _splits(self, snapshot: Any, *, whole: bool) -> list[SnapshotSplit]:
+        with errors(self._table, "reading"):
+            tasks = sorted(planned(self._iceberg, snapshot.snapshot_id, whole).items())
+        return [
+            SnapshotSplit(
+                snapshot.sequence_number,
+                snapshot.snapshot_id,
+                whole,
+                ALL if number == len(tasks) else number,
+                path,
+                task.file.file_size_in_bytes,
+            )
+            for number, (path, task) in enumerate(tasks, 1)
+        ]
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pending)
+
+    def next_batch(self) -> Sequence[SnapshotSplit] | None:
+        """Return files of at most so many bytes; one at least."""
+        taken: list[SnapshotSplit] = []
+        room = self._max_bytes
+        while self._pending and (not taken or self._pending[0].bytes <= room):
+            taken.append(self._pending.popleft())
+            room -= taken[-1].bytes
+        self._position.add(taken)
+        return taken or None

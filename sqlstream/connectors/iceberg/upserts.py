@@ -1,0 +1,101 @@
+"""Results with a key as rows of an Iceberg table: the driver replaces the rows of a batch's keys, in one commit.
+
+The library finds rows by a filter that a single column can say exactly. With several key columns the filter finds more rows than
+those of the keys; the others are written again, in the same commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.batch import Batch
+from sqlstream.connectors.iceberg.catalogs import Located, errors
+from sqlstream.connectors.iceberg.commits import BatchProperty
+from sqlstream.connectors.iceberg.schema import ICEBERG, arrow_schema
+from sqlstream.connectors.interface import BatchWriter, SinkContext
+from sqlstream.connectors.lake_columns import items, stored
+from sqlstream.duck import databases
+from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import quote_name
+
+_FOUND, _KEYS = internal("found"), internal("keys")
+# The library skips files by a list of values only up to so many.
+_LISTED = 200
+
+
+class UpsertWriter(BatchWriter):
+    """Puts the rows of a batch in place of those with their keys, and takes away those whose key is gone."""
+
+    def __init__(self, table: Table, context: SinkContext):
+        self._table, self._located = table, Located.of(table, context.project)
+        self._commits = BatchProperty(self._located, context)
+        iceberg = self._located.open()
+        self._schema = arrow_schema(iceberg)
+        self._columns = stored(self._schema, table, ICEBERG)
+        keys = {name.lower() for name in table.primary_key}
+        self._keys = [c for c in self._columns if c.name.lower() in keys]
+
+    def recover(self) -> None:
+        self._commits.recover()
+
+    def write(self, batch: Batch) -> None:
+        rows = batch.table(f"SELECT {items(self._columns)} FROM ({batch.upserts()})")
+        gone = batch.table(f"SELECT {items(self._keys)} FROM ({batch.deletes()})")
+        names = [c.name for c in self._keys]
+        keys = pa.concat_tables([rows.select(names), gone])
+        if not keys.num_rows:
+            return
+
+        def replace(transaction: Any, summary: Any) -> None:
+            found = matching(keys)
+            kept = self._others(found, keys) if len(names) > 1 else None
+            new = self._complete(rows)
+            new = new if kept is None else pa.concat_tables([new, kept])
+            transaction.overwrite(new, overwrite_filter=found, snapshot_properties=summary)
+
+        self._commits.commit(batch.number, replace)
+
+    def _others(self, found: Any, keys: pa.Table) -> pa.Table:
+        """Return the rows that a filter finds, and that have none of the keys."""
+        with errors(self._table, "reading"):
+            rows = self._commits.opened.scan(row_filter=found).to_arrow()
+        same = " AND ".join(
+            f"f.{quote_name(name)} IS NOT DISTINCT FROM k.{quote_name(name)}" for name in keys.column_names
+        )
+        with databases.passing() as con:
+            con.register(_FOUND, rows)
+            con.register(_KEYS, keys)
+            kept = con.sql(f"SELECT * FROM {_FOUND} AS f ANTI JOIN {_KEYS} AS k ON {same}").to_arrow_table()
+            con.unregister(_FOUND)
+            con.unregister(_KEYS)
+        return kept.cast(self._schema)
+
+    def _complete(self, rows: pa.Table) -> pa.Table:
+        """Return rows with all columns of the Iceberg table, in its order."""
+        missing = [field for field in self._schema if field.name not in rows.column_names]
+        for field in missing:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        return rows.select(self._schema.names).cast(self._schema)
+
+
+def matching(keys: pa.Table) -> Any:
+    """Return the filter that finds the rows of some keys: exactly with one column, with several perhaps more."""
+    filters: Any = import_module("pyiceberg.expressions")
+    return reduce(filters.And, [_values(filters, name, keys[name].to_pylist()) for name in keys.column_names])
+
+
+def _values(filters: Any, name: str, values: Sequence[Any]) -> Any:
+    known = {value for value in values if value is not None}
+    if not known:
+        return filters.IsNull(name)
+    found = filters.In(name, known)
+    if len(known) > _LISTED:
+        low, high = filters.GreaterThanOrEqual(name, min(known)), filters.LessThanOrEqual(name, max(known))
+        found = filters.And(low, filters.And(high, found))
+    return filters.Or(found, filters.IsNull(name)) if len(known) < len(set(values)) else found

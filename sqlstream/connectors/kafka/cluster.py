@@ -1,0 +1,165 @@
+"""What the driver asks a cluster: partitions, offsets, and what consumer groups have committed."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Late
+from typing import Any, TypeAlias
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.kafka.client import client_library, reason, settings
+from sqlstream.connectors.kafka.ranges import TopicPartition
+from sqlstream.errors import UsageError, missing
+
+# How long brokers may take to answer: at the start of a job, somebody waits for the error.
+ANSWER_SECONDS = 6.0
+# The offset of a partition by its time, where no message is so late.
+_NONE = -1
+
+Answers: TypeAlias = "Mapping[TopicPartition, Future[Any]]"
+
+
+class Unanswered(Exception):
+    """Brokers did not answer, or cannot now; they may later."""
+
+
+class Cluster:
+    """A cluster as a table's properties name it. Questions wait for their answers, or raise Unanswered."""
+
+    def __init__(self, table: Table):
+        self.table = table
+        self._kafka = client_library(table)
+        from confluent_kafka import admin
+
+        self._api: Any = admin
+        own: dict[str, Any] = {"client.id": "sqlstream", "log_level": 0, "error_cb": self._hear}
+        found = settings(table)
+        found.pop("group.id", None)
+        self._is_committed = found.get("isolation.level", "read_committed") == "read_committed"
+        self._trouble: deque[str] = deque(maxlen=1)
+        self._admin = admin.AdminClient({**own, **found, **own})
+
+    def _hear(self, error: Any) -> None:
+        if error.code() != self._kafka.KafkaError._ALL_BROKERS_DOWN:
+            self._trouble.append(reason(error))
+
+    @property
+    def trouble(self) -> str:
+        """What was last wrong with the connection."""
+        self._admin.poll(0)
+        return self._trouble[-1] if self._trouble else ""
+
+    # -- topics
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return the partitions of the table's topics. Raises UsageError for a topic that does not exist."""
+        names = self._matching() if "topic-pattern" in self.table.options else topics(self.table)
+        if not names:
+            return []
+        asked = self._admin.describe_topics(self._kafka.TopicCollection(names), request_timeout=ANSWER_SECONDS)
+        found = []
+        for name, answer in asked.items():
+            description = self._answer(answer, name)
+            found += [TopicPartition(name, p.id) for p in description.partitions]
+        return sorted(found)
+
+    def _matching(self) -> list[str]:
+        pattern = re.compile(self.table.options["topic-pattern"])
+        return [name for name in self._topics() if pattern.fullmatch(name)]
+
+    def _topics(self) -> list[str]:
+        try:
+            found = self._admin.list_topics(timeout=ANSWER_SECONDS).topics
+        except self._kafka.KafkaException as error:
+            raise Unanswered(reason(error)) from None
+        return sorted(name for name in found if not name.startswith("__"))
+
+    # -- offsets
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset that each partition still has."""
+        return self._offsets(dict.fromkeys(partitions, self._api.OffsetSpec.earliest()))
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset behind the last message of each partition that can be read."""
+        return self._offsets(dict.fromkeys(partitions, self._api.OffsetSpec.latest()))
+
+    def from_millis_on(self, partitions: Sequence[TopicPartition], millis: int) -> dict[TopicPartition, int]:
+        """Return the offset of the first message of each partition that is not before a time; its end, if there is none."""
+        found = self._offsets(dict.fromkeys(partitions, self._api.OffsetSpec.for_timestamp(millis)))
+        later = [p for p, offset in found.items() if offset == _NONE]
+        return found | self.latest(later)
+
+    def ask_latest(self, partitions: Iterable[TopicPartition]) -> Answers:
+        """Ask for what `latest` returns, without waiting."""
+        return self._ask(dict.fromkeys(partitions, self._api.OffsetSpec.latest()))
+
+    def answered(self, answers: Answers) -> dict[TopicPartition, int]:
+        """Return the offsets that were asked for."""
+        return {p: self._answer(answer, p.topic).offset for p, answer in answers.items()}
+
+    def _offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        return self.answered(self._ask(wanted))
+
+    def _ask(self, wanted: Mapping[TopicPartition, Any]) -> Answers:
+        if not wanted:
+            return {}
+        levels = self._kafka.IsolationLevel
+        level = levels.READ_COMMITTED if self._is_committed else levels.READ_UNCOMMITTED
+        asked = self._admin.list_offsets(
+            {self._kafka.TopicPartition(*p): spec for p, spec in wanted.items()},
+            isolation_level=level,
+            request_timeout=ANSWER_SECONDS,
+        )
+        return {TopicPartition(p.topic, p.partition): answer for p, answer in asked.items()}
+
+    # -- consumer groups
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets that a consumer group has committed, of the partitions where it has."""
+        places = [self._kafka.TopicPartition(*p) for p in partitions]
+        asked = self._kafka.ConsumerGroupTopicPartitions(group, places)
+        [answer] = self._admin.list_consumer_group_offsets([asked], request_timeout=ANSWER_SECONDS).values()
+        found = self._answer(answer, group).topic_partitions
+        return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+
+    def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> Future[Any]:
+        """Commit offsets of a consumer group; the answer comes later."""
+        places = [self._kafka.TopicPartition(*p, offset) for p, offset in offsets.items()]
+        told = self._kafka.ConsumerGroupTopicPartitions(group, places)
+        asked = self._admin.alter_consumer_group_offsets([told], request_timeout=ANSWER_SECONDS)
+        return next(iter(asked.values()))
+
+    # -- answers
+
+    def _answer(self, answer: Future[Any], name: str) -> Any:
+        """Return an answer, when it is there. Raises Unanswered where it may come another time."""
+        deadline = time.monotonic() + ANSWER_SECONDS + 1
+        try:
+            return answer.result(deadline - time.monotonic())
+        except Late:
+            raise Unanswered(self.trouble or "no answer") from None
+        except self._kafka.KafkaException as error:
+            raise self._explained(error, name) from None
+
+    def _explained(self, error: Any, name: str) -> Exception:
+        codes, found = self._kafka.KafkaError, error.args[0]
+        options = "topic" if "topic" in self.table.options else "topic-pattern"
+        if found.code() == codes.UNKNOWN_TOPIC_OR_PART:
+            at = self.table.option_span(options, value=True)
+            hint = missing("topic", name, self._topics()) or "Create it first: sqlstream makes no topics."
+            return UsageError(f'table "{self.table.name}": topic "{name}" does not exist', at, hint=hint)
+        refused = (codes._AUTHENTICATION, codes.SASL_AUTHENTICATION_FAILED, codes._SSL)
+        unauthorized = (codes.TOPIC_AUTHORIZATION_FAILED, codes.GROUP_AUTHORIZATION_FAILED)
+        if found.code() in (*refused, *unauthorized, codes.CLUSTER_AUTHORIZATION_FAILED):
+            return UsageError(f'table "{self.table.name}": Kafka refuses the access', detail=reason(error))
+        return Unanswered(self.trouble or reason(error))
+
+
+def topics(table: Table) -> list[str]:
+    """Return the topics that a table names, separated by semicolons."""
+    return list(dict.fromkeys(name.strip() for name in table.options.get("topic", "").split(";") if name.strip()))

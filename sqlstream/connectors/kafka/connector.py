@@ -1,0 +1,104 @@
+"""The `kafka` connector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.formats.changelogs import validate as validate_changes
+from sqlstream.connectors.formats.malformed import format_of
+from sqlstream.connectors.formats.registry import FORMATS
+from sqlstream.connectors.interface import Connector
+from sqlstream.connectors.kafka import keys, options
+from sqlstream.connectors.kafka.client import PREFIX, SERVERS, check_settings, client_library
+from sqlstream.connectors.kafka.sink import TopicSink, TopicUpsertSink
+from sqlstream.connectors.kafka.sink_options import SINK_OPTIONS, UPSERT_SINK_OPTIONS
+from sqlstream.connectors.kafka.source import METADATA, WRITABLE, Messages, UpsertMessages
+from sqlstream.connectors.options import TEXT, TableOption, check_required
+from sqlstream.errors import BindError
+
+
+class KafkaConnector(Connector):
+    """Topics of Kafka."""
+
+    name = "kafka"
+    summary = "topics of Kafka"
+    options = (*options.SOURCE_OPTIONS, *keys.OPTIONS, *SINK_OPTIONS)
+    formats = keys.VALUE_FORMATS
+    of_values = True
+    changelogs = True
+    metadata: ClassVar[Mapping[str, str]] = METADATA
+    source_type = Messages
+    sink_type = TopicSink
+
+    def own_options(self, table: Table) -> Sequence[TableOption]:
+        given = [TableOption(name, TEXT, "") for name in table.options if name.startswith(PREFIX)]
+        return [*given, *keys.format_options(table)]
+
+    def validate(self, table: Table) -> None:
+        options.validate(table)
+        described = keys.plain(table)
+        keys.validate(described)
+        if described.has_changes:
+            validate_changes(described)
+
+    def columns(self, table: Table, project: str) -> Sequence[Column] | None:
+        described = keys.plain(table)
+        form = FORMATS.get(format_of(described))
+        if form is None or form.columns is None:
+            return None
+        check_required(described, form.options)
+        return form.columns(described)
+
+    def prepare(self, table: Table) -> Table:
+        client_library(table)
+        check_settings(table)
+        return replace(keys.plain(table), writes_metadata=WRITABLE)
+
+    def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
+        # How to connect, and where it began, do not matter once a job has read something.
+        return {k: v for k, v in left_out.items() if not k.startswith((PREFIX, f"{options.STARTUP}."))}
+
+
+class UpsertKafkaConnector(Connector):
+    """Topics in which a message takes the place of the one that has its key."""
+
+    name = keys.UPSERT_KAFKA
+    summary = "topics of Kafka with the last row of each key"
+    options = (
+        options.TOPIC,
+        SERVERS,
+        replace(keys.KEY_FORMAT, required=True, example="json"),
+        replace(keys.VALUE_FORMAT, type=options.one_of(*keys.KEY_FORMATS)),
+        *(o for o in keys.OPTIONS if o not in (keys.KEY_FORMAT, keys.KEY_FIELDS, keys.VALUE_FORMAT)),
+        *options.BOUNDED_OPTIONS,
+        *options.READING_OPTIONS,
+        *UPSERT_SINK_OPTIONS,
+    )
+    formats = keys.KEY_FORMATS
+    of_values = True
+    metadata: ClassVar[Mapping[str, str]] = METADATA
+    source_type = UpsertMessages
+    sink_type = TopicUpsertSink
+
+    def own_options(self, table: Table) -> Sequence[TableOption]:
+        given = [TableOption(name, TEXT, "") for name in table.options if name.startswith(PREFIX)]
+        return [*given, *keys.format_options(table)]
+
+    def validate(self, table: Table) -> None:
+        described = keys.plain(table)
+        if not table.primary_key:
+            hint = "Declare it, as PRIMARY KEY (id) NOT ENFORCED: its columns are the key of a message."
+            raise BindError(f'table "{table.name}" needs a PRIMARY KEY', table.span, hint=hint)
+        options.validate(table)
+        keys.validate(described)
+
+    def prepare(self, table: Table) -> Table:
+        client_library(table)
+        check_settings(table)
+        return replace(keys.plain(table), changing=True, writes_metadata=WRITABLE)
+
+    def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
+        return {k: v for k, v in left_out.items() if not k.startswith(PREFIX)}

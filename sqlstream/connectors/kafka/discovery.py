@@ -1,0 +1,229 @@
+"""The driver's side of a topic: which offsets of which partitions the next batch reads."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
+from typing import Any
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
+from sqlstream.connectors.kafka import options
+from sqlstream.connectors.kafka.client import GROUP, SERVERS
+from sqlstream.connectors.kafka.cluster import Answers, Cluster, Unanswered
+from sqlstream.connectors.kafka.options import BOUNDED, STARTUP
+from sqlstream.connectors.kafka.ranges import OffsetRange, TopicPartition, shared
+from sqlstream.connectors.kafka.reader import lost_offsets
+from sqlstream.errors import OutageError, UsageError
+from sqlstream.units import duration, seconds
+
+# After an outage a broker may for a moment not know its newest messages.
+_BACK_SECONDS = 10.0
+_CLOSE_SECONDS = 5.0
+# An answer takes some milliseconds.
+_ANSWER_SECONDS = 0.25
+
+
+def unreachable(table: Table, trouble: str) -> UsageError:
+    """Return the error for a job that begins while no broker answers."""
+    servers = table.options[SERVERS.name]
+    message = f'table "{table.name}": no broker of Kafka answers at {servers}'
+    return UsageError(message, table.option_span(SERVERS.name, value=True), detail=trouble or None)
+
+
+class TopicDiscovery(Discovery):
+    """Hands out what partitions have got since the last time; its position is an offset for each partition.
+
+    Where a partition begins is decided when the job first sees it. An outage is waited for.
+    """
+
+    def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
+        super().__init__()
+        self._table, self._position, self._context = table, position, context
+        self.bounded = options.bounded_mode(table) != options.UNBOUNDED
+        self.interval = None if self.bounded else options.duration_of(table, options.POLL)
+        self._max_rows = options.max_rows(table)
+        self._group = table.options.get(GROUP)
+        self._looked_at = context.clock()
+        self._troubled_since: float | None = None
+        self._back: dict[TopicPartition, float] = {}
+        self._published: Future[Any] | None = None
+        self._asked: Answers = {}
+        self._cluster = Cluster(table)
+        try:
+            found = self._cluster.partitions()
+            if not found and self.bounded:
+                pattern = table.options.get("topic-pattern", "")
+                raise UsageError(f'table "{table.name}": no topic matches "{pattern}"', table.span)
+            self._starts = self._first_starts(found)
+            self._ends = self._bounds(found) if self.bounded else self._cluster.latest(found)
+        except Unanswered as trouble:
+            # Whether somebody answers is checked before a job starts: this is one that starts again.
+            error = unreachable(table, str(trouble))
+            raise OutageError(error.message, error.span, detail=error.detail) from None
+
+    # -- where to begin and to end
+
+    def _first_starts(self, found: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where partitions begin: those that there were when the job first started, and those that came later."""
+        mode = options.startup_mode(self._table)
+        starts = self._place(STARTUP, mode, found)
+        kept = self._context.remember("start", {p.name: offset for p, offset in starts.items()})
+        known = {p: kept[p.name] for p in found if p.name in kept}
+        new = [p for p in found if p not in known and self._position.get(p.name) is None]
+        return known | self._cluster.earliest(new)
+
+    def _bounds(self, found: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        ends, latest = self._place(BOUNDED, options.bounded_mode(self._table), found), self._cluster.latest(found)
+        named = {p.name: min(offset, latest[p]) for p, offset in ends.items()}
+        kept = self._context.remember("bound", named) if self._context.finish else named
+        return {p: kept[p.name] for p in found if p.name in kept}
+
+    def _place(self, group: str, mode: str, found: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset that a mode means in each partition."""
+        cluster, given = self._cluster, self._table.options
+        match mode:
+            case options.EARLIEST:
+                return cluster.earliest(found)
+            case options.LATEST:
+                return cluster.latest(found)
+            case options.TIMESTAMP:
+                return cluster.from_millis_on(found, int(given[f"{group}.timestamp-millis"]))
+            case options.SPECIFIC:
+                offsets = options.parse_offsets(given[f"{group}.specific-offsets"])
+                missing = sorted(offsets.keys() - {p.number for p in found})
+                if missing:
+                    at = self._table.option_span(f"{group}.specific-offsets", value=True)
+                    message = f'table "{self._table.name}": topic "{given["topic"]}" has no partition {missing[0]}'
+                    raise UsageError(message, at)
+                others = cluster.earliest if group == STARTUP else cluster.latest
+                rest = others([p for p in found if p.number not in offsets])
+                return rest | {p: offsets[p.number] for p in found if p.number in offsets}
+            case _:
+                return self._of_group(group, found)
+
+    def _of_group(self, group: str, found: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return what the consumer group has committed; elsewhere what `auto.offset.reset` says, by default the first offsets."""
+        assert self._group is not None
+        committed = self._cluster.committed(self._group, found)
+        rest = [p for p in found if p not in committed]
+        reset = self._table.options.get("properties.auto.offset.reset", "earliest").lower()
+        if rest and reset == "none":
+            message = f'table "{self._table.name}": group "{self._group}" has committed no offset of {rest[0]}'
+            hint = "Set 'properties.auto.offset.reset' = 'earliest' or 'latest'."
+            raise UsageError(message, self._table.option_span(GROUP, value=True), hint=hint)
+        at_end = reset in ("latest", "largest", "end") or group == BOUNDED
+        return committed | (self._cluster.latest(rest) if at_end else self._cluster.earliest(rest))
+
+    # -- what there is
+
+    def poll(self) -> int:
+        """Ask for the newest offsets, and now and then for new partitions; return how many offsets wait."""
+        if self.bounded:
+            return self.waiting
+        self._asked = self._asked or self._cluster.ask_latest(self._ends)
+        if wait(self._asked.values(), _ANSWER_SECONDS).not_done:
+            # In an outage: who drives the job has other things to do than to wait.
+            return self.waiting
+        asked, self._asked = self._asked, {}
+        try:
+            self._ends |= self._cluster.answered(asked)
+            self._look_for_partitions()
+        except Unanswered as trouble:
+            # A client that has seen all leaders go never finds them again, as seen with librdkafka 2.16; a new one does.
+            self._cluster = Cluster(self._table)
+            self._wait(str(trouble))
+        else:
+            self._recover()
+        return self.waiting
+
+    def _look_for_partitions(self) -> None:
+        interval = seconds(options.duration_of(self._table, options.TOPICS_INTERVAL))
+        now = self._context.clock()
+        if interval and now - self._looked_at >= interval:
+            new = [p for p in self._cluster.partitions() if p not in self._ends]
+            unread = [p for p in new if self._position.get(p.name) is None and p not in self._starts]
+            self._starts |= self._cluster.earliest(unread)
+            self._ends |= self._cluster.latest(new)
+            self._looked_at = now
+
+    def _wait(self, trouble: str) -> None:
+        """Say that an outage has begun; raise JobError when it has lasted too long."""
+        limit = options.duration_of(self._table, options.OUTAGE)
+        now = self._context.clock()
+        named = f'table "{self._table.name}": no broker of Kafka answers at {self._table.options[SERVERS.name]}'
+        if self._troubled_since is None:
+            self._troubled_since = now
+            self.warnings.append(f"{named} ({trouble}); the job waits for {duration(limit)} at most")
+        elif now - self._troubled_since > seconds(limit):
+            hint = "The job can be started again when they are back: it goes on after its last batch."
+            raise OutageError(f"{named}, and has not for {duration(limit)}", detail=trouble, hint=hint)
+
+    def _recover(self) -> None:
+        if self._troubled_since is not None:
+            lasted = self._context.clock() - self._troubled_since
+            self.warnings.append(f'table "{self._table.name}": Kafka answers again, after {lasted:.0f} s')
+            self._troubled_since = None
+
+    def _reached(self, partition: TopicPartition) -> int:
+        return int(self._position.get(partition.name, self._starts.get(partition, 0)))
+
+    def _waiting(self) -> dict[TopicPartition, int]:
+        return {p: end - self._reached(p) for p, end in self._ends.items() if end > self._reached(p)}
+
+    @property
+    def waiting(self) -> int:
+        return sum(self._waiting().values())
+
+    def next_batch(self) -> Sequence[OffsetRange] | None:
+        self._check_ends()
+        ranges = [
+            OffsetRange(*partition, start := self._reached(partition), start + count)
+            for partition, count in shared(self._waiting(), self._max_rows).items()
+        ]
+        self._position.add(ranges)
+        return ranges or None
+
+    def _check_ends(self) -> None:
+        """Notice a topic that ends before what was read of it: it was made anew."""
+        if self.bounded:
+            return
+        now = self._context.clock()
+        behind = {p for p, end in self._ends.items() if end < self._reached(p)}
+        self._back = {p: self._back.get(p, now) for p in behind}
+        for partition, since in self._back.items():
+            if now - since < _BACK_SECONDS:
+                continue
+            reached, end = self._reached(partition), self._ends[partition]
+            if not options.continues(self._table):
+                raise lost_offsets(self._table.name, partition, end, reached, 0, end)
+            self.warnings.append(
+                f'table "{self._table.name}": {partition} ends at offset {end}, and was read up to {reached}; '
+                "it is read from its start"
+            )
+            self._position.reached[partition.name] = self._cluster.earliest([partition])[partition]
+
+    def partitions(self) -> Mapping[str, bool]:
+        waiting = self._waiting()
+        return {p.name: p in waiting for p in self._ends if not self.bounded or p in waiting}
+
+    # -- what was read
+
+    def committed(self, position: Offsets) -> None:
+        """Publish how far the table was read, for those who watch the consumer group."""
+        if self._group is None:
+            return
+        offsets = {_named(name): int(offset) for name, offset in position.reached.items()}
+        self._published = self._cluster.publish(self._group, offsets)
+
+    def close(self) -> None:
+        # What was published last may still be on its way; who watches the group is not worth an error.
+        if self._published is not None:
+            with contextlib.suppress(Exception):
+                self._published.result(_CLOSE_SECONDS)
+
+
+def _named(name: str) -> TopicPartition:
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))

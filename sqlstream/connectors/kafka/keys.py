@@ -1,0 +1,147 @@
+"""Keys of messages: which columns of a table stand in them, and in what format; the options are Flink's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlstream.catalog import OP_COLUMN, Column, Table
+from sqlstream.connectors.formats.malformed import format_of
+from sqlstream.connectors.formats.registry import FORMATS
+from sqlstream.connectors.formats.value_source import KeyLayout
+from sqlstream.connectors.kafka.options import one_of
+from sqlstream.connectors.options import TEXT, OptionType, TableOption, check_required
+from sqlstream.errors import BindError, missing
+
+UPSERT_KAFKA = "upsert-kafka"
+ALL, EXCEPT_KEY = "ALL", "EXCEPT_KEY"
+KEY_FORMATS = ("json", "csv", "raw", "avro", "avro-confluent", "protobuf", "protobuf-confluent")
+VALUE_FORMATS = (*KEY_FORMATS, "debezium-json")
+
+
+def _include(text: str) -> str:
+    if text.upper() not in (ALL, EXCEPT_KEY):
+        raise ValueError(f'"{text}" is neither {ALL} nor {EXCEPT_KEY}')
+    return text.upper()
+
+
+KEY_FORMAT = TableOption(
+    "key.format",
+    one_of(*KEY_FORMATS),
+    "how the keys of messages are encoded; without it they are neither read nor written",
+)
+KEY_FIELDS = TableOption("key.fields", TEXT, "the columns that stand in the key, separated by `;`")
+VALUE_FORMAT = TableOption("value.format", one_of(*VALUE_FORMATS), "another name of `format`", instead_of="format")
+OPTIONS = (
+    VALUE_FORMAT,
+    KEY_FORMAT,
+    KEY_FIELDS,
+    TableOption("key.fields-prefix", TEXT, "what the names of these columns begin with, and fields of the key do not"),
+    TableOption(
+        "value.fields-include",
+        OptionType(f"{ALL} or {EXCEPT_KEY}", _include),
+        f"whether columns of the key stand in the value, too (`{ALL}`), or not (`{EXCEPT_KEY}`)",
+        ALL,
+    ),
+)
+
+
+def format_options(table: Table) -> Sequence[TableOption]:
+    """Return the options of formats that a table gives with `value.` or `key.` before them."""
+    found: list[TableOption] = []
+    for part, names in (("value", VALUE_FORMATS), ("key", KEY_FORMATS)):
+        name = table.options.get(f"{part}.format", "").lower()
+        if name in names:
+            own = [o for o in FORMATS[name].options if o.name not in FORMATS[name].of_files]
+            found += [replace(o, name=f"{part}.{o.name}") for o in own if o.name != OP_COLUMN]
+            found += [o for o in own if o.name == OP_COLUMN and part == "value"]
+    return found
+
+
+def plain(table: Table) -> Table:
+    """Return a table whose value's format stands under the names that other tables give it."""
+    name = table.options.get("value.format")
+    if name is None:
+        return table
+    if "format" in table.options:
+        message = f'table "{table.name}" has both "format" and "value.format"'
+        raise BindError(message, table.option_span("format"), hint="Leave out one of them.")
+    before = f"value.{name.lower()}."
+    names = {o: o.removeprefix("value.") if o.startswith(before) else o for o in table.options}
+    names["value.format"] = "format"
+    return replace(
+        table,
+        options={names[o]: v for o, v in table.options.items()},
+        places={names.get(o, o): v for o, v in table.places.items()},
+    )
+
+
+def fields(table: Table) -> list[str]:
+    """Return the names of the columns that stand in the key."""
+    if is_upsert(table):
+        return list(table.primary_key)
+    return [name.strip() for name in table.options.get("key.fields", "").split(";") if name.strip()]
+
+
+def is_upsert(table: Table) -> bool:
+    """Whether messages take the place of those that have their key, which is the PRIMARY KEY."""
+    return table.connector == UPSERT_KAFKA
+
+
+def is_apart(table: Table) -> bool:
+    """Whether columns of the key stand in the key alone."""
+    return _include(table.options.get("value.fields-include", ALL)) == EXCEPT_KEY
+
+
+def layout(table: Table) -> KeyLayout | None:
+    """Return how columns are read from keys; None where all stand in the values, too, and there is always a value."""
+    if "key.format" not in table.options or not (is_apart(table) or is_upsert(table)):
+        return None
+    prefix = table.options.get("key.fields-prefix", "")
+    wanted = [name.lower() for name in fields(table)]
+    columns = sorted((c for c in table.stored if c.name.lower() in wanted), key=lambda c: wanted.index(c.name.lower()))
+    inside = tuple(replace(c, name=c.name[len(prefix) :]) for c in columns)
+    options = {k.removeprefix("key."): v for k, v in table.options.items() if k.startswith("key.")}
+    return KeyLayout(replace(table, columns=inside, options=options), tuple(columns))
+
+
+def validate(table: Table) -> None:
+    """Raise BindError for options about keys that do not go together; the value's format stands under plain names."""
+    named = f'table "{table.name}"'
+    in_value = [c for c in table.stored if not (is_apart(table) and c.name.lower() in map(str.lower, fields(table)))]
+    check_raw("format", in_value, table)
+    prefix, given = table.options.get("key.fields-prefix", ""), fields(table)
+    if (form := FORMATS.get(format_of(table))) is not None:
+        check_required(table, form.options)
+    if ("key.format" in table.options) != bool(given):
+        one, other = ("key.format", "key.fields") if not given else ("key.fields", "key.format")
+        raise BindError(f'{named}: option "{one}" needs the option "{other}"', table.option_span(one))
+    if not given:
+        if prefix:
+            at = table.option_span("key.fields-prefix")
+            raise BindError(f'{named}: option "key.fields-prefix" needs the option "key.fields"', at)
+        return
+    stored = {c.name.lower(): c for c in table.stored}
+    for name in given:
+        at = table.option_span("key.fields", value=True)
+        if name.lower() not in stored:
+            hint = missing("column", name, [c.name for c in table.stored])
+            raise BindError(f'{named}: column "{name}" of "key.fields" does not exist', at, hint=hint)
+        if not name.lower().startswith(prefix.lower()):
+            raise BindError(f'{named}: column "{name}" of "key.fields" does not begin with "{prefix}"', at)
+    if prefix and not is_apart(table):
+        hint = f"Set 'value.fields-include' = '{EXCEPT_KEY}': fields of the value have no prefix."
+        raise BindError(f'{named}: option "key.fields-prefix"', table.option_span("key.fields-prefix"), hint=hint)
+    if is_apart(table) and table.has_changes and not is_upsert(table):
+        message = f"{named}: rows that are changes have their columns in the value"
+        raise BindError(message, table.option_span("value.fields-include"))
+    check_raw("key.format", [stored[name.lower()] for name in given], table)
+
+
+def check_raw(option: str, columns: Sequence[Column], table: Table) -> None:
+    """Raise BindError for a raw key or value of several columns, or of one that is neither text nor bytes."""
+    if table.options.get(option, "").lower() != "raw":
+        return
+    if len(columns) != 1 or columns[0].type not in ("VARCHAR", "BLOB"):
+        message = f'table "{table.name}": format "raw" is for one column, a STRING or BYTES'
+        raise BindError(message, table.option_span(option, value=True))

@@ -1,0 +1,159 @@
+"""What rows are as messages: SQL that encodes the key and the value of each, so that no row passes through Python twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlstream.catalog import DEBEZIUM, Column, Table
+from sqlstream.connectors.batch import Batch
+from sqlstream.duck.sql import names, quote_name, quote_text
+from sqlstream.errors import BindError, UnsupportedError
+from sqlstream.storage.zsets import WEIGHT
+
+# The columns of messages; a message without a value is a tombstone.
+KEY, VALUE, PARTITION, TIMESTAMP, HEADERS = "_key", "_value", "_partition", "_timestamp", "_headers"
+KEY_FORMAT, KEY_FIELDS, KEY_PREFIX = "key.format", "key.fields", "key.fields-prefix"
+VALUE_FORMAT, FIELDS_INCLUDE = "value.format", "value.fields-include"
+
+# Returns SQL of the text, or of the bytes, of some columns of a row, by the options of the format without its prefix.
+Encode = Callable[[Sequence[tuple[str, Column]], Mapping[str, str]], str]
+
+
+def _json(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> str:
+    """Return the SQL of a JSON object."""
+    if not fields:
+        return "'{}'"
+    items = ", ".join(f"{quote_name(name)} := {_json_value(column)}" for name, column in fields)
+    return f"CAST(to_json(struct_pack({items})) AS VARCHAR)"
+
+
+def _json_value(column: Column) -> str:
+    value = quote_name(column.name)
+    if column.type in ("DOUBLE", "FLOAT"):
+        # JSON has no number for them.
+        return f"if(isfinite({value}), to_json({value}), to_json(CAST({value} AS VARCHAR)))"
+    return value
+
+
+def _csv(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> str:
+    """Return the SQL of a line of CSV, as the options of the format have it read again."""
+    delimiter = options.get("csv.field-delimiter", ",").replace("\\t", "\t")
+    quote = options.get("csv.quote-character", '"')
+    escape = options.get("csv.escape-character", quote)
+    null = options.get("csv.null-literal", "")
+
+    def field(column: Column) -> str:
+        text = f"CAST({quote_name(column.name)} AS VARCHAR)"
+        special = [f"contains({text}, {quote_text(c)})" for c in (delimiter, quote, "\n", "\r") if c]
+        special += [f"{text} IN ('', {quote_text(null)})"]
+        if quote:
+            written = text if escape == quote else f"replace({text}, {quote_text(escape)}, {quote_text(escape * 2)})"
+            written = f"replace({written}, {quote_text(quote)}, {quote_text(escape + quote)})"
+            quoted = f"{quote_text(quote)} || {written} || {quote_text(quote)}"
+        else:
+            quoted = f"error('the text \"' || {text} || '\" needs quotes, and csv.quote-character is empty')"
+        return f"CASE WHEN {text} IS NULL THEN {quote_text(null)} WHEN {' OR '.join(special)} THEN {quoted} ELSE {text} END"
+
+    return f" || {quote_text(delimiter)} || ".join(f"({field(column)})" for _, column in fields)
+
+
+def _raw(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> str:
+    return quote_name(fields[0][1].name)
+
+
+ENCODERS: Mapping[str, Encode] = {"json": _json, "csv": _csv, "raw": _raw, DEBEZIUM: _json}
+
+
+def value_format(table: Table) -> str:
+    """Return the name of the format of values, which `format` says, too."""
+    return (table.options.get(VALUE_FORMAT) or table.options.get("format") or "").lower()
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLayout:
+    """Which columns of a table are in the key of a message, and in its value; with `upserts` the key is the PRIMARY KEY."""
+
+    table: Table
+    upserts: bool
+
+    @property
+    def key(self) -> tuple[tuple[str, Column], ...]:
+        """The columns of the key, by the names that they have there."""
+        written = {c.name.lower(): c for c in self._written}
+        if self.upserts:
+            named: Sequence[str] = self.table.primary_key
+        else:
+            named = [f.strip() for f in self.table.options.get(KEY_FIELDS, "").split(";") if f.strip()]
+        prefix = self.table.options.get(KEY_PREFIX, "")
+        found = [written[name.lower()] for name in named if name.lower() in written]
+        return tuple((c.name.removeprefix(prefix), c) for c in found)
+
+    @property
+    def value(self) -> tuple[tuple[str, Column], ...]:
+        """The columns of the value."""
+        left_out = {c.name for _, c in self.key} if self._without_key else set[str]()
+        return tuple((c.name, c) for c in self._written if c.name not in left_out)
+
+    @property
+    def _written(self) -> tuple[Column, ...]:
+        return tuple(c for c in self.table.writable if c.metadata is None)
+
+    @property
+    def _without_key(self) -> bool:
+        return self.table.options.get(FIELDS_INCLUDE, "ALL").upper() == "EXCEPT_KEY"
+
+    def check(self) -> None:
+        """Raise BindError unless the formats can hold the columns, UnsupportedError for those that are only read."""
+        for option, form, fields in (
+            (KEY_FORMAT, self.table.options.get(KEY_FORMAT, "").lower(), self.key),
+            ("format", value_format(self.table), self.value),
+        ):
+            if form and form not in ENCODERS:
+                message = f'writing table "{self.table.name}" in format "{form}"'
+                at = self.table.option_span(option, value=True)
+                raise UnsupportedError(message, at, hint=f"Formats that can be written: {', '.join(ENCODERS)}.")
+            if form == "raw" and (len(fields) != 1 or fields[0][1].type not in ("VARCHAR", "BLOB")):
+                what = ", ".join(f"{c.name} {c.type}" for _, c in fields) or "no column"
+                raise BindError(
+                    f'table "{self.table.name}": format "raw" holds one column, a STRING or BYTES, not {what}',
+                    self.table.option_span(option, value=True),
+                )
+
+    def messages(self, batch: Batch, partitions: str) -> str:
+        """Return the SELECT of the messages of a batch; `partitions` is the SQL of the partition of a row, -1 for any."""
+        if self.upserts:
+            keys = f"SELECT {self._key()} AS {KEY}, NULL AS {VALUE}"
+            rest = f"-1 AS {PARTITION}, CAST(0 AS BIGINT) AS {TIMESTAMP}, NULL AS {HEADERS}"
+            deleted = f"{keys}, {rest} FROM ({batch.deletes()})"
+            return f"{self._select(self._value(), partitions)} FROM ({batch.upserts()}) UNION ALL BY NAME {deleted}"
+        if value_format(self.table) != DEBEZIUM:
+            return f"{self._select(self._value(), partitions)} FROM ({batch.rows()})"
+        row = self._value()
+        added = f"""'{{"before":null,"after":' || {row} || ',"op":"c"}}'"""
+        gone = f"""'{{"before":' || {row} || ',"after":null,"op":"d"}}'"""
+        times = f"SELECT {names(batch.columns)}, {WEIGHT}, unnest(range(abs({WEIGHT}))) FROM ({batch.changes()})"
+        # A row goes before another one of its key comes.
+        changes = f"(SELECT * FROM ({times}) ORDER BY {WEIGHT} > 0)"
+        return f"{self._select(f'if({WEIGHT} > 0, {added}, {gone})', partitions)} FROM {changes}"
+
+    def _select(self, value: str, partitions: str) -> str:
+        told = {c.metadata: quote_name(c.name) for c in self.table.writable if c.metadata is not None}
+        timestamp = f"coalesce(epoch_ms({told['timestamp']}), 0)" if "timestamp" in told else "CAST(0 AS BIGINT)"
+        items = {
+            KEY: self._key() if self.key else "NULL",
+            VALUE: value,
+            PARTITION: partitions,
+            TIMESTAMP: timestamp,
+            HEADERS: told.get("headers", "NULL"),
+        }
+        return f"SELECT {', '.join(f'{sql} AS {name}' for name, sql in items.items())}"
+
+    def _key(self) -> str:
+        return ENCODERS[self.table.options[KEY_FORMAT].lower()](self.key, self._options("key."))
+
+    def _value(self) -> str:
+        return ENCODERS[value_format(self.table)](self.value, {**self.table.options, **self._options("value.")})
+
+    def _options(self, prefix: str) -> Mapping[str, str]:
+        return {k.removeprefix(prefix): v for k, v in self.table.options.items() if k.startswith(prefix)}

@@ -1,0 +1,170 @@
+"""Options of tables that are topics: where a job begins and ends to read, and what it takes at a time. Names are Flink's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.kafka.client import GROUP, SERVERS
+from sqlstream.connectors.kafka.cluster import topics
+from sqlstream.connectors.options import COUNT, DURATION, NUMBER, TEXT, OptionType, TableOption
+from sqlstream.errors import BindError
+from sqlstream.units import Duration, parse_duration
+
+EARLIEST, LATEST, GROUP_OFFSETS = "earliest-offset", "latest-offset", "group-offsets"
+TIMESTAMP, SPECIFIC, UNBOUNDED = "timestamp", "specific-offsets", "unbounded"
+FAIL, CONTINUE = "fail", "continue"
+STARTUP, BOUNDED = "scan.startup", "scan.bounded"
+
+
+def one_of(*names: str) -> OptionType:
+    """Return the type of an option whose value is one of some words."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in names:
+            raise ValueError(f'"{text}" is none of {", ".join(names)}')
+        return text.lower()
+
+    return OptionType(" or ".join(names) if len(names) == 2 else "word", parse)
+
+
+def parse_offsets(text: str) -> dict[int, int]:
+    """Return the offset of each partition, as Flink writes them.
+
+    >>> parse_offsets("partition:0,offset:42;partition:1,offset:300")
+    {0: 42, 1: 300}
+    """
+    found: dict[int, int] = {}
+    for part in filter(None, text.split(";")):
+        given = re.fullmatch(r"\s*partition\s*:\s*(\d+)\s*,\s*offset\s*:\s*(\d+)\s*", part)
+        if given is None:
+            raise ValueError(f'"{part}" is not as partition:0,offset:42')
+        found[int(given[1])] = int(given[2])
+    if not found:
+        raise ValueError("it names no partition")
+    return found
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f'"{text}" is no regular expression: {error}') from None
+
+
+_OFFSETS = OptionType("offsets", parse_offsets)
+_PATTERN = OptionType("pattern", _pattern)
+TOPIC = TableOption("topic", TEXT, "the topic; several are separated by `;`", required=True, example="orders")
+TOPIC_PATTERN = TableOption(
+    "topic-pattern", _PATTERN, "in place of `topic`: a regular expression for whole names of topics", instead_of="topic"
+)
+MAX_ROWS = TableOption(
+    "scan.max-rows-per-batch", COUNT, "the most offsets that a batch takes, of all partitions", "500000", mutable=True
+)
+POLL = TableOption("scan.poll-interval", DURATION, "how often to ask for new rows", "100 ms", mutable=True)
+TOPICS_INTERVAL = TableOption(
+    "scan.topic-partition-discovery.interval",
+    DURATION,
+    "how often to look for new partitions; 0 s: never again",
+    "10 s",
+    mutable=True,
+)
+OUTAGE = TableOption(
+    "scan.outage-timeout", DURATION, "how long no broker may answer before the job fails", "10 min", mutable=True
+)
+ON_LOSS = TableOption(
+    "scan.on-data-loss",
+    one_of(FAIL, CONTINUE),
+    "what to do when the topic no longer has offsets that were not read: continue counts them",
+    FAIL,
+    mutable=True,
+)
+BOUNDED_OPTIONS = (
+    TableOption(
+        f"{BOUNDED}.mode",
+        one_of(UNBOUNDED, LATEST, GROUP_OFFSETS, TIMESTAMP, SPECIFIC),
+        f"where to end: `{UNBOUNDED}`, `{LATEST}` (what there is at the start), `{GROUP_OFFSETS}`, `{TIMESTAMP}` or "
+        f"`{SPECIFIC}`",
+        UNBOUNDED,
+    ),
+    TableOption(f"{BOUNDED}.timestamp-millis", NUMBER, "the time at which to end, in ms since 1970"),
+    TableOption(f"{BOUNDED}.specific-offsets", _OFFSETS, "where to end in each partition"),
+)
+READING_OPTIONS = (MAX_ROWS, POLL, TOPICS_INTERVAL, ON_LOSS, OUTAGE)
+SOURCE_OPTIONS = (
+    TOPIC,
+    TOPIC_PATTERN,
+    SERVERS,
+    TableOption(
+        GROUP, TEXT, "the consumer group whose offsets are read and published; without it none is", mutable=True
+    ),
+    TableOption(
+        f"{STARTUP}.mode",
+        one_of(EARLIEST, LATEST, GROUP_OFFSETS, TIMESTAMP, SPECIFIC),
+        f"where to begin: `{EARLIEST}`, `{LATEST}`, `{GROUP_OFFSETS}`, `{TIMESTAMP}` or `{SPECIFIC}`",
+        EARLIEST,
+        mutable=True,
+    ),
+    TableOption(f"{STARTUP}.timestamp-millis", NUMBER, "the time at which to begin, in ms since 1970", mutable=True),
+    TableOption(
+        f"{STARTUP}.specific-offsets",
+        _OFFSETS,
+        "where to begin in each partition: `partition:0,offset:42;partition:1,offset:300`",
+        mutable=True,
+    ),
+    *BOUNDED_OPTIONS,
+    *READING_OPTIONS,
+)
+_COMPANIONS: Final[Mapping[str, str]] = {TIMESTAMP: "timestamp-millis", SPECIFIC: "specific-offsets"}
+
+
+def startup_mode(table: Table) -> str:
+    # Flink's default is the group's offsets. But jobs of one script share a group: what one has read, others would pass over.
+    return table.options.get(f"{STARTUP}.mode", EARLIEST).lower()
+
+
+def bounded_mode(table: Table) -> str:
+    return table.options.get(f"{BOUNDED}.mode", UNBOUNDED).lower()
+
+
+def duration_of(table: Table, option: TableOption) -> Duration:
+    return parse_duration(table.options.get(option.name, option.default))
+
+
+def max_rows(table: Table) -> int:
+    return int(table.options.get(MAX_ROWS.name, MAX_ROWS.default))
+
+
+def continues(table: Table) -> bool:
+    """Whether offsets that are gone are counted, and not an error."""
+    return table.options.get(ON_LOSS.name, FAIL).lower() == CONTINUE
+
+
+def validate(table: Table) -> None:
+    """Raise BindError for options that do not go together."""
+    named = f'table "{table.name}"'
+    if "topic" in table.options and "topic-pattern" in table.options:
+        message = f'{named} has both "topic" and "topic-pattern"'
+        raise BindError(message, table.option_span("topic-pattern"), hint="Leave out one of them.")
+    if "topic" in table.options and not topics(table):
+        raise BindError(f'{named}: option "topic" names no topic', table.option_span("topic", value=True))
+    modes: tuple[tuple[str, Callable[[Table], str]], ...] = ((STARTUP, startup_mode), (BOUNDED, bounded_mode))
+    for group, mode_of in modes:
+        mode = mode_of(table)
+        for wanted, companion in _COMPANIONS.items():
+            option = f"{group}.{companion}"
+            if (mode == wanted) == (option in table.options):
+                continue
+            if mode == wanted:
+                message = f'{named}: "{group}.mode" = "{mode}" needs the option "{option}"'
+                raise BindError(message, table.option_span(f"{group}.mode", value=True))
+            hint = f"Set '{group}.mode' = '{wanted}', or leave it out."
+            raise BindError(f'{named}: option "{option}" has no meaning here', table.option_span(option), hint=hint)
+        if mode == SPECIFIC and len(topics(table)) != 1:
+            message = f'{named}: "{group}.mode" = "{SPECIFIC}" is for one topic'
+            raise BindError(message, table.option_span(f"{group}.mode", value=True))
+        if mode == GROUP_OFFSETS and GROUP not in table.options:
+            message = f'{named}: "{group}.mode" = "{GROUP_OFFSETS}" needs the option "{GROUP}"'
+            raise BindError(message, table.option_span(f"{group}.mode", value=True))

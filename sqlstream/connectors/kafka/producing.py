@@ -1,0 +1,245 @@
+"""Messages into a topic: the client of a sink, and how rows that DuckDB has encoded get into it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.kafka.client import client_library, reason, settings
+from sqlstream.connectors.kafka.messages import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE
+from sqlstream.connectors.kafka.sink_options import RETRY, one_topic, retry_seconds
+from sqlstream.errors import JobError, SqlStreamError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# librdkafka's waits are made for clients that live long: a job that goes on should not wait half a second for a first answer.
+_QUICK = {"retry.backoff.ms": 10, "reconnect.backoff.ms": 10, "topic.metadata.refresh.fast.interval.ms": 10}
+# Keys go where Java's clients put them, so that topics of both can be joined partition by partition.
+_DEFAULTS = {"partitioner": "murmur2_random", "linger.ms": 5, **_QUICK}
+_ASK_SECONDS = 4.0
+# What goes wrong is told to callbacks, and by errors; librdkafka would write it to the job's stderr, too.
+_SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
+_CHUNK = 20_000
+# So long a broker may take to make a topic.
+_MADE_SECONDS = 3.0
+
+
+class Broken(Exception):
+    """The client can do no more: another one must take its place.
+
+    `fenced`: a newer client has its transactional id. `silent`: it is still in a call, and may be for ever.
+    """
+
+    def __init__(self, message: str, *, fenced: bool = False, silent: bool = False):
+        super().__init__(message)
+        self.fenced, self.silent = fenced, silent
+
+
+class Deadline:
+    """How long something is tried."""
+
+    def __init__(self, seconds: float):
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        return max(self._end - time.monotonic(), 0.0)
+
+    @property
+    def is_over(self) -> bool:
+        return self.left == 0.0
+
+    def step(self) -> float:
+        """Return how long to wait for one answer, at least a little."""
+        return max(min(self.left, _ASK_SECONDS), 0.1)
+
+
+class Topic:
+    """The topic of a table, and what is said of errors."""
+
+    def __init__(self, table: Table):
+        self.table, self.name = table, one_topic(table)
+        self.kafka = client_library(table)
+        self.trouble: deque[str] = deque(maxlen=1)
+
+    def deadline(self) -> Deadline:
+        return Deadline(retry_seconds(self.table))
+
+    def client_settings(self) -> dict[str, Any]:
+        """Return the settings of all clients of the sink."""
+        return {"client.id": "sqlstream", "log_level": 0, "logger": _SILENT, "error_cb": self._hear}
+
+    def _hear(self, error: Any) -> None:
+        if error.code() != self.kafka.KafkaError._ALL_BROKERS_DOWN:
+            self.trouble.append(reason(error))
+
+    def partitions(self, producer: Any) -> int:
+        """Return the number of partitions; a broker may make the topic now. Raises UsageError where there is none."""
+        deadline = self.deadline()
+        codes = self.kafka.KafkaError
+        missing_since: Deadline | None = None
+        while True:
+            try:
+                found = producer.list_topics(self.name, timeout=deadline.step()).topics[self.name]
+                if found.error is None and found.partitions:
+                    return len(found.partitions)
+                error = found.error
+            except self.kafka.KafkaException as failure:
+                error = failure.args[0]
+            # What is wrong with the connections is told to callbacks.
+            producer.poll(0)
+            self.refuse(error)
+            if error is not None and error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC):
+                # The broker that makes it says for a moment that it does not exist.
+                missing_since = missing_since or Deadline(_MADE_SECONDS)
+                if missing_since.is_over:
+                    raise self._missing()
+            if deadline.is_over:
+                raise self.unanswered(reason(error))
+            time.sleep(0.05)
+
+    def _missing(self) -> UsageError:
+        message = f'table "{self.table.name}": topic "{self.name}" does not exist, and the brokers do not make it'
+        hint = "Create it (kafka-topics.sh --create), or let brokers do it: auto.create.topics.enable=true."
+        return UsageError(message, self.table.option_span("topic", value=True), hint=hint)
+
+    def refuse(self, error: Any) -> None:
+        """Raise what an error is that no time mends."""
+        if error is None:
+            return
+        codes, named = self.kafka.KafkaError, f'table "{self.table.name}"'
+        text = reason(error)
+        if error.code() in (codes._AUTHENTICATION, codes.SASL_AUTHENTICATION_FAILED, codes._SSL):
+            raise UsageError(
+                f"{named}: the brokers refuse to talk to the client", self.table.span, detail=_sentence(text)
+            )
+        refused: Mapping[int, str] = {
+            codes.TOPIC_AUTHORIZATION_FAILED: f'to write into topic "{self.name}"',
+            codes.CLUSTER_AUTHORIZATION_FAILED: "to write with idempotence",
+            codes.GROUP_AUTHORIZATION_FAILED: "to use the consumer group that has the job's progress",
+            codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "to use the transactional id",
+        }
+        if error.code() in refused:
+            message = f"{named}: the user is not allowed {refused[error.code()]}"
+            raise UsageError(message, self.table.span, detail=_sentence(text))
+        if error.code() in (codes.MSG_SIZE_TOO_LARGE, codes.INVALID_MSG_SIZE, codes.RECORD_LIST_TOO_LARGE):
+            hint = "Raise 'properties.message.max.bytes', and the topic's max.message.bytes."
+            message = f'{named}: a row is too large for topic "{self.name}"'
+            raise JobError(message, self.table.span, detail=_sentence(text), hint=hint)
+        if error.code() == codes.INVALID_TRANSACTION_TIMEOUT:
+            hint = "Lower 'properties.transaction.timeout.ms', or raise the brokers' transaction.max.timeout.ms."
+            raise UsageError(f"{named}: the brokers do not allow the transaction timeout", self.table.span, hint=hint)
+        if error.code() in (codes.INVALID_RECORD, codes.POLICY_VIOLATION, codes.TOPIC_EXCEPTION):
+            raise JobError(f'{named}: topic "{self.name}" refuses a row', self.table.span, detail=_sentence(text))
+
+    def broken(self, error: Any) -> Broken:
+        """Return an error of a client that can do no more."""
+        codes = self.kafka.KafkaError
+        fences = (codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH)
+        return Broken(reason(error), fenced=error.code() in fences)
+
+    def unanswered(self, text: str) -> SqlStreamError:
+        """Return the error of brokers that did not do in time what they were asked."""
+        waited = self.table.options.get(RETRY.name, RETRY.default)
+        told = self.trouble[-1] if self.trouble else text
+        return JobError(
+            f'table "{self.table.name}": the brokers did not take the rows of topic "{self.name}" for {waited}',
+            self.table.span,
+            detail=_sentence(told),
+            hint=f"The job goes on with this batch when it is started again. '{RETRY.name}' says how long it waits.",
+        )
+
+
+class Sender:
+    """A client that sends messages, one for the life of a job unless it breaks."""
+
+    def __init__(self, topic: Topic, more: Mapping[str, Any]):
+        self.topic = topic
+        self.failed: deque[Any] = deque(maxlen=1)
+        own = {**topic.client_settings(), "delivery.report.only.error": True, "on_delivery": self._deliver}
+        found = settings(topic.table)
+        found.pop("group.id", None)
+        found.pop("isolation.level", None)
+        self.producer = topic.kafka.Producer({**_DEFAULTS, **more, **found, **own})
+
+    def _deliver(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self.failed.append(error)
+
+    def send(self, messages: pa.Table, deadline: Deadline) -> None:
+        """Hand messages to the client, which sends them in the background."""
+        places = messages.schema.names
+        with_headers = messages[HEADERS].null_count < messages.num_rows
+        for chunk in messages.to_batches(_CHUNK):
+            columns = {name: chunk.column(i).to_pylist() for i, name in enumerate(places)}
+            rows = zip(
+                columns[KEY], columns[VALUE], columns[PARTITION], columns[TIMESTAMP], columns[HEADERS], strict=True
+            )
+            for key, value, partition, timestamp, headers in rows:
+                # The timestamp by its name: in its place the client takes something else.
+                more: dict[str, Any] = {"timestamp": timestamp} if timestamp else {}
+                if with_headers and headers is not None:
+                    more["headers"] = headers
+                self._produce(deadline, (self.topic.name, value, key, partition), more)
+            self.poll()
+
+    def poll(self, seconds: float = 0.0) -> None:
+        """Hear what became of messages."""
+        try:
+            self.producer.poll(seconds)
+        except self.topic.kafka.KafkaException as error:
+            raise self.topic.broken(error.args[0]) from None
+
+    def _produce(self, deadline: Deadline, message: tuple[Any, ...], more: Mapping[str, Any]) -> None:
+        kafka = self.topic.kafka
+        while True:
+            try:
+                self.producer.produce(*message, **more)
+                return
+            except BufferError:
+                # As many messages wait as may wait.
+                self.poll(0.05)
+                self.check()
+                if deadline.is_over:
+                    raise self.topic.unanswered("the queue of the client is full") from None
+            except kafka.KafkaException as error:
+                self.topic.refuse(error.args[0])
+                raise self.topic.broken(error.args[0]) from None
+
+    def check(self) -> None:
+        """Raise what a message met that could not be delivered."""
+        if self.failed:
+            error = self.failed[-1]
+            self.failed.clear()
+            self.topic.refuse(error)
+            raise self.topic.broken(error)
+
+    def flush(self, deadline: Deadline) -> None:
+        """Wait until the brokers have all messages."""
+        while self._waits(deadline.step()):
+            self.check()
+            if deadline.is_over:
+                raise self.topic.unanswered("messages are still waiting")
+        self.check()
+
+    def _waits(self, seconds: float) -> bool:
+        try:
+            return bool(self.producer.flush(seconds))
+        except self.topic.kafka.KafkaException as error:
+            raise self.topic.broken(error.args[0]) from None
+
+    def close(self) -> None:
+        """Give up what was not sent, and let go of the connections."""
+        with contextlib.suppress(self.topic.kafka.KafkaException):
+            self.producer.purge(in_queue=True, in_flight=True, blocking=False)
+            self.producer.flush(0)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -1,0 +1,66 @@
+"""Ranges of offsets: what a batch reads of a partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    number: int
+
+    @property
+    def name(self) -> str:
+        """What Kafka calls it, too.
+
+        >>> TopicPartition("orders", 3).name
+        'orders-3'
+        """
+        return f"{self.topic}-{self.number}"
+
+    def __str__(self) -> str:
+        return f'partition {self.number} of topic "{self.topic}"'
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The offsets [start, end) of a partition. Not each of them need have a message."""
+
+    topic: str
+    number: int
+    start: int
+    end: int
+
+    @property
+    def partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.number)
+
+    @property
+    def bytes(self) -> int:
+        # Offsets do not tell how long messages are.
+        return self.end - self.start
+
+    @property
+    def reached(self) -> tuple[str, int]:
+        return self.partition.name, self.end
+
+    def to_list(self) -> list[Any]:
+        return [self.topic, self.number, self.start, self.end]
+
+
+def shared(waiting: dict[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
+    """Return how many offsets of each partition a batch takes: as many of each, where all together are too many.
+
+    >>> a, b, c = (TopicPartition("t", n) for n in range(3))
+    >>> shared({a: 10, b: 2, c: 90}, 22) == {a: 10, b: 2, c: 10}
+    True
+    """
+    taken: dict[TopicPartition, int] = {}
+    left = sorted(waiting.items(), key=lambda item: item[1])
+    for place, (partition, offsets) in enumerate(left):
+        taken[partition] = min(offsets, max(limit // (len(left) - place), 1 if limit > 0 else 0))
+        limit -= taken[partition]
+    return {partition: taken[partition] for partition in waiting if taken[partition]}

@@ -1,0 +1,76 @@
+"""Options of tables that a job writes into a topic. Names are Flink's."""
+
+from __future__ import annotations
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.options import DURATION, TEXT, OptionType, TableOption
+from sqlstream.errors import BindError
+from sqlstream.units import parse_duration
+
+EXACTLY_ONCE, AT_LEAST_ONCE, NONE = "exactly-once", "at-least-once", "none"
+DEFAULT, FIXED, ROUND_ROBIN = "default", "fixed", "round-robin"
+FAIL, CONTINUE = "fail", "continue"
+
+
+def _word(*words: str) -> OptionType:
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError(f'"{text}" is none of {", ".join(words)}')
+        return text.lower()
+
+    return OptionType("word", parse)
+
+
+GUARANTEE = TableOption(
+    "sink.delivery-guarantee",
+    _word(EXACTLY_ONCE, AT_LEAST_ONCE, NONE),
+    f"`{AT_LEAST_ONCE}`; `{EXACTLY_ONCE}`: a transaction for each batch; `{NONE}`: nobody waits for the brokers",
+    AT_LEAST_ONCE,
+)
+ID_PREFIX = TableOption(
+    "sink.transactional-id-prefix",
+    TEXT,
+    "what transactional ids, and the groups with the progress of jobs, begin with",
+    "sqlstream",
+)
+PARTITIONER = TableOption(
+    "sink.partitioner",
+    _word(DEFAULT, FIXED, ROUND_ROBIN),
+    f"`{DEFAULT}`: by the hash of the key, as Java's clients, without a key any; `{FIXED}`: the first one; `{ROUND_ROBIN}`",
+    DEFAULT,
+)
+RETRY = TableOption(
+    "sink.retry-timeout",
+    DURATION,
+    "how long a batch is tried while brokers do not answer, before the job fails",
+    "2 min",
+    mutable=True,
+)
+ON_LOSS = TableOption(
+    "sink.on-data-loss",
+    _word(FAIL, CONTINUE),
+    "what to do at the start when the cluster no longer has what the job wrote exactly once: `continue` writes from there on",
+    FAIL,
+    mutable=True,
+)
+SINK_OPTIONS = (GUARANTEE, ID_PREFIX, PARTITIONER, RETRY, ON_LOSS)
+UPSERT_SINK_OPTIONS = (GUARANTEE, ID_PREFIX, RETRY, ON_LOSS)
+
+
+def word_of(table: Table, option: TableOption) -> str:
+    """Return the value of an option that is one of some words."""
+    return table.options.get(option.name, option.default).lower()
+
+
+def retry_seconds(table: Table) -> float:
+    return parse_duration(table.options.get(RETRY.name, RETRY.default)) / 1_000_000
+
+
+def one_topic(table: Table) -> str:
+    """Return the topic that a table is written into. Raises BindError where it may be another one as well."""
+    topic = table.options.get("topic", "")
+    if not topic or ";" in topic:
+        option = "topic" if topic else "topic-pattern"
+        message = f'table "{table.name}" has several topics, and a job writes into one'
+        raise BindError(message, table.option_span(option, value=True), hint="Set 'topic' to one topic.")
+    return topic

@@ -1,0 +1,61 @@
+"""Parquet files that tasks write for a lakehouse: named after the job and its batch, so that what nobody commits can be found."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from sqlstream.duck.sql import quote_name, quote_text
+
+if TYPE_CHECKING:
+    import duckdb
+
+_NAME = re.compile(r"part-(?P<tag>[0-9a-f]+)-(?P<batch>\d{10})-")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file below the folder that it was written into; `statistics` of its columns are as DuckDB returns them."""
+
+    path: str
+    rows: int
+    size: int
+    statistics: Mapping[str, Mapping[str, str]]
+    partition: Mapping[str, str | None]
+
+
+def write_files(
+    con: duckdb.DuckDBPyConnection,
+    select: str,
+    folder: str,
+    *,
+    tag: str,
+    batch: int,
+    partitions: Sequence[str] = (),
+    with_partitions: bool = False,
+) -> Iterator[WrittenFile]:
+    """Write the rows of a SELECT into a folder, a file for each partition; `with_partitions` they hold their columns, too."""
+    name = f"part-{tag}-{batch:010d}-{uuid4()}"
+    options, path = ["FORMAT parquet", "COMPRESSION zstd", "RETURN_STATS"], f"{folder}/{name}.parquet"
+    if partitions:
+        options.append(f"PARTITION_BY ({', '.join(map(quote_name, partitions))})")
+        options.append(f"FILENAME_PATTERN {quote_text(name + '-{i}')}")
+        options += ["OVERWRITE_OR_IGNORE", f"WRITE_PARTITION_COLUMNS {with_partitions}"]
+        path = folder
+    os.makedirs(folder, exist_ok=True)
+    copied = con.execute(f"COPY ({select}) TO {quote_text(path)} ({', '.join(options)})").fetchall()
+    for file, rows, size, _, statistics, keys, *_ in copied:
+        if rows:
+            yield WrittenFile(os.path.relpath(file, folder), int(rows), int(size), statistics, keys or {})
+        else:
+            os.remove(file)
+
+
+def is_left(name: str, tag: str, last: int) -> bool:
+    """Whether a file is of a batch of a job behind the `last` one that was committed."""
+    found = _NAME.match(name)
+    return found is not None and found["tag"] == tag and int(found["batch"]) > last

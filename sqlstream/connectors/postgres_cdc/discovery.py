@@ -1,0 +1,355 @@
+"""Receives the changes of a table on the driver: first the rows of a snapshot, then what the slot has, again and again.
+
+What was received is in files of the job, which batches read. The slot stays where the last committed batch ends: so whatever
+was received and not committed can be received again, and what the job has forgotten, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
+from sqlstream.connectors.postgres_cdc import pgoutput
+from sqlstream.connectors.postgres_cdc.files import (
+    ChangesFile,
+    file_name,
+    merged,
+    number_of,
+    write_changes,
+    write_rows,
+)
+from sqlstream.connectors.postgres_cdc.options import CdcSettings
+from sqlstream.connectors.postgres_cdc.server import Server, as_lsn
+from sqlstream.errors import DataError, JobError, UsageError
+from sqlstream.units import Duration
+from sqlstream.warehouse.records import read_sealed, write_sealed
+
+# Files that stay: those that a batch may be repeated with.
+_KEPT = 64
+# So many rows are made columns at a time.
+_CHUNK = 50_000
+# So much log is worth a message to the server, where no batch ends.
+_WORTH_MOVING = 1 << 20
+_FIRST_DELAY, _LONGEST_DELAY = 0.1, 10.0
+# In the source's folder: what the snapshot has, once it is whole; up to where the slot was moved without a batch.
+_SNAPSHOT, _MOVED = "snapshot.json", "moved.json"
+
+
+class ChangesDiscovery(Discovery):
+    """Receives the changes of a table."""
+
+    def __init__(self, table: Table, position: Offsets, context: DiscoveryContext, settings: CdcSettings):
+        super().__init__()
+        self._table, self._context, self._settings = table, context, settings
+        self.interval: Duration | None = settings.interval
+        self.bounded = settings.bounded
+        self._fs, self._directory = context.warehouse.fs, context.directory
+        name = context.remember("replication", f"sqlstream_{_plain(table.name)}_{uuid4().hex[:8]}")
+        self._server = Server(table, settings.place, settings.slot or name, settings.publication or name)
+        self._failures, self._again_at = 0, 0.0
+        self._notices: list[str] = []
+        self._ended = False
+        # Where the last file ends that was handed out, and the number of the next one.
+        self._end, self._next = position.get("", [0, 0])
+        with self._opening():
+            self._server.check()
+            self._types = self._server.types()
+            self._server.publish(create=settings.publication is None)
+            first_end, files = self._begun()
+        self._moved = self._read_moved()
+        self._pending = [f for f in files if f.number >= self._next]
+        self._received = max([self._end, first_end, *(f.end for f in self._pending)])
+        self._end = self._end or first_end
+        self._remove(lambda number: number >= max([self._next, *(f.number + 1 for f in files)]))
+        self._next_file = max([self._next, *(f.number + 1 for f in files)])
+        with self._opening():
+            self._committed = self._check_slot()
+            self._target = self._bound()
+        # If the last batch is committed, and nobody said so to the server, somebody will.
+        self._awaits_commit = self._committed < self._end
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        try:
+            with self._server.plainly():
+                yield
+        except self._server.lost_errors as error:
+            reason = " ".join(str(error).split())
+            message = f'table "{self._table.name}": the PostgreSQL server cannot be reached: {reason}'
+            raise UsageError(message, self._table.span) from error
+
+    # -- the beginning
+
+    def _begun(self) -> tuple[int, list[ChangesFile]]:
+        """Return where the log begins that is read, and the files of the snapshot before it; take it at the first start.
+
+        A process that dies meanwhile has handed out nothing: the next one takes another snapshot, with another slot.
+        """
+        marker = f"{self._directory}/{_SNAPSHOT}"
+        if self._fs.exists(marker):
+            begun = json.loads(read_sealed(self._fs, marker))
+            return begun["place"], [self._file(n, begun["place"], size) for n, size in enumerate(begun["sizes"])]
+        place, sizes = self._begin()
+        write_sealed(self._fs, marker, json.dumps({"place": place, "sizes": sizes}), durable=True)
+        return place, [self._file(n, place, size) for n, size in enumerate(sizes)]
+
+    def _begin(self) -> tuple[int, list[int]]:
+        existing = self._server.slot_state()
+        if existing is not None and not self._settings.snapshot and self._settings.slot:
+            return existing.confirmed, []
+        if existing is not None and not self._fs.exists(f"{self._directory}/ours"):
+            raise UsageError(
+                f'table "{self._table.name}": replication slot "{self._server.slot}" exists already',
+                self._table.option_span("slot.name", value=True),
+                detail="A snapshot needs a slot that is made with it.",
+                hint="Name another slot; or drop this one: "
+                f"SELECT pg_drop_replication_slot('{self._server.slot}'); or read the changes from where it stands, "
+                "without a snapshot: 'scan.startup.mode' = 'latest-offset'.",
+            )
+        if existing is not None:
+            self._server.drop_slot()
+        # From now on it is ours, if it is there.
+        write_sealed(self._fs, f"{self._directory}/ours", self._server.slot, durable=True)
+        self._remove(lambda number: True)
+        if not self._settings.snapshot:
+            return self._server.create_slot(), []
+        with self._server.slot_with_snapshot() as (place, snapshot), self._server.rows(snapshot) as copy:
+            return place, list(self._write_snapshot(copy))
+
+    def _write_snapshot(self, copy: Any) -> Iterator[int]:
+        """Write the rows of a COPY into files; yield the size of each."""
+        most = self._settings.most
+        for number, batches in enumerate(_in_files(rows_of_csv(copy, [c.name for c in self._table.stored]), most)):
+            path = f"{self._directory}/{file_name(number)}"
+            write_rows(self._fs, path, self._table, batches)
+            yield self._fs.size(path)
+
+    def _check_slot(self) -> int:
+        """Return where the slot stands; raise unless it has all changes behind the last batch."""
+        state = self._server.slot_state()
+        if state is None:
+            raise self._server.lost(f'replication slot "{self._server.slot}" does not exist any more')
+        if state.lost:
+            raise self._server.lost(f'the server has thrown away the log of replication slot "{self._server.slot}"')
+        known = max(self._end, self._moved)
+        if state.confirmed > known:
+            said = f'somebody has moved replication slot "{self._server.slot}" to {as_lsn(state.confirmed)}'
+            raise self._server.lost(f"{said}, the job has read up to {as_lsn(known)}")
+        return state.confirmed
+
+    def _read_moved(self) -> int:
+        path = f"{self._directory}/{_MOVED}"
+        return int(json.loads(read_sealed(self._fs, path))) if self._fs.exists(path) else 0
+
+    def _bound(self) -> int | None:
+        """Return where a bounded table ends in the log: where that was when the job began."""
+        return int(self._context.remember("end", self._server.end_of_log())) if self.bounded else None
+
+    # -- changes
+
+    def poll(self) -> int:
+        """Receive what has come, if all that was handed out is committed; return how many files wait."""
+        if self._pending or self._awaits_commit or self._ended or self._context.clock() < self._again_at:
+            return len(self._pending)
+        try:
+            with self._server.plainly():
+                self._receive()
+            self._failures = 0
+        except pgoutput.Altered as altered:
+            # What does not fit is an error; what does is read when the table is looked at again.
+            with self._opening():
+                self._server.check()
+            self._types[altered.column] = altered.type
+        except self._server.lost_errors as error:
+            self._failed(error)
+        except pgoutput.Truncated:
+            raise self._fault(
+                "was truncated, which is no change of rows",
+                "Start the job afresh; or go on with the rows as they were: 'scan.on-truncate' = 'ignore'.",
+            ) from None
+        except pgoutput.ColumnGone as error:
+            raise self._fault(
+                f'has no column "{error}" any more', "Drop the job, and declare the table as it is now."
+            ) from None
+        except pgoutput.Incomplete as error:
+            hint = f"On the server: ALTER TABLE {self._settings.place.qualified} REPLICA IDENTITY FULL, and start the job afresh."
+            raise self._fault(f"has changes of which the log does not hold {error}", hint) from None
+        return len(self._pending)
+
+    def _receive(self) -> None:
+        if self._check_slot() < self._end:
+            # It was away when it should have heard of the last batch.
+            self._server.advance(self._end)
+        until = self._target or self._server.end_of_log()
+        decoder = pgoutput.Decoder(
+            self._settings.place.schema,
+            self._settings.place.name,
+            self._types,
+            bool(self._table.primary_key),
+            self._received,
+            self._settings.skips_truncate,
+        )
+        path = f"{self._directory}/{file_name(self._next_file)}"
+        with self._server.messages(until, self._settings.most) as messages:
+            groups = merged(decoder.decode(messages), len(self._table.stored), _CHUNK)
+            found = write_changes(self._fs, path, self._table, groups)
+        if found:
+            self._received = decoder.end
+            self._pending.append(self._file(self._next_file, decoder.end, self._fs.size(path)))
+            self._next_file += 1
+        elif decoder.count < self._settings.most:
+            # Nothing of ours is in the log up to there: the server need not keep it.
+            self._move(until)
+            self._ended = self._target is not None
+        else:
+            self._move(decoder.end)
+
+    def _move(self, place: int) -> None:
+        """Let the server forget the log up to a place, behind the last batch, in which there is no change of the table."""
+        if place < max(self._received, self._moved) + _WORTH_MOVING:
+            return
+        write_sealed(self._fs, f"{self._directory}/{_MOVED}", json.dumps(place), durable=True)
+        self._moved = place
+        self._server.advance(place)
+
+    def _failed(self, error: Exception) -> None:
+        """Wait longer each time the server is away, and give up at last."""
+        self._server.close()
+        if self._failures >= self._settings.retries:
+            reason = " ".join(str(error).split())
+            message = f'reading table "{self._table.name}" failed {self._failures + 1} times: {reason}'
+            hint = "No change is lost: the server keeps them for the job. Run it again."
+            raise JobError(message, self._table.span, hint=hint) from error
+        self._again_at = self._context.clock() + min(_FIRST_DELAY * 2**self._failures, _LONGEST_DELAY)
+        self._failures += 1
+
+    def _fault(self, what: str, hint: str) -> DataError:
+        return DataError(f'table "{self._table.name}" {what}', self._table.span, hint=hint)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pending)
+
+    @property
+    def remaining(self) -> int:
+        return len(self._pending) + (not self._ended)
+
+    def next_batch(self) -> Sequence[ChangesFile] | None:
+        if not self._pending:
+            return None
+        split = self._pending.pop(0)
+        self._end, self._next, self._awaits_commit = split.end, split.number + 1, True
+        return [split]
+
+    def committed(self, position: Offsets) -> None:
+        """Let the server forget what is in committed batches."""
+        end, number = position.get("", [0, 0])
+        self._awaits_commit = number < self._next
+        self._remove(lambda n: n < number - _KEPT)
+        if end <= self._committed:
+            return
+        try:
+            with self._server.plainly():
+                self._server.advance(end)
+            self._committed = end
+        except self._server.lost_errors:
+            # The next batch says it again.
+            self._server.close()
+
+    def notices(self) -> Sequence[str]:
+        slot = self._server.slot
+        return [
+            f'table "{self._table.name}": the server keeps its log for replication slot "{slot}" while the job is down; '
+            f"once the job is dropped: SELECT pg_drop_replication_slot('{slot}')"
+        ]
+
+    def close(self) -> None:
+        self._server.close()
+
+    # -- files
+
+    def _file(self, number: int, end: int, size: int) -> ChangesFile:
+        root = self._context.warehouse.root.rstrip("/")
+        return ChangesFile(number, end, self._directory.removeprefix(f"{root}/"), size)
+
+    def _remove(self, gone: Any) -> None:
+        for name in self._fs.list(self._directory):
+            number = number_of(name)
+            if number is not None and gone(number):
+                self._fs.delete(f"{self._directory}/{name}")
+
+
+def _plain(name: str) -> str:
+    """Return a name of which slots can be made: small letters, digits and underscores, at most 40."""
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in name.lower())[:40]
+
+
+class _CopyStream:
+    """A COPY as a file that is read."""
+
+    closed = False
+
+    def __init__(self, copy: Any):
+        self._blocks = iter(copy)
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        parts, length = [self._rest], len(self._rest)
+        while length < size and (block := next(self._blocks, None)) is not None:
+            parts.append(bytes(block))
+            length += len(parts[-1])
+        whole = b"".join(parts)
+        self._rest = whole[size:]
+        return whole[:size]
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+
+def rows_of_csv(copy: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a COPY in csv as texts; what has no quotes is NULL."""
+    from pyarrow import csv
+
+    stream = _CopyStream(copy)
+    if not (first := stream.read(1 << 20)):
+        return
+    stream._rest = first + stream._rest
+    reader = csv.open_csv(
+        pa.PythonFile(stream, mode="r"),
+        csv.ReadOptions(column_names=list(names), use_threads=False),
+        csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    yield from reader
+
+
+def _in_files(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Yield groups of batches of at least so many rows, but for the last one; each is to be read before the next."""
+    while (first := next(batches, None)) is not None:
+        yield _up_to(first, batches, most)
+
+
+def _up_to(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+    yield first
+    count = first.num_rows
+    while count < most and (following := next(batches, None)) is not None:
+        yield following
+        count += following.num_rows

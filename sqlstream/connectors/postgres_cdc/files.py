@@ -1,0 +1,130 @@
+"""Files of changes that the driver has received: a batch that is repeated reads the same ones.
+
+Values are the texts that PostgreSQL gave; workers make of them what the table declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.formats.changelogs import OPERATION
+from sqlstream.connectors.postgres_cdc.pgoutput import INSERTED, DecodedChanges
+from sqlstream.connectors.relational.dialect import is_nested
+from sqlstream.duck.internal_columns import MODIFIED, PATH, ROW
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.errors import DataError
+from sqlstream.warehouse.filesystem import Filesystem
+
+# The name of what a row does, in files.
+_OPERATION = OPERATION.name
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesFile:
+    """A file of changes, the nth of its source: those up to `end`, a place in the log. Its folder begins at the warehouse."""
+
+    number: int
+    end: int
+    folder: str
+    bytes: int
+
+    @property
+    def reached(self) -> tuple[str, Any]:
+        return "", [self.end, self.number + 1]
+
+    @property
+    def path(self) -> str:
+        return f"{self.folder}/{file_name(self.number)}"
+
+    def to_list(self) -> list[Any]:
+        return [self.number, self.end, self.folder, self.bytes]
+
+
+def file_name(number: int) -> str:
+    return f"{number:010d}.parquet"
+
+
+def number_of(name: str) -> int | None:
+    """Return the number of a file, None for one of another kind."""
+    stem, dot, ending = name.partition(".")
+    return int(stem) if dot and ending == "parquet" and stem.isdecimal() else None
+
+
+def write_rows(fs: Filesystem, path: str, table: Table, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write rows of a snapshot, texts with the names of columns."""
+    schema = _schema(table)
+    with fs.create(path, durable=True) as file, pq.ParquetWriter(file, schema) as writer:
+        for rows in batches:
+            operations = pa.array([INSERTED] * rows.num_rows, pa.string())
+            writer.write_batch(pa.record_batch([operations, *rows.columns], schema=schema))
+
+
+def write_changes(fs: Filesystem, path: str, table: Table, groups: Iterable[DecodedChanges]) -> int:
+    """Write changes; return their number. Without any there is no file."""
+    schema, count = _schema(table), 0
+    groups = iter(groups)
+    first = next(groups, None)
+    if first is None:
+        return 0
+    with fs.create(path, durable=True) as file, pq.ParquetWriter(file, schema) as writer:
+        while first is not None:
+            columns = [pa.array(values, pa.binary()).cast(pa.string()) for values in first.columns]
+            operations = pa.array(first.operations, pa.string())
+            writer.write_batch(pa.record_batch([operations, *columns], schema=schema))
+            count += len(first.operations)
+            first = next(groups, None)
+    return count
+
+
+def _schema(table: Table) -> pa.Schema:
+    return pa.schema([(_OPERATION, pa.string()), *((c.name, pa.string()) for c in table.stored)])
+
+
+def rows_of(fs: Filesystem, splits: Sequence[ChangesFile], table: Table) -> str:
+    """Return the SELECT of the changes of some files, with the columns that are asked for, of the declared types."""
+    paths = ", ".join(quote_text(fs.path_for_duckdb(split.path)) for split in splits)
+    places = {MODIFIED.name: "CAST(0 AS BIGINT)", PATH.name: "filename", ROW.name: "file_row_number"}
+    items = []
+    for column in table.physical:
+        sql = places.get(column.name) or (column.name if column.name == _OPERATION else _typed(column))
+        items.append(f"{sql} AS {quote_name(column.name)}")
+    return f"SELECT {', '.join(items)} FROM read_parquet([{paths}], filename = true, file_row_number = true)"
+
+
+def _typed(column: Column) -> str:
+    """Return the SQL of a value of its declared type, of the text that PostgreSQL gave."""
+    text = quote_name(column.name)
+    if column.type == "BLOB":
+        return f"unhex(substr({text}, 3))"
+    if is_nested(column.type):
+        return f"CAST(CAST({text} AS JSON) AS {column.type})"
+    if column.type.startswith(("DATE", "TIMESTAMP")):
+        text = f"replace({text}, ' BC', ' (BC)')"
+    return f"CAST({text} AS {column.type})"
+
+
+def mistyped(table: Table, error: Exception) -> DataError:
+    """Return the error for a value that is none of its declared type."""
+    hint = "Declare the column as another type, or as STRING, which holds any value."
+    detail = " ".join(str(error).split("\n")[0].split())
+    return DataError(f'a value of table "{table.name}" is not as declared', table.span, detail=detail, hint=hint)
+
+
+def merged(groups: Iterable[DecodedChanges], width: int, most: int) -> Iterable[DecodedChanges]:
+    """Yield the changes of several transactions together: small ones make no row groups of their own."""
+    found = DecodedChanges.none(width)
+    for group in groups:
+        found.operations += group.operations
+        for column, values in zip(found.columns, group.columns, strict=True):
+            column += values
+        if len(found.operations) >= most:
+            yield found
+            found = DecodedChanges.none(width)
+    if found.operations:
+        yield found

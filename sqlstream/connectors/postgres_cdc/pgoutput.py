@@ -1,0 +1,183 @@
+"""The messages of PostgreSQL's `pgoutput`, which say what transactions have done.
+
+https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+# A value that is so large that the log leaves it out of a row that keeps it.
+UNCHANGED = object()
+# A row as it was, a row as it is, a row that is gone; `changelogs` has the same letters.
+INSERTED, BEFORE, AFTER, DELETED = "I", "B", "U", "D"
+
+_INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
+_TYPE = struct.Struct(">ii")
+_COMMIT = struct.Struct(">cbqqq")
+_NULL, _UNCHANGED, _TEXT = ord("n"), ord("u"), ord("t")
+_NEW, _OLD, _KEY = ord("N"), ord("O"), ord("K")
+
+
+class Truncated(Exception):
+    """The table was truncated."""
+
+
+class Incomplete(Exception):
+    """The log does not hold a row that is needed; the message says which."""
+
+
+class ColumnGone(Exception):
+    """A column that is read is not in the table any more; the message is its name."""
+
+
+class Altered(Exception):
+    """The type of a column that is read is another one than was known."""
+
+    def __init__(self, column: str, type: tuple[int, int]):
+        super().__init__(column)
+        self.column, self.type = column, type
+
+
+@dataclass
+class DecodedChanges:
+    """Rows in the order of their changes: what each does, and the texts of their columns, None for NULL."""
+
+    operations: list[str]
+    columns: list[list[bytes | None]]
+
+    @classmethod
+    def none(cls, width: int) -> DecodedChanges:
+        return cls([], [[] for _ in range(width)])
+
+    def add(self, operation: str, row: Sequence[bytes | None]) -> None:
+        self.operations.append(operation)
+        for column, value in zip(self.columns, row, strict=True):
+            column.append(value)
+
+
+@dataclass
+class Decoder:
+    """Makes changes of one table of messages.
+
+    `columns` are those that are read, in their order, each with the number of
+    its type and what that is modified by, such as its length.
+
+    Without `by_key` every update needs its row before, and a delete the whole row. Transactions that end at `after`, a place in
+    the log, or before it, are passed over. With `skips_truncate` the table's rows stay when it is truncated. `end` is where the
+    last transaction ends that was decoded, `count` the number of messages.
+    """
+
+    schema: str
+    table: str
+    columns: Mapping[str, tuple[int, int]]
+    by_key: bool
+    after: int
+    skips_truncate: bool = False
+    end: int = 0
+    count: int = 0
+    _relations: dict[int, tuple[int, ...] | None] = field(default_factory=dict)
+
+    def decode(self, messages: Iterable[bytes]) -> Iterator[DecodedChanges]:
+        """Yield the changes of each transaction that has some."""
+        found = DecodedChanges.none(len(self.columns))
+        passed = False
+        for data in messages:
+            self.count += 1
+            match data[:1]:
+                case b"B":
+                    found = DecodedChanges.none(len(self.columns))
+                    # It says where the COMMIT begins, which is before its end.
+                    passed = _INT64.unpack_from(data, 1)[0] < self.after
+                case b"C":
+                    end = _COMMIT.unpack_from(data)[3]
+                    self.end = max(self.end, end)
+                    if found.operations:
+                        yield found
+                case b"R":
+                    self._relation(data)
+                case b"I" | b"U" | b"D" if not passed:
+                    self._change(data, found)
+                case b"T" if not passed:
+                    self._truncate(data)
+
+    def _relation(self, data: bytes) -> None:
+        """Learn where the columns of a table stand, which the log says before its first row, and when that changes."""
+        [number] = _INT32.unpack_from(data, 1)
+        schema, _, rest = data[5:].partition(b"\0")
+        name, _, rest = rest.partition(b"\0")
+        # An empty name is that of pg_catalog.
+        if (schema.decode() or "pg_catalog", name.decode()) != (self.schema, self.table):
+            self._relations[number] = None
+            return
+        [count] = _INT16.unpack_from(rest, 1)
+        at, types = 3, {}
+        for _ in range(count):
+            end = rest.index(b"\0", at + 1)
+            types[rest[at + 1 : end].decode()] = _TYPE.unpack_from(rest, end + 1)
+            at = end + 9
+        for column, type in self.columns.items():
+            if column not in types:
+                raise ColumnGone(column)
+            if types[column] != type:
+                raise Altered(column, types[column])
+        names = list(types)
+        self._relations[number] = tuple(names.index(column) for column in self.columns)
+
+    def _change(self, data: bytes, found: DecodedChanges) -> None:
+        places = self._relations[_INT32.unpack_from(data, 1)[0]]
+        if places is None:
+            return
+        kind, first = data[0], data[5]
+        row, at = _tuple(data, 6)
+        if kind == 73:  # I
+            found.add(INSERTED, self._whole([row[i] for i in places]))
+        elif kind == 68:  # D
+            self._check_old(first)
+            found.add(DELETED, self._whole([row[i] for i in places]))
+        elif first == _NEW:
+            self._check_old(first)
+            found.add(AFTER, self._whole([row[i] for i in places]))
+        else:
+            self._check_old(first)
+            old, (new, _) = row, _tuple(data, at + 1)
+            filled = [old[i] if new[i] is UNCHANGED and first == _OLD else new[i] for i in places]
+            found.add(BEFORE, self._whole([old[i] for i in places]))
+            found.add(AFTER, self._whole(filled))
+
+    def _check_old(self, kind: int) -> None:
+        if not self.by_key and kind != _OLD:
+            raise Incomplete("the row before a change")
+
+    def _whole(self, row: list[object]) -> list[bytes | None]:
+        for name, value in zip(self.columns, row, strict=True):
+            if value is UNCHANGED:
+                raise Incomplete(f'the large value of column "{name}", which an update has not changed')
+        return row  # type: ignore[return-value]  # texts and NULLs are left
+
+    def _truncate(self, data: bytes) -> None:
+        [count] = _INT32.unpack_from(data, 1)
+        numbers = (_INT32.unpack_from(data, 6 + 4 * i)[0] for i in range(count))
+        if not self.skips_truncate and any(self._relations.get(number) is not None for number in numbers):
+            raise Truncated
+
+
+def _tuple(data: bytes, at: int) -> tuple[list[object], int]:
+    """Return the values of a row that stands at a place, and where it ends."""
+    [count] = _INT16.unpack_from(data, at)
+    at += 2
+    values: list[object] = []
+    for _ in range(count):
+        kind = data[at]
+        at += 1
+        if kind == _TEXT:
+            end = at + 4 + _INT32.unpack_from(data, at)[0]
+            values.append(data[at + 4 : end])
+            at = end
+        elif kind == _NULL:
+            values.append(None)
+        else:
+            values.append(UNCHANGED)
+    return values, at

@@ -1,0 +1,47 @@
+"""psycopg, which talks to PostgreSQL servers."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from sqlstream.catalog import Table
+from sqlstream.errors import UsageError
+
+# Errors of a connection after which another try is of no use; PostgreSQL gives them no number before a session has begun.
+_LASTING = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
+
+
+def load(table: Table) -> ModuleType:
+    """Return psycopg; raise UsageError where it is not installed."""
+    try:
+        import psycopg
+        import psycopg.sql
+    except ImportError as error:
+        message = (
+            f'table "{table.name}": the connector "{table.connector}" needs psycopg, which cannot be imported: {error}'
+        )
+        raise UsageError(message, table.span, hint="Install it: pip install 'sqlstream[postgresql]'.") from error
+    found: ModuleType = psycopg
+    return found
+
+
+def is_passing(error: Exception) -> bool:
+    """Tell whether an error of a connection may be gone the next time."""
+    return not any(word in str(error) for word in _LASTING)
+
+
+def connect(table: Table, url: str) -> Any:
+    """Open a connection in which texts of times mean the same everywhere."""
+    psycopg = load(table)
+    con = psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="sqlstream")
+    con.execute(
+        "SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'; SET extra_float_digits = 3"
+    )
+    con.execute("SET client_encoding = 'UTF8'; SET standard_conforming_strings = on")
+    return con
+
+
+def reason(error: Any) -> str:
+    """Return what a server says about an error, in a line."""
+    return error.diag.message_primary or " ".join(str(error).split())

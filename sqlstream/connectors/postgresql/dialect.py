@@ -1,0 +1,102 @@
+"""PostgreSQL's SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from sqlstream.connectors.relational.dialect import Dialect, is_nested
+
+_TEXTS = ("text", "character varying", "character", "citext", "json", "jsonb", "xml", "uuid", "inet", "cidr", "enum")
+# Of a DuckDB type: the one that is created, and all that hold its values.
+_TYPES: dict[str, tuple[str, ...]] = {
+    "BOOLEAN": ("boolean",),
+    "TINYINT": ("smallint", "integer", "bigint", "numeric", "real", "double precision"),
+    "UTINYINT": ("smallint", "integer", "bigint", "numeric", "real", "double precision"),
+    "SMALLINT": ("smallint", "integer", "bigint", "numeric", "real", "double precision"),
+    "USMALLINT": ("integer", "bigint", "numeric", "real", "double precision"),
+    "INTEGER": ("integer", "bigint", "numeric", "double precision"),
+    "UINTEGER": ("bigint", "numeric", "double precision"),
+    "BIGINT": ("bigint", "numeric"),
+    "UBIGINT": ("numeric",),
+    "HUGEINT": ("numeric",),
+    "UHUGEINT": ("numeric",),
+    "FLOAT": ("real", "double precision"),
+    "DOUBLE": ("double precision",),
+    "VARCHAR": _TEXTS,
+    "JSON": ("jsonb", "json", "text"),
+    "BLOB": ("bytea",),
+    "UUID": ("uuid", "text"),
+    "DATE": ("date",),
+    "TIME": ("time without time zone",),
+    "TIME WITH TIME ZONE": ("time with time zone",),
+    "TIMESTAMP": ("timestamp without time zone", "timestamp with time zone"),
+    "TIMESTAMP_S": ("timestamp without time zone", "timestamp with time zone"),
+    "TIMESTAMP_MS": ("timestamp without time zone", "timestamp with time zone"),
+    "TIMESTAMP_NS": ("timestamp without time zone", "timestamp with time zone"),
+    "TIMESTAMP WITH TIME ZONE": ("timestamp with time zone",),
+    "INTERVAL": ("interval",),
+}
+# Values that the csv of pyarrow writes as PostgreSQL reads them.
+_PLAIN = (
+    "BOOLEAN",
+    "TINYINT",
+    "UTINYINT",
+    "SMALLINT",
+    "USMALLINT",
+    "INTEGER",
+    "UINTEGER",
+    "BIGINT",
+    "UBIGINT",
+    "VARCHAR",
+)
+_NUMERIC = re.compile(r"(?:DECIMAL|numeric)\((\d+), ?(-?\d+)\)")
+# Types in which there are years before Christ.
+_DATED = ("DATE", "TIMESTAMP")
+
+
+class PostgreSQL(Dialect):
+    """PostgreSQL's SQL; rows travel as csv."""
+
+    name = "PostgreSQL"
+
+    def type(self, kind: str) -> str:
+        if is_nested(kind):
+            return "jsonb"
+        if found := _NUMERIC.fullmatch(kind):
+            return f"numeric({found[1]}, {found[2]})"
+        return _TYPES.get(kind, _TEXTS)[0]
+
+    def fitting(self, kind: str) -> Sequence[str]:
+        if is_nested(kind):
+            return ("jsonb", "json")
+        if kind.startswith("DECIMAL"):
+            return ("numeric", self.type(kind))
+        return _TYPES.get(kind, ("text",))
+
+    def fits(self, kind: str, found: str) -> bool:
+        declared, there = _NUMERIC.fullmatch(kind), _NUMERIC.fullmatch(found)
+        if there is None:
+            # `character varying(10)`, `timestamp(3) without time zone`
+            return re.sub(r"\(\d+\)", "", found) in self.fitting(kind)
+        if declared is None:
+            return "numeric" in self.fitting(kind) and int(there[1]) - int(there[2]) >= _DIGITS.get(kind, 39)
+        digits, scale = int(declared[1]), int(declared[2])
+        return int(there[2]) >= scale and int(there[1]) - int(there[2]) >= digits - scale
+
+    def value(self, kind: str, sql: str) -> str:
+        if is_nested(kind):
+            return f"CAST(to_json({sql}) AS VARCHAR)"
+        if kind == "BLOB":
+            return rf"'\x' || hex({sql})"
+        if kind in _PLAIN:
+            return sql
+        if kind.startswith(_DATED):
+            return f"replace(CAST({sql} AS VARCHAR), ' (BC)', ' BC')"
+        return f"CAST({sql} AS VARCHAR)"
+
+
+# How many digits whole numbers have.
+_DIGITS = {
+    "TINYINT": 3, "UTINYINT": 3, "SMALLINT": 5, "USMALLINT": 5, "INTEGER": 10, "UINTEGER": 10, "BIGINT": 19, "UBIGINT": 20,
+}  # fmt: skip

@@ -1,0 +1,189 @@
+"""Classes and functions of the user's: found by their names, carried to workers by value, made with the table's options."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.lookup import OPTIONS as LOOKUP_OPTIONS
+from sqlstream.connectors.options import MONITOR, SCAN_OPTIONS, TEXT, TableOption
+from sqlstream.connectors.python.classes import AnySink, OwnTable, Source
+from sqlstream.errors import BindError, JobError, OutageError, SqlStreamError, missing
+from sqlstream.functions import pickling as carry
+from sqlstream.functions.source_locations import raised_at
+from sqlstream.secrets import harmless
+
+OPTIONS = (
+    TableOption(
+        "class", TEXT, "the class of the source or sink, as `module.Class`", required=True, example="module.Class"
+    ),
+    TableOption("function", TEXT, "the function of a lookup table, as `module.function`", instead_of="class"),
+    MONITOR,
+)
+# All others go to the class.
+_OURS = {"connector", *(option.name for option in (*OPTIONS, *SCAN_OPTIONS, *LOOKUP_OPTIONS))}
+# A file udfs/x.py is loaded as the module x of a package of this name.
+_PROJECT = re.compile(r"udfs_[0-9a-f]{12}")
+# Coroutines that run at a time.
+AT_A_TIME = 100
+
+
+def implemented(table: Table) -> Table:
+    """Return the table with its class, or its function, by value.
+
+    It is found in the project's `udfs/`, or is installed. Raises BindError when it is neither.
+    """
+    if "class" not in table.options:
+        found = _named(table, "function")
+        if not callable(found):
+            raise BindError(f'table "{table.name}": "{table.options["function"]}" cannot be called', table.span)
+        return _carried(table, found)
+    found = _named(table, "class")
+    if not (isinstance(found, type) and issubclass(found, Source | AnySink)):
+        raise BindError(
+            f'table "{table.name}": "{table.options["class"]}" is not a Source or a Sink',
+            table.span,
+            hint="Derive it from Source, Sink, UpsertSink, WriteAheadSink or TwoPhaseSink of sqlstream.connectors.",
+        )
+    return _carried(table, found)
+
+
+def _carried(table: Table, found: Any) -> Table:
+    try:
+        return replace(table, implementation=carry.pack_class(found))
+    except carry.Uncarriable as error:
+        message = f'table "{table.name}": {_what(table)} cannot be sent to workers'
+        raise BindError(message, table.span, detail=str(error)) from error
+
+
+def _what(table: Table) -> str:
+    kind = "class" if "class" in table.options else "function"
+    return f'{kind} "{table.options[kind]}"'
+
+
+def _named(table: Table, option: str) -> object:
+    module, _, name = table.options[option].rpartition(".")
+    where = "Put it into a file under udfs/, or install it."
+    projects = [key.partition(".")[0] for key in sys.modules if _PROJECT.fullmatch(key)]
+    candidates = [f"{package}.{module}" for package in reversed(projects)]
+    loaded = next((sys.modules[c] for c in candidates if c in sys.modules), None)
+    try:
+        loaded = loaded or importlib.import_module(module)
+    except Exception as error:
+        needed = error.name if isinstance(error, ModuleNotFoundError) and error.name else module
+        if module != needed and not module.startswith(f"{needed}."):
+            # It is there, and needs what is not.
+            where = f"Install it: pip install {needed.partition('.')[0]} (its package may have another name)."
+        is_missing = isinstance(error, ImportError | ValueError) and not where.startswith("Install")
+        reason = "does not exist" if is_missing else f"cannot be imported: {error}"
+        raise BindError(f'table "{table.name}": module "{module}" {reason}', table.span, hint=where) from error
+    if not hasattr(loaded, name):
+        usable = isinstance if option == "class" else lambda v, _: callable(v)
+        hint = missing(option, name, [k for k, v in vars(loaded).items() if usable(v, type)])
+        raise BindError(f'table "{table.name}": module "{module}" has no {option} "{name}"', table.span, hint=hint)
+    return getattr(loaded, name)
+
+
+def kind(table: Table) -> type[Source] | type[AnySink]:
+    """Return the class of a table."""
+    assert table.implementation is not None
+    found: type[Source] | type[AnySink] = carry.unpack_class(table.options["class"], table.implementation)
+    return found
+
+
+def source(table: Table) -> Source:
+    """Return the source that a table is; a process makes it once."""
+    found: Source = _instance(table, "class")
+    return found
+
+
+def sink(table: Table, identity: str) -> Any:
+    """Return the sink that a table is to a job, which has the name `identity` there; a process makes it once."""
+    return _instance(table, "class", identity)
+
+
+def function(table: Table) -> Any:
+    """Return the function of a table; of a class, an instance that is made with the table's other options."""
+    assert table.implementation is not None
+    found = carry.unpack_class(table.options["function"], table.implementation)
+    return _instance(table, "function") if isinstance(found, type) else found
+
+
+def errors(table: Table) -> AbstractContextManager[None]:
+    """Turn what the user's class or function raises into an error that names it, and the line."""
+    option = "class" if "class" in table.options else "function"
+    return _errors(table.name, table.options[option], option)
+
+
+def finished(answers: Sequence[Any]) -> list[Any]:
+    """Return what calls gave; coroutines among them are run to their ends first, many at a time."""
+    if not any(map(inspect.iscoroutine, answers)):
+        return list(answers)
+
+    async def wait() -> list[Any]:
+        free = asyncio.Semaphore(AT_A_TIME)
+
+        async def one(answer: Any) -> Any:
+            if not isinstance(answer, Coroutine):
+                return answer
+            async with free:
+                return await answer
+
+        return await asyncio.gather(*map(one, answers))
+
+    # This thread may have a loop of its own: a notebook's has.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, wait()).result()
+
+
+def _instance(table: Table, option: str, identity: str = "") -> Any:
+    assert table.implementation is not None
+    declared = (tuple((c.name, c.type) for c in table.physical), table.primary_key)
+    options = tuple(sorted(table.options.items()))
+    return _made(table.name, option, table.implementation, options, declared, identity)
+
+
+@lru_cache(maxsize=64)
+def _made(
+    name: str,
+    option: str,
+    pickled: bytes,
+    options: tuple[tuple[str, str], ...],
+    declared: tuple[tuple[tuple[str, str], ...], tuple[str, ...]],
+    identity: str,
+) -> Any:
+    path = dict(options)[option]
+    arguments: dict[str, Any] = {re.sub(r"[-.]", "_", key): value for key, value in options if key not in _OURS}
+    with _errors(name, path, option):
+        found = carry.unpack_class(path, pickled)
+        if "table" not in arguments and "table" in inspect.signature(found).parameters:
+            arguments["table"] = OwnTable(name, dict(declared[0]), declared[1])
+        made = found(**arguments)
+        if identity:
+            made.identity = identity
+        return made
+
+
+@contextmanager
+def _errors(table: str, path: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except SqlStreamError:
+        raise
+    except Exception as error:
+        at = raised_at(error.__traceback__, "")
+        reason = f"{type(error).__qualname__}: {error}" if str(error) else type(error).__qualname__
+        message = f'{what} "{path}" of table "{table}" raised {reason}'
+        # A server that does not answer may do so later; a file that is not there stays away.
+        outage = isinstance(error, ConnectionError | TimeoutError)
+        raise (OutageError if outage else JobError)(message, detail=f" --> {at}" if at else None) from harmless(error)

@@ -1,0 +1,264 @@
+"""The sinks of the `python` connector: what the engine calls, and what is called of the user's class then.
+
+A write-ahead sink keeps the rows of a batch in the job's folder until the batch is committed. A two-phase sink keeps the tokens
+of the transactions that tasks have prepared, in a record that is written before the batch is committed. Transactions of a
+committed batch are committed, also after a crash; those of a batch that comes again are aborted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.guarantees import Delivery
+from sqlstream.connectors.interface import (
+    BatchWriter,
+    Committer,
+    DriverSink,
+    SinkContext,
+    TableSink,
+    WorkerSink,
+    Writer,
+)
+from sqlstream.connectors.python.classes import AnySink, Sink, TwoPhaseSink, UpsertSink, WriteAheadSink
+from sqlstream.connectors.python.instances import errors, finished, kind, sink
+from sqlstream.duck.sql import typed
+from sqlstream.errors import BindError, Span
+from sqlstream.storage.zsets import WEIGHT
+from sqlstream.warehouse.records import read_sealed, write_sealed
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from sqlstream.connectors.batch import Batch
+
+_AT_ONCE = 100_000
+_PROMISES: Mapping[type[AnySink], tuple[Delivery, str]] = {
+    Sink: (
+        Delivery.AT_LEAST_ONCE,
+        "the last batch may come again; exactly once if `write` recognises its number",
+    ),
+    UpsertSink: (Delivery.IDEMPOTENT, "if `write` replaces and deletes rows by their keys"),
+    WriteAheadSink: (
+        Delivery.AT_LEAST_ONCE,
+        "rows are sent when their batch is committed, those of the last batches maybe again; "
+        "exactly once if the other side recognises the number of a batch",
+    ),
+    TwoPhaseSink: (Delivery.TRANSACTIONAL, "if a prepared transaction can be committed for as long as the job is down"),
+}
+_IDEMPOTENT = Delivery.IDEMPOTENT, "if rows of a batch that are written again change nothing"
+
+
+def promise(of: type[AnySink]) -> tuple[Delivery, str]:
+    """Return how often a row arrives in a class of the user's, and why.
+
+    >>> promise(UpsertSink)[0].times
+    'exactly once'
+    """
+    found = next(base for base in _PROMISES if issubclass(of, base))
+    return _IDEMPOTENT if of.idempotent and found in (Sink, WriteAheadSink) else _PROMISES[found]
+
+
+class _PythonSink(TableSink):
+    """What the sinks of the user's classes declare."""
+
+    @property
+    def kind(self) -> type[AnySink]:
+        found = kind(self.table)
+        assert issubclass(found, AnySink)
+        return found
+
+    @property
+    def delivery(self) -> Delivery:  # type: ignore[override]
+        return promise(self.kind)[0]
+
+    @property
+    def delivery_reason(self) -> str:  # type: ignore[override]
+        return promise(self.kind)[1]
+
+    @property
+    def takes_changes(self) -> bool:  # type: ignore[override]
+        return self.kind.takes_changes
+
+    @property
+    def replaces(self) -> bool:  # type: ignore[override]
+        return issubclass(self.kind, UpsertSink)
+
+    def check(self, span: Span | None) -> None:
+        if self.replaces and not self.table.primary_key:
+            message = f'table "{self.table.name}" needs a PRIMARY KEY: its class "{self.table.options["class"]}" is an UpsertSink'
+            raise BindError(message, self.table.span, hint="Declare PRIMARY KEY (..) NOT ENFORCED over its columns.")
+
+
+class PythonSink(_PythonSink, DriverSink):
+    """What a Sink, an UpsertSink or a WriteAheadSink of the user's writes."""
+
+    def open(self, context: SinkContext) -> BatchWriter:
+        writer = WaitingBatches if issubclass(self.kind, WriteAheadSink) else PythonWriter
+        return writer(self.table, context)
+
+
+class PythonTransactions(_PythonSink, WorkerSink):
+    """What a TwoPhaseSink of the user's writes."""
+
+    def writer(self, context: SinkContext) -> Writer:
+        return TransactionWriter(self.table, context)
+
+    def committer(self, context: SinkContext) -> Committer:
+        return TransactionCommitter(self.table, context)
+
+
+class PythonWriter(BatchWriter):
+    """Gives batches to a Sink or an UpsertSink of the user's."""
+
+    def __init__(self, table: Table, context: SinkContext):
+        self._table = table
+        with errors(table):
+            self._sink = sink(table, context.identity())
+        # Of a commit another thread may tell than the one that writes.
+        self._calling = threading.Lock()
+
+    def write(self, batch: Batch) -> None:
+        if isinstance(self._sink, UpsertSink):
+            tables = [batch.table(batch.upserts()), batch.table(batch.deletes())]
+        else:
+            tables = [_rows(self._sink, batch)]
+        with self._calling, errors(self._table):
+            finished([self._sink.write(batch.number, *tables)])
+
+    def committed(self, batch: int) -> None:
+        with self._calling, errors(self._table):
+            finished([self._sink.on_commit(batch)])
+
+
+class WaitingBatches(BatchWriter):
+    """Keeps the rows of a batch until it is committed, and gives them to a WriteAheadSink of the user's then."""
+
+    def __init__(self, table: Table, context: SinkContext):
+        self._table, self._fs, self._folder = table, context.fs, f"{context.records}/waiting"
+        self._committed = context.committed
+        with errors(table):
+            self._sink = sink(table, context.identity())
+
+    def recover(self) -> None:
+        for number in self._waiting():
+            # The batch comes again, maybe with other rows.
+            if number > self._committed:
+                self._fs.delete(self._path(number))
+
+    def write(self, batch: Batch) -> None:
+        rows = _rows(self._sink, batch)
+        with (
+            self._fs.create(self._path(batch.number), durable=True) as file,
+            pa.ipc.new_stream(file, rows.schema) as kept,
+        ):
+            kept.write_table(rows)
+
+    def committed(self, batch: int) -> None:
+        for number in self._waiting():
+            if number <= batch:
+                with self._fs.open_bytes(self._path(number)) as file, pa.ipc.open_stream(file) as kept:
+                    rows = kept.read_all()
+                with errors(self._table):
+                    finished([self._sink.send(number, rows)])
+                self._fs.delete(self._path(number))
+        with errors(self._table):
+            finished([self._sink.on_commit(batch)])
+
+    def _waiting(self) -> list[int]:
+        return [int(name.partition(".")[0]) for name in self._fs.list(self._folder)]
+
+    def _path(self, batch: int) -> str:
+        return f"{self._folder}/{batch:010d}.arrow"
+
+
+class TransactionWriter(Writer):
+    """Writes the rows of a task in a transaction of the other system, and prepares it."""
+
+    def __init__(self, table: Table, context: SinkContext):
+        self._table = table
+        # The driver has made the name.
+        self._sink: TwoPhaseSink = sink(table, context.identity())
+
+    def write(
+        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
+    ) -> tuple[int, list[Any]]:
+        own = self._sink
+        items = typed(columns)
+        if own.takes_changes:
+            weighed = WEIGHT in con.sql(rows).columns
+            items += f", {WEIGHT}" if weighed else f", CAST(1 AS BIGINT) AS {WEIGHT}"
+        reader = con.sql(f"SELECT {items} FROM ({rows})").to_arrow_reader(_AT_ONCE)
+        count, transaction = 0, None
+        try:
+            for part in filter(len, reader):
+                with errors(self._table):
+                    if not count:
+                        transaction = own.begin(batch, f"{own.identity}-{batch}-{uuid4().hex[:8]}")
+                        [transaction] = finished([transaction])
+                    count += part.num_rows
+                    finished([own.write(transaction, pa.Table.from_batches([part]))])
+            if not count:
+                return 0, []
+            with errors(self._table):
+                [token] = finished([own.prepare(transaction)])
+        except Exception:
+            if count:
+                # What has failed says more than what fails now.
+                with contextlib.suppress(Exception):
+                    finished([own.rollback(transaction)])
+            raise
+        return count, [token]
+
+
+class TransactionCommitter(Committer):
+    """Commits what tasks have prepared, behind the commit of their batch."""
+
+    def __init__(self, table: Table, context: SinkContext):
+        self._table, self._fs, self._folder = table, context.fs, f"{context.records}/prepared"
+        self._committed = context.committed
+        with errors(table):
+            self._sink: TwoPhaseSink = sink(table, context.identity())
+
+    def commit(self, batch: int, written: Sequence[Any]) -> None:
+        write_sealed(self._fs, self._path(batch), json.dumps(list(written)), durable=True)
+
+    def recover(self) -> None:
+        recorded = {number: self._tokens(number) for number in self._recorded()}
+        with errors(self._table):
+            kept = [t for number, tokens in recorded.items() if number <= self._committed for t in tokens]
+            finished([self._sink.recover(kept)])
+            finished([self._sink.abort(t) for n, tokens in recorded.items() if n > self._committed for t in tokens])
+        for number in recorded:
+            if number > self._committed:
+                self._fs.delete(self._path(number))
+
+    def committed(self, batch: int) -> None:
+        for number in self._recorded():
+            if number <= batch:
+                with errors(self._table):
+                    finished([self._sink.commit(token) for token in self._tokens(number)])
+                self._fs.delete(self._path(number))
+        with errors(self._table):
+            finished([self._sink.on_commit(batch)])
+
+    def _recorded(self) -> list[int]:
+        return [int(name.partition(".")[0]) for name in self._fs.list(self._folder)]
+
+    def _tokens(self, batch: int) -> list[Any]:
+        found: list[Any] = json.loads(read_sealed(self._fs, self._path(batch)))
+        return found
+
+    def _path(self, batch: int) -> str:
+        return f"{self._folder}/{batch:010d}.json"
+
+
+def _rows(own: AnySink, batch: Batch) -> pa.Table:
+    return batch.table(batch.changes() if own.takes_changes else batch.rows())

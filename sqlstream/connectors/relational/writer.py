@@ -1,0 +1,144 @@
+"""Batches that count once in a database: their rows and their number are written in one transaction.
+
+The table `sqlstream_batches` of the database has a row for each sink of a job, by `SinkContext.identity`, with the number of the
+last batch. A batch that comes again, after a crash or because the answer to a COMMIT was lost, finds its number there.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.batch import Batch
+from sqlstream.connectors.interface import BatchWriter, SinkContext
+from sqlstream.connectors.options import BOOLEAN, NUMBER, TableOption
+from sqlstream.connectors.relational.check import CREATE
+from sqlstream.connectors.relational.dialect import BATCHES
+from sqlstream.errors import DataError, JobError, OutageError
+from sqlstream.units import parse_boolean
+
+RETRIES = "sink.max-retries"
+SINK_OPTIONS = (
+    TableOption(CREATE, BOOLEAN, "whether a job that writes the table creates it when it does not exist", "false"),
+    TableOption(
+        RETRIES,
+        NUMBER,
+        "how often a batch is written again that failed, each time after a longer wait",
+        "10",
+        mutable=True,
+    ),
+)
+_FIRST_DELAY, _LONGEST_DELAY = 0.1, 10.0
+T = TypeVar("T")
+
+
+class Transaction(ABC):
+    """An open transaction of a database, in which a batch is written."""
+
+    @abstractmethod
+    def last_batch(self) -> int | None:
+        """Return the number of the last batch of this sink, None before the first. Nobody changes it meanwhile."""
+
+    @abstractmethod
+    def set_last_batch(self, number: int) -> None: ...
+
+    @abstractmethod
+    def insert(self, batch: Batch) -> None:
+        """Add the rows of an append-only batch."""
+
+    @abstractmethod
+    def replace(self, batch: Batch) -> None:
+        """Let the rows of a batch take the places of those that have their keys, and delete those whose row is gone."""
+
+
+class DatabaseWriter(BatchWriter):
+    """Writes the batches of a job into a table of a database."""
+
+    # Errors after which a transaction is tried again: of a server that is away, of a file that somebody else holds.
+    passing_errors: tuple[type[Exception], ...]
+
+    def __init__(self, table: Table, context: SinkContext):
+        self.table = table
+        self.context = context
+        self._retries = int(table.options.get(RETRIES, "10"))
+        self._notices: list[str] = []
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Create what is missing, and raise what is wrong with the table."""
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Begin a transaction; it is committed at the end, or rolled back if there is an error."""
+
+    def recover(self) -> None:
+        self.attempt(self.prepare)
+        self.attempt(self._go_on)
+
+    def write(self, batch: Batch) -> None:
+        self.attempt(lambda: self._write(batch))
+
+    def notices(self) -> Sequence[str]:
+        return self._notices
+
+    @property
+    def creates(self) -> bool:
+        """Whether the table is to be created when it does not exist."""
+        return bool(parse_boolean(self.table.options.get(CREATE, "false")))
+
+    def is_passing(self, error: Exception) -> bool:
+        """Tell whether an error may be gone the next time."""
+        return isinstance(error, self.passing_errors)
+
+    def attempt(self, step: Callable[[], T]) -> T:
+        """Do something; again with growing delays while the database is away."""
+        delay = _FIRST_DELAY
+        for attempt in range(self._retries + 1):
+            try:
+                return step()
+            except self.passing_errors as error:
+                failed = error
+            if not self.is_passing(failed):
+                break
+            if attempt < self._retries:
+                time.sleep(delay)
+                delay = min(2 * delay, _LONGEST_DELAY)
+        tried = f" {attempt + 1} times" if attempt else ""
+        reason = " ".join(str(failed).split()) or type(failed).__qualname__
+        hint = "No row is lost: run the job again, and it continues with the same batch."
+        message = f'writing table "{self.table.name}" failed{tried}: {reason}'
+        kind = OutageError if self.is_passing(failed) else JobError
+        raise kind(message, self.table.span, hint=hint) from failed
+
+    def _write(self, batch: Batch) -> None:
+        with self.transaction() as transaction:
+            last = transaction.last_batch()
+            if last is not None and last >= batch.number:
+                return
+            if self.table.primary_key:
+                transaction.replace(batch)
+            else:
+                transaction.insert(batch)
+            transaction.set_last_batch(batch.number)
+
+    def _go_on(self) -> None:
+        """Look what is in of the job. There may be more than the batch behind the last one where its warehouse is a copy."""
+        with self.transaction() as transaction:
+            last, committed = transaction.last_batch(), self.context.committed
+            if last is None or last <= committed + 1:
+                return
+            where = f'table "{self.table.options["table"]}" has batches up to {last} of the job'
+            if not self.table.primary_key:
+                raise DataError(
+                    f'table "{self.table.name}": {where}, which has committed {committed} only: its warehouse went back',
+                    self.table.span,
+                    detail="The batches in between may have other rows the next time, and which ones are theirs is not known.",
+                    hint=f"Take back what was written since, and set the batch of {self.context.identity()} to {committed} "
+                    f"in {BATCHES}; or start the job afresh, into an empty table.",
+                )
+            transaction.set_last_batch(committed)
+        self._notices.append(f"{where}, which has committed {committed} only: the batches in between are written again")

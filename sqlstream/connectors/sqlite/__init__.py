@@ -1,0 +1,1 @@
+"""The `sqlite` connector: a table of a SQLite file that jobs write."""

@@ -1,0 +1,21 @@
+"""The `sqlite` connector."""
+
+from __future__ import annotations
+
+from sqlstream.connectors.interface import Connector
+from sqlstream.connectors.options import TEXT, TableOption
+from sqlstream.connectors.relational.writer import SINK_OPTIONS
+from sqlstream.connectors.sqlite.sink import SQLiteSink
+
+
+class SQLiteConnector(Connector):
+    """Tables in SQLite files."""
+
+    name = "sqlite"
+    summary = "a table of a SQLite file"
+    options = (
+        TableOption("path", TEXT, "the SQLite file, relative to the project", required=True, example="out/shop.db"),
+        TableOption("table", TEXT, "the table in the file", required=True, example="users"),
+        *SINK_OPTIONS,
+    )
+    sink_type = SQLiteSink

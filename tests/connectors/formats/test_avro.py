@@ -1,0 +1,260 @@
+"""Avro values, with and without a schema registry: every type, evolution, malformed messages, written rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import io
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import fastavro
+import pyarrow as pa
+import pytest
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.formats.avro import decoding
+from sqlstream.connectors.formats.avro.values import columns_of, encoder
+from sqlstream.connectors.formats.schema_registry import framed
+from sqlstream.errors import DataError, JobError, OutageError, UnsupportedError
+from tests.connectors.formats.registry_server import Registry, serving
+from tests.connectors.test_values import WHERE, Messages, rows, table
+
+CONFLUENT = "avro-confluent"
+UTC = dt.UTC
+CENTS = decimal.Decimal("-1.25")
+MOMENT = dt.datetime(2026, 3, 1, 12, 30, 15, 123456, UTC)
+LOCAL = MOMENT.replace(tzinfo=None)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Registry]:
+    with serving() as registry:
+        yield registry
+
+
+@pytest.fixture(params=[True, False], ids=["polars", "fastavro"])
+def _each_decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what `sqlstream[avro]` installs, and where polars is not there."""
+    if not request.param:
+        monkeypatch.setattr(decoding, "has_polars", lambda: False)
+
+
+def record(*fields: Any, name: str = "R") -> Any:
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": t, **more} for n, t, more in fields]}
+
+
+def field(name: str, type: Any, **more: Any) -> Any:
+    return name, type, more
+
+
+def message(schema: Any, **values: Any) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(json.dumps(schema))), values)
+    return stream.getvalue()
+
+
+def confluent(columns: dict[str, str], server: Registry, **options: str) -> Table:
+    return table(
+        columns, CONFLUENT, **{f"{CONFLUENT}.url": server.url}, **{f"{CONFLUENT}.{k}": v for k, v in options.items()}
+    )
+
+
+SIMPLE = record(field("k", "long"), field("s", ["null", "string"]))
+INNER = record(field("p", "int"), field("q", ["null", "string"]), name="I")
+# Type of Avro, declared type, value that is written, value that is read.
+TYPES: list[tuple[Any, str, Any, Any]] = [
+    ("boolean", "BOOLEAN", True, True),
+    ("int", "BIGINT", -5, -5),
+    ("float", "DOUBLE", 1.5, 1.5),
+    (["string", "null"], "VARCHAR", "ü", "ü"),
+    ("bytes", "BLOB", b"\0\xff", b"\0\xff"),
+    ({"type": "fixed", "name": "F", "size": 2}, "BLOB", b"ab", b"ab"),
+    ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "VARCHAR", "B", "B"),
+    (["null", {"type": "enum", "name": "N", "symbols": ["A", "B"]}], "VARCHAR", "A", "A"),
+    ({"type": "int", "logicalType": "date"}, "DATE", MOMENT.date(), MOMENT.date()),
+    ({"type": "int", "logicalType": "time-millis"}, "TIME", dt.time(1, 2, 3, 4000), dt.time(1, 2, 3, 4000)),
+    ({"type": "long", "logicalType": "timestamp-micros"}, "TIMESTAMP", MOMENT, MOMENT.replace(tzinfo=None)),
+    ({"type": "long", "logicalType": "timestamp-millis"}, "TIMESTAMP WITH TIME ZONE", MOMENT, MOMENT.replace(microsecond=123000)),
+    ({"type": "long", "logicalType": "local-timestamp-micros"}, "TIMESTAMP", LOCAL, LOCAL),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, "DECIMAL(10, 2)", CENTS, CENTS),
+    ({"type": "string", "logicalType": "uuid"}, "VARCHAR", uuid.UUID(int=7), str(uuid.UUID(int=7))),
+    ({"type": "array", "items": ["null", "int"]}, "INTEGER[]", [1, None], [1, None]),
+    ({"type": "map", "values": "long"}, "MAP(VARCHAR, BIGINT)", {"a": 1}, {"a": 1}),
+    (INNER, "STRUCT(q VARCHAR, p BIGINT)", {"p": 1, "q": None}, {"p": 1, "q": None}),
+    (["null", "long"], "BIGINT", None, None),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("_each_decoder")
+def test_every_type_is_read(server: Registry) -> None:
+    # Those that polars reads alone first.
+    for number, (avro, declared, written, read) in enumerate(TYPES):
+        schema = record(field("x", avro), name=f"R{number}")
+        id = server.add("types", schema)
+        found = confluent({"x": declared}, server)
+        with duckdb.connect() as con:
+            con.execute("SET TimeZone = 'Asia/Tokyo'")
+            plan = Messages(found).take(con, [[framed(id, message(schema, x=written))]], WHERE)
+            assert con.execute(f"SELECT x FROM {plan.taken}").fetchall() == [(read,)], avro
+
+
+def test_rows_are_written_as_they_are_read(server: Registry) -> None:
+    with duckdb.connect() as con:
+        given = con.sql(
+            "SELECT 1::BIGINT AS k, 'a' AS s, [1, NULL] AS l, MAP {'a': 1.5::DOUBLE} AS m, {'p': 1, 'q': ['x']} AS r,"
+            " TIMESTAMP '2026-03-01 12:30:15.123456' AS t, TIMESTAMPTZ '2026-03-01 12:30:15+00' AS z, 1.25::DECIMAL(5, 2) AS d,"
+            " DATE '2026-03-01' AS day, TIME '01:02:03' AS at, 'ab'::BLOB AS b, true AS o UNION ALL SELECT 2"
+            + ", NULL"
+            * 11
+        )
+        columns = [Column(n, str(t)) for n, t in zip(given.columns, given.types, strict=True)]
+        expected, arrow = given.fetchall(), given.to_arrow_table()
+    declared = confluent({c.name: c.type for c in columns}, server)
+    encode = encoder(declared, CONFLUENT, columns)
+    messages = encode(arrow)
+    assert server.subjects["t-value"]
+    # The registry is asked once, and a second writer finds the schema.
+    before = len(server.asked)
+    assert encoder(declared, CONFLUENT, columns)(arrow) == messages
+    assert len(server.asked) == before
+    assert [row[:-1] for row in rows(declared, *messages)] == expected
+
+
+def test_a_schema_must_be_there_where_none_is_registered(server: Registry) -> None:
+    columns = [Column("unheard", "BIGINT")]
+    declared = confluent({"unheard": "BIGINT"}, server, **{"auto-register": "false"})
+    with pytest.raises(DataError, match="is not registered") as raised:
+        encoder(declared, CONFLUENT, columns)
+    assert "t-value" in raised.value.message
+    encode = encoder(confluent({"unheard": "BIGINT"}, server), CONFLUENT, columns)
+    rows_ = pa.table({"unheard": [1]})
+    assert encoder(declared, CONFLUENT, columns)(rows_) == encode(rows_)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "subject"),
+    [("topic", "clicks-value"), ("record", "org.Click"), ("topic-record", "clicks-org.Click"), (None, "own")],
+)
+def test_subjects(server: Registry, strategy: str | None, subject: str) -> None:
+    schema = {**record(field("k", "long"), name="Click"), "namespace": "org"}
+    options = {
+        "schema": json.dumps(schema),
+        **({"subject-name-strategy": strategy} if strategy else {"subject": "own"}),
+    }
+    found = confluent({"k": "BIGINT"}, server, **options)
+    found.options["topic"] = "clicks"  # type: ignore[index]
+    encoder(found, CONFLUENT, found.stored)
+    assert subject in server.subjects
+
+
+@pytest.mark.usefixtures("_each_decoder")
+def test_evolution_by_names_aliases_and_defaults(server: Registry) -> None:
+    older = record(field("id", "int"), field("gone", "string"))
+    newer = record(field("k", "long"), field("s", ["null", "string"]), field("n", "int"))
+    messages = [
+        framed(server.add("e", older), message(older, id=1, gone="x")),
+        framed(server.add("e", newer), message(newer, k=2, s="y", n=7)),
+        framed(server.add("e", older), message(older, id=3, gone="z")),
+    ]
+    reader = record(
+        field("k", "long", aliases=["id"]), field("s", "string", default="none"), field("n", "int", default=-1)
+    )
+    columns = {"K": "BIGINT", "s": "VARCHAR", "n": "BIGINT"}
+    found = confluent(columns, server, schema=json.dumps(reader))
+    assert rows(found, *messages) == [(1, "none", -1, 100), (2, "y", 7, 101), (3, "none", -1, 102)]
+    # Without a schema of the reader's, what is not there is NULL.
+    assert rows(confluent({"k": "BIGINT", "id": "INTEGER"}, server), *messages) == [
+        (None, 1, 100),
+        (2, None, 101),
+        (None, 3, 102),
+    ]
+    with pytest.raises(DataError, match='column "s" of table "t" is BIGINT, and VARCHAR in schema') as raised:
+        rows(confluent({"s": "BIGINT"}, server), *messages)
+    assert raised.value.hint == "Declare it as VARCHAR, and convert it in the query."
+
+
+@pytest.mark.usefixtures("_each_decoder")
+def test_malformed_messages_are_told_from_their_neighbours(server: Registry) -> None:
+    id = server.add("m", SIMPLE)
+    good = [framed(id, message(SIMPLE, k=k, s=f"s{k}")) for k in range(6)]
+    # Cut off, with bytes behind, a text that is none, a schema that does not exist, no frame.
+    bad = [good[1][:-1], good[1] + b"x", good[1][:-1] + b"\xff", framed(7, b""), b'{"k": 1}']
+    messages = [m for pair in zip(good, [*bad, good[0]], strict=True) for m in pair]
+    found = confluent({"k": "BIGINT", "s": "VARCHAR"}, server, **{"ignore-parse-errors": "true"})
+    assert [k for k, *_ in rows(found, *messages)] == [0, 1, 2, 3, 4, 5, 0]
+    malformed = list(Messages(found).malformed_rows([messages]))
+    assert [row.number for row in malformed] == [101, 103, 105, 107, 109]
+    assert "1 bytes are left over" in malformed[1].reason
+    assert malformed[3].reason == "The registry has no schema 7"
+    assert malformed[4].reason == "The value has no schema id of a registry in front"
+    assert malformed[4].text == '{"k": 1}'
+    assert malformed[0].text == f"0x{bad[0].hex().upper()}"
+
+
+def test_messages_without_a_registry() -> None:
+    declared = table({"k": "BIGINT", "s": "VARCHAR"}, "avro", **{"avro.schema": json.dumps(SIMPLE)})
+    messages = encoder(declared, "avro", declared.stored)(pa.table({"k": [1, 2], "s": ["a", None]}))
+    assert messages == [message(SIMPLE, k=1, s="a"), message(SIMPLE, k=2, s=None)]
+    assert rows(declared, *messages) == [(1, "a", 100), (2, None, 101)]
+    with pytest.raises(DataError, match="do not say what their schema is"):
+        rows(table({"k": "BIGINT"}, "avro"), *messages)
+    with pytest.raises(DataError, match='a row of table "t" does not fit'):
+        encoder(declared, "avro", declared.stored)(pa.table({"k": [None], "s": ["a"]}))
+
+
+def test_columns_of_the_registry(server: Registry) -> None:
+    address = record(field("street", "string"), name="Address")
+    server.add("address", address)
+    schema = record(
+        field("k", "long"),
+        field("home", "Address"),
+        field("work", ["null", "Address"]),
+        field("at", {"type": "long", "logicalType": "timestamp-millis"}),
+    )
+    id = server.add("t-value", schema, references=({"name": "Address", "subject": "address", "version": 1},))
+    found = confluent({}, server)
+    assert [(c.name, c.type) for c in columns_of(found, CONFLUENT)] == [
+        ("k", "BIGINT"),
+        ("home", "STRUCT(street VARCHAR)"),
+        ("work", "STRUCT(street VARCHAR)"),
+        ("at", "TIMESTAMP WITH TIME ZONE"),
+    ]
+    parsed: dict[str, Any] = {}
+    fastavro.parse_schema(dict(address), parsed)
+    stream = io.BytesIO()
+    value = {"k": 1, "home": {"street": "a"}, "work": None, "at": MOMENT}
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema, parsed), value)
+    home = confluent({"home": "STRUCT(street VARCHAR)"}, server)
+    assert rows(home, framed(id, stream.getvalue())) == [({"street": "a"}, 100)]
+    server.add("u-value", record(field("u", ["string", "int"])))
+    with pytest.raises(UnsupportedError, match='field "u"'):
+        columns_of(confluent({}, server, subject="u-value"), CONFLUENT)
+    with pytest.raises(DataError, match='no subject "nowhere"'):
+        columns_of(confluent({}, server, subject="nowhere"), CONFLUENT)
+
+
+def test_who_asks_and_a_registry_that_stays_away(server: Registry) -> None:
+    id = server.add("guarded", record(field("guarded", "long")))
+    body = framed(id, message(record(field("guarded", "long")), guarded=1))
+    server.authorization = "Basic dTpw"
+    try:
+        with pytest.raises(JobError, match="refuses: 401 Unauthorized"):
+            rows(confluent({"guarded": "BIGINT"}, server), body)
+        options = {"basic-auth.user-info": "u:p"}
+        server.failing = 2
+        assert rows(confluent({"guarded": "BIGINT"}, server, **options), body) == [(1, 100)]
+        server.authorization = "Bearer abc"
+        elsewhere = {"url": f"http://127.0.0.1:9, {server.url}", "bearer-auth.token": "abc"}
+        found = confluent({"guarded": "BIGINT"}, server)
+        found = table({"guarded": "BIGINT"}, CONFLUENT, **{f"{CONFLUENT}.{k}": v for k, v in elsewhere.items()})
+        assert rows(found, body) == [(1, 100)]
+    finally:
+        server.authorization = None
+    gone = table({"guarded": "BIGINT"}, CONFLUENT, **{f"{CONFLUENT}.url": "http://u:geheim@127.0.0.1:9"})
+    with pytest.raises(OutageError, match="does not answer") as raised:
+        rows(gone, body)
+    assert "geheim" not in str(raised.value)

@@ -1,0 +1,105 @@
+"""Options of topics: what does not go together, what Java clients call differently, and addresses where nobody is."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.kafka.client import settings
+from sqlstream.connectors.registry import source_of
+from sqlstream.connectors.tables import identity
+from sqlstream.errors import BindError, SqlStreamError, UsageError
+from sqlstream.testing.kafka_broker import free_port
+from tests.kinds import last_job
+
+KAFKA = {"connector": "kafka", "topic": "orders", "format": "json", "properties.bootstrap.servers": "localhost:1"}
+
+
+def declared(columns: str = "n INT", /, **options: str | None) -> Table:
+    given = {**KAFKA, **{k: v for k, v in options.items() if v is not None}}
+    left = {k: v for k, v in given.items() if not (k in options and options[k] is None)}
+    pairs = ", ".join(f"'{k}' = '{v}'" for k, v in left.items())
+    return last_job(f"CREATE TABLE t ({columns}) WITH ({pairs}); SELECT * FROM t").physical.scans[0].table
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": None}, 'table "t" needs the option "topic"'),
+        ({"topic-pattern": "o.*"}, 'table "t" has both "topic" and "topic-pattern"'),
+        ({"topic-pattern": "(", "topic": None}, 'table "t": option "topic-pattern": "(" is no regular expression'),
+        ({"properties.no.such": "x"}, 'table "t": librdkafka refuses the properties'),
+        ({"properties.fetch.min.bytes": "x"}, 'table "t": librdkafka refuses the properties'),
+        (
+            {"properties.ssl.truststore.location": "/a.jks"},
+            'table "t": option "properties.ssl.truststore.location" is one of Java clients, which librdkafka does not have',
+        ),
+        (
+            {"scan.startup.mode": "timestamp"},
+            '"scan.startup.mode" = "timestamp" needs the option "scan.startup.timestamp',
+        ),
+        ({"scan.startup.mode": "sometimes"}, 'option "scan.startup.mode": "sometimes" is none of earliest-offset'),
+        ({"scan.bounded.timestamp-millis": "1"}, 'option "scan.bounded.timestamp-millis" has no meaning here'),
+        ({"scan.startup.mode": "group-offsets"}, 'needs the option "properties.group.id"'),
+        (
+            {"scan.startup.mode": "specific-offsets", "scan.startup.specific-offsets": "0:1"},
+            '"0:1" is not as partition:0,offset:42',
+        ),
+        ({"key.format": "raw"}, 'option "key.format" needs the option "key.fields"'),
+        ({"key.format": "raw", "key.fields": "m"}, 'column "m" of "key.fields" does not exist'),
+        ({"key.format": "raw", "key.fields": "n"}, 'format "raw" is for one column, a STRING or BYTES'),
+        ({"format": "raw"}, 'format "raw" is for one column, a STRING or BYTES'),
+        ({"value.format": "json"}, 'table "t" has both "format" and "value.format"'),
+        ({"format": "avro2"}, 'format "avro2" does not exist'),
+    ],
+)
+def test_what_is_refused(options: dict[str, str | None], message: str) -> None:
+    with pytest.raises(SqlStreamError) as raised:
+        declared(**options)
+    assert message in raised.value.message
+
+
+def test_names_of_java_clients_are_translated() -> None:
+    login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="ann" password="hunter2";'
+    given = {
+        "sasl.jaas.config": login,
+        "fetch.max.wait.ms": "10",
+        "ssl.truststore.location": "/ca.pem",
+        "enable.auto.commit": "false",
+        "ssl.endpoint.identification.algorithm": "",
+    }
+    table = Table("t", (), options={**KAFKA, **{f"properties.{k}": v for k, v in given.items()}})
+    assert settings(table) == {
+        "bootstrap.servers": "localhost:1",
+        "sasl.username": "ann",
+        "sasl.password": "hunter2",
+        "fetch.wait.max.ms": "10",
+        "ssl.ca.location": "/ca.pem",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    other = Table("t", (), options={**KAFKA, "properties.sasl.jaas.config": "com.x.Krb5LoginModule required;"})
+    with pytest.raises(BindError):
+        settings(other)
+
+
+def test_a_job_is_the_same_however_it_connects() -> None:
+    here = declared(
+        "k STRING, n INT", **{"value.format": "json", "format": None, "value.json.ignore-parse-errors": "true"}
+    )
+    there = declared(
+        "k STRING, n INT", **{"properties.bootstrap.servers": "elsewhere:1", "scan.startup.mode": "latest-offset"}
+    )
+    assert identity(here) == identity(there)
+    assert identity(here) != identity(declared(topic="others"))
+
+
+def test_nobody_answers_at_an_address() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    source, began = source_of(declared(**{"properties.bootstrap.servers": address})), time.monotonic()
+    with pytest.raises(UsageError) as raised:
+        source.check_input("")
+    assert time.monotonic() - began < 60
+    assert raised.value.message == f'table "t": no broker of Kafka answers at {address}'
+    assert "Connection refused" in (raised.value.detail or "")

@@ -1,0 +1,204 @@
+"""Topics of a real broker as tables: what is read, from where to where, and what becomes of what cannot be read."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from sqlstream.connectors.kafka.ranges import OffsetRange
+from sqlstream.connectors.kafka.reader import reader
+from sqlstream.errors import DataError, SqlStreamError
+from sqlstream.testing import Stream
+from tests.connectors.kafka.topics import Topic, rows_of
+from tests.processes import wait_until
+
+pytestmark = pytest.mark.kafka
+
+
+def test_a_message_has_a_key_a_value_and_metadata(kafka: str) -> None:
+    topic = Topic(kafka, 2)
+    topic.send({"n": 1}, key='{"id": 7}', headers=[("h", b"x"), ("h", b"y")], timestamp=1_767_225_600_000)
+    topic.send({"n": 2}, None, partition=1)
+    columns = """k_id BIGINT, n INT, topic STRING METADATA, p INT METADATA FROM 'partition',
+        o BIGINT METADATA FROM 'offset', h MAP<STRING, BYTES> METADATA FROM 'headers',
+        made TIMESTAMP_LTZ(3) METADATA FROM 'timestamp', kind STRING METADATA FROM 'timestamp-type',
+        epoch INT METADATA FROM 'leader-epoch'"""
+    keyed = """, 'value.format' = 'json', 'key.format' = 'json', 'key.fields' = 'k_id', 'key.fields-prefix' = 'k_',
+        'value.fields-include' = 'EXCEPT_KEY'"""
+    script = topic.table(columns, keyed, format=None)
+    select = f"SELECT k_id, n, p, o, topic = '{topic.name}', CAST(h AS STRING), epoch_ms(made), kind, epoch FROM t"
+    found = rows_of(script, select)
+    assert found[0] == (7, 1, 0, 0, True, "{h=y}", 1_767_225_600_000, "CreateTime", 0)
+    # A message without a value is no row; one without a key has no column of it.
+    assert [row[:4] for row in found[1:]] == [(None, 2, 1, 0)]
+
+
+def test_formats(kafka: str) -> None:
+    csv = Topic(kafka)
+    csv.send('1,"a, b"', "2,")
+    assert rows_of(csv.table("k INT, s STRING", format="csv")) == [(1, "a, b"), (2, None)]
+    raw = Topic(kafka)
+    raw.send(b"text", b"")
+    assert rows_of(raw.table("line STRING", format="raw")) == [("",), ("text",)]
+    raw.send(b"\xff")
+    assert rows_of(raw.table("data BYTES", format="raw")) == [(b"",), (b"\xff",), (b"text",)]
+    with pytest.raises(
+        SqlStreamError, match=f'offset 2 of partition 0 of topic "{raw.name}" of table "t" is malformed'
+    ):
+        rows_of(raw.table("line STRING", format="raw"))
+
+
+def test_changes_of_debezium_are_netted(kafka: str) -> None:
+    topic = Topic(kafka)
+    topic.send(
+        {"op": "c", "after": {"id": 1, "n": 5}},
+        {"op": "c", "after": {"id": 2, "n": 7}},
+        {"op": "u", "before": {"id": 1, "n": 5}, "after": {"id": 1, "n": 6}},
+        {"op": "d", "before": {"id": 2, "n": 7}},
+        None,
+    )
+    script = topic.table("id INT, n INT, PRIMARY KEY (id) NOT ENFORCED", format="debezium-json")
+    script += "CREATE TABLE kept (id INT, n INT, PRIMARY KEY (id) NOT ENFORCED); INSERT INTO kept SELECT * FROM t;"
+    with Stream(script) as stream:
+        stream.finish()
+        assert stream.query("SELECT * FROM kept") == [(1, 6)]
+
+
+def test_where_to_begin_and_to_end(kafka: str) -> None:
+    topic = Topic(kafka, 2)
+    for n in range(4):
+        topic.send({"n": n}, timestamp=1_000_000 + n)
+    topic.send({"n": 10}, partition=1, timestamp=1_000_002)
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic.name, 0, 3)], asynchronous=False)
+    consumer.close()
+
+    def found(more: str) -> list[int]:
+        return sorted(n for (n,) in rows_of(topic.table("n INT", more)))
+
+    assert found(", 'scan.startup.mode' = 'latest-offset'") == []
+    startup, bounded = "'scan.startup.mode' =", "'scan.bounded.mode' ="
+    assert found(f", {startup} 'timestamp', 'scan.startup.timestamp-millis' = '1000002'") == [2, 3, 10]
+    assert found(f", {bounded} 'timestamp', 'scan.bounded.timestamp-millis' = '1000002'") == [0, 1]
+    assert found(f", {startup} 'specific-offsets', 'scan.startup.specific-offsets' = 'partition:0,offset:2'") == [
+        2,
+        3,
+        10,
+    ]
+    assert found(f", {bounded} 'specific-offsets', 'scan.bounded.specific-offsets' = 'partition:0,offset:1'") == [0, 10]
+    in_group = f", 'properties.group.id' = '{group}'"
+    assert found(f"{in_group}, {startup} 'group-offsets'") == [3, 10]
+    # The job has published how far it was.
+    assert found(f"{in_group}, {startup} 'group-offsets', {bounded} 'group-offsets'") == []
+    with pytest.raises(SqlStreamError, match=f'topic "{topic.name}" has no partition 5'):
+        found(f", {startup} 'specific-offsets', 'scan.startup.specific-offsets' = 'partition:5,offset:2'")
+    fresh = (
+        f", 'properties.group.id' = 'no-{group}', 'properties.auto.offset.reset' = 'none', {startup} 'group-offsets'"
+    )
+    with pytest.raises(SqlStreamError, match="has committed no offset of partition 0"):
+        found(fresh)
+
+
+def test_transactions_leave_holes(kafka: str) -> None:
+    topic = Topic(kafka)
+    topic.transact(([{"n": 1}, {"n": 2}], True), ([{"n": 3}], False), ([{"n": 4}], True), ([{"n": 5}], False))
+    assert rows_of(topic.table("n INT")) == [(1,), (2,), (4,)]
+    one = ", 'scan.max-rows-per-batch' = '1'"
+    assert rows_of(topic.table("n INT", one)) == [(1,), (2,), (4,)]
+    everything = rows_of(topic.table("n INT", ", 'properties.isolation.level' = 'read_uncommitted'"))
+    assert everything == [(1,), (2,), (3,), (4,), (5,)]
+
+
+def test_ranges_are_read_in_any_order_and_from_anywhere(kafka: str) -> None:
+    topic, other = Topic(kafka, 2), Topic(kafka)
+    topic.send(*({"n": n} for n in range(100)))
+    topic.send(*({"n": n} for n in range(100, 150)), partition=1)
+    other.send({"n": 1000})
+    opened = reader({"bootstrap.servers": kafka, "client.id": topic.name})
+
+    def offsets(*ranges: OffsetRange) -> list[list[int]]:
+        found = opened.read(ranges, "t", patience=60, continues=False)
+        return [[m.offset() for m in found[r].messages] for r in ranges]
+
+    def part(partition: int, start: int, end: int) -> OffsetRange:
+        return OffsetRange(topic.name, partition, start, end)
+
+    assert offsets(part(0, 0, 10), part(1, 0, 5)) == [list(range(10)), list(range(5))]
+    # It goes on where it stands, also in one partition alone, is sent elsewhere, and reads another topic beside it.
+    assert offsets(part(0, 10, 60)) == [list(range(10, 60))]
+    assert offsets(part(1, 5, 50), part(0, 60, 61)) == [list(range(5, 50)), [60]]
+    assert offsets(part(0, 20, 25)) == [list(range(20, 25))]
+    assert offsets(part(0, 25, 30), OffsetRange(other.name, 0, 0, 1)) == [list(range(25, 30)), [0]]
+    assert offsets(part(0, 30, 100), part(1, 0, 50)) == [list(range(30, 100)), list(range(50))]
+
+
+def test_what_retention_removed_is_an_error_or_counted(kafka: str) -> None:
+    topic = Topic(kafka)
+    topic.send(*({"n": n} for n in range(10)))
+    from_start = ", 'scan.startup.mode' = 'specific-offsets', 'scan.startup.specific-offsets' = 'partition:0,offset:1'"
+    topic.forget(4)
+    with pytest.raises(DataError) as raised:
+        rows_of(topic.table("n INT", from_start))
+    assert raised.value.message == f'table "t": offsets 1 to 3 of partition 0 of topic "{topic.name}" are gone'
+    going_on = topic.table("n INT", f"{from_start}, 'scan.on-data-loss' = 'continue'")
+    with Stream(f"{going_on} SELECT * FROM t;") as stream:
+        stream.finish()
+        assert [n for (n,) in stream.rows()] == [4, 5, 6, 7, 8, 9]
+        assert stream.query("SELECT lost_rows FROM sqlstream.watermarks") == [(3,)]
+    topic.forget(10)
+    assert rows_of(going_on) == []
+
+
+def test_malformed_messages_are_skipped_counted_and_kept(kafka: str) -> None:
+    topic = Topic(kafka, 2)
+    topic.send({"n": 1}, "no json", {"n": "x"})
+    topic.send({"n": 2}, b"\xff", partition=1)
+    skipping = topic.table("n INT", ", 'json.errors-to' = 'bad'")
+    with Stream(f"{skipping} CREATE TABLE good (n INT); INSERT INTO good SELECT n FROM t;") as stream:
+        stream.finish()
+        assert stream.query("SELECT n FROM good ORDER BY n") == [(1,), (2,)]
+        bad = stream.query("SELECT file, row_number, text FROM bad ORDER BY ALL")
+        place = f'partition {{}} of topic "{topic.name}"'
+        assert bad[:2] == [(place.format(0), 1, "no json"), (place.format(0), 2, '{"n": "x"}')]
+        assert bad[2][:2] == (place.format(1), 1)
+        assert stream.query("SELECT malformed_rows FROM sqlstream.watermarks") == [(3,)]
+
+
+def test_a_computed_column_that_fails_names_the_message(kafka: str) -> None:
+    topic = Topic(kafka)
+    topic.transact(([{"n": 1}], True), ([{"n": 0}], True))
+    with pytest.raises(
+        SqlStreamError, match=re.escape(f'the message at offset 2 of partition 0 of topic "{topic.name}"')
+    ):
+        rows_of(topic.table("n INT"), "SELECT CAST('a' || CAST(n AS STRING) AS INT) FROM t WHERE n = 0")
+
+
+def test_a_job_goes_on_where_it_was_and_finds_new_partitions(kafka: str, tmp_path: Path) -> None:
+    topic = Topic(kafka)
+    topic.send({"n": 1}, {"n": 2})
+    more = ", 'scan.bounded.mode' = 'unbounded', 'scan.topic-partition-discovery.interval' = '1 ms', 'scan.startup.mode' = "
+    script = (
+        topic.table("n INT", more + "'latest-offset'") + "CREATE TABLE kept (n INT); INSERT INTO kept SELECT n FROM t;"
+    )
+    with Stream(script) as stream:
+
+        def kept(*numbers: int) -> bool:
+            for run in stream.runs.values():
+                run.pull()
+            return stream.query("SELECT n FROM kept ORDER BY n") == [(n,) for n in numbers]
+
+        assert kept()
+        topic.send({"n": 3})
+        wait_until(lambda: kept(3))
+        stream.restart()
+        # What came while it was down is read, too, though it first began at the end.
+        topic.send({"n": 4})
+        wait_until(lambda: kept(3, 4))
+        topic.grow(2)
+        topic.send({"n": 5}, partition=1)
+        wait_until(lambda: kept(3, 4, 5))

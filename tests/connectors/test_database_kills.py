@@ -1,0 +1,141 @@
+"""Jobs and servers killed at any moment: databases have what a query over all input gives, and readers see whole batches."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.postgres_server import Database, PostgresServer
+from tests.processes import SECONDS
+
+FILES, ROWS = 24, 50
+# The jobs over files take 12 batches; runs that are killed do at most 3 each, and the first two hardly any.
+KILLS, ROUNDS = 4, 3
+
+SCRIPT = """
+CREATE TABLE given (k BIGINT, part BIGINT)
+WITH ('connector' = 'filesystem', 'path' = 'given', 'format' = 'parquet', 'source.max-files-per-batch' = '2');
+
+CREATE TABLE pg_rows (k BIGINT, part BIGINT)
+WITH ('connector' = 'postgresql', 'url' = '{url}', 'table' = 'pg_rows', 'sink.create-table' = 'true');
+INSERT INTO pg_rows SELECT k, part FROM given;
+
+CREATE TABLE pg_counts (part BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (part) NOT ENFORCED)
+WITH ('connector' = 'postgresql', 'url' = '{url}', 'table' = 'pg_counts', 'sink.create-table' = 'true');
+INSERT INTO pg_counts SELECT part, COUNT(*), SUM(k) FROM given GROUP BY part HAVING SUM(k) % 3 > 0;
+
+CREATE TABLE orders (id BIGINT, item STRING, price DECIMAL(10, 2), PRIMARY KEY (id) NOT ENFORCED)
+WITH ('connector' = 'postgres-cdc', 'url' = '{url}', 'table-name' = 'orders', 'source.monitor-interval' = '0 s',
+  'source.max-rows-per-batch' = '300');
+CREATE TABLE pg_copy (id BIGINT, item STRING, price DECIMAL(10, 2), PRIMARY KEY (id) NOT ENFORCED)
+WITH ('connector' = 'postgresql', 'url' = '{url}', 'table' = 'pg_copy', 'sink.create-table' = 'true');
+INSERT INTO pg_copy SELECT * FROM orders;
+
+CREATE TABLE lite_counts (part BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (part) NOT ENFORCED)
+WITH ('connector' = 'sqlite', 'path' = 'out.sqlite', 'table' = 'counts', 'sink.create-table' = 'true');
+INSERT INTO lite_counts SELECT part, COUNT(*), SUM(k) FROM given GROUP BY part HAVING SUM(k) % 3 > 0;
+
+CREATE TABLE duck_rows (k BIGINT, part BIGINT)
+WITH ('connector' = 'duckdb', 'path' = 'out.duckdb', 'table' = 'rows', 'sink.create-table' = 'true');
+INSERT INTO duck_rows SELECT k, part FROM given;
+"""
+
+
+def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.connectors.database_jobs", str(project), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def rows_of(table: str, database: Database) -> list[tuple[Any, ...]]:
+    [(there,)] = database.run(f"SELECT to_regclass('{table}') IS NOT NULL")
+    return database.run(f"SELECT * FROM {table}") if there else []
+
+
+def check_whole(database: Database) -> None:
+    """No row is there twice, and a batch of two files is there wholly or not at all."""
+    keys = [k for k, _ in rows_of("pg_rows", database)]
+    assert len(keys) == len(set(keys)), "a row is there twice"
+    assert all(n == 2 * ROWS for n in Counter(k // (2 * ROWS) for k in keys).values()), "half a batch is seen"
+
+
+def change(database: Database, moments: random.Random) -> None:
+    """Change some of the orders, each time by a few transactions."""
+    for _ in range(moments.randrange(1, 6)):
+        key = moments.randrange(3000)
+        database.run(
+            f"BEGIN; UPDATE orders SET price = price + 1 WHERE id % 97 = {key % 97}; DELETE FROM orders WHERE id = {key};"
+            f" INSERT INTO orders VALUES ({key + 3000}, 'new', 1) ON CONFLICT DO NOTHING; COMMIT"
+        )
+
+
+@pytest.mark.slow
+def test_kills_of_jobs_and_crashes_of_servers_change_nothing(
+    tmp_path: Path, postgres: PostgresServer, request: pytest.FixtureRequest
+) -> None:
+    database = postgres.database()
+    request.addfinalizer(database.drop_slots)
+    database.run(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, item text, price numeric(10, 2))",
+        "ALTER TABLE orders REPLICA IDENTITY FULL",
+        "INSERT INTO orders SELECT g, 'item ' || g % 7, g % 100 FROM generate_series(1, 3000) g",
+    )
+    given(tmp_path)
+    (tmp_path / "jobs.sql").write_text(SCRIPT.format(url=database.url))
+    moments = random.Random(5)
+    for number in range(KILLS):
+        run = start(tmp_path, str(ROUNDS))
+        assert run.stdout is not None
+        # The first two are killed before, or while, they begin.
+        if number >= 2:
+            assert run.stdout.readline() == "batch\n", run.communicate()[0]
+        deadline = time.monotonic() + moments.uniform(0.0, 0.4) + 1.5 * (number < 2)
+        while time.monotonic() < deadline:
+            change(database, moments)
+            check_whole(database)
+        if number == 2:
+            database.crash()
+            change(database, moments)
+        run.kill()
+        run.communicate()
+        check_whole(database)
+    run = start(tmp_path)
+    output, _ = run.communicate(timeout=SECONDS)
+    assert run.returncode == 0, output
+    check_results(database)
+    with closing(sqlite3.connect(tmp_path / "out.sqlite")) as con:
+        assert sorted(con.execute("SELECT * FROM counts")) == counts()
+    with duckdb.connect(str(tmp_path / "out.duckdb")) as con:
+        assert sorted(con.execute("SELECT * FROM rows").fetchall()) == [(k, k % 11) for k in range(FILES * ROWS)]
+
+
+def given(project: Path) -> None:
+    """Write the files that jobs read."""
+    (project / "given").mkdir()
+    for number in range(FILES):
+        keys = list(range(number * ROWS, (number + 1) * ROWS))
+        table = pa.table({"k": keys, "part": [k % 11 for k in keys]})
+        pq.write_table(table, project / "given" / f"{number:03}.parquet")
+
+
+def counts() -> list[tuple[int, int, int]]:
+    """What is to come out of the rows of the files."""
+    parts = [[k for k in range(FILES * ROWS) if k % 11 == part] for part in range(11)]
+    return [(part, len(keys), sum(keys)) for part, keys in enumerate(parts) if sum(keys) % 3 > 0]
+
+
+def check_results(database: Database) -> None:
+    assert sorted(rows_of("pg_rows", database)) == [(k, k % 11) for k in range(FILES * ROWS)]
+    assert sorted(rows_of("pg_counts", database)) == counts()
+    assert sorted(rows_of("pg_copy", database)) == sorted(database.run("SELECT * FROM orders"))

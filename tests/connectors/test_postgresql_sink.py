@@ -1,0 +1,212 @@
+"""Tables of a PostgreSQL server that jobs write: types, changes, batches that count once, and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from sqlstream.connectors.postgresql.sink import PostgreSQLTransaction, PostgreSQLWriter
+from sqlstream.errors import BindError, DataError, JobError
+from sqlstream.testing import Stream
+from tests.postgres_server import Database, PostgresServer
+
+pytestmark = pytest.mark.slow
+
+COUNTS = """
+CREATE TABLE sold (item BIGINT, price BIGINT);
+CREATE TABLE counts (item BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (item) NOT ENFORCED) WITH ({options});
+INSERT INTO counts SELECT item, COUNT(*), SUM(price) FROM sold GROUP BY item HAVING SUM(price) < 100
+"""
+
+
+@pytest.fixture(scope="module")
+def database(postgres: PostgresServer) -> Database:
+    return postgres.database()
+
+
+def options(database: Database, table: str, more: str = "") -> str:
+    return f"'connector' = 'postgresql', 'url' = '{database.url}', 'table' = '{table}'{more}"
+
+
+def created(database: Database, table: str) -> str:
+    return options(database, table, ", 'sink.create-table' = 'true'")
+
+
+def test_changes_of_keys(database: Database) -> None:
+    with Stream(COUNTS.format(options=created(database, "counts"))) as stream:
+        stream.batch("sold", [(1, 10), (1, 20), (2, 30)])
+        assert sorted(database.run("SELECT * FROM counts")) == [(1, 2, 30), (2, 1, 30)]
+        stream.batch("sold", [(1, 80), (2, 5), (3, 7)])
+        stream.restart()
+        stream.batch("sold", [(3, 1)])
+        assert sorted(database.run("SELECT * FROM counts")) == [(2, 2, 35), (3, 2, 8)]
+    [(batch,)] = database.run("SELECT batch FROM sqlstream_batches WHERE sink LIKE 'counts-%'")
+    assert batch == 2
+
+
+def test_types_and_values(database: Database) -> None:
+    columns = {
+        "id": ("BIGINT", 1),
+        "tiny": ("TINYINT", -1),
+        "whole": ("INT", 2**31 - 1),
+        "ratio": ("DOUBLE", 0.1),
+        "single": ("FLOAT", 0.5),
+        "ok": ("BOOLEAN", True),
+        "price": ("DECIMAL(12, 4)", Decimal("-1.2500")),
+        "name": ("STRING", 'it\'s "q", \\. ü\n'),
+        "nothing": ("STRING", None),
+        "empty": ("STRING", ""),
+        "bytes": ("BYTES", b"\x00\xff,\n"),
+        "day": ("DATE", datetime.date(1969, 12, 31)),
+        "at": ("TIMESTAMP(6)", datetime.datetime(2026, 1, 1, 10, 0, 0, 123456)),
+        "moment": ("TIMESTAMP_LTZ(3)", datetime.datetime(2026, 1, 1, 10, tzinfo=datetime.UTC)),
+        "clock": ("TIME", datetime.time(23, 59, 59)),
+        "code": ("UUID", uuid.UUID(int=7)),
+        "list": ("ARRAY<INT>", [1, None, 3]),
+        "row": ("ROW<a INT, b ARRAY<STRING>>", {"a": 1, "b": ["x,\"y'"]}),
+        "map": ("MAP<STRING, INT>", {"k": 1}),
+    }
+    kinds = ", ".join(f"`{name}` {kind}" for name, (kind, _) in columns.items())
+    script = f"""
+    CREATE TABLE given ({kinds});
+    CREATE TABLE kept ({kinds}) WITH ({created(database, "kinds")});
+    CREATE TABLE keys (id BIGINT, p AS PROCTIME());
+    CREATE TABLE found ({kinds});
+    INSERT INTO kept SELECT * FROM given;
+    INSERT INTO found SELECT k.* FROM keys JOIN kept FOR SYSTEM_TIME AS OF keys.p AS k ON k.id = keys.id
+    """
+    row = [value for _, value in columns.values()]
+    with Stream(script) as stream:
+        stream.batch("given", [row, [2, *[None] * (len(row) - 1)]])
+        first, second = database.run("SELECT * FROM kinds ORDER BY id")
+        assert list(first) == row
+        assert second == (2, *[None] * (len(row) - 1))
+        # A lookup reads what the sink wrote.
+        stream.batch("keys", [(1,), (2,)])
+        looked_up = sorted(stream.rows("found"))
+        assert [plain(v) for v in looked_up[0]] == [plain(v) for v in row]
+        assert looked_up[1] == second
+    found = dict(
+        database.run("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'kinds'")
+    )
+    assert (found["price"], found["bytes"], found["row"], found["moment"]) == (
+        "numeric", "bytea", "jsonb", "timestamp with time zone",
+    )  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    return str(value)[:19] if isinstance(value, datetime.datetime) else value
+
+
+class Crash(Exception):
+    """The job's process ends."""
+
+
+def crashing(step: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    def crashes(self: Any, given: Any) -> None:
+        step(self, given)
+        raise Crash
+
+    return crashes
+
+
+def test_a_batch_that_comes_again_is_not_written_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = f"""
+    CREATE TABLE given (n BIGINT);
+    CREATE TABLE kept (n BIGINT) WITH ({created(database, "once")});
+    INSERT INTO kept SELECT n FROM given
+    """
+    with Stream(script) as stream:
+        stream.batch("given", [(1,), (2,)])
+        # Before the transaction is committed, and behind it.
+        for owner, name in ((PostgreSQLTransaction, "set_last_batch"), (PostgreSQLWriter, "write")):
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, crashing(getattr(owner, name)))
+                with pytest.raises(Crash):
+                    stream.batch("given", [(3,)])
+            stream.restart()
+            stream.batch("given", [(3,)])
+    assert database.run("SELECT n FROM once ORDER BY n") == [(1,), (2,), (3,), (3,)]
+
+
+REFUSED = {
+    "no table": ("nothing", "a INT", "", 'PostgreSQL has no table "nothing"'),
+    "no column": ("target", "id INT, nmae STRING", "", 'has no column "nmae"'),
+    "type": ("target", "id INT, name INT", "", 'column "name" is text in PostgreSQL, and declared INTEGER'),
+    "narrow type": ("target", "id BIGINT, name STRING", "", 'column "id" is integer in PostgreSQL, and declared BIGINT'),
+    "decimals": ("target", "id INT, price DECIMAL(10, 3)", "", 'is numeric(10,2) in PostgreSQL, and declared DECIMAL(10,3)'),
+    "not null": ("strict", "a INT", "", 'demands a value for column "b" (NOT NULL, without a default)'),
+    "generated": ("strict", "a INT, b INT, twice INT", "", 'computes column "twice" itself'),
+    "index": ("target", "id INT, name STRING, PRIMARY KEY (name) NOT ENFORCED", "", "has no unique index over"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_declared_wrongly_is_said_at_the_start(case: str, database: Database) -> None:
+    database.run(
+        "CREATE TABLE IF NOT EXISTS target (id integer PRIMARY KEY, name text, price numeric(10, 2))",
+        "CREATE TABLE IF NOT EXISTS strict (a int, b int NOT NULL, c int NOT NULL DEFAULT 1,"
+        " twice int GENERATED ALWAYS AS (a * 2) STORED)",
+    )
+    table, columns, more, message = REFUSED[case]
+    script = f"""
+    CREATE TABLE kept ({columns}) WITH ({options(database, table, more)});
+    CREATE TABLE given ({columns.partition(", PRIMARY")[0]});
+    INSERT INTO kept SELECT * FROM given
+    """
+    with pytest.raises(BindError) as refused:
+        Stream(script)
+    assert message in refused.value.message
+    assert refused.value.hint
+
+
+def test_rows_that_the_server_refuses(database: Database) -> None:
+    database.run("CREATE TABLE checked (n bigint PRIMARY KEY CHECK (n < 10), short varchar(3) NOT NULL)")
+    script = f"""
+    CREATE TABLE given (n BIGINT, short STRING);
+    CREATE TABLE kept (n BIGINT, short STRING) WITH ({options(database, "checked")});
+    INSERT INTO kept SELECT * FROM given
+    """
+    for row, said in (((10, "a"), "violates check"), ((1, None), "null value"), ((1, "long"), "value too long")):
+        with Stream(script) as stream, pytest.raises(DataError, match=said) as refused:
+            stream.batch("given", [row])
+        assert 'PostgreSQL refuses rows of table "kept"' in refused.value.message
+    with Stream(script) as stream:
+        stream.batch("given", [(1, "a")])
+        with pytest.raises(DataError) as refused:
+            stream.batch("given", [(1, "b")])
+    assert refused.value.hint == "Declare the PRIMARY KEY: then a row takes the place of the one that has its key."
+
+
+def test_a_server_that_is_away(database: Database) -> None:
+    script = COUNTS.format(options=created(database, "away"))
+    with Stream(script) as stream:
+        stream.batch("sold", [(1, 10)])
+        database.crash()
+        stream.batch("sold", [(1, 10)])
+        assert database.run("SELECT n FROM away") == [(2,)]
+    nowhere = (
+        "'connector' = 'postgresql', 'url' = 'host=/nowhere password=hunter2', 'table' = 't', 'sink.max-retries' = '1'"
+    )
+    with pytest.raises(JobError) as failed:
+        Stream(COUNTS.format(options=nowhere))
+    assert failed.value.message.startswith('writing table "counts" failed 2 times: connection')
+    assert "hunter2" not in failed.value.render()
+    wrong = created(Database(database.url.replace("/test_", "/no_test_")), "t")
+    with pytest.raises(JobError, match=r'writing table "counts" failed: .*does not exist'):
+        Stream(COUNTS.format(options=wrong))
+
+
+def test_a_warehouse_that_went_back(database: Database) -> None:
+    with Stream(COUNTS.format(options=created(database, "back"))) as stream:
+        stream.batch("sold", [(1, 10)])
+        database.run("UPDATE sqlstream_batches SET batch = 7 WHERE sink LIKE 'counts-%'")
+        stream.restart()
+        assert stream.runs["counts"].commits.notices()
+        stream.batch("sold", [(1, 10)])
+        assert database.run("SELECT n FROM back") == [(2,)]
