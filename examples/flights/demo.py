@@ -15,11 +15,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from parts import Part, PartFailed, start
 from prepare import ROOT, prepare
 from replay import replay
 from rich.console import Console
 from rich.text import Text
+
+from sqlstream.testing.demo_parts import Part, PartFailed, start
 
 HERE, DEMO = Path(__file__).resolve().parent, ROOT / ".demo"
 DATA, STREAM, WAREHOUSE = DEMO / "data", DEMO / "stream", DEMO / "warehouse"

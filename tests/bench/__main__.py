@@ -8,6 +8,9 @@ time in the work of many sessions; with less, it and other works have fewer keys
 
 Process functions (`process`) run over a third of the rows, on Spark in Python and on PyFlink, too.
 
+From Kafka to Kafka (`kafka`): one broker on this machine, the same topics, JSON, also on Flink. A run over the first tenth of the
+messages tells how long a start takes.
+
 The queries of examples/nexmark run over `--rows` events, from the built-in generator and from Parquet files, which Flink reads,
 too.
 
@@ -41,8 +44,12 @@ from tests.bench.changing_work import CHANGING_WORKS, ChangingWork, changing_dat
 from tests.bench.commands import explain_seconds, query_seconds, start_to_first_result
 from tests.bench.commits import MAX_BATCHES
 from tests.bench.data import dataset
-from tests.bench.flink import BACKENDS, Flink
+from tests.bench.flink import BACKENDS, HEAP, Flink
 from tests.bench.join_work import JOIN_WORKS, JoinWork, join_data, join_works_of
+from tests.bench.kafka.jars import flink_jars, spark_jars
+from tests.bench.kafka.measure import KafkaBench
+from tests.bench.kafka.run import SPARK
+from tests.bench.kafka.work import KAFKA_WORKS, KafkaWork, kafka_works_of
 from tests.bench.memory import run_measured
 from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE, STORES
 from tests.bench.process import flink as process_flink
@@ -58,10 +65,10 @@ SMALL_FILES, SMALL_WARM_UP = 45, 15
 LATENCIES, COMMANDS = "smallest_batch", "commands"
 # Of the works of which the result changes.
 GROUPS = ("group_by", "two_levels", "top_ten", "keep_last")
-JOINS, PROCESS, NEXMARK = "joins", "process", "nexmark"
-KNOWN = [*dict.fromkeys(w.group for w in WORKS), *GROUPS, JOINS, PROCESS, NEXMARK, LATENCIES, COMMANDS]
+JOINS, PROCESS, NEXMARK, KAFKA = "joins", "process", "nexmark", "kafka"
+KNOWN = [*dict.fromkeys(w.group for w in WORKS), *GROUPS, JOINS, PROCESS, NEXMARK, KAFKA, LATENCIES, COMMANDS]
 
-AnyWork = Work | ChangingWork | JoinWork | ProcessWork
+AnyWork = Work | ChangingWork | JoinWork | ProcessWork | KafkaWork
 
 console = Console(highlight=False)
 
@@ -102,8 +109,8 @@ def main(
         raise click.UsageError(f"--batches must be from 4 to {MAX_BATCHES}")
     for name in only:
         known = [*works_of((name,)), *changing_works_of((name,)), *join_works_of((name,)), *process_works_of((name,))]
-        if name not in (*KNOWN, *nexmark.QUERIES) and not known:
-            every: list[AnyWork] = [*WORKS, *CHANGING_WORKS, *JOIN_WORKS, *PROCESS_WORKS]
+        if name not in (*KNOWN, *nexmark.QUERIES) and not known and not kafka_works_of((name,)):
+            every: list[AnyWork] = [*WORKS, *CHANGING_WORKS, *JOIN_WORKS, *PROCESS_WORKS, *KAFKA_WORKS]
             raise click.UsageError(f'there is no work "{name}": {", ".join([*KNOWN, *(w.name for w in every)])}')
     results = Results(report.machine(), rows, batches, repeat)
     output.mkdir(parents=True, exist_ok=True)
@@ -117,6 +124,8 @@ def main(
             bench.joins(join, Flink(flink.resolve()) if flink else None)
         for process in process_works_of(only or (PROCESS,)):
             bench.processes(process, Flink(flink.resolve()) if flink else None)
+        for kafka_work in kafka_works_of(only or (KAFKA,)):
+            bench.kafka(kafka_work, Flink(flink.resolve(), tuple(flink_jars())) if flink else None)
         for query in nexmark.QUERIES if not only or NEXMARK in only else [q for q in nexmark.QUERIES if q in only]:
             bench.nexmark(query, Flink(flink.resolve()) if flink else None)
         if not only or LATENCIES in only or COMMANDS in only:
@@ -129,6 +138,8 @@ def main(
     shutil.rmtree(bench.runs)
     console.print(report.table(results))
     console.print(report.targets(results))
+    if results.kafka:
+        console.print(report.kafka_table(results))
     if results.nexmark:
         console.print(report.nexmark_table(results))
 
@@ -225,6 +236,17 @@ class _Bench:
 
         systems = self._wanted(*systems_of(work, has_flink=flink is not None))
         self._in_turns(work.name, work.title, systems, run, self.results.processes.setdefault(work.name, {}))
+
+    def kafka(self, work: KafkaWork, flink: Flink | None) -> None:
+        """Run every system on one work from Kafka to Kafka."""
+        bench = KafkaBench(spark_jars(), flink, self.runs, self.log)
+        systems = tuple(self._wanted(SQLSTREAM, SPARK, *((HEAP,) if flink else ())))
+        results = self.results
+        runs = bench.run(work, results.rows, results.batches, self.cores, results.repeat, systems)
+        for system, every in runs.items():
+            median = sorted(every, key=lambda run: run.rows_per_second)[len(every) // 2]
+            results.kafka.setdefault(work.name, {})[system] = median
+            console.print(f"{work.title}, {system}: {median.rows_per_second:,.0f} rows/s from Kafka to Kafka")
 
     def _in_turns(
         self,

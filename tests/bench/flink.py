@@ -32,12 +32,13 @@ class Flink:
     """Flink's virtual environment, and the jars that read Parquet files; Hadoop's classes are those that PySpark brings."""
 
     environment: Path
+    more_jars: tuple[str, ...] = ()
 
     @property
     def jars(self) -> list[str]:
         hadoop = Path(pyspark.__file__).parent / "jars"
         found = [*self.environment.glob("flink-sql-parquet-*.jar"), *hadoop.glob("hadoop-client-*.jar")]
-        return [str(jar.resolve()) for jar in found]
+        return [*(str(jar.resolve()) for jar in found), *self.more_jars]
 
     def join(self, task: Task, work: JoinWork, log: Path) -> Run:
         """Run a join of the benchmark; a failure is a `CalledProcessError`."""

@@ -17,6 +17,8 @@ from tests.bench.changing_work import changing_work
 from tests.bench.flink import BACKENDS
 from tests.bench.join_work import join_work
 from tests.bench.joining import STATE_2, STATE_4
+from tests.bench.kafka.measure import KafkaRun
+from tests.bench.kafka.work import work_named as kafka_work
 from tests.bench.latency import Latency
 from tests.bench.nexmark import PARQUET, SOURCES, NexmarkRun
 from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE, STORES
@@ -64,6 +66,7 @@ class Results:
     joins: dict[str, dict[str, Figures]] = field(default_factory=dict)
     processes: dict[str, dict[str, Figures]] = field(default_factory=dict)
     nexmark: dict[str, dict[str, NexmarkRun]] = field(default_factory=dict)
+    kafka: dict[str, dict[str, KafkaRun]] = field(default_factory=dict)
     latencies: dict[str, Latency] = field(default_factory=dict)
     commands: dict[str, float] = field(default_factory=dict)
 
@@ -156,6 +159,29 @@ def nexmark_table(results: Results) -> Table:
     return found
 
 
+KAFKA_HEADER = ("Kafka to Kafka", "system", "rows/s once started", "sqlstream is", "whole run")
+
+
+def kafka_rows(results: Results) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the table of the works from Kafka to Kafka."""
+    for name, runs in results.kafka.items():
+        title, ours = kafka_work(name).title, runs[SQLSTREAM].rows_per_second
+        for system, run in runs.items():
+            ratio = "" if system == SQLSTREAM else f"{ours / run.rows_per_second:.2f} x"
+            yield title, system, _speed(run.rows_per_second), ratio, f"{run.whole_seconds:.1f} s"
+            title = ""
+
+
+def kafka_table(results: Results) -> Table:
+    """Return the messages a second from Kafka to Kafka for a terminal."""
+    found = Table(title="Kafka to Kafka, the broker on the same machine", title_justify="left")
+    for number, name in enumerate(KAFKA_HEADER):
+        found.add_column(name, justify="left" if number < 2 else "right")
+    for row in kafka_rows(results):
+        found.add_row(*row)
+    return found
+
+
 def targets(results: Results) -> str:
     """Return how Spark did what it has no operator for, the latencies and, behind each target, whether it was reached."""
     return "\n".join([*_notes(results), *_targets(results)])
@@ -236,6 +262,9 @@ def write(results: Results, folder: Path) -> None:
     lines = ["| " + " | ".join(HEADER) + " |", "|---|---|" + "---:|" * (len(HEADER) - 2)]
     lines += ["| " + " | ".join(row) + " |" for row in _rows(results)]
     lines += ["", *(f"- {line}" for line in [*_notes(results), *_targets(results)]), ""]
+    if results.kafka:
+        lines += ["| " + " | ".join(KAFKA_HEADER) + " |", "|---|---|" + "---:|" * (len(KAFKA_HEADER) - 2)]
+        lines += [*("| " + " | ".join(row) + " |" for row in kafka_rows(results)), ""]
     if results.nexmark:
         header = _nexmark_header(results)
         lines += ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]

@@ -17,6 +17,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from sqlstream.testing.demo_parts import PartFailed, start
 from tests.processes import SECONDS, is_gone, wait_until
 
 pytestmark = [
@@ -28,7 +29,6 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "flights"
 PREPARE = runpy.run_path(str(EXAMPLE / "prepare.py"))
 REPLAY = runpy.run_path(str(EXAMPLE / "replay.py"))
-PARTS = runpy.run_path(str(EXAMPLE / "parts.py"))
 MAKE = runpy.run_path(str(EXAMPLE / "expected" / "make.py"))
 
 
@@ -170,9 +170,9 @@ def test_a_part_of_the_demo_takes_its_whole_process_group_with_it(tmp_path: Path
     lines: list[str] = []
     script = ("sh", "-c", "echo progress >&2; sleep 600 & echo $!; sleep 600")
     deadline = time.monotonic() + SECONDS
-    with PARTS["start"](script, tmp_path / "run.log", lines.append, {}, deadline) as part:
+    with start(script, tmp_path / "run.log", lines.append, {}, deadline) as part:
         part.wait_until("its first line", lambda: bool(lines))
         part.process.terminate()
-        with pytest.raises(PARTS["PartFailed"], match=r"run ended with exit code -15.*\n\nprogress"):
+        with pytest.raises(PartFailed, match=r"run ended with exit code -15.*\n\nprogress"):
             part.wait(0)
     wait_until(lambda: is_gone(int(lines[0])))

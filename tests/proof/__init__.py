@@ -1,0 +1,1 @@
+"""Exactly once from end to end, by killing: see `__main__`."""
