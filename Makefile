@@ -11,7 +11,7 @@ PARALLEL := --numprocesses 2 --dist worksteal
 MEMORY = $(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'NR == 2 {print $$4}')" -gt 1048576 ] && echo /dev/shm)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka demo-shop quick test kafka fuzz check bench soak proof clean
+.PHONY: help demo demo-kafka demo-shop quick test kafka mariadb fuzz check bench soak proof clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -29,11 +29,14 @@ quick: $(VENV)/.test ## Run the quick tests: no Java, about a minute on two core
 	@folder=$$(mktemp -d "$(or $(MEMORY),$${TMPDIR:-/tmp})/quick-XXXXXX"); trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; \
 	TMPDIR="$$folder" $(BIN)/python -m pytest $(PARALLEL) -m "not spark and not kafka and not slow" $(PYTEST)
 
-test: $(VENV)/.test $(VENV)/.demo kafka ## Run all tests
+test: $(VENV)/.test $(VENV)/.demo kafka mariadb ## Run all tests
 	@$(BIN)/python -m pytest $(PARALLEL) $(PYTEST)
 
 kafka: $(VENV)/.base ## Fetch a Kafka broker for tests and demos into the user's cache (44 MB, once)
 	@$(BIN)/python -m sqlstream.testing.kafka_broker
+
+mariadb: $(VENV)/.test ## Fetch a MariaDB server for tests into the user's cache (149 MB, once)
+	@$(BIN)/python -m tests.mariadb_server
 
 fuzz: $(VENV)/.test ## Compile texts and run queries made by chance (ARGS="--seed 7 --seconds 900")
 	@$(BIN)/python -m tests.fuzz $(ARGS)

@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, settings
 
 from sqlstream.testing.kafka_broker import shared_broker
 from tests.golden import Case, Different, InProcess, Record, Runner, compare, named, parse, shown_by, updated
+from tests.mariadb_server import MariaDBServer
+from tests.mariadb_server import started as started_mariadb
 from tests.postgres_server import PostgresServer, started
 from tests.slt_functions import FUNCTIONS
 
@@ -77,6 +79,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server, one for each worker: make a database of your own."""
     with started() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDBServer]:
+    """A MariaDB server, one for each worker: make a database of your own."""
+    with started_mariadb() as server:
         yield server
 
 

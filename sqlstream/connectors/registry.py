@@ -34,6 +34,7 @@ _BUILT_IN = {
     "kafka": "kafka.connector:KafkaConnector",
     "upsert-kafka": "kafka.connector:UpsertKafkaConnector",
     "postgresql": "postgresql.connector:PostgreSQLConnector",
+    "mysql": "mysql.connector:MySQLConnector",
     "delta": "delta.connector:DeltaConnector",
     "iceberg": "iceberg.connector:IcebergConnector",
     "postgres-cdc": "postgres_cdc.connector:PostgresCdcConnector",

@@ -94,6 +94,10 @@ class DatabaseWriter(BatchWriter):
         """Tell whether an error may be gone the next time."""
         return isinstance(error, self.passing_errors)
 
+    def reason(self, error: Exception) -> str:
+        """Return what an error says, in a line."""
+        return " ".join(str(error).split()) or type(error).__qualname__
+
     def attempt(self, step: Callable[[], T]) -> T:
         """Do something; again with growing delays while the database is away."""
         delay = _FIRST_DELAY
@@ -108,7 +112,7 @@ class DatabaseWriter(BatchWriter):
                 time.sleep(delay)
                 delay = min(2 * delay, _LONGEST_DELAY)
         tried = f" {attempt + 1} times" if attempt else ""
-        reason = " ".join(str(failed).split()) or type(failed).__qualname__
+        reason = self.reason(failed)
         hint = "No row is lost: run the job again, and it continues with the same batch."
         message = f'writing table "{self.table.name}" failed{tried}: {reason}'
         kind = OutageError if self.is_passing(failed) else JobError

@@ -1,0 +1,94 @@
+"""PyMySQL, which talks to MySQL and MariaDB servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from sqlstream.catalog import Table
+from sqlstream.errors import BindError, UsageError, missing
+
+SCHEMES = ("mysql", "mariadb")
+# What may follow the database in a URL.
+_PARAMETERS = ("unix_socket", "ssl_ca", "ssl_cert", "ssl_key")
+# In a session of ours a value that a column cannot hold is an error, "name" is a name, and 0 is no order to count on.
+_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ANSI_QUOTES,NO_BACKSLASH_ESCAPES,NO_AUTO_VALUE_ON_ZERO"
+# Errors that may be gone the next time, by their numbers: the connection is lost or refused, or another transaction has locked
+# the rows, ..
+_LOST = (0, 2002, 2003, 2006, 2013, 2055, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 4031)
+_LOCKED = (1205, 1213)
+# .. or the server begins or ends, has too many connections, or waits for its cluster.
+_BUSY = (1040, 1047, 1053, 1077, 1080, 1203, 1226)
+_PASSING = frozenset((*_LOST, *_LOCKED, *_BUSY))
+
+
+def load(table: Table) -> ModuleType:
+    """Return PyMySQL; raise UsageError where it is not installed."""
+    try:
+        import pymysql
+    except ImportError as error:
+        message = (
+            f'table "{table.name}": the connector "{table.connector}" needs PyMySQL, which cannot be imported: {error}'
+        )
+        raise UsageError(message, table.span, hint="Install it: pip install 'sqlstream[mysql]'.") from error
+    found: ModuleType = pymysql
+    return found
+
+
+def address(table: Table) -> dict[str, Any]:
+    """Return the arguments of PyMySQL's `connect` for the URL of a table. Raises BindError where it is none."""
+    at, form = table.option_span("url", value=True), "mysql://user:password@host:3306/database"
+    try:
+        url = urlsplit(table.options["url"])
+        host, port = url.hostname, url.port
+    except ValueError as error:
+        raise BindError(f'table "{table.name}": the url is not one: {error}', at, hint=f"Write {form}.") from error
+    if url.scheme not in SCHEMES:
+        raise BindError(f'table "{table.name}": the url is not one of a MySQL server', at, hint=f"Write {form}.")
+    given = dict(parse_qsl(url.query))
+    for name in given:
+        if name not in _PARAMETERS:
+            hint = missing("parameter", name, _PARAMETERS)
+            raise BindError(f'table "{table.name}": the url has the unknown parameter "{name}"', at, hint=hint)
+    if "ssl_ca" in given:
+        # Whoever names an authority wants to know with whom he speaks.
+        given |= {"ssl_verify_cert": True, "ssl_verify_identity": True}
+    return {
+        "host": host or "localhost",
+        "port": port or 3306,
+        "user": unquote(url.username or "") or None,
+        "password": unquote(url.password or "").encode(),
+        "database": unquote(url.path.lstrip("/")) or None,
+        **given,
+    }
+
+
+def connect(table: Table) -> Any:
+    """Open a connection in which values mean the same everywhere, and none is changed to fit."""
+    pymysql = load(table)
+    con = pymysql.connect(
+        **address(table), charset="utf8mb4", autocommit=True, connect_timeout=10, program_name="sqlstream"
+    )
+    run(con, f"SET SESSION sql_mode = '{_MODE}', time_zone = '+00:00'")
+    # Jobs that write rows with other keys need not wait for each other.
+    run(con, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    return con
+
+
+def run(con: Any, statement: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+    """Run a statement with values for its `%s`; return its rows."""
+    with con.cursor() as cursor:
+        cursor.execute(statement, values)
+        return list(cursor.fetchall())
+
+
+def is_passing(error: Exception) -> bool:
+    """Tell whether an error of PyMySQL may be gone the next time."""
+    return bool(error.args) and error.args[0] in _PASSING
+
+
+def reason(error: Exception) -> str:
+    """Return what a server or PyMySQL says about an error, in a line."""
+    return " ".join(str(error.args[-1] if error.args else error).split()) or "the connection is closed"

@@ -1,0 +1,224 @@
+"""The SQL of MySQL and MariaDB: types, and rows as the literals of an INSERT."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from sqlstream.catalog import Column
+from sqlstream.connectors.relational.dialect import Dialect, is_nested
+from sqlstream.duck.sql import quote_name, quote_text
+
+_TEXTS = ("longtext", "mediumtext", "text", "tinytext", "varchar", "char", "enum", "json", "uuid", "inet4", "inet6")
+_TIMES = ("datetime", "timestamp")
+# Bits of whole numbers, and how many digits they have.
+_WHOLE = {"tinyint": (8, 3), "smallint": (16, 5), "mediumint": (24, 8), "int": (32, 10), "bigint": (64, 20)}
+_NUMBERS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
+# Of a DuckDB type that is no whole number: the one that is created, and all that hold its values.
+_TYPES: dict[str, tuple[str, ...]] = {
+    "BOOLEAN": ("tinyint", "bit(1)", "smallint", "int"),
+    "HUGEINT": ("decimal(39,0)",),
+    "UHUGEINT": ("decimal(39,0)",),
+    "FLOAT": ("float", "double"),
+    "DOUBLE": ("double",),
+    "VARCHAR": _TEXTS,
+    "JSON": ("json", "longtext", "mediumtext", "text"),
+    "BLOB": ("longblob", "mediumblob", "blob", "tinyblob", "varbinary"),
+    "UUID": ("char", "uuid", "varchar", "longtext", "text"),
+    "DATE": ("date",),
+    "TIME": ("time",),
+    "TIMESTAMP": _TIMES,
+    "TIMESTAMP_S": _TIMES,
+    "TIMESTAMP_MS": _TIMES,
+    "TIMESTAMP_NS": _TIMES,
+    "TIMESTAMP WITH TIME ZONE": ("timestamp", "datetime"),
+}
+# How a type is created that is more than its name.
+_CREATED = {
+    "BOOLEAN": "boolean",
+    "UUID": "char(36)",
+    "TIME": "time(6)",
+    "TIMESTAMP WITH TIME ZONE": "timestamp(6)",
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), "datetime(6)"),
+}
+_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)", re.IGNORECASE)
+_FRACTION = re.compile(r"(?:datetime|timestamp|time)(?:\((\d)\))?")
+# An index has at most 3072 bytes, and a character up to four.
+_KEY_BYTES = 3072
+_LONGEST_KEY = 255
+
+
+def found_type(declared: str) -> str:
+    """Return a type of `information_schema` without what says nothing about its values.
+
+    >>> [found_type(kind) for kind in ("int(11) unsigned", "tinyint(1)", "varchar(9)", "decimal(9,2)", "enum('a')")]
+    ['int unsigned', 'tinyint', 'varchar', 'decimal(9,2)', 'enum']
+    """
+    kind = declared.lower().replace(" zerofill", "").strip()
+    if kind.startswith(("enum(", "set(")):
+        return kind[: kind.index("(")]
+    return re.sub(r"^((?:tiny|small|medium|big)?int|(?:var)?char|varbinary)\(\d+\)", r"\1", kind)
+
+
+def fraction(found: str) -> int | None:
+    """Return how many digits of a second a type keeps, None where it has none.
+
+    >>> [fraction(kind) for kind in ("datetime", "timestamp(3)", "date")]
+    [0, 3, None]
+    """
+    there = _FRACTION.fullmatch(found)
+    return int(there[1] or 0) if there else None
+
+
+def whole(kind: str) -> tuple[str, ...] | None:
+    """Return the types that hold a DuckDB type of whole numbers, the one that is created first; None for other types."""
+    unsigned = kind.startswith("U")
+    bits = _NUMBERS.get(kind.removeprefix("U"))
+    if bits is None:
+        return None
+    sizes = [(name, size, digits) for name, (size, digits) in _WHOLE.items() if size >= bits]
+    own, digits = sizes[0][0], 19 if kind == "BIGINT" else sizes[0][2]
+    found = [f"{own} unsigned" if unsigned else own]
+    found += [name for name, size, _ in sizes if size > bits]
+    found += [f"{name} unsigned" for name, size, _ in sizes if unsigned and size > bits]
+    found.append(f"decimal({digits},0)")
+    return (*found, *(["double"] if bits <= 32 else []))
+
+
+class MySQL(Dialect):
+    """MySQL's SQL, in sessions in which double quotes stand around names, and backslashes mean nothing in texts."""
+
+    name = "MySQL"
+    # In which texts are the same only if all their characters are, blanks at the end, too.
+    collation = "utf8mb4_0900_bin"
+
+    def type(self, kind: str) -> str:
+        if is_nested(kind):
+            return "json"
+        return _CREATED.get(kind) or (kind.lower() if kind.startswith("DECIMAL") else self.fitting(kind)[0])
+
+    def fitting(self, kind: str) -> Sequence[str]:
+        if is_nested(kind):
+            return _TYPES["JSON"]
+        if kind.startswith("DECIMAL"):
+            return (kind.lower(),)
+        return whole(kind) or _TYPES.get(kind, ("longtext", "mediumtext", "text", "varchar"))
+
+    def fits(self, kind: str, found: str) -> bool:
+        fitting = self.fitting(kind)
+        if there := _DECIMAL.fullmatch(found):
+            return any(_holds(there, needed) for name in fitting if (needed := _DECIMAL.fullmatch(name)))
+        return (found if fraction(found) is None else found.partition("(")[0]) in fitting
+
+    def value(self, kind: str, sql: str) -> str:
+        if kind == "BOOLEAN":
+            return f"CAST(CAST({sql} AS TINYINT) AS VARCHAR)"
+        if kind == "BLOB":
+            return f"'X''' || hex({sql}) || ''''"
+        if whole(kind) or kind.startswith(("DECIMAL", "HUGEINT", "UHUGEINT")):
+            return f"CAST({sql} AS VARCHAR)"
+        if kind.startswith("TIMESTAMP"):
+            return f"'''' || CAST(CAST({sql} AS TIMESTAMP) AS VARCHAR) || ''''"
+        text = f"CAST(to_json({sql}) AS VARCHAR)" if is_nested(kind) else f"CAST({sql} AS VARCHAR)"
+        return f"'''' || replace({text}, '''', '''''') || ''''"
+
+    def literals(self, columns: Iterable[Column], rows: str, found: dict[str, str]) -> str:
+        """Return the SELECT of rows, given as a SELECT, as texts that an INSERT takes: `(1, 'a'),`.
+
+        `found` are the types of the columns there, by their names. The SELECT fails at a time that a column there would round.
+        """
+        items = (f"coalesce({self._checked(c, found[c.name])}, 'NULL')" for c in columns)
+        return f"SELECT '(' || concat_ws(', ', {', '.join(items)}) || '),' AS _row FROM ({rows})"
+
+    def _checked(self, column: Column, found: str) -> str:
+        """Return SQL of a value, which fails where the server would round a time."""
+        name, kind = quote_name(column.name), column.type
+        value, digits = self.value(kind, name), fraction(found)
+        if digits is None or digits == 6 or not kind.startswith("TIME"):
+            return value
+        micros = f"epoch_us(CAST({name} AS TIMESTAMP))" if kind.startswith("TIMESTAMP") else f"epoch_us({name})"
+        said = quote_text(f'column "{column.name}" is {found} there, which cannot hold ')
+        wrong = f"error({said} || CAST({name} AS VARCHAR))"
+        return f"CASE WHEN {micros} % {10 ** (6 - digits)} = 0 OR {name} IS NULL THEN {value} ELSE {wrong} END"
+
+    def create(self, target: str, columns: Iterable[Column], key: Sequence[str]) -> str:
+        columns = list(columns)
+        kinds = {c.name: c.type for c in columns}
+        texts = sum(self.type(kinds[name]) == "longtext" for name in key)
+        length = min(_LONGEST_KEY, (_KEY_BYTES - 16 * len(key)) // 4 // max(texts, 1))
+        items = []
+        for column in columns:
+            kind = self.type(column.type)
+            if column.name in key:
+                kind = {"longtext": f"varchar({length})", "longblob": f"varbinary({length})"}.get(kind, kind)
+            null = "NOT NULL" if column.not_null or column.name in key else "NULL"
+            items.append(f"{quote_name(column.name)} {kind} {null}")
+        if key:
+            items.append(f"PRIMARY KEY ({_listed(key)})")
+        options = f"ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE {self.collation}"
+        return f"CREATE TABLE IF NOT EXISTS {target} ({', '.join(items)}) {options}"
+
+    def upsert(self, target: str, columns: Sequence[str], key: Sequence[str], rows: str) -> str:
+        """Return the statement by which the rows of a table take the places of those that have their keys.
+
+        A row also takes the place of one with which it shares another unique index.
+        """
+        own = quote_name(key[0])
+        sets = [f"{quote_name(c)} = _new.{quote_name(c)}" for c in columns if c not in key] or [f"{own} = _new.{own}"]
+        items = ", ".join(f"_new.{quote_name(c)}" for c in columns)
+        insert = f"INSERT INTO {target} ({_listed(columns)}) SELECT {items} FROM {rows} AS _new"
+        return f"{insert} ON DUPLICATE KEY UPDATE {', '.join(sets)}"
+
+    def update(self, target: str, columns: Sequence[str], key: Sequence[str], rows: str) -> str | None:
+        """Return the statement that changes those rows whose keys the rows of a table have; None where nothing else is."""
+        sets = ", ".join(f"_old.{quote_name(c)} = _new.{quote_name(c)}" for c in columns if c not in key)
+        return f"UPDATE {target} AS _old JOIN {rows} AS _new ON {_same(key)} SET {sets}" if sets else None
+
+    def insert_others(self, target: str, columns: Sequence[str], key: Sequence[str], rows: str) -> str:
+        """Return the statement that adds the rows of a table whose keys are not there."""
+        items = ", ".join(f"_new.{quote_name(c)}" for c in columns)
+        lacking = (
+            f"FROM {rows} AS _new LEFT JOIN {target} AS _old ON {_same(key)} WHERE _old.{quote_name(key[0])} IS NULL"
+        )
+        return f"INSERT INTO {target} ({_listed(columns)}) SELECT {items} {lacking}"
+
+    def delete(self, target: str, key: Sequence[str], rows: str) -> str:
+        """Return the statement that deletes the rows whose keys a table has."""
+        return f"DELETE _old FROM {rows} AS _new JOIN {target} AS _old ON {_same(key)}"
+
+
+class MariaDB(MySQL):
+    """MariaDB's SQL."""
+
+    name = "MariaDB"
+    collation = "utf8mb4_nopad_bin"
+
+
+class OldMySQL(MySQL):
+    """The SQL of MySQL 5.7, for which texts are the same that differ in blanks at the end."""
+
+    collation = "utf8mb4_bin"
+
+
+def dialect_of(version: str) -> MySQL:
+    """Return the SQL of a server, by what it says to be.
+
+    >>> [type(dialect_of(version)).__name__ for version in ("11.4.5-MariaDB-log", "8.4.3", "5.7.44-log")]
+    ['MariaDB', 'MySQL', 'OldMySQL']
+    """
+    if "mariadb" in version.lower():
+        return MariaDB()
+    return OldMySQL() if version.startswith("5.") else MySQL()
+
+
+def _holds(there: re.Match[str], needed: re.Match[str]) -> bool:
+    digits, scale = int(needed[1]), int(needed[2])
+    return int(there[2]) >= scale and int(there[1]) - int(there[2]) >= digits - scale
+
+
+def _same(key: Sequence[str]) -> str:
+    return " AND ".join(f"_old.{quote_name(k)} = _new.{quote_name(k)}" for k in key)
+
+
+def _listed(columns: Iterable[str]) -> str:
+    return ", ".join(map(quote_name, columns))

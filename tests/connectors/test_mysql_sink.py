@@ -1,0 +1,339 @@
+"""Tables of a MariaDB server that jobs write: types, changes, batches that count once, and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from sqlstream.connectors.mysql import sink
+from sqlstream.connectors.mysql.sink import MySQLTransaction, MySQLWriter
+from sqlstream.errors import BindError, DataError, JobError, OutageError
+from sqlstream.testing import Stream
+from tests.mariadb_server import MariaDBServer, MySQLDatabase
+
+pytestmark = pytest.mark.slow
+
+COUNTS = """
+CREATE TABLE sold (item BIGINT, price BIGINT);
+CREATE TABLE counts (item BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (item) NOT ENFORCED) WITH ({options});
+INSERT INTO counts SELECT item, COUNT(*), SUM(price) FROM sold GROUP BY item HAVING SUM(price) < 100
+"""
+
+
+@pytest.fixture(scope="module")
+def database(mariadb: MariaDBServer) -> MySQLDatabase:
+    return mariadb.database()
+
+
+def options(database: MySQLDatabase, table: str, more: str = "") -> str:
+    return f"'connector' = 'mysql', 'url' = '{database.url}', 'table' = '{table}'{more}"
+
+
+def created(database: MySQLDatabase, table: str) -> str:
+    return options(database, table, ", 'sink.create-table' = 'true'")
+
+
+def copying(columns: str, given: str) -> str:
+    """Return a job that copies rows with some columns, the first of them the key, into a table with some options."""
+    return f"""
+    CREATE TABLE given ({columns});
+    CREATE TABLE kept ({columns}, PRIMARY KEY ({columns.split()[0]}) NOT ENFORCED) WITH ({given});
+    INSERT INTO kept SELECT * FROM given
+    """
+
+
+def test_changes_of_keys(database: MySQLDatabase) -> None:
+    with Stream(COUNTS.format(options=created(database, "counts"))) as stream:
+        stream.batch("sold", [(1, 10), (1, 20), (2, 30)])
+        assert sorted(database.run("SELECT * FROM counts")) == [(1, 2, 30), (2, 1, 30)]
+        stream.batch("sold", [(1, 80), (2, 5), (3, 7)])
+        stream.restart()
+        # A row of somebody else's stays as it is.
+        database.run("INSERT INTO counts VALUES (9, 9, 9)")
+        stream.batch("sold", [(3, 1)])
+        assert sorted(database.run("SELECT * FROM counts")) == [(2, 2, 35), (3, 2, 8), (9, 9, 9)]
+    [(batch,)] = database.run("SELECT batch FROM sqlstream_batches WHERE sink LIKE 'counts-%'")
+    assert batch == 2
+
+
+VALUES: dict[str, tuple[str, Any]] = {
+    "id": ("BIGINT", -(2**63)),
+    "tiny": ("TINYINT", -1),
+    "whole": ("INT", 2**31 - 1),
+    "ratio": ("DOUBLE", 0.1),
+    "single": ("FLOAT", 0.5),
+    "ok": ("BOOLEAN", True),
+    "price": ("DECIMAL(12, 4)", Decimal("-1.2500")),
+    "exact": ("DECIMAL(38, 4)", Decimal("1234567890123456789012345678901234.5678")),
+    "name": ("STRING", 'it\'s "q", \\. 中😀 %s %(a)s\n\x00\\'),
+    "nothing": ("STRING", None),
+    "empty": ("STRING", ""),
+    "bytes": ("BYTES", b"\x00\xff',\n"),
+    "no bytes": ("BYTES", b""),
+    "day": ("DATE", datetime.date(1969, 12, 31)),
+    "at": ("TIMESTAMP(6)", datetime.datetime(2026, 1, 1, 10, 0, 0, 123456)),
+    "moment": ("TIMESTAMP_LTZ(3)", datetime.datetime(2026, 3, 29, 1, 30, tzinfo=datetime.UTC)),
+    "clock": ("TIME", datetime.time(23, 59, 59, 5)),
+    "code": ("UUID", uuid.UUID(int=7)),
+    "list": ("ARRAY<INT>", [1, None, 3]),
+    "row": ("ROW<a INT, b ARRAY<STRING>>", {"a": 1, "b": ["x,\"y'"]}),
+    "map": ("MAP<STRING, INT>", {"k": 1}),
+}
+ON_SERVER: dict[str, Callable[[Any], Any]] = {
+    "moment": lambda v: v.replace(tzinfo=None),
+    "clock": lambda v: datetime.timedelta(hours=v.hour, minutes=v.minute, seconds=v.second, microseconds=v.microsecond),
+    "code": str,
+    **dict.fromkeys(("list", "row", "map"), lambda v: json.dumps(v, separators=(",", ":"))),
+}
+
+
+def test_types_and_values(database: MySQLDatabase) -> None:
+    kinds = ", ".join(f"`{name}` {kind}" for name, (kind, _) in VALUES.items())
+    script = f"""
+    CREATE TABLE given ({kinds});
+    CREATE TABLE kept ({kinds}) WITH ({created(database, "kinds")});
+    INSERT INTO kept SELECT * FROM given
+    """
+    row, nothing = [value for _, value in VALUES.values()], [None] * (len(VALUES) - 1)
+    with Stream(script) as stream:
+        stream.batch("given", [row, [2, *nothing]])
+    first, second = database.run("SET time_zone = '+00:00'", "SELECT * FROM kinds ORDER BY id")
+    assert list(first) == [ON_SERVER.get(name, lambda v: v)(value) for name, (_, value) in VALUES.items()]
+    assert second == (2, *nothing)
+    found = dict(
+        database.run("SELECT column_name, column_type FROM information_schema.columns WHERE table_name = 'kinds'")
+    )
+    assert (found["price"], found["at"], found["moment"], found["name"], found["bytes"]) == (
+        "decimal(12,4)", "datetime(6)", "timestamp(6)", "longtext", "longblob",
+    )  # fmt: skip
+
+
+class Crash(Exception):
+    """The job's process ends."""
+
+
+def crashing(step: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    def crashes(self: Any, given: Any) -> None:
+        step(self, given)
+        raise Crash
+
+    return crashes
+
+
+def test_a_batch_that_comes_again_is_not_written_again(
+    database: MySQLDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = f"""
+    CREATE TABLE given (n BIGINT);
+    CREATE TABLE kept (n BIGINT) WITH ({created(database, "once")});
+    INSERT INTO kept SELECT n FROM given
+    """
+    with Stream(script) as stream:
+        stream.batch("given", [(1,), (2,)])
+        # Before the transaction is committed, and behind it.
+        for owner, name in ((MySQLTransaction, "set_last_batch"), (MySQLWriter, "write")):
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, crashing(getattr(owner, name)))
+                with pytest.raises(Crash):
+                    stream.batch("given", [(3,)])
+            stream.restart()
+            stream.batch("given", [(3,)])
+        assert database.run("SELECT n FROM once ORDER BY n") == [(1,), (2,), (3,), (3,)]
+        # The warehouse is a copy of an older one.
+        database.run("UPDATE sqlstream_batches SET batch = 8 WHERE sink LIKE 'kept-%'")
+        with pytest.raises(DataError, match="has batches up to 8 of the job, which has committed 2 only"):
+            stream.restart()
+
+
+REFUSED = {
+    "no table": ("nothing", "a INT", "", 'MariaDB has no table "nothing"'),
+    "no column": ("target", "id INT, nmae STRING", "", 'has no column "nmae"'),
+    "type": ("target", "id INT, name INT", "", 'column "name" is varchar in MariaDB, and declared INTEGER'),
+    "narrow type": ("target", "id BIGINT, name STRING", "", 'column "id" is int in MariaDB, and declared BIGINT'),
+    "decimals": ("target", "id INT, price DECIMAL(10, 3)", "", "is decimal(10,2) in MariaDB, and declared DECIMAL(10,3)"),
+    "unsigned": ("target", "positive INT", "", 'column "positive" is int unsigned in MariaDB, and declared INTEGER'),
+    "not null": ("strict", "a INT", "", 'demands a value for column "b" (NOT NULL, without a default)'),
+    "generated": ("strict", "a INT, b INT, twice INT", "", 'computes column "twice" itself'),
+    "index": ("target", "id INT, name STRING, PRIMARY KEY (name) NOT ENFORCED", "", "has no unique index over"),
+    "part": ("target", "id INT, short STRING, PRIMARY KEY (short) NOT ENFORCED", "", "has no unique index over"),
+    "collation": ("cases", "k STRING, PRIMARY KEY (k) NOT ENFORCED", "", "for which different texts may be the same key"),
+    "engine": ("plain", "a INT", "", 'table "plain" of MariaDB is one of MyISAM, which has no transactions'),
+    "view": ("seen", "a INT", "", 'table "seen" of MariaDB is one of VIEW, which has no transactions'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_declared_wrongly_is_said_at_the_start(case: str, database: MySQLDatabase) -> None:
+    database.run(
+        "CREATE TABLE IF NOT EXISTS target (id int PRIMARY KEY, name varchar(9), price decimal(10, 2),"
+        " positive int unsigned, short varchar(90), UNIQUE (short(5)))",
+        "CREATE TABLE IF NOT EXISTS strict (a int, b int NOT NULL, c int NOT NULL DEFAULT 1, d int NOT NULL AUTO_INCREMENT"
+        " PRIMARY KEY, twice int GENERATED ALWAYS AS (a * 2) STORED)",
+        "CREATE TABLE IF NOT EXISTS cases (k varchar(9) COLLATE utf8mb4_general_ci PRIMARY KEY) CHARACTER SET utf8mb4",
+        "CREATE TABLE IF NOT EXISTS plain (a int) ENGINE = MyISAM",
+        "CREATE OR REPLACE VIEW seen AS SELECT a FROM strict",
+    )
+    table, columns, more, message = REFUSED[case]
+    script = f"""
+    CREATE TABLE kept ({columns}) WITH ({options(database, table, more)});
+    CREATE TABLE given ({columns.partition(", PRIMARY")[0]});
+    INSERT INTO kept SELECT * FROM given
+    """
+    with pytest.raises(BindError) as refused:
+        Stream(script)
+    assert message in refused.value.message
+    assert refused.value.hint
+
+
+TOO_MUCH = {
+    "CHECK": ("n BIGINT", "n bigint CHECK (n < 10)", (10,), "CONSTRAINT"),
+    "NULL": ("n BIGINT", "n bigint NOT NULL DEFAULT 1", (None,), "Column 'n' cannot be null"),
+    "text": ("t STRING", "t varchar(3)", ("long",), "Data too long for column 't'"),
+    "characters": ("t STRING", "t text CHARACTER SET latin1", ("中",), "Incorrect string value"),
+    "moment of old": (
+        "d TIMESTAMP_LTZ",
+        "d timestamp(6)",
+        (datetime.datetime(1, 1, 1, tzinfo=datetime.UTC),),
+        "for column .*`d`",
+    ),
+    "moment": ("m TIMESTAMP", "m timestamp(6)", (datetime.datetime(2060, 1, 1),), "for column .*`m`"),
+    "fraction": (
+        "m TIMESTAMP",
+        "m datetime(3)",
+        (datetime.datetime(2026, 1, 1, 1, 1, 1, 1),),
+        'column "m" is datetime',
+    ),
+    "seconds": (
+        "c TIME",
+        "c time",
+        (datetime.time(1, 1, 1, 1),),
+        'column "c" is time there, which cannot hold 01:01:01',
+    ),
+    "not a number": ("x DOUBLE", "x double", (float("nan"),), "for column .*`x`"),
+    "bytes": ("b BYTES", "b varbinary(2)", (b"123",), "Data too long for column 'b'"),
+    "packet": ("t STRING", "t longtext", ("x" * (1 << 20),), "max_allowed_packet of the server is 1,048,576"),
+}
+
+
+@pytest.mark.parametrize("case", TOO_MUCH)
+def test_values_that_a_column_cannot_hold(case: str, database: MySQLDatabase) -> None:
+    columns, there, row, said = TOO_MUCH[case]
+    database.run("DROP TABLE IF EXISTS checked", f"CREATE TABLE checked ({there})")
+    script = f"""
+    CREATE TABLE given ({columns});
+    CREATE TABLE kept ({columns}) WITH ({options(database, "checked")});
+    INSERT INTO kept SELECT * FROM given
+    """
+    with Stream(script) as stream, pytest.raises(DataError, match=said) as refused:
+        stream.batch("given", [row])
+    assert 'rows of table "kept"' in refused.value.message
+    assert database.run("SELECT count(*) FROM checked") == [(0,)]
+
+
+def test_times_that_a_column_holds_though_it_rounds_others(database: MySQLDatabase) -> None:
+    database.run("CREATE TABLE rounding (at datetime, moment timestamp(3) NULL, clock time(1))")
+    columns = "at TIMESTAMP(3), moment TIMESTAMP_LTZ(3), clock TIME"
+    script = f"""
+    CREATE TABLE given ({columns});
+    CREATE TABLE kept ({columns}) WITH ({options(database, "rounding")});
+    INSERT INTO kept SELECT * FROM given
+    """
+    at = datetime.datetime(2026, 1, 1, 10)
+    moment = at.replace(microsecond=123000)
+    with Stream(script) as stream:
+        stream.batch(
+            "given", [(at, moment.replace(tzinfo=datetime.UTC), datetime.time(1, 2, 3, 400000)), (None, None, None)]
+        )
+    rows = database.run("SET time_zone = '+00:00'", "SELECT * FROM rounding")
+    clock = datetime.timedelta(hours=1, minutes=2, seconds=3, microseconds=400000)
+    assert rows == [(at, moment, clock), (None, None, None)]
+
+
+def test_keys_are_the_same_only_if_all_their_characters_are(database: MySQLDatabase) -> None:
+    keys = ["a", "A", "ä", "a ", "", "0"]
+    with Stream(copying("k STRING, n INT", created(database, "texts"))) as stream:
+        stream.batch("given", [(key, 1) for key in keys])
+        stream.batch("given", [("a ", 2)])
+    assert sorted(database.run("SELECT * FROM texts")) == sorted((key, 1 + (key == "a ")) for key in keys)
+
+
+def test_a_row_that_is_the_same_as_another_one_elsewhere(database: MySQLDatabase) -> None:
+    database.run("CREATE TABLE users (id bigint PRIMARY KEY, name varchar(20) UNIQUE, seen int DEFAULT 7)")
+    with Stream(copying("id BIGINT, name STRING", options(database, "users"))) as stream:
+        stream.batch("given", [(1, "ann"), (2, "bob")])
+        stream.batch("given", [(2, "eve"), (0, "bob")])
+        assert database.run("SELECT * FROM users ORDER BY id") == [(0, "bob", 7), (1, "ann", 7), (2, "eve", 7)]
+        with pytest.raises(DataError, match="Duplicate entry 'ann' for key"):
+            stream.batch("given", [(3, "ann")])
+    assert database.run("SELECT count(*) FROM users") == [(3,)]
+
+
+def test_a_key_that_is_there_already(database: MySQLDatabase) -> None:
+    database.run("CREATE TABLE keyed (n bigint PRIMARY KEY)")
+    script = f"""
+    CREATE TABLE given (n BIGINT);
+    CREATE TABLE kept (n BIGINT) WITH ({options(database, "keyed")});
+    INSERT INTO kept SELECT * FROM given
+    """
+    with Stream(script) as stream:
+        stream.batch("given", [(1,)])
+        with pytest.raises(DataError) as refused:
+            stream.batch("given", [(1,)])
+    assert refused.value.hint == "Declare the PRIMARY KEY: then a row takes the place of the one that has its key."
+
+
+def test_many_rows(database: MySQLDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of several chunks and statements."""
+    monkeypatch.setattr(sink, "_CHUNK", 2048)
+    rows = [(n, "x" * (n % 1000)) for n in range(3000)]
+    with Stream(copying("k BIGINT, t STRING", created(database, "many"))) as stream:
+        stream.batch("given", rows)
+    assert database.run("SELECT * FROM many ORDER BY k") == rows
+
+
+def test_a_server_that_is_away(mariadb: MariaDBServer, database: MySQLDatabase) -> None:
+    with Stream(COUNTS.format(options=created(database, "away"))) as stream:
+        stream.batch("sold", [(1, 10)])
+        mariadb.crash()
+        stream.batch("sold", [(1, 10)])
+        assert database.run("SELECT n FROM away") == [(2,)]
+    nowhere = created(database, "t").replace(f":{mariadb.port}/", ":1/") + ", 'sink.max-retries' = '1'"
+    with pytest.raises(OutageError) as failed:
+        Stream(COUNTS.format(options=nowhere))
+    assert failed.value.message.startswith('writing table "counts" failed 2 times: Can\'t connect to MySQL server')
+    wrong = created(database, "t").replace("cret@", "crets@")
+    with pytest.raises(JobError, match=r'writing table "counts" failed: Access denied for user') as failed:
+        Stream(COUNTS.format(options=wrong))
+    assert not isinstance(failed.value, OutageError)
+    assert "s/e:crets" not in failed.value.render()
+
+
+def test_a_warehouse_that_went_back(database: MySQLDatabase) -> None:
+    with Stream(COUNTS.format(options=created(database, "back"))) as stream:
+        stream.batch("sold", [(1, 10)])
+        database.run("UPDATE sqlstream_batches SET batch = 7 WHERE sink LIKE 'counts-%'")
+        stream.restart()
+        assert stream.runs["counts"].commits.notices()
+        stream.batch("sold", [(1, 10)])
+        assert database.run("SELECT n FROM back") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://ann@localhost/shop", "is not one of a MySQL server"),
+        ("mysql://ann@localhost:many/shop", "is not one: Port could not be cast"),
+        ("mysql://ann@localhost/shop?ssl_cap=a.pem", 'has the unknown parameter "ssl_cap"'),
+    ],
+)
+def test_urls_that_are_none(url: str, said: str) -> None:
+    with pytest.raises(BindError) as refused:
+        Stream(COUNTS.format(options=f"'connector' = 'mysql', 'url' = '{url}', 'table' = 't'"))
+    assert said in refused.value.message
+    assert refused.value.hint
