@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.mariadb_server import MariaDBServer, MySQLDatabase
 from tests.postgres_server import Database, PostgresServer
 from tests.processes import SECONDS
 
@@ -43,6 +44,14 @@ CREATE TABLE pg_copy (id BIGINT, item STRING, price DECIMAL(10, 2), PRIMARY KEY 
 WITH ('connector' = 'postgresql', 'url' = '{url}', 'table' = 'pg_copy', 'sink.create-table' = 'true');
 INSERT INTO pg_copy SELECT * FROM orders;
 
+CREATE TABLE my_rows (k BIGINT, part BIGINT)
+WITH ('connector' = 'mysql', 'url' = '{mysql}', 'table' = 'my_rows', 'sink.create-table' = 'true');
+INSERT INTO my_rows SELECT k, part FROM given;
+
+CREATE TABLE my_counts (part BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (part) NOT ENFORCED)
+WITH ('connector' = 'mysql', 'url' = '{mysql}', 'table' = 'my_counts', 'sink.create-table' = 'true');
+INSERT INTO my_counts SELECT part, COUNT(*), SUM(k) FROM given GROUP BY part HAVING SUM(k) % 3 > 0;
+
 CREATE TABLE lite_counts (part BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (part) NOT ENFORCED)
 WITH ('connector' = 'sqlite', 'path' = 'out.sqlite', 'table' = 'counts', 'sink.create-table' = 'true');
 INSERT INTO lite_counts SELECT part, COUNT(*), SUM(k) FROM given GROUP BY part HAVING SUM(k) % 3 > 0;
@@ -58,14 +67,21 @@ def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def rows_of(table: str, database: Database) -> list[tuple[Any, ...]]:
-    [(there,)] = database.run(f"SELECT to_regclass('{table}') IS NOT NULL")
+def rows_of(table: str, database: Database | MySQLDatabase) -> list[tuple[Any, ...]]:
+    there = database.run(
+        f"SELECT table_name FROM information_schema.tables WHERE table_name = '{table}'{own(database)}"
+    )
     return database.run(f"SELECT * FROM {table}") if there else []
 
 
-def check_whole(database: Database) -> None:
+def own(database: Database | MySQLDatabase) -> str:
+    """Return the condition for tables of a database; a PostgreSQL server knows no others."""
+    return f" AND table_schema = '{database.name}'" if isinstance(database, MySQLDatabase) else ""
+
+
+def check_whole(table: str, database: Database | MySQLDatabase) -> None:
     """No row is there twice, and a batch of two files is there wholly or not at all."""
-    keys = [k for k, _ in rows_of("pg_rows", database)]
+    keys = [k for k, _ in rows_of(table, database)]
     assert len(keys) == len(set(keys)), "a row is there twice"
     assert all(n == 2 * ROWS for n in Counter(k // (2 * ROWS) for k in keys).values()), "half a batch is seen"
 
@@ -82,9 +98,9 @@ def change(database: Database, moments: random.Random) -> None:
 
 @pytest.mark.slow
 def test_kills_of_jobs_and_crashes_of_servers_change_nothing(
-    tmp_path: Path, postgres: PostgresServer, request: pytest.FixtureRequest
+    tmp_path: Path, postgres: PostgresServer, mariadb: MariaDBServer, request: pytest.FixtureRequest
 ) -> None:
-    database = postgres.database()
+    database, mysql = postgres.database(), mariadb.database()
     request.addfinalizer(database.drop_slots)
     database.run(
         "CREATE TABLE orders (id bigint PRIMARY KEY, item text, price numeric(10, 2))",
@@ -92,7 +108,7 @@ def test_kills_of_jobs_and_crashes_of_servers_change_nothing(
         "INSERT INTO orders SELECT g, 'item ' || g % 7, g % 100 FROM generate_series(1, 3000) g",
     )
     given(tmp_path)
-    (tmp_path / "jobs.sql").write_text(SCRIPT.format(url=database.url))
+    (tmp_path / "jobs.sql").write_text(SCRIPT.format(url=database.url, mysql=mysql.url))
     moments = random.Random(5)
     for number in range(KILLS):
         run = start(tmp_path, str(ROUNDS))
@@ -103,17 +119,23 @@ def test_kills_of_jobs_and_crashes_of_servers_change_nothing(
         deadline = time.monotonic() + moments.uniform(0.0, 0.4) + 1.5 * (number < 2)
         while time.monotonic() < deadline:
             change(database, moments)
-            check_whole(database)
+            check_whole("pg_rows", database)
+            check_whole("my_rows", mysql)
         if number == 2:
             database.crash()
             change(database, moments)
+        if number >= 2:
+            mariadb.crash()
         run.kill()
         run.communicate()
-        check_whole(database)
+        check_whole("pg_rows", database)
+        check_whole("my_rows", mysql)
     run = start(tmp_path)
     output, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 0, output
     check_results(database)
+    assert sorted(rows_of("my_rows", mysql)) == [(k, k % 11) for k in range(FILES * ROWS)]
+    assert sorted(rows_of("my_counts", mysql)) == counts()
     with closing(sqlite3.connect(tmp_path / "out.sqlite")) as con:
         assert sorted(con.execute("SELECT * FROM counts")) == counts()
     with duckdb.connect(str(tmp_path / "out.duckdb")) as con:

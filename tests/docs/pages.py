@@ -53,7 +53,9 @@ from sqlstream.session.explaining import explained
 from sqlstream.session.state_queries import open_project_query
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
+from tests.docs.mysql import shown_by_mysql
 from tests.docs.psql import shown_by_psql
+from tests.mariadb_server import MySQLDatabase
 from tests.postgres_server import Database
 
 ROOT = Path(__file__).parents[2]
@@ -142,11 +144,17 @@ def uses_postgresql(path: Path) -> bool:
     return any(block.words == ("postgresql",) for block in blocks_of(path))
 
 
+def uses_mysql(path: Path) -> bool:
+    return any(block.words == ("mysql",) for block in blocks_of(path))
+
+
 def uses_kafka(path: Path) -> bool:
     return any(block.language == "run" and block.words == ("kafka",) for block in blocks_of(path))
 
 
-def run_page(path: Path, project: Path | None = None, database: Database | None = None) -> Iterator[Shown]:
+def run_page(
+    path: Path, project: Path | None = None, database: Database | MySQLDatabase | None = None
+) -> Iterator[Shown]:
     """Run a page; yield what it shows. With a folder for its project its commands may start Spark."""
     blocks = blocks_of(path)
     with _Run(project, database) as run:
@@ -183,7 +191,7 @@ def _check_outputs(path: Path, blocks: list[Block]) -> None:
 class _Run:
     """The project of a page, and its jobs, which run in this process unless there is a folder for Spark."""
 
-    def __init__(self, project: Path | None, database: Database | None):
+    def __init__(self, project: Path | None, database: Database | MySQLDatabase | None):
         self.database = database
         self.stream = Stream("", parallelism=2) if project is None else None
         self.root = project if self.stream is None else Path(self.stream.warehouse).parent
@@ -236,8 +244,11 @@ class _Run:
             case "sql", ("error",):
                 return self._refused(block.text)
             case "sql", ("postgresql",):
-                assert self.database is not None
+                assert isinstance(self.database, Database)
                 return shown_by_psql(self.database, block.text)
+            case "sql", ("mysql",):
+                assert isinstance(self.database, MySQLDatabase)
+                return shown_by_mysql(self.database, block.text)
             case "sql", ("explain",):
                 return self._explained(block.text)
             case ("csv" | "json") as form, (table,) if block.file is None:

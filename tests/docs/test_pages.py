@@ -15,6 +15,7 @@ from tests.docs.pages import (
     pages,
     run_page,
     uses_kafka,
+    uses_mysql,
     uses_postgresql,
     uses_spark,
 )
@@ -47,7 +48,7 @@ LONGEST = (
 
 
 def marks_of(path: Path) -> list[pytest.MarkDecorator]:
-    is_slow = page_name(path) in LONGEST or uses_postgresql(path)
+    is_slow = page_name(path) in LONGEST or uses_postgresql(path) or uses_mysql(path)
     return [*([pytest.mark.slow] if is_slow else []), *([pytest.mark.kafka] if uses_kafka(path) else [])]
 
 
@@ -66,6 +67,9 @@ def test_the_page_shows_what_comes_out(
         database = request.getfixturevalue("postgres").database()
         monkeypatch.setenv("SHOP_DB", database.url)
         request.addfinalizer(database.drop_slots)
+    if uses_mysql(path):
+        database = request.getfixturevalue("mariadb").database(password="secret")
+        monkeypatch.setenv("SHOP_DB", database.url)
     compare(path, list(run_page(path, database=database)), update=request.config.getoption("update"))
 
 

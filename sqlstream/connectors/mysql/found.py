@@ -33,8 +33,7 @@ ORDER BY index_name, seq_in_index
 class ServerTable:
     """A table as it is on a server.
 
-    `collations` has those of its columns of texts. `has_parts` says that no two rows may share parts of columns, or what is
-    computed of them.
+    `collations` has those of its columns of texts.
     """
 
     table: FoundTable
@@ -42,15 +41,10 @@ class ServerTable:
     engine: str
     has_transactions: bool
     collations: Mapping[str, str]
-    has_parts: bool = False
 
     @property
     def types(self) -> dict[str, str]:
         return {c.name: c.type for c in self.table.columns}
-
-    def other_unique(self, key: frozenset[str]) -> bool:
-        """Tell whether rows with different keys may be refused because they are the same elsewhere."""
-        return self.has_parts or any(not key <= columns for columns in self.table.unique)
 
 
 def split(name: str) -> tuple[str | None, str]:
@@ -83,5 +77,4 @@ def server_table(con: Any, name: str) -> ServerTable | None:
         engine,
         transactions == "YES",
         {column: collation for column, *_, collation in columns if collation is not None},
-        any(None in names for names in indexes),
     )

@@ -65,10 +65,6 @@ class MySQLTransaction(Transaction):
         rows = stage(self._there, _ROWS)
         if not self._send(batch, batch.upserts(), batch.columns, rows):
             return
-        if not self._there.other_unique(frozenset(keys)):
-            client.run(self._con, self._dialect.upsert(self._target, columns, keys, rows))
-            return
-        # An upsert would change a row of another key that is the same elsewhere; of these statements it is an error.
         if (update := self._dialect.update(self._target, columns, keys, rows)) is not None:
             client.run(self._con, update)
         client.run(self._con, self._dialect.insert_others(self._target, columns, keys, rows))
