@@ -264,19 +264,19 @@ class JobThread(threading.Thread, ABC):
         self._write_status()
 
     def _end(self) -> None:
-        try:
-            self._let_go()
-            self._tell_of_commits()
-            if self.feed is not None:
-                self.feed.close()
-            self.commits.close()
-        except Exception as e:
-            self.cause = self.cause or e
-        finally:
-            if requested_stop(self.fs, self.paths) is not None:
-                self._stop_requested.set()
-            self.fs.delete(self.paths.stop)
-            self._write_status()
+        for step in (self._let_go, self._tell_of_commits, self._close_feed, self.commits.close):
+            try:
+                step()
+            except Exception as e:
+                self.cause = self.cause or e
+        if requested_stop(self.fs, self.paths) is not None:
+            self._stop_requested.set()
+        self.fs.delete(self.paths.stop)
+        self._write_status()
+
+    def _close_feed(self) -> None:
+        if self.feed is not None:
+            self.feed.close()
 
     def _committed(self) -> int | None:
         try:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sqlstream.connectors.postgres_cdc.discovery import ChangesDiscovery
-from sqlstream.errors import BindError, DataError, SqlStreamError, UsageError
+from sqlstream.errors import BindError, DataError, OutageError, UsageError
 from sqlstream.testing import Stream
 from tests.postgres_server import Database, PostgresServer
 from tests.processes import SECONDS, wait_until
@@ -315,7 +315,7 @@ def test_a_server_that_is_away(database: Database) -> None:
         database.run("INSERT INTO orders VALUES (1, 'x', 1)")
         settles(stream, database)
     nowhere = script(Database("host=/nowhere password=hunter2"))
-    with Stream(nowhere) as stream, pytest.raises(SqlStreamError) as failed:
+    with Stream(nowhere) as stream, pytest.raises(OutageError) as failed:
         stream.runs["copied"].pull()
     assert failed.value.message.startswith('table "orders": the PostgreSQL server cannot be reached: connection')
     assert "hunter2" not in failed.value.render()
