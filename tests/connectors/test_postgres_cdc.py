@@ -246,6 +246,22 @@ def test_changes_that_are_lost_are_an_error(case: str, database: Database) -> No
             assert lost.value.message.startswith('changes of table "orders" are lost')
 
 
+def test_a_log_that_the_server_has_thrown_away(database: Database) -> None:
+    full(database)
+    with Stream(script(database)) as stream:
+        settles(stream, database)
+        database.run("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+        try:
+            for number in range(3):
+                database.run(f"INSERT INTO orders VALUES ({number}, 'x', 1)", "SELECT pg_switch_wal()")
+            database.run("CHECKPOINT")
+        finally:
+            database.run("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+        with pytest.raises(DataError, match="the server has thrown away the log of replication slot") as lost:
+            stream.runs["copied"].pull()
+        assert "max_slot_wal_keep_size says how much log the server keeps" in str(lost.value.hint)
+
+
 def test_truncate_and_changes_of_columns(database: Database) -> None:
     full(database)
     database.run("INSERT INTO orders VALUES (1, 'x', 1)")

@@ -67,7 +67,7 @@ def test_an_outage_and_the_death_of_the_jvm_change_nothing(session: sqlstream.Se
     [planned] = jobs_of(session.compile(SourceText("t", SCRIPT.replace("{folder}", str(tmp_path)))))
     job = job_of(session._jobs.start(planned, {}))
     wait_until(lambda: job.progress.rows_in == 5 or job.status == "FAILED")
-    errors = session.query("SELECT error FROM sqlstream.restarts ORDER BY number").fetchall()
+    errors = session.query("SELECT error FROM sqlstream.restarts ORDER BY failed_at").fetchall()
     assert job.status == "RUNNING", job.error
     assert ["ConnectionError: the server is down" in errors[0][0], "killed by SIGKILL" in errors[1][0]] == [True, True]
     job.stop()
