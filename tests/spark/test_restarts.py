@@ -26,6 +26,8 @@ CREATE TABLE given (n BIGINT) WITH ('connector' = 'filesystem', 'path' = 'given'
     'source.monitor-interval' = '10 ms', 'source.max-files-per-batch' = '1');
 CREATE TABLE taken (n BIGINT, total BIGINT) WITH ('connector' = 'python', 'class' = 'tests.spark.test_restarts.Mortal',
     'folder' = '{folder}');
+CREATE TABLE copied (n BIGINT);
+INSERT INTO copied SELECT n FROM given;
 INSERT INTO taken SELECT n, SUM(n) OVER (ORDER BY PROCTIME() ROWS UNBOUNDED PRECEDING) FROM given;
 """
 
@@ -64,14 +66,22 @@ def session(tmp_path: Path) -> Iterator[sqlstream.Session]:
 
 
 def test_an_outage_and_the_death_of_the_jvm_change_nothing(session: sqlstream.Session, tmp_path: Path) -> None:
-    [planned] = jobs_of(session.compile(SourceText("t", SCRIPT.replace("{folder}", str(tmp_path)))))
-    job = job_of(session._jobs.start(planned, {}))
-    wait_until(lambda: job.progress.rows_in == 5 or job.status == "FAILED")
-    errors = session.query("SELECT error FROM sqlstream.restarts ORDER BY failed_at").fetchall()
-    assert job.status == "RUNNING", job.error
-    assert ["ConnectionError: the server is down" in errors[0][0], "killed by SIGKILL" in errors[1][0]] == [True, True]
-    job.stop()
-    job.wait()
+    planned = jobs_of(session.compile(SourceText("t", SCRIPT.replace("{folder}", str(tmp_path)))))
+    jobs = [job_of(session._jobs.start(one, {})) for one in planned]
+    wait_until(lambda: [job.progress.rows_in for job in jobs] == [5, 5] or "FAILED" in [job.status for job in jobs])
+    assert [job.status for job in jobs] == ["RUNNING"] * 2, [job.error for job in jobs]
+    restarts = "SELECT error FROM sqlstream.restarts WHERE job = '{}' ORDER BY failed_at"
+    [(outage,), (death,)] = session.query(restarts.format("taken")).fetchall()
+    assert "ConnectionError: the server is down" in outage
+    assert "Spark's JVM ended: it was killed by SIGKILL" in death
+    # Another job on the same JVM goes on, too.
+    assert [error.split("\n")[0] for (error,) in session.query(restarts.format("copied")).fetchall()] == [
+        'job "copied" failed: Spark\'s JVM ended: it was killed by SIGKILL'
+    ]
+    for job in jobs:
+        job.stop()
+        job.wait()
+    assert session.query("SELECT n FROM copied ORDER BY n").fetchall() == [(n,) for n in range(5)]
     batches = {file.name: file.read_text().splitlines() for file in tmp_path.glob("*.txt")}
     [twice] = [lines for lines in batches.values() if len(lines) > 1]
     # The batch whose end the JVM did not live to see was written, and comes again with the same row.
