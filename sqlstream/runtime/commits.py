@@ -321,7 +321,7 @@ class Commits:
         if not segments and manifest is not None:
             return
         declaration = replace(plan.declaration, name=ROWS)
-        bucket = Bucket.open(self.warehouse.fs, paths.root, 0, [declaration], manifest, self.job.retention)
+        bucket = Bucket.open(self.warehouse.fs, paths.root, 0, [declaration], manifest, *self.job.retention)
         bucket.adopt(ROWS, segments)
         with databases.passing() as con:
             self._manifests[sink] = bucket.commit(con, batch, time, None)

@@ -255,7 +255,7 @@ class JobThread(threading.Thread, ABC):
         self._swept = time.monotonic()
         moment = now()
         newest = totals.version - 1
-        oldest = self.commits.log.oldest_retained(newest, moment, self.job.retention)
+        oldest = self.commits.log.oldest_retained(newest, moment, *self.job.retention)
         sweep(self.fs, self.paths, oldest, newest, moment)
         for sink, plan in enumerate(self.job.plan.sinks):
             if plan.kind == TABLE:
