@@ -19,6 +19,8 @@ from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.discovery import Json
 from sqlstream.connectors.interface import BatchWriter, Committer, DriverSink, WorkerSink
 from sqlstream.connectors.registry import sink_of
+from sqlstream.connectors.warehouse.connector import WarehouseSink
+from sqlstream.connectors.warehouse.publishing import Publisher
 from sqlstream.duck import databases
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
@@ -138,6 +140,7 @@ class Commits:
         self._found: dict[tuple[int, str], ProcessingTime] = {}
         self._committers: dict[int, Committer] = {}
         self._writers: dict[int, BatchWriter] = {}
+        self._publishers: dict[int, Publisher] = {}
         # The last version that sinks know to be committed.
         self._told, self._telling = -1, threading.Lock()
         try:
@@ -157,13 +160,16 @@ class Commits:
             elif isinstance(target, DriverSink):
                 self._writers[sink] = target.open(context)
                 self._writers[sink].recover()
+            elif isinstance(target, WarehouseSink) and (publisher := target.publisher(self.warehouse, context)):
+                publisher.recover()
+                self._publishers[sink] = publisher
 
     def notices(self) -> list[str]:
         """Return what users should know of how the job's sinks went on."""
         return [notice for end in self._ends() for notice in end.notices()]
 
-    def _ends(self) -> list[Committer | BatchWriter]:
-        return [*self._committers.values(), *self._writers.values()]
+    def _ends(self) -> list[Committer | BatchWriter | Publisher]:
+        return [*self._committers.values(), *self._writers.values(), *self._publishers.values()]
 
     @property
     def has_untold(self) -> bool:
@@ -326,6 +332,8 @@ class Commits:
         with databases.passing() as con:
             self._manifests[sink] = bucket.commit(con, batch, time, None)
         self._results[plan.table.name.lower()] = bucket.manifest_name
+        if segments and (publisher := self._publishers.get(sink)) is not None:
+            publisher.wrote(batch, segments)
 
     def _batch(self, number: int, sink: SinkPlan, files: Sequence[str]) -> Batch:
         columns = tuple(Column(name, type) for name, type in sink.columns)
