@@ -33,6 +33,7 @@ from sqlstream.spark.scratch import (
     write_begun,
     write_first_batch,
 )
+from sqlstream.spark.sink_workers import SparkWorkers
 from sqlstream.spark.source import DescriptorSource
 from sqlstream.units import EventTime, now
 from sqlstream.warehouse.commits import committed_spark_millis, write_commit
@@ -48,7 +49,7 @@ class SparkRun(JobThread):
     def __init__(
         self, spark: SparkSession, log_file: str, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers
     ):
-        super().__init__(job, layout, pace, receivers)
+        super().__init__(job, layout, pace, receivers, SparkWorkers(spark))
         self.spark, self.log_file = spark, log_file
         self._query: StreamingQuery | None = None
         # The descriptor that is Spark's first one, and the watermark of its next batch.

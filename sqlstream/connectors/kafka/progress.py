@@ -25,7 +25,7 @@ _RETAINED_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class ProgressRecord:
-    """The last batch that the job was about to commit, the last one of which it knows that it is in, and since when."""
+    """The last batch that the job was about to commit, the last one of which it knows that it is in, and when this was written."""
 
     intended: int = -1
     written: int = -1
@@ -55,7 +55,7 @@ class TopicProgress:
 
     def intend(self, batch: int) -> None:
         """Write down that a batch is about to be committed."""
-        self._write(replace(self._record, intended=batch))
+        self._write(replace(self._record, intended=batch, at=time.time()))
 
     def done(self, batch: int) -> None:
         """Write down that a batch is in."""
@@ -83,8 +83,21 @@ class TopicProgress:
             self._lost(marker)
         self.last = max(self.last, marker if marker is not None else -1)
 
+    def settle(self) -> None:
+        """Write down what the cluster has, at the start."""
+        if self.last > self._record.written:
+            self.done(self.last)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the cluster has a batch that this job has never begun."""
+        return self.last > max(self._record.intended, self._record.written)
+
     def _without_marker(self) -> None:
         known = self._record
+        if known.written < 0 and time.time() - known.at < _RETAINED_SECONDS:
+            # It was the first one, and the cluster has forgotten nothing yet: it is not in.
+            return
         if known.intended > known.written:
             if word_of(self._table, ON_LOSS) != CONTINUE and self._context.committed >= 0:
                 raise JobError(

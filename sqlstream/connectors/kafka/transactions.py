@@ -90,7 +90,7 @@ class TopicTransactions:
                 expired = not error.silent and time.monotonic() - began > self._timeout * _NEARLY
                 slow += expired
                 if error.fenced and not expired:
-                    raise self._fenced() from None
+                    raise self.taken_over() from None
                 if slow > 1:
                     raise self._too_slow(batch) from None
                 if deadline.is_over:
@@ -166,7 +166,8 @@ class TopicTransactions:
             consumer.close()
         return found[0] if found[0] >= 0 else None
 
-    def _fenced(self) -> JobError:
+    def taken_over(self) -> JobError:
+        """Return the error of a job whose transactional id has another process now."""
         table = self._topic.table
         return JobError(
             f'table "{table.name}": another process writes into topic "{self._topic.name}" with the transactional id of this job',
