@@ -28,16 +28,21 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 COPY = """
 CREATE TABLE given (k INT, v STRING);
-CREATE TABLE topic (k INT, v STRING{key}) WITH ('connector' = '{connector}', 'topic' = '{topic}', {formats},
-    'properties.bootstrap.servers' = '{servers}', 'sink.delivery-guarantee' = '{guarantee}', 'sink.parallelism' = '2');
-INSERT INTO topic SELECT {query} FROM given {group}
+CREATE TABLE topic (k INT, v STRING) WITH ('connector' = 'kafka', 'topic' = '{topic}', 'format' = 'csv',
+    'key.format' = 'csv', 'key.fields' = 'k', 'properties.bootstrap.servers' = '{servers}',
+    'sink.delivery-guarantee' = '{guarantee}', 'sink.parallelism' = '2');
+INSERT INTO topic SELECT * FROM given
 """
-KEYED = "'format' = 'csv', 'key.format' = 'csv', 'key.fields' = 'k'"
+LAST = """
+CREATE TABLE given (k INT);
+CREATE TABLE topic (k INT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ('connector' = 'upsert-kafka', 'topic' = '{topic}',
+    'key.format' = 'csv', 'value.format' = 'json', 'properties.bootstrap.servers' = '{servers}', 'sink.parallelism' = '2');
+INSERT INTO topic SELECT k, count(*) FROM given GROUP BY k HAVING count(*) < 3
+"""
 
 
 def copying(servers: str, topic: str, guarantee: str = "exactly-once") -> Stream:
-    given = {"connector": "kafka", "formats": KEYED, "key": "", "query": "*", "group": ""}
-    return Stream(COPY.format(servers=servers, topic=topic, guarantee=guarantee, **given))
+    return Stream(COPY.format(servers=servers, topic=topic, guarantee=guarantee))
 
 
 def identity(stream: Stream) -> str:
@@ -68,6 +73,28 @@ def test_a_writer_that_dies_behind_the_others_writes_its_part_once(
     for key in {m.key for m in found}:
         rows = [int((m.value or "").split(",")[1]) for m in found if m.key == key]
         assert rows == sorted(rows)
+
+
+def test_writers_without_transactions(kafka: str) -> None:
+    topic = make_topic(kafka, 2)
+    with copying(kafka, topic, "none") as stream:
+        stream.batch("given", [(k % 7, str(k)) for k in range(20)])
+    found = [str(m.value).split(",")[1] for m in messages(kafka, topic, committed=False)]
+    assert sorted(map(int, found)) == list(range(20))
+
+
+def test_the_rows_of_a_key_have_one_writer(kafka: str) -> None:
+    topic = make_topic(kafka, 2)
+    with Stream(LAST.format(servers=kafka, topic=topic)) as stream:
+        for last in range(1, 5):
+            stream.batch("given", [(k,) for k in range(10) if k % 4 < last])
+    found = messages(kafka, topic)
+    assert len(found) == sum(1 for last in range(1, 5) for k in range(10) if k % 4 < last <= k % 4 + 3)
+    rows = {str(m.key): m.value for m in found}
+    expected = {
+        str(k): None if 4 - k % 4 > 2 else json.dumps({"k": k, "n": 4 - k % 4}).replace(" ", "") for k in range(10)
+    }
+    assert rows == expected
 
 
 FILES, ROWS = 5, 40
