@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import pickle
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +19,7 @@ from confluent_kafka import Producer
 
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors import worker_processes
+from sqlstream.connectors.kafka import parallel
 from sqlstream.errors import JobError, SourceText
 from sqlstream.options import Options
 from sqlstream.testing import Stream
@@ -75,7 +79,21 @@ def test_a_writer_that_dies_behind_the_others_writes_its_part_once(
         assert rows == sorted(rows)
 
 
-def test_writers_without_transactions(kafka: str) -> None:
+class InThisProcess:
+    """Workers without processes, which take a second to start."""
+
+    def __init__(self, modules: Sequence[str]):
+        self._modules = modules
+
+    def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        return [pickle.loads(pickle.dumps(call))() for call in calls]
+
+    def close(self) -> None:
+        pass
+
+
+def test_writers_without_transactions(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "WorkerProcesses", InThisProcess)
     topic = make_topic(kafka, 2)
     with copying(kafka, topic, "none") as stream:
         stream.batch("given", [(k % 7, str(k)) for k in range(20)])
@@ -83,7 +101,8 @@ def test_writers_without_transactions(kafka: str) -> None:
     assert sorted(map(int, found)) == list(range(20))
 
 
-def test_the_rows_of_a_key_have_one_writer(kafka: str) -> None:
+def test_the_rows_of_a_key_have_one_writer(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "WorkerProcesses", InThisProcess)
     topic = make_topic(kafka, 2)
     with Stream(LAST.format(servers=kafka, topic=topic)) as stream:
         for last in range(1, 5):
@@ -133,7 +152,8 @@ def test_a_job_that_dies_between_two_writers_goes_on_with_another_number_of_them
     seen = [json.loads(m.value or "") for m in messages(kafka, topic)]
     # The part of one writer alone is seen of the second batch.
     assert sorted(row["k"] for row in seen) == [*range(ROWS), *range(ROWS + 1, 2 * ROWS, 2)]
-    go_on(tmp_path, kafka, topic, 3, 2)
-    go_on(tmp_path, kafka, topic, 1, FILES)
+    # The batch is finished by the two that it had.
+    go_on(tmp_path, kafka, topic, 1, 2)
+    go_on(tmp_path, kafka, topic, 3, FILES)
     found = [json.loads(m.value or "") for m in messages(kafka, topic)]
     assert sorted(row["k"] for row in found) == list(range(FILES * ROWS))
