@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sqlstream.connectors.postgres_cdc.discovery import ChangesDiscovery
-from sqlstream.errors import BindError, DataError, SqlStreamError, UsageError
+from sqlstream.errors import BindError, DataError, OutageError, UsageError
 from sqlstream.testing import Stream
 from tests.postgres_server import Database, PostgresServer
 from tests.processes import SECONDS, wait_until
@@ -246,6 +246,22 @@ def test_changes_that_are_lost_are_an_error(case: str, database: Database) -> No
             assert lost.value.message.startswith('changes of table "orders" are lost')
 
 
+def test_a_log_that_the_server_has_thrown_away(database: Database) -> None:
+    full(database)
+    with Stream(script(database)) as stream:
+        settles(stream, database)
+        database.run("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+        try:
+            for number in range(3):
+                database.run(f"INSERT INTO orders VALUES ({number}, 'x', 1)", "SELECT pg_switch_wal()")
+            database.run("CHECKPOINT")
+        finally:
+            database.run("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+        with pytest.raises(DataError, match="the server has thrown away the log of replication slot") as lost:
+            stream.runs["copied"].pull()
+        assert "max_slot_wal_keep_size says how much log the server keeps" in str(lost.value.hint)
+
+
 def test_truncate_and_changes_of_columns(database: Database) -> None:
     full(database)
     database.run("INSERT INTO orders VALUES (1, 'x', 1)")
@@ -315,7 +331,7 @@ def test_a_server_that_is_away(database: Database) -> None:
         database.run("INSERT INTO orders VALUES (1, 'x', 1)")
         settles(stream, database)
     nowhere = script(Database("host=/nowhere password=hunter2"))
-    with Stream(nowhere) as stream, pytest.raises(SqlStreamError) as failed:
+    with Stream(nowhere) as stream, pytest.raises(OutageError) as failed:
         stream.runs["copied"].pull()
     assert failed.value.message.startswith('table "orders": the PostgreSQL server cannot be reached: connection')
     assert "hunter2" not in failed.value.render()

@@ -13,7 +13,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.kafka.client import client_library, reason, settings
 from sqlstream.connectors.kafka.messages import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE
 from sqlstream.connectors.kafka.sink_options import RETRY, one_topic, retry_seconds
-from sqlstream.errors import JobError, SqlStreamError, UsageError
+from sqlstream.errors import JobError, OutageError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,8 @@ class Topic:
     def __init__(self, table: Table):
         self.table, self.name = table, one_topic(table)
         self.kafka = client_library(table)
-        self.trouble: deque[str] = deque(maxlen=1)
+        # What was last wrong with a connection.
+        self.trouble: deque[Any] = deque(maxlen=1)
 
     def deadline(self) -> Deadline:
         return Deadline(retry_seconds(self.table))
@@ -77,7 +78,7 @@ class Topic:
 
     def _hear(self, error: Any) -> None:
         if error.code() != self.kafka.KafkaError._ALL_BROKERS_DOWN:
-            self.trouble.append(reason(error))
+            self.trouble.append(error)
 
     def partitions(self, producer: Any) -> int:
         """Return the number of partitions; a broker may make the topic now. Raises UsageError where there is none."""
@@ -135,6 +136,15 @@ class Topic:
         if error.code() == codes.INVALID_TRANSACTION_TIMEOUT:
             hint = "Lower 'properties.transaction.timeout.ms', or raise the brokers' transaction.max.timeout.ms."
             raise UsageError(f"{named}: the brokers do not allow the transaction timeout", self.table.span, hint=hint)
+        if error.code() in (
+            codes.UNSUPPORTED_VERSION,
+            codes.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            codes.UNSUPPORTED_SASL_MECHANISM,
+            codes.INVALID_REQUIRED_ACKS,
+        ):
+            raise JobError(
+                f"{named}: the brokers do not take what the client sends", self.table.span, detail=_sentence(text)
+            )
         if error.code() in (codes.INVALID_RECORD, codes.POLICY_VIOLATION, codes.TOPIC_EXCEPTION):
             raise JobError(f'{named}: topic "{self.name}" refuses a row', self.table.span, detail=_sentence(text))
 
@@ -144,11 +154,16 @@ class Topic:
         fences = (codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH)
         return Broken(reason(error), fenced=error.code() in fences)
 
-    def unanswered(self, text: str) -> SqlStreamError:
-        """Return the error of brokers that did not do in time what they were asked."""
+    def unanswered(self, text: str) -> OutageError:
+        """Return the error of brokers that did not do in time what they were asked. Raises UsageError where they refuse it."""
         waited = self.table.options.get(RETRY.name, RETRY.default)
-        told = self.trouble[-1] if self.trouble else text
-        return JobError(
+        told = text
+        if self.trouble:
+            error, told = self.trouble[-1], reason(self.trouble[-1])
+            # Nobody but callbacks hears of a wrong password. What else is wrong with a connection may be gone the next time.
+            if error.code() != self.kafka.KafkaError._SSL:
+                self.refuse(error)
+        return OutageError(
             f'table "{self.table.name}": the brokers did not take the rows of topic "{self.name}" for {waited}',
             self.table.span,
             detail=_sentence(told),

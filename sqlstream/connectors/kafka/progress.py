@@ -25,7 +25,10 @@ _RETAINED_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class ProgressRecord:
-    """The last batch that the job was about to commit, the last one of which it knows that it is in, and when this was written."""
+    """The last batch that the job was about to commit, the last one of which it knows that it is in, and since when.
+
+    As long as none is in, `at` is when the job was about to commit one.
+    """
 
     intended: int = -1
     written: int = -1
@@ -55,7 +58,8 @@ class TopicProgress:
 
     def intend(self, batch: int) -> None:
         """Write down that a batch is about to be committed."""
-        self._write(replace(self._record, intended=batch, at=time.time()))
+        at = self._record.at if self._record.written >= 0 else time.time()
+        self._write(replace(self._record, intended=batch, at=at))
 
     def done(self, batch: int) -> None:
         """Write down that a batch is in."""
@@ -95,10 +99,10 @@ class TopicProgress:
 
     def _without_marker(self) -> None:
         known = self._record
-        if known.written < 0 and time.time() - known.at < _RETAINED_SECONDS:
-            # It was the first one, and the cluster has forgotten nothing yet: it is not in.
-            return
         if known.intended > known.written:
+            if known.written < 0 and time.time() - known.at < _RETAINED_SECONDS:
+                # The first batch that has rows is not in: the cluster would not have forgotten it so soon.
+                return
             if word_of(self._table, ON_LOSS) != CONTINUE and self._context.committed >= 0:
                 raise JobError(
                     f'table "{self._table.name}": whether batch {known.intended} is in topic "{self._topic}" is not known',

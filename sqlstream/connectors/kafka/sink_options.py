@@ -42,7 +42,7 @@ PARTITIONER = TableOption(
 RETRY = TableOption(
     "sink.retry-timeout",
     DURATION,
-    "how long a batch is tried while brokers do not answer, before the job fails",
+    "how long a batch is tried while brokers do not answer, before that is an outage",
     "2 min",
     mutable=True,
 )
