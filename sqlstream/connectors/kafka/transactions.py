@@ -151,7 +151,7 @@ class TopicTransactions:
                 return marker
             except Broken as error:
                 if deadline.is_over:
-                    raise self._fenced() if error.fenced else self._topic.unanswered(str(error)) from None
+                    raise self.taken_over() if error.fenced else self._topic.unanswered(str(error)) from None
                 time.sleep(0.05)
 
     def _marker(self, deadline: Deadline) -> int | None:
