@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from sqlstream.connectors.kafka.ranges import OffsetRange
 from sqlstream.connectors.kafka.reader import reader
@@ -114,6 +116,11 @@ def test_transactions_leave_holes(kafka: str) -> None:
     assert everything == [(1,), (2,), (3,), (4,), (5,)]
 
 
+def _places(messages: Sequence[Message]) -> pa.RecordBatch:
+    found = [{"topic": m.topic(), "partition": m.partition(), "offset": m.offset()} for m in messages]
+    return pa.RecordBatch.from_pylist(found)
+
+
 def test_ranges_are_read_in_any_order_and_from_anywhere(kafka: str) -> None:
     topic, other = Topic(kafka, 2), Topic(kafka)
     topic.send(*({"n": n} for n in range(100)))
@@ -122,8 +129,10 @@ def test_ranges_are_read_in_any_order_and_from_anywhere(kafka: str) -> None:
     opened = reader({"bootstrap.servers": kafka, "client.id": topic.name})
 
     def offsets(*ranges: OffsetRange) -> list[list[int]]:
-        found = opened.read(ranges, "t", patience=60, continues=False)
-        return [[m.offset() for m in found[r].messages] for r in ranges]
+        found = opened.read(ranges, "t", _places, patience=60, continues=False)
+        places = {r: [place for part in found[r].parts for place in part.to_pylist()] for r in ranges}
+        assert all((p["topic"], p["partition"]) == r.partition for r in ranges for p in places[r])
+        return [[p["offset"] for p in places[r]] for r in ranges]
 
     def part(partition: int, start: int, end: int) -> OffsetRange:
         return OffsetRange(topic.name, partition, start, end)
