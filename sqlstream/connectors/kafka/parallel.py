@@ -16,7 +16,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.interface import BatchWriter, SinkContext
 from sqlstream.connectors.kafka.messages import MessageLayout
-from sqlstream.connectors.kafka.parts import Part, PartState, open_part, write_part
+from sqlstream.connectors.kafka.parts import PartState, TopicPart, open_part, write_part
 from sqlstream.connectors.kafka.producing import Topic
 from sqlstream.connectors.kafka.progress import TopicProgress
 from sqlstream.connectors.kafka.sink_options import ID_PREFIX, PARALLELISM
@@ -39,7 +39,7 @@ class PartedWriter(BatchWriter):
         self._committed = context.committed
         self._workers: Workers = context.workers or WorkerProcesses(_MODULES)
         self._parts = [
-            Part(
+            TopicPart(
                 table,
                 upserts,
                 number,

@@ -31,7 +31,7 @@ from sqlstream.warehouse.paths import Warehouse
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TopicPart:
     """The writer `number` (from 0 on) of so many. `identity` is its transactional id, None where it has no transactions.
 
     `records` is its own folder in the warehouse.
@@ -59,7 +59,7 @@ class PartState:
 class PartWriter:
     """A writer with its client, which stays in the process from batch to batch."""
 
-    def __init__(self, part: Part, committed: int):
+    def __init__(self, part: TopicPart, committed: int):
         self.part = part
         self.client = uuid4().hex
         remember(part.table.options)
@@ -81,12 +81,12 @@ class PartWriter:
 _open: dict[tuple[int, str], PartWriter] = {}
 
 
-def open_part(part: Part, committed: int) -> PartState:
+def open_part(part: TopicPart, committed: int) -> PartState:
     """Take over a transactional id, and find out what is in; `committed` is the last batch that the job has committed."""
     return _opened(part, committed, settles=True).state()
 
 
-def write_part(part: Part, batch: Batch, client: str) -> PartState:
+def write_part(part: TopicPart, batch: Batch, client: str) -> PartState:
     """Write a part of a batch, unless it is in. `client` wrote the part before: no other one that this process has may go on."""
     found = _open.get(_place(part))
     if found is None or found.client != client:
@@ -101,7 +101,7 @@ def write_part(part: Part, batch: Batch, client: str) -> PartState:
     return found.state()
 
 
-def _opened(part: Part, committed: int, *, settles: bool) -> PartWriter:
+def _opened(part: TopicPart, committed: int, *, settles: bool) -> PartWriter:
     if (stale := _open.pop(_place(part), None)) is not None:
         stale.writer.close()
     found = PartWriter(part, committed)
@@ -117,11 +117,11 @@ def _opened(part: Part, committed: int, *, settles: bool) -> PartWriter:
     return found
 
 
-def _place(part: Part) -> tuple[int, str]:
+def _place(part: TopicPart) -> tuple[int, str]:
     return os.getpid(), part.records
 
 
-def divided(batch: Batch, part: Part) -> Batch:
+def divided(batch: Batch, part: TopicPart) -> Batch:
     """Return the part of a batch: by the key of its messages, without one by the numbers of rows in their files."""
     keys = [column for _, column in MessageLayout(part.table, part.upserts).key]
     if not keys and all(c.name.lower() != ROW_NUMBER for c in batch.columns):

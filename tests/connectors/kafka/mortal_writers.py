@@ -32,7 +32,7 @@ def written(folder: Path) -> int:
 def arm() -> None:
     whom, number, mortal, where = os.environ["MORTAL"].split(":")
     once = Path(os.environ["MORTAL_ONCE"])
-    own: dict[str, parts.Part] = {}
+    own: dict[str, parts.TopicPart] = {}
     write_part = parts.write_part
 
     def die() -> None:
@@ -47,7 +47,7 @@ def arm() -> None:
                 process.kill()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def write(part: parts.Part, batch: Batch, client: str) -> parts.PartState:
+    def write(part: parts.TopicPart, batch: Batch, client: str) -> parts.PartState:
         own["part"] = part
         return write_part(part, batch, client)
 

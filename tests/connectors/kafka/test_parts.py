@@ -13,7 +13,7 @@ import pytest
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.batch import Batch
-from sqlstream.connectors.kafka.parts import Part, divided
+from sqlstream.connectors.kafka.parts import TopicPart, divided
 from sqlstream.connectors.kafka.sink import TopicSink
 from sqlstream.errors import BindError
 
@@ -37,7 +37,7 @@ def parts(folder: Path, of: Table) -> list[list[tuple[Any, ...]]]:
     batch = Batch(0, of.columns, tuple(paths))
     found = []
     for number in range(WRITERS):
-        part = divided(batch, Part(of, False, number, WRITERS, None, "", "", ""))
+        part = divided(batch, TopicPart(of, False, number, WRITERS, None, "", "", ""))
         found.append([tuple(row.values()) for row in part.table(part.rows()).to_pylist()])
     return found
 
