@@ -64,12 +64,14 @@ class PartWriter:
         self.client = uuid4().hex
         remember(part.table.options)
         layout, topic = MessageLayout(part.table, part.upserts), Topic(part.table)
+        # DuckDB reads from those object stores that a process has opened.
+        fs = Warehouse(part.warehouse).fs
         self.progress: TopicProgress | None = None
         self.writer: TopicPlainWriter | TopicTransactionWriter
         if part.identity is None:
             self.writer = TopicPlainWriter(layout, topic, waits=word_of(part.table, GUARANTEE) != NONE)
             return
-        context = SinkContext(Warehouse(part.warehouse).fs, part.project, part.records, committed)
+        context = SinkContext(fs, part.project, part.records, committed)
         self.progress = TopicProgress(part.table, context)
         self.writer = TopicTransactionWriter(layout, topic, part.identity, self.progress)
 
