@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from sqlstream.connectors.worker_calls import Workers
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, hand_on, have_enough
@@ -43,11 +44,11 @@ class JobThread(threading.Thread, ABC):
     An engine derives its runs from it, and says how a batch is run.
     """
 
-    def __init__(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers):
+    def __init__(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers, workers: Workers | None = None):
         super().__init__(name=f"sqlstream-{job.name}", daemon=True)
         self.job, self.layout, self.pace, self.receivers = job, layout, pace, receivers
         self.started_at = now()
-        self.commits = Commits(job, partial(hand_on, receivers, self), began=self.started_at)
+        self.commits = Commits(job, partial(hand_on, receivers, self), began=self.started_at, workers=workers)
         self.paths = self.commits.paths
         self.fs = self.commits.warehouse.fs
         self.state = RUNNING

@@ -88,7 +88,8 @@ class JobSpec:
 
     def sink_context(self, sink: int) -> SinkContext:
         """Return where the job writes a table outside of the warehouse."""
-        return SinkContext(Warehouse(self.warehouse).fs, self.project, self.output(sink), job=self.name)
+        fs = Warehouse(self.warehouse).fs
+        return SinkContext(fs, self.project, self.output(sink), job=self.name, warehouse=self.warehouse)
 
     def output(self, sink: int) -> str:
         """Return the job's own folder for results on their way out of the warehouse."""

@@ -34,6 +34,7 @@ from sqlstream.spark.scratch import (
     write_begun,
     write_first_batch,
 )
+from sqlstream.spark.sink_workers import SparkWorkers
 from sqlstream.spark.source import DescriptorSource
 from sqlstream.units import EventTime, now
 from sqlstream.warehouse.commits import committed_spark_millis, write_commit
@@ -56,7 +57,7 @@ class SparkRun(JobThread):
         pace: Pace,
         receivers: Receivers,
     ):
-        super().__init__(job, layout, pace, receivers)
+        super().__init__(job, layout, pace, receivers, SparkWorkers(spark))
         self.spark, self._jvm, self.log_file = spark, jvm, log_file
         # Held while a batch is recorded, in a thread of PySpark's; what the JVM still asks for after the end is refused.
         self._recording, self._is_over = threading.Lock(), False

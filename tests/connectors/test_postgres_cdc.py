@@ -221,6 +221,37 @@ def test_a_table_by_its_key_needs_no_whole_rows_and_its_changes_may_come_alone(d
         assert stream.rows() == [(4, 3)]
 
 
+LINES = """
+CREATE TABLE lines (`Order` BIGINT, line INT, `Unit Price` DECIMAL(10, 2){key})
+WITH ('connector' = 'postgres-cdc', 'url' = '{url}', 'schema-name' = 'My Shop', 'table-name' = 'Order "Lines"',
+  'source.monitor-interval' = '0 s');
+CREATE TABLE copied (`Order` BIGINT, line INT, `Unit Price` DECIMAL(10, 2){key});
+INSERT INTO copied SELECT * FROM lines
+"""
+
+
+@pytest.mark.parametrize("key", ["", ", PRIMARY KEY (line, `Order`) NOT ENFORCED"], ids=["rows", "keys"])
+def test_keys_of_several_columns_names_that_need_quotes_and_nulls(key: str, database: Database) -> None:
+    table = '"My Shop"."Order ""Lines"""'
+    database.run(
+        'CREATE SCHEMA "My Shop"',
+        f'CREATE TABLE {table} ("Order" bigint, line int, "Unit Price" numeric(10, 2), PRIMARY KEY ("Order", line))',
+        f"INSERT INTO {table} VALUES (1, 1, 5), (1, 2, NULL), (2, 1, 7)",
+        *([] if key else [f"ALTER TABLE {table} REPLICA IDENTITY FULL"]),
+    )
+    with Stream(LINES.format(url=database.url, key=key)) as stream:
+        for changes in (
+            [],
+            [f'UPDATE {table} SET "Unit Price" = NULL WHERE line = 1', f"INSERT INTO {table} VALUES (2, 2, NULL)"],
+            [f'UPDATE {table} SET line = 3 WHERE "Order" = 1 AND line = 2', f'DELETE FROM {table} WHERE "Order" = 2'],
+        ):
+            database.run(*changes, "SELECT 1")
+            stream.runs["copied"].pull()
+            rows = database.run(f"SELECT * FROM {table}")
+            assert sorted(stream.rows("copied"), key=str) == sorted(rows, key=str)
+    assert len(rows) == 2
+
+
 LOST = {
     "dropped": ("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots", "does not exist any more"),
     "moved": (

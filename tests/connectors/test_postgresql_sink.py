@@ -61,16 +61,18 @@ HAVING SUM(`a "b"`) IS NOT NULL OR COUNT(*) = 1
 
 @pytest.mark.parametrize("creates", [True, False], ids=["created", "given"])
 def test_keys_of_several_columns_names_that_need_quotes_and_nulls(creates: bool, database: Database) -> None:
-    name = f"Named_{creates}"
+    name = "Named" if creates else "My Schema.Named"
+    table = name.replace(".", '"."')
     if not creates:
         # Its key is in another order, and it has columns that the job knows nothing of.
         database.run(
-            f'CREATE TABLE "{name}" (kept int DEFAULT 7, note text, "a ""b""" bigint, "order" int, "Shop" text,'
-            ' PRIMARY KEY ("Shop", "order"))'
+            'CREATE SCHEMA "My Schema"',
+            f'CREATE TABLE "{table}" (kept int DEFAULT 7, note text, "a ""b""" bigint, "order" int, "Shop" text,'
+            ' PRIMARY KEY ("Shop", "order"))',
         )
     given = created(database, name) if creates else options(database, name)
     columns = '"Shop", "order", "a ""b""", note'
-    rows = f'SELECT {columns} FROM "{name}" ORDER BY 1, 2'
+    rows = f'SELECT {columns} FROM "{table}" ORDER BY 1, 2'
     with Stream(NAMED.format(options=given)) as stream:
         stream.batch("sold", [("b", 1, None, None), ("a", 2, 5, "x"), ("a", 1, 7, None), ("B", 1, 1, "it's")])
         both = [("B", 1, 1, "it's"), ("a", 1, 7, None), ("a", 2, 5, "x"), ("b", 1, None, None)]
@@ -84,7 +86,8 @@ def test_keys_of_several_columns_names_that_need_quotes_and_nulls(creates: bool,
             ("a", 3, None, ""),
         ]
     if not creates:
-        assert database.run(f'SELECT DISTINCT kept FROM "{name}"') == [(7,)]
+        assert database.run('SELECT batch FROM "My Schema".sqlstream_batches') == [(1,)]
+        assert database.run(f'SELECT DISTINCT kept FROM "{table}"') == [(7,)]
 
 
 def test_known_rows_stay_on_their_pages(database: Database) -> None:

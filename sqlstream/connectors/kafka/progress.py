@@ -87,6 +87,16 @@ class TopicProgress:
             self._lost(marker)
         self.last = max(self.last, marker if marker is not None else -1)
 
+    def settle(self) -> None:
+        """Write down what the cluster has, at the start."""
+        if self.last > self._record.written:
+            self.done(self.last)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the cluster has a batch that this job has never begun."""
+        return self.last > max(self._record.intended, self._record.written)
+
     def _without_marker(self) -> None:
         known = self._record
         if known.intended > known.written:

@@ -90,7 +90,7 @@ class TopicTransactions:
                 # Where a broker was away meanwhile, it was not the transaction that took so long.
                 slow += expired and not self._topic.trouble
                 if error.fenced and not expired:
-                    raise self._fenced() from None
+                    raise self.taken_over() from None
                 if slow > 1:
                     raise self._too_slow(batch) from None
                 if deadline.is_over:
@@ -151,7 +151,7 @@ class TopicTransactions:
                 return marker
             except Broken as error:
                 if deadline.is_over:
-                    raise self._fenced() if error.fenced else self._topic.unanswered(str(error)) from None
+                    raise self.taken_over() if error.fenced else self._topic.unanswered(str(error)) from None
                 time.sleep(0.05)
 
     def _marker(self, deadline: Deadline) -> int | None:
@@ -175,7 +175,8 @@ class TopicTransactions:
             consumer.close()
         return found[0] if found[0] >= 0 else None
 
-    def _fenced(self) -> JobError:
+    def taken_over(self) -> JobError:
+        """Return the error of a job whose transactional id has another process now."""
         table = self._topic.table
         return JobError(
             f'table "{table.name}": another process writes into topic "{self._topic.name}" with the transactional id of this job',

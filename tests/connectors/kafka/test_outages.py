@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -96,6 +96,11 @@ def begun(session: Session, planned: PlannedJob) -> Job:
     return jobs[0]
 
 
+def goes_on(jobs: Sequence[Job]) -> bool:
+    assert all(job.status != "FAILED" for job in jobs), [job.error for job in jobs]
+    return True
+
+
 def test_jobs_that_write_start_again_when_the_brokers_are_back(broker: Broker, tmp_path: Path) -> None:
     topics = {guarantee: make_topic(broker.servers) for guarantee in ("exactly-once", "at-least-once")}
 
@@ -108,15 +113,16 @@ def test_jobs_that_write_start_again_when_the_brokers_are_back(broker: Broker, t
         jobs = [begun(session, planned) for planned in jobs_of(session.compile(sinks(broker.servers, topics, "2 s")))]
         # The first batch has no row for the topics, so that the outage meets their first one.
         give(0)
-        wait_until(lambda: [job.progress.rows_in for job in jobs] == [1, 1])
+        wait_until(lambda: goes_on(jobs) and [job.progress.rows_in for job in jobs] == [1, 1])
         broker.stop()
         give(1)
-        wait_until(lambda: [job.status for job in jobs] == ["RESTARTING"] * 2)
-        wait_until(lambda: session.query("SELECT min(restarts) > 1 FROM sqlstream.jobs").fetchall() == [(True,)])
+        wait_until(lambda: goes_on(jobs) and [job.status for job in jobs] == ["RESTARTING"] * 2)
+        restarted = "SELECT min(restarts) > 1 FROM sqlstream.jobs"
+        wait_until(lambda: goes_on(jobs) and session.query(restarted).fetchall() == [(True,)])
         broker.start()
-        wait_until(lambda: [job.progress.rows_in for job in jobs] == [2, 2])
+        wait_until(lambda: goes_on(jobs) and [job.progress.rows_in for job in jobs] == [2, 2])
         give(2)
-        wait_until(lambda: [job.progress.rows_in for job in jobs] == [3, 3])
+        wait_until(lambda: goes_on(jobs) and [job.progress.rows_in for job in jobs] == [3, 3])
         assert [job.status for job in jobs] == ["RUNNING"] * 2
         errors = session.query("SELECT error FROM sqlstream.restarts").fetchall()
         assert all("the brokers did not take the rows of topic" in error for (error,) in errors)
