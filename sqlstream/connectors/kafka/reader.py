@@ -4,6 +4,9 @@ A consumer fetches ahead. To take up its messages costs nothing, to move it cost
 assigned between batches, and messages beyond the end of a range wait for the next one. A range ends by its offsets, never by
 a count: markers of transactions and compaction leave holes.
 
+Which process reads a partition changes from batch to batch. While another one reads it, its messages still come here: where
+they are many, to take them and to drop them would cost as much as to read them. Then the partition is left.
+
 Each message is an object of Python. So as little as can be is asked of one alone, and columns are made of few of them at a time,
 before the next ones take their place in memory.
 """
@@ -13,7 +16,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -30,8 +33,8 @@ from sqlstream.errors import DataError, JobError, OutageError
 # Messages that one call takes: so few that they, and what is made of them, stay in the processor's cache. With ten times as many
 # everything that is done with a message takes one and a half times as long.
 _TAKEN = 1_000
-# Messages of a partition that nobody asks for any more, until it is given up.
-_KEPT = 50_000
+# Messages of a partition that wait for the next batch, at most, and of one that this batch does not ask for: then it is left.
+_KEPT, _PASSING = 50_000, 2_000
 _POLL_SECONDS = 0.25
 _QUERY_SECONDS = 10.0
 # Settings that may be set otherwise: a fetch that finds nothing waits so long at the broker, and with it what is behind a hole.
@@ -57,12 +60,14 @@ _HINT = "Set 'scan.on-data-loss' = 'continue' to go on without them, and count t
 class _Standing:
     """Where a consumer stands in a partition: the next offset that it gives, and messages from there on that it has taken.
 
-    `ends` is the last offset that was known to be the end: no message before it is still to come.
+    `ends` is the last offset that was known to be the end: no message before it is still to come. Of one that is `behind` the
+    last range was long, and more messages are there already.
     """
 
     offset: int
     waiting: list[Any] = field(default_factory=list)
     ends: int = -1
+    behind: bool = False
 
 
 # Returns the columns of some messages of a partition, in their order.
@@ -121,11 +126,11 @@ class MessageReader:
             # What was taken of these ranges is taken again.
             self._leave([r.partition for r in ranges if r.partition in self._standing])
             raise
-        self._give_up({r.partition for r in ranges})
         return found
 
     def _take(self, open_ranges: dict[TopicPartition, Found], table: str, patience: float, *, continues: bool) -> None:
         """Take messages until all ranges are whole."""
+        wanted = set(open_ranges)
         self._settle(open_ranges)
         heard = time.monotonic()
         while open_ranges:
@@ -135,7 +140,8 @@ class MessageReader:
                     raise self._silence(table, open_ranges, patience)
                 continue
             taken = [first, *self._consumer.consume(_TAKEN, 0)]
-            faults = [m for m in taken if m.error() is not None]
+            # An error is true; to ask in a loop costs twice as much.
+            faults = list(filter(self._kafka.Message.error, taken))
             if faults:
                 taken = [m for m in taken if m.error() is None]
             if taken:
@@ -145,9 +151,12 @@ class MessageReader:
             for message in faults:
                 self._fault(message, table, open_ranges, continues=continues)
             self._settle(open_ranges)
+            self._give_up(wanted, open_ranges)
 
     def _move(self, ranges: Iterable[OffsetRange]) -> None:
         """Let the consumer stand at the starts of ranges."""
+        wanted = {r.partition for r in ranges}
+        self._leave([p for p, s in self._standing.items() if s.behind and p not in wanted])
         moved = [r for r in ranges if (s := self._standing.get(r.partition)) is None or s.offset != r.start]
         self._leave([r.partition for r in moved if r.partition in self._standing])
         if moved:
@@ -160,9 +169,10 @@ class MessageReader:
             for partition in partitions:
                 del self._standing[partition]
 
-    def _give_up(self, wanted: set[TopicPartition]) -> None:
-        """Leave partitions that another process reads by now: their messages would pile up."""
-        self._leave([p for p, s in self._standing.items() if p not in wanted and len(s.waiting) > _KEPT])
+    def _give_up(self, wanted: Collection[TopicPartition], open_ranges: Collection[TopicPartition]) -> None:
+        """Leave partitions whose messages pile up, because the batch does not want them, or has its range already."""
+        waiting = ((p, len(s.waiting)) for p, s in self._standing.items() if p not in open_ranges)
+        self._leave([p for p, count in waiting if count > (_KEPT if p in wanted else _PASSING)])
 
     def _keep(self, messages: Sequence[Any]) -> None:
         """Add messages to what waits of their partitions."""
@@ -188,6 +198,7 @@ class MessageReader:
                 standing.waiting = []
             if whole:
                 standing.offset = end
+                standing.behind = standing.ends < end and end - found.range.start > _PASSING
                 del open_ranges[partition]
 
     def _fault(self, message: Any, table: str, open_ranges: Mapping[TopicPartition, Found], *, continues: bool) -> None:
@@ -257,11 +268,13 @@ def _uncollected() -> Iterator[None]:
 
 def _runs(messages: Sequence[Any], topics: Mapping[str, int]) -> Iterator[Sequence[Any]]:
     """Yield the messages that follow one another in a partition; `topics` gives those that there are numbers."""
-    places = np.fromiter((m.partition() for m in messages), np.int64, len(messages))
+    if not messages:
+        return
+    places = np.fromiter(map(type(messages[0]).partition, messages), np.int64, len(messages))
     if len(topics) > 1:
         places += np.fromiter((topics.get(m.topic(), -1) << 32 for m in messages), np.int64, len(messages))
     cuts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(messages)]
-    yield from (messages[first:end] for first, end in pairwise(cuts) if first < end)
+    yield from (messages[first:end] for first, end in pairwise(cuts))
 
 
 def _first_from(messages: Sequence[Any], offset: int) -> int:
@@ -293,11 +306,14 @@ def lost_offsets(table: str, partition: TopicPartition, first: int, end: int, lo
     )
 
 
-def reader(settings: Mapping[str, Any]) -> MessageReader:
-    """Return the reader of this process for a cluster; a forked process never uses its parent's."""
-    return _opened(os.getpid(), tuple(sorted(settings.items())))
+def reader(settings: Mapping[str, Any], topics: str) -> MessageReader:
+    """Return the reader of this process for some topics of a cluster; a forked process never uses its parent's.
+
+    Those of a table are read at once. If others had the same reader, the messages of each would come while another one is read.
+    """
+    return _opened(os.getpid(), topics, tuple(sorted(settings.items())))
 
 
 @lru_cache(maxsize=8)
-def _opened(process: int, settings: tuple[tuple[str, Any], ...]) -> MessageReader:
+def _opened(process: int, topics: str, settings: tuple[tuple[str, Any], ...]) -> MessageReader:
     return MessageReader(dict(settings))

@@ -99,7 +99,8 @@ class Messages(ValueRows):
         new = [split for split in splits if split not in self._read]
         if new:
             patience = seconds(options.duration_of(self.table, options.OUTAGE))
-            opened = reader(settings(self.table))
+            topics = (self.table.options.get(o.name, "") for o in (options.TOPIC, options.TOPIC_PATTERN))
+            opened = reader(settings(self.table), ";".join(topics))
             continues = options.continues(self.table)
             found = opened.read(new, self.table.name, self._columns, patience=patience, continues=continues)
             self._lost += sum(f.lost for f in found.values())
@@ -107,10 +108,11 @@ class Messages(ValueRows):
         return _joined([self._read[split] for split in splits])
 
     def _columns(self, messages: Sequence[Any]) -> pa.RecordBatch:
-        numbers = offsets_of(messages)
-        columns = {VALUE: binary([m.value() for m in messages]), NUMBER: pa.array(numbers)}
+        from confluent_kafka import Message
+
+        columns = {VALUE: binary(list(map(Message.value, messages))), NUMBER: pa.array(offsets_of(messages))}
         if self._has_key:
-            columns[KEY] = binary([m.key() for m in messages])
+            columns[KEY] = binary(list(map(Message.key, messages)))
         columns |= {name: make(messages) for name, make in _OF_MESSAGES.items() if name in self._wanted}
         return pa.RecordBatch.from_pydict(columns)
 
