@@ -63,9 +63,19 @@ class Database:
 
     def drop_slots(self) -> None:
         """Drop all replication slots: each keeps the log of the whole server."""
-        self.run(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()"
-        )
+        wait_until(self._has_dropped_slots)
+
+    def _has_dropped_slots(self) -> bool:
+        import psycopg
+
+        try:
+            self.run(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()"
+            )
+        except psycopg.errors.ObjectInUse:
+            # The server has not noticed yet that the process is gone that used it.
+            return False
+        return True
 
     def crash(self) -> None:
         """Kill a process of the server, which then throws all others out, and recovers as after the loss of its machine."""

@@ -70,6 +70,8 @@ class Topic:
         self.kafka = client_library(table)
         # What was last wrong with a connection.
         self.trouble: deque[Any] = deque(maxlen=1)
+        # What brokers said that do not let the client in: what it asks them times out.
+        self._refusal: Any = None
 
     def deadline(self) -> Deadline:
         return Deadline(retry_seconds(self.table))
@@ -81,6 +83,12 @@ class Topic:
     def _hear(self, error: Any) -> None:
         if error.code() != self.kafka.KafkaError._ALL_BROKERS_DOWN:
             self.trouble.append(error)
+        if error.code() in (self.kafka.KafkaError._AUTHENTICATION, self.kafka.KafkaError.SASL_AUTHENTICATION_FAILED):
+            self._refusal = error
+
+    def check_login(self) -> None:
+        """Raise UsageError when brokers have refused the login."""
+        self.refuse(self._refusal)
 
     def partitions(self, producer: Any) -> int:
         """Return the number of partitions; a broker may make the topic now. Raises UsageError where there is none."""
@@ -97,6 +105,7 @@ class Topic:
                 error = failure.args[0]
             # What is wrong with the connections is told to callbacks.
             producer.poll(0)
+            self.check_login()
             self.refuse(error)
             if error is not None and error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC):
                 # The broker that makes it says for a moment that it does not exist.

@@ -118,8 +118,11 @@ class TopicTransactions:
         self._ask(producer.send_offsets_to_transaction, [place], self._group, deadline=deadline)
         self._ask(producer.commit_transaction, deadline=deadline)
 
-    def _ask(self, call: Callable[..., Any], *arguments: Any, deadline: Deadline | None = None) -> None:
+    def _ask(
+        self, call: Callable[..., Any], *arguments: Any, deadline: Deadline | None = None, sender: Sender | None = None
+    ) -> None:
         """Call the client, again where it says so. Raises Broken where the transaction did not come to its end."""
+        sender = sender or self._sender
         while True:
             try:
                 if deadline is None:
@@ -130,10 +133,11 @@ class TopicTransactions:
             except self._topic.kafka.KafkaException as failure:
                 error = failure.args[0]
                 broken = self._topic.broken(error)
-                if self._sender is not None and not broken.fenced:
+                if sender is not None and not broken.fenced:
                     # What a message met says more.
-                    self._sender.poll()
-                    self._sender.check()
+                    sender.poll()
+                    sender.check()
+                self._topic.check_login()
                 self._topic.refuse(error)
                 if not error.retriable() or deadline is None or deadline.is_over:
                     raise broken from None
@@ -145,7 +149,7 @@ class TopicTransactions:
             try:
                 more = {"transactional.id": self._identity, TIMEOUT: int(self._timeout * 1000)}
                 sender = Sender(self._topic, more)
-                self._ask(sender.producer.init_transactions, deadline=deadline)
+                self._ask(sender.producer.init_transactions, deadline=deadline, sender=sender)
                 marker = self._marker(deadline)
                 self._sender = sender
                 return marker

@@ -162,7 +162,7 @@ def test_a_broker_that_stops_for_a_while_and_a_transaction_that_it_ends(tmp_path
     quick = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}
     with Broker(tmp_path / "kafka", quick) as broker:
         topic = make_topic(broker.servers)
-        with copying(broker.servers, topic, properties_transaction_timeout_ms="1000") as stream:
+        with copying(broker.servers, topic, properties_transaction_timeout_ms="3000") as stream:
             stream.batch("given", [(1,)])
             broker.stop()
             broker.start()

@@ -17,12 +17,17 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
+from sqlstream.catalog import Column, Table
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors import worker_processes
+from sqlstream.connectors.batch import Batch
+from sqlstream.connectors.interface import BatchWriter, SinkContext
 from sqlstream.connectors.kafka import parallel
-from sqlstream.errors import JobError, SourceText
+from sqlstream.connectors.kafka.sink import TopicSink
+from sqlstream.errors import DamageError, JobError, SourceText
 from sqlstream.options import Options
 from sqlstream.testing import Stream
+from sqlstream.warehouse.filesystem import LocalFilesystem
 from tests.connectors.kafka.written import make_topic, markers, messages
 from tests.connectors.two_jobs import PARALLELISM, batches
 from tests.kinds import jobs_of
@@ -114,6 +119,53 @@ def test_the_rows_of_a_key_have_one_writer(kafka: str, monkeypatch: pytest.Monke
         str(k): None if 4 - k % 4 > 2 else json.dumps({"k": k, "n": 4 - k % 4}).replace(" ", "") for k in range(10)
     }
     assert rows == expected
+
+
+class OnlyTheFirst(InThisProcess):
+    """Workers of which all but the first die in the batch 1."""
+
+    def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        if any(isinstance(a, Batch) and a.number == 1 for a in getattr(calls[0], "args", ())):
+            super().run(calls[:1])
+            raise JobError("the others died")
+        return super().run(calls)
+
+
+def test_a_batch_of_some_writers_whose_rows_are_gone_is_named(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, columns, data = make_topic(kafka), (Column("k", "BIGINT"),), tmp_path / "data" / "0"
+    data.mkdir(parents=True)
+
+    def opened(writers: int) -> BatchWriter:
+        options = {"topic": topic, "format": "csv", "properties.bootstrap.servers": kafka}
+        options |= {"sink.delivery-guarantee": "exactly-once", "sink.parallelism": str(writers)}
+        context = SinkContext(LocalFilesystem(), "", str(tmp_path), 0, job="test", warehouse=str(tmp_path))
+        return TopicSink(Table(name="topic", columns=columns, options=options)).open(context)
+
+    def batch(number: int) -> Batch:
+        path = data / f"rows-{number}.parquet"
+        pq.write_table(pa.table({"k": range(number * 10, number * 10 + 10)}), path)
+        return Batch(number, columns, (str(path),))
+
+    monkeypatch.setattr(parallel, "WorkerProcesses", OnlyTheFirst)
+    writer = opened(2)
+    writer.recover()
+    writer.write(batch(0))
+    with pytest.raises(JobError, match="the others died"):
+        writer.write(batch(1))
+    monkeypatch.setattr(parallel, "WorkerProcesses", InThisProcess)
+    (data / "rows-1.parquet").unlink()
+    with pytest.raises(DamageError, match="is missing"):
+        opened(2).recover()
+    (tmp_path / "pending.json").unlink()
+    with pytest.raises(JobError, match="but for the parts of some writers") as told:
+        opened(3).recover()
+    assert "'sink.parallelism' = '2'" in str(told.value.hint)
+    writer = opened(2)
+    writer.recover()
+    writer.write(batch(1))
+    assert sorted(int(m.value or "") for m in messages(kafka, topic)) == list(range(20))
 
 
 FILES, ROWS = 5, 40
