@@ -68,19 +68,26 @@ def _marked(
     whole_text = text if text != VALUE else f"CASE WHEN json_valid({text}) THEN {text} END"
     row = f"json_transform({whole_text}, {shape})" if columns else "NULL"
     items, suspicious, cases = [], [], []
+    # What is wrong with texts and whole numbers, their NULLs tell. Of other types that look is stricter: any NULL asks for it.
+    told = all(_is_told(t) for _, t in typed)
     for column, type_ in typed:
         name, value = f"{_ROW}.{quote_name(column.name)}", f"json_extract({_TEXT}, {_json_key(column.name)})"
         item = name if as_text(type_) is None else f"TRY_CAST({name} AS {column.type})"
         items.append(f"{item} AS {quote_name(column.name)}")
-        # A value that does not fit becomes NULL, so most lines of flat columns need no second look.
-        nested = type_.id in ("struct", "list", "map", "array")
-        missing = f"{quote_name(column.name)} IS NULL"
-        suspicious += ["true"] if nested else [missing, *filter(None, [fraction(name, type_)])]
-        if (fault := _misfit(value, type_)) != "false":
+        # A value that does not fit becomes NULL, so most lines need no second look.
+        fault, fractions = _misfit(value, type_), filter(None, [fraction(name, type_)])
+        if type_.id == "struct" and told:
+            missing = " OR ".join([_missing(quote_name(column.name), type_), *fractions])
+            suspicious.append(f"({name} IS NOT NULL AND ({missing}))")
+        elif type_.id in ("struct", "list", "map", "array"):
+            suspicious.append("true")
+        elif fault != "false" or not told:
+            suspicious += [f"{quote_name(column.name)} IS NULL", *fractions]
+        if fault != "false":
             cases.append(f"WHEN {fault} THEN {quote_text(does_not_hold(column))}")
-    if not cases:
-        # Texts hold everything: if one of them is there, there is an object.
-        suspicious = suspicious[:1] or ["true"]
+    if told:
+        # Of an object something is there, except of one that has nothing.
+        suspicious.append(" AND ".join(f"{_ROW}.{quote_name(c.name)} IS NULL" for c in columns) or "true")
     # One after the other: the type of a text that is no JSON is an error.
     no_row = f"CASE WHEN json_valid({_TEXT}) THEN json_type({_TEXT}) NOT IN ('OBJECT', 'NULL') ELSE true END"
     why = f"CASE WHEN {no_row} THEN {quote_text(no_object)} {' '.join(cases)} END"
@@ -99,6 +106,20 @@ def does_not_hold(column: Column) -> str:
 
 def _json_key(name: str) -> str:
     return quote_text('$."' + name.replace('"', '\\"') + '"')
+
+
+def _is_told(declared: Any) -> bool:
+    """Tell whether a value of a type is malformed only if something of it is NULL, or is no whole number."""
+    if declared.id == "struct":
+        return all(_is_told(type_) for _, type_ in declared.children)
+    return declared.id == "varchar" or declared.id in READ_AS_TEXT
+
+
+def _missing(value: str, declared: Any) -> str:
+    """Return the condition that something of a value is NULL."""
+    if declared.id != "struct":
+        return f"{value} IS NULL"
+    return " OR ".join(_missing(f"struct_extract({value}, {quote_text(n)})", type_) for n, type_ in declared.children)
 
 
 def _misfit(value: str, declared: Any, depth: int = 0) -> str:

@@ -31,6 +31,7 @@ TYPES = {
     "z": "TIMESTAMP WITH TIME ZONE",
     "day": "DATE",
     "s": 'STRUCT(x INTEGER, "Y" VARCHAR[])',
+    "o": 'STRUCT(x INTEGER, "Y" VARCHAR, k STRUCT(x BOOLEAN, y VARCHAR))',
     "l": "BIGINT[]",
     "m": "MAP(VARCHAR, DOUBLE)",
     "j": "JSON",
@@ -61,10 +62,23 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
     max_leaves=4,
 )
 OBJECTS = st.dictionaries(st.sampled_from([*TYPES, "more", "B"]), VALUES, max_size=6).map(json.dumps)
+NUMBERS = st.sampled_from(["1e5", "0.1e1", "-0.0", "1E2", "12.50", "1e-1", "5e18", "1e19", "-7", "256", "-0", "1.0e+2"])
+TOLD = ["b", "i", "f", "it's", "json", "o"]
+# Nearly all that a struct of texts, integers and booleans needs.
+STRUCTS = st.builds(
+    lambda x, k: json.dumps({"o": {"x": x, "Y": "y", "k": k}, "b": 1}),
+    SCALARS,
+    st.builds(lambda x: {"x": x, "y": "y"}, SCALARS) | st.just({"x": True, "y": "y"}) | VALUES,
+)
+NUMBERED = st.builds(
+    lambda name, number: f'{{"{name}": {number}, "o": {{"x": {number}}}}}', st.sampled_from(TOLD), NUMBERS
+)
 # Whole objects, and what is nearly one.
 LINES = st.one_of(
     OBJECTS,
     OBJECTS,
+    STRUCTS,
+    NUMBERED,
     st.builds(lambda a, b: a[:-1] + ("," if len(a) > 2 < len(b) else "") + b[1:], OBJECTS, OBJECTS),
     st.builds(lambda text, end: text[: len(text) * end // 8], OBJECTS, st.integers(0, 7)),
     st.builds(lambda text, more: more.replace("@", text), OBJECTS, st.sampled_from([" @\n", "@ @", "\ufeff@", "[@]"])),
@@ -100,11 +114,24 @@ def shown(con: Con, sql: str) -> list[tuple[Any, ...]]:
     return con.sql(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({sql}) ORDER BY ALL").fetchall()
 
 
-@given(
-    st.lists(LINES, min_size=1, max_size=40), st.lists(st.sampled_from([*TYPES]), min_size=1, max_size=5, unique=True)
-)
+def columns_of(names: list[str]) -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(names), min_size=1, max_size=5, unique=True)
+
+
+@given(st.lists(LINES, min_size=1, max_size=40), columns_of([*TYPES]) | columns_of(TOLD))
 @settings(max_examples=60)
 def test_values_are_what_their_parts_are(lines: list[str | None], names: list[str]) -> None:
+    same(lines, names)
+
+
+@given(st.lists(STRUCTS | NUMBERED, min_size=1, max_size=10))
+@settings(max_examples=40)
+def test_a_struct_is_told_by_what_it_lacks(lines: list[str | None]) -> None:
+    same(lines, ["o", "b"])
+
+
+def same(lines: list[str | None], names: list[str]) -> None:
+    """Assert that values are read as they are where one thing is asked after the other."""
     declared = table("json", {name: TYPES[name] for name in names})
     columns = list(declared.columns)
     with databases.passing() as con:
@@ -116,7 +143,7 @@ def test_values_are_what_their_parts_are(lines: list[str | None], names: list[st
 
 @pytest.mark.parametrize("value", ["no json", "[1]", "5", '{"b": 1', None])
 def test_a_value_that_is_no_object_is_malformed(value: str | None) -> None:
-    for name in ("b", "it's", "s"):
+    for name in ("b", "it's", "s", "o"):
         declared = table("json", {name: TYPES[name]})
         with databases.passing() as con:
             con.register("lines", pa.table({VALUE: pa.array([value, "{}", "null"], pa.string())}))
