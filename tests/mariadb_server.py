@@ -95,20 +95,25 @@ def _command(program: Path, data: Path, *options: str) -> list[str]:
 
 
 class MariaDBServer:
-    """A server of a folder. It keeps its port and its databases when it is stopped, or killed, and started again."""
+    """A server of a folder. It keeps its port and its databases when it is stopped, or killed, and started again.
 
-    def __init__(self, folder: Path):
+    `ssl` is a certificate with its key, as a path without its ending; without it nothing is encrypted.
+    """
+
+    def __init__(self, folder: Path, ssl: Path | None = None):
+        # A certificate that the server makes itself takes it ten seconds.
+        self._ssl = ["--skip-ssl"] if ssl is None else [f"--ssl-cert={ssl}.crt", f"--ssl-key={ssl}.key"]
         self._folder, self._program, self._port = folder, fetch(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
         shutil.copytree(self._program / "data", folder / "data")
 
     def start(self) -> None:
         options = ("--bind-address=127.0.0.1", f"--port={self._port}", f"--socket={self._folder / 'socket'}")
-        # What is written survives a crash of the server; tests do not cut the power. A certificate would take ten seconds.
-        fast = ("--skip-name-resolve", "--innodb-flush-log-at-trx-commit=2", "--skip-ssl", "--max-allowed-packet=1M")
+        # What is written survives a crash of the server; tests do not cut the power.
+        fast = ("--skip-name-resolve", "--innodb-flush-log-at-trx-commit=2", "--max-allowed-packet=1M")
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen(
-                _command(self._program, self._folder / "data", *options, *fast),
+                _command(self._program, self._folder / "data", *options, *fast, *self._ssl),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -11,6 +11,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -122,7 +123,11 @@ class Feed:
                 remember=partial(self._remember, i),
                 paced=paced,
             )
-            self.scans.append(ScanFeed(stage, self._sources[i], positions[i], context))
+            try:
+                self.scans.append(ScanFeed(stage, self._sources[i], positions[i], context))
+            except BaseException:
+                self.close()
+                raise
         self._told = {i for i, scan in enumerate(self.scans) if scan.discovery.is_told_of_commits}
         self._committed = {i: self._sources[i].position(project, seen[i]) for i in self._told}
         if not self._told:
@@ -205,6 +210,10 @@ class Feed:
             for i, scan in enumerate(self.scans)
             if self._stages[i].has_partitions
         }
+
+    def watermarks(self) -> dict[int, Mapping[str, datetime]]:
+        """Return how far the partitions of scans are whose sources know it by themselves."""
+        return {i: scan.discovery.watermarks() for i, scan in enumerate(self.scans) if self._stages[i].has_watermarks}
 
     def compose(
         self,

@@ -47,7 +47,7 @@ def address(table: Table) -> dict[str, Any]:
         raise BindError(f'table "{table.name}": the url is not one: {error}', at, hint=f"Write {form}.") from error
     if url.scheme not in SCHEMES:
         raise BindError(f'table "{table.name}": the url is not one of a MySQL server', at, hint=f"Write {form}.")
-    given = dict(parse_qsl(url.query))
+    given: dict[str, Any] = dict(parse_qsl(url.query))
     for name in given:
         if name not in _PARAMETERS:
             hint = missing("parameter", name, _PARAMETERS)

@@ -38,5 +38,5 @@ def insert_statements(head: bytes, rows: pa.Array, longest: int) -> Iterator[byt
                 raise RowTooLong(
                     f"a row takes {size:,} bytes in SQL, and max_allowed_packet of the server is {longest:,}"
                 )
-        yield b"%b%b" % (head, memory[starts[first] : starts[last] - 1])
+        yield head + bytes(memory[starts[first] : starts[last] - 1])
         first = last
