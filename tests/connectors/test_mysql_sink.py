@@ -144,18 +144,19 @@ def test_a_batch_that_comes_again_is_not_written_again(
     """
     with Stream(script) as stream:
         stream.batch("given", [(1,), (2,)])
-        # Before the transaction is committed, and behind it.
-        for owner, name in ((MySQLTransaction, "set_last_batch"), (MySQLWriter, "write")):
+        # Between the rows and the number of the batch, before the transaction is committed, and behind it.
+        crashes = ((MySQLTransaction, "insert"), (MySQLTransaction, "set_last_batch"), (MySQLWriter, "write"))
+        for owner, name in crashes:
             with monkeypatch.context() as patch:
                 patch.setattr(owner, name, crashing(getattr(owner, name)))
                 with pytest.raises(Crash):
                     stream.batch("given", [(3,)])
             stream.restart()
             stream.batch("given", [(3,)])
-        assert database.run("SELECT n FROM once ORDER BY n") == [(1,), (2,), (3,), (3,)]
+        assert database.run("SELECT n FROM once ORDER BY n") == [(1,), (2,), (3,), (3,), (3,)]
         # The warehouse is a copy of an older one.
         database.run("UPDATE sqlstream_batches SET batch = 8 WHERE sink LIKE 'kept-%'")
-        with pytest.raises(DataError, match="has batches up to 8 of the job, which has committed 2 only"):
+        with pytest.raises(DataError, match="has batches up to 8 of the job, which has committed 3 only"):
             stream.restart()
 
 
