@@ -39,11 +39,11 @@ def write_files(
     with_partitions: bool = False,
 ) -> Iterator[WrittenFile]:
     """Write the rows of a SELECT into a folder, a file for each partition; `with_partitions` they hold their columns, too."""
-    name = f"part-{tag}-{batch:010d}-{uuid4()}"
-    options, path = ["FORMAT parquet", "COMPRESSION zstd", "RETURN_STATS"], f"{folder}/{name}.parquet"
+    name = file_name(tag, batch, str(uuid4()))
+    options, path = ["FORMAT parquet", "COMPRESSION zstd", "RETURN_STATS"], f"{folder}/{name}"
     if partitions:
         options.append(f"PARTITION_BY ({', '.join(map(quote_name, partitions))})")
-        options.append(f"FILENAME_PATTERN {quote_text(name + '-{i}')}")
+        options.append(f"FILENAME_PATTERN {quote_text(name.removesuffix('.parquet') + '-{i}')}")
         options += ["OVERWRITE_OR_IGNORE", f"WRITE_PARTITION_COLUMNS {with_partitions}"]
         path = folder
     os.makedirs(folder, exist_ok=True)
@@ -53,6 +53,15 @@ def write_files(
             yield WrittenFile(os.path.relpath(file, folder), int(rows), int(size), statistics, keys or {})
         else:
             os.remove(file)
+
+
+def file_name(tag: str, batch: int, unique: str) -> str:
+    """Return the name of a file of a job's batch.
+
+    >>> file_name("0f3c", 12, "a7")
+    'part-0f3c-0000000012-a7.parquet'
+    """
+    return f"part-{tag}-{batch:010d}-{unique}.parquet"
 
 
 def is_left(name: str, tag: str, last: int) -> bool:

@@ -7,8 +7,9 @@ import time
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.registry import built_in
 from sqlstream.connectors.tables import discard_written
+from sqlstream.connectors.warehouse.publishing import discard_published
 from sqlstream.errors import DamageError, JobError, OtherVersionError, SqlStreamError, UsageError, missing
-from sqlstream.warehouse.jobs import JobRecord, read_record
+from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
 from sqlstream.warehouse.leases import lock_job
 from sqlstream.warehouse.locks import SessionLock
 from sqlstream.warehouse.paths import JobPaths, Warehouse
@@ -109,11 +110,13 @@ def discard(warehouse: Warehouse, name: str, project: str, *, lock: bool = False
     kinds = [s.kind for s in record.sinks] if isinstance(record, JobRecord) else built_in()
     for sink in fs.entries(f"{paths.root}/output"):
         discard_written(kinds, SinkContext(fs, project, f"{paths.root}/output/{sink}"))
-    for table in warehouse.tables():
-        if name.lower() in warehouse.writers(table):
-            fs.delete_tree(warehouse.table(table).job(name).root)
-            if not warehouse.writers(table):
-                fs.delete_tree(warehouse.table(table).root)
+    written = {s.table.lower() for s in record.sinks if s.kind == TABLE} if isinstance(record, JobRecord) else set()
+    for table in sorted(written | {t for t in warehouse.tables() if name.lower() in warehouse.writers(t)}):
+        # A table that is published has one writer.
+        discard_published(warehouse, table)
+        fs.delete_tree(warehouse.table(table).job(name).root)
+        if not warehouse.writers(table):
+            fs.delete_tree(warehouse.table(table).root)
     if lock:
         fs.delete_tree(paths.root)
         return

@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from sqlstream.compiler.compiler import Compiled, PlannedJob
+from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.errors import UsageError, missing
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
@@ -53,27 +54,29 @@ def job_spec(
         functions=planned.functions,
         memory=options.memory,
         zone=options.text("table.local-time-zone"),
-        retention=options.duration("sqlstream.state.retention"),
+        retention=options.retention,
         fingerprint=planned.fingerprint,
         idle_timeout=options.duration("table.exec.source.idle-timeout"),
         project=project,
     )
 
 
-def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str) -> None:
-    """Raise UsageError when another job writes a table with a PRIMARY KEY that a new job is to write.
+def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str, *, is_new: bool = True) -> None:
+    """Raise UsageError when another job writes a table that is published, or one with a PRIMARY KEY that a new job is to write.
 
-    Each would change the rows of a key as if it were alone.
+    Each would change the rows of a key, or what is published, as if it were alone.
     """
-    keyed = {s.table.name for s in planned.physical.sinks if s.kind == TABLE and s.table.primary_key}
-    for other in warehouse.jobs() if keyed else ():
+    tables = [s.table for s in planned.physical.sinks if s.kind == TABLE]
+    alone = {t.name: "has a PRIMARY KEY" for t in tables if t.primary_key and is_new}
+    alone |= {t.name: "is published" for t in tables if is_published(t) or find_published(warehouse, t.name)}
+    for other in warehouse.jobs() if alone else ():
         record = read_record(warehouse.fs, warehouse.job(other))
         if record is None or other.lower() == name.lower():
             continue
-        for table in keyed:
+        for table, why in alone.items():
             if record.sink(table) is not None:
                 raise UsageError(
-                    f'table "{table}" has a PRIMARY KEY, and job "{record.job}" writes it already',
+                    f'table "{table}" {why}, and job "{record.job}" writes it already',
                     head(planned.statement),
                     hint="Write both queries into one job, with UNION ALL, "
                     f'or drop that job and what it wrote: sqlstream drop "{record.job}".',

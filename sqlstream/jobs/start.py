@@ -60,8 +60,7 @@ class Starter:
             if planned.appends:
                 self._appended.add(name)
                 _check_appended(planned, record)
-            if record is None:
-                check_only_writer(self.warehouse, planned, name)
+            check_only_writer(self.warehouse, planned, name, is_new=record is None)
             ended = self._ended(planned, record) if record is not None and not planned.appends else None
             if ended is not None:
                 lock.release()

@@ -20,6 +20,9 @@ from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.discovery import Json
 from sqlstream.connectors.interface import BatchWriter, Committer, DriverSink, WorkerSink
 from sqlstream.connectors.registry import sink_of
+from sqlstream.connectors.warehouse.connector import WarehouseSink
+from sqlstream.connectors.warehouse.publishing import Publisher
+from sqlstream.connectors.worker_calls import Workers
 from sqlstream.duck import databases
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
@@ -121,13 +124,21 @@ class Totals:
 class Commits:
     """The results and numbers of one job; `totals` are as of the last batch, or the last committed one after a restart.
 
-    `began` is when the job started or went on.
+    `began` is when the job started or went on. `workers` are the engine's, for sinks that are written there part by part.
     """
 
-    def __init__(self, job: JobSpec, emit: Emit | None = None, *, began: ProcessingTime = EPOCH):
+    def __init__(
+        self,
+        job: JobSpec,
+        emit: Emit | None = None,
+        *,
+        began: ProcessingTime = EPOCH,
+        workers: Workers | None = None,
+    ):
         self.job = job
         self.emit = emit
         self.began = began
+        self._workers = workers
         self.timeouts = idle_timeouts(job.plan, job.idle_timeout)
         self.warehouse = Warehouse(job.warehouse)
         self.paths = self.warehouse.job(job.name)
@@ -142,6 +153,7 @@ class Commits:
         self._said: Mapping[tuple[int, str], tuple[EventTime, ProcessingTime]] = {}
         self._committers: dict[int, Committer] = {}
         self._writers: dict[int, BatchWriter] = {}
+        self._publishers: dict[int, Publisher] = {}
         # The last version that sinks know to be committed.
         self._told, self._telling = -1, threading.Lock()
         try:
@@ -154,20 +166,24 @@ class Commits:
     def _open_sinks(self) -> None:
         for sink, plan in enumerate(self.job.plan.sinks):
             target = sink_of(plan.table)
-            context = replace(self.job.sink_context(sink), committed=self.totals.version)
+            context = self.job.sink_context(sink)
+            context = replace(context, committed=self.totals.version, workers=self._workers)
             if isinstance(target, WorkerSink):
                 self._committers[sink] = target.committer(context)
                 self._committers[sink].recover()
             elif isinstance(target, DriverSink):
                 self._writers[sink] = target.open(context)
                 self._writers[sink].recover()
+            elif isinstance(target, WarehouseSink) and (publisher := target.publisher(self.warehouse, context)):
+                publisher.recover()
+                self._publishers[sink] = publisher
 
     def notices(self) -> list[str]:
         """Return what users should know of how the job's sinks went on."""
         return [notice for end in self._ends() for notice in end.notices()]
 
-    def _ends(self) -> list[Committer | BatchWriter]:
-        return [*self._committers.values(), *self._writers.values()]
+    def _ends(self) -> list[Committer | BatchWriter | Publisher]:
+        return [*self._committers.values(), *self._writers.values(), *self._publishers.values()]
 
     @property
     def has_untold(self) -> bool:
@@ -355,11 +371,13 @@ class Commits:
         if not segments and manifest is not None:
             return
         declaration = replace(plan.declaration, name=ROWS)
-        bucket = Bucket.open(self.warehouse.fs, paths.root, 0, [declaration], manifest, self.job.retention)
+        bucket = Bucket.open(self.warehouse.fs, paths.root, 0, [declaration], manifest, *self.job.retention)
         bucket.adopt(ROWS, segments)
         with databases.passing() as con:
             self._manifests[sink] = bucket.commit(con, batch, time, None)
         self._results[plan.table.name.lower()] = bucket.manifest_name
+        if segments and (publisher := self._publishers.get(sink)) is not None:
+            publisher.wrote(batch, segments)
 
     def _batch(self, number: int, sink: SinkPlan, files: Sequence[str]) -> Batch:
         columns = tuple(Column(name, type) for name, type in sink.columns)

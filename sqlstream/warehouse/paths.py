@@ -132,6 +132,10 @@ class Warehouse:
     def table(self, name: str) -> TablePaths:
         return TablePaths(f"{self.root}/tables/{path_name(name.lower())}")
 
+    def published(self, table: str) -> str:
+        """Return the folder in which other engines find a table that is published."""
+        return f"{self.root}/published/{path_name(table.lower())}"
+
     def writers(self, table: str) -> list[str]:
         """Return the names of the jobs that wrote into a table, in lower case."""
         return [unquote(name) for name in self.fs.list(self.table(table).root)]

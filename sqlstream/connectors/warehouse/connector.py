@@ -11,11 +11,20 @@ import pyarrow as pa
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.guarantees import Delivery, Replay
-from sqlstream.connectors.interface import Connector, LookupFunction, ReadContext, TableLookup, TableSink, TableSource
+from sqlstream.connectors.interface import (
+    Connector,
+    LookupFunction,
+    ReadContext,
+    SinkContext,
+    TableLookup,
+    TableSink,
+    TableSource,
+)
 from sqlstream.connectors.lookup_rows import KEYS, chosen
 from sqlstream.connectors.options import MAX_BYTES, MONITOR
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.registry import WAREHOUSE
+from sqlstream.connectors.warehouse.publishing import PUBLISH, Publisher, check_published, is_published
 from sqlstream.connectors.warehouse.source import BatchRange, TableDiscovery, read_tables
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import Span, UnsupportedError
@@ -56,6 +65,13 @@ class WarehouseSink(TableSink):
     takes_changes = True
     replaces = True
 
+    def check(self, span: Span | None) -> None:
+        check_published(self.table, span)
+
+    def publisher(self, warehouse: Warehouse, context: SinkContext) -> Publisher | None:
+        """Return what makes the rows that a job commits readable for other engines, if the table asks for it."""
+        return Publisher(warehouse, context.job, self.table, context) if is_published(self.table) else None
+
 
 class CommittedRows(LookupFunction):
     """Reads what jobs have committed to a table by now."""
@@ -81,7 +97,7 @@ class WarehouseConnector(Connector):
 
     name = shown = WAREHOUSE
     summary = "a table in the warehouse; state queries can read it while it grows"
-    options = (replace(MONITOR, mutable=True), MAX_BYTES)
+    options = (replace(MONITOR, mutable=True), MAX_BYTES, PUBLISH)
     source_type = CommittedBatches
     sink_type = WarehouseSink
     lookup_type = WarehouseLookup

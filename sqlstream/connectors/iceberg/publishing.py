@@ -1,0 +1,95 @@
+"""A warehouse table as an Iceberg table, in a catalog of the warehouse's own: a SQLite file beside the published tables."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.batch import Batch
+from sqlstream.connectors.iceberg.catalogs import CATALOG, Located, errors, pyiceberg
+from sqlstream.connectors.iceberg.commits import BatchProperty
+from sqlstream.connectors.iceberg.schema import ICEBERG, arrow_schema
+from sqlstream.connectors.iceberg.upserts import UpsertWriter
+from sqlstream.connectors.interface import SinkContext
+from sqlstream.connectors.lake_columns import created, stored
+from sqlstream.connectors.lake_files import WrittenFile
+from sqlstream.connectors.lake_published import PublishedTable
+from sqlstream.errors import JobError
+
+# The name of the catalog, and the only namespace in it.
+NAME = "sqlstream"
+CATALOG_FILE = "iceberg.db"
+
+
+class PublishedIceberg(PublishedTable):
+    """An Iceberg table in the folder of a published table: a commit for each batch."""
+
+    def __init__(self, table: Table, folder: str, context: SinkContext):
+        self._table, self._context = replace(table, options=_options(folder)), context
+        self._located = Located.of(self._table, context.project)
+        self.folder = f"{folder}/data"
+        os.makedirs(self.folder, exist_ok=True)
+        if not self._is_here(folder):
+            forget(folder)
+            self._create(folder)
+        self.schema = arrow_schema(self._located.open())
+        self.columns = stored(self.schema, self._table, ICEBERG)
+        self.commits = BatchProperty(self._located, context)
+
+    def _is_here(self, folder: str) -> bool:
+        """Whether the catalog has the table, with its files here: paths are absolute, and a warehouse may be moved or copied."""
+        try:
+            if not self._located.exists():
+                return False
+            return str(self._located.open().metadata_location).startswith(f"file://{folder}/")
+        except JobError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return False
+            raise
+
+    def _create(self, folder: str) -> None:
+        catalog, schema = self._located.load_catalog(), created(self._table, ICEBERG)
+        with errors(self._table, "creating"):
+            catalog.create_namespace_if_not_exists(NAME)
+            catalog.create_table(self._located.name, schema, location=f"file://{folder}")
+
+    def add(self, batch: int, files: Sequence[WrittenFile], *, whole: bool) -> None:
+        from pyiceberg.expressions import AlwaysTrue
+
+        paths = [f"file://{self.folder}/{file.path}" for file in files]
+
+        def write(transaction: Any, summary: Any) -> None:
+            if whole:
+                transaction.delete(AlwaysTrue(), snapshot_properties=summary)
+            if paths:
+                transaction.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
+
+        self.commits.commit(batch, write)
+
+    def merge(self, batch: Batch) -> None:
+        UpsertWriter(self._table, self._context).write(batch)
+
+
+def forget(folder: str) -> None:
+    """Take the table of a folder out of the catalog beside it, if that is there."""
+    located = Located.of(Table("", (), options=_options(folder)), "")
+    library = pyiceberg(located.table)
+    with contextlib.suppress(library.exceptions.NoSuchTableError):
+        located.load_catalog().drop_table(located.name)
+
+
+def _options(folder: str) -> dict[str, str]:
+    published, _, name = folder.rpartition("/")
+    catalog = {"type": "sql", "uri": f"sqlite:///{published}/{CATALOG_FILE}", "warehouse": published}
+    # A dot would be the end of a namespace.
+    table = f"{NAME}.{name.replace('.', '%2E')}"
+    return {
+        "connector": "iceberg",
+        "table": table,
+        "catalog": NAME,
+        **{f"{CATALOG}{key}": value for key, value in catalog.items()},
+    }
