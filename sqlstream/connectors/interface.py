@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from uuid import uuid4
 
@@ -298,10 +298,14 @@ class TableLookup(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The rows that a table has now, as FROM-able SQL with its physical columns, and the paths that reading them opens."""
+    """The rows that a table has now, as FROM-able SQL with its physical columns, and the paths that reading them opens.
+
+    `streams` are streams of Arrow that must be registered, by these names, in a connection that runs the SQL.
+    """
 
     relation: str
     paths: tuple[str, ...] = ()
+    streams: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Connector:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlstream.duck.internal_columns import internal
@@ -37,7 +38,8 @@ class ReadPlan:
     skipped, `marked` has all rows, with a column WRONG that says why one is malformed, NULL where it is not; those that are not
     even that are in the table `rejects` of the connection once `sql` or `marked` has been read. `keep` says that the rows
     are better kept than read a second time: text is parsed once, a second look at one column of Parquet costs little. `lost`
-    rows are no longer there, and the table says that the others are to be read all the same.
+    rows are no longer there, and the table says that the others are to be read all the same. `streams` are the relations, by
+    name, that are registered in the connection for this plan: another connection needs them, too.
     """
 
     sql: str
@@ -45,6 +47,7 @@ class ReadPlan:
     rejects: tuple[str, str] | None = None
     keep: bool = False
     lost: int = 0
+    streams: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def relation(self) -> str:
@@ -52,9 +55,17 @@ class ReadPlan:
         return f"({self.sql})"
 
     @classmethod
-    def of_marked(cls, marked: str, rejects: tuple[str, str] | None = None, *, keep: bool = False) -> ReadPlan:
+    def of_marked(
+        cls,
+        marked: str,
+        rejects: tuple[str, str] | None = None,
+        *,
+        keep: bool = False,
+        streams: Mapping[str, Any] | None = None,
+    ) -> ReadPlan:
         """Return the plan of rows of which some are marked."""
-        return cls(f"SELECT * EXCLUDE ({WRONG}) FROM ({marked}) WHERE {WRONG} IS NULL", marked, rejects, keep)
+        sql = f"SELECT * EXCLUDE ({WRONG}) FROM ({marked}) WHERE {WRONG} IS NULL"
+        return cls(sql, marked, rejects, keep, streams=streams or {})
 
     def rejected(self, con: duckdb.DuckDBPyConnection) -> list[Rejected]:
         """Return what the reader itself has rejected, file by file, in order."""
@@ -98,3 +109,5 @@ class ReadPlan:
         """Drop what the reader has left on the connection."""
         for table in (_TAKEN, *(self.rejects or ())):
             con.execute(f"DROP TABLE IF EXISTS {table}")
+        for name in self.streams:
+            con.unregister(name)

@@ -31,6 +31,8 @@ _FORBIDDEN_FILE = re.compile(r'(?:Cannot access (?:file|directory) |[Oo]pen file
 _VANISHED_FILE = re.compile(r'Cannot open file "(.+?)"|No files found that match the pattern "(.+?)"')
 _MALFORMED_JSON = re.compile(r'Malformed JSON in file "(.+?)", at byte \d+ in line \d+')
 _UNFIT_JSON = re.compile(r'JSON transform error in file "(.+?)", in line (\d+): (.*)')
+# What a reader of ours says of a file; DuckDB and Arrow put their own words around it, and a traceback.
+_DAMAGED_FILE = re.compile(r'file "(?P<path>[^"\n]+)" is damaged: (?P<why>.+)\Z')
 _SEGMENT = re.compile(r"/data/\d+/[^/]+\.parquet$")
 
 
@@ -39,6 +41,12 @@ def missing_table(name: str, span: Span | None, relations: Iterable[str], others
     if why := others.get(name.lower()):
         return QueryError(f'table "{name}" cannot be queried', span, hint=why)
     return QueryError(f'table "{name}" does not exist', span, hint=missing("table", name, relations))
+
+
+def damage(text: str) -> str | None:
+    """Return why a file is damaged, of an error that a reader of ours has raised below DuckDB; None for other errors."""
+    found = _DAMAGED_FILE.search(text.strip())
+    return found["why"] if found else None
 
 
 def translate(
@@ -80,6 +88,8 @@ def translate(
         if _SEGMENT.search(path):
             return QueryError("the state changed while it was read", hint="Run the query again.")
         return QueryError(f'file "{path}" does not exist', span)
+    if match := _DAMAGED_FILE.search(text):
+        return QueryError(f'file "{match["path"]}" is damaged', detail=f"{match['why'][:1].upper()}{match['why'][1:]}.")
     if match := _MALFORMED_JSON.search(text):
         # The line that DuckDB names is the next one.
         line, fault = malformed_line(match[1])

@@ -30,10 +30,16 @@ def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRela
         statement = parse_statement(SourceText("query", sql), con, table_functions)
         tables = [t for t in readable if statement.lists_relations or t.name.lower() in statement.names]
         snapshots = {t.name: snapshot(con, t, project.root) for t in tables}
+
+    def register_streams(connection: duckdb.DuckDBPyConnection) -> None:
+        for found in snapshots.values():
+            for name, stream in found.streams.items():
+                connection.register(name, stream)
+
     return open_query(
         Warehouse(project.warehouse),
         sql,
-        functions=[lambda connection: register_for_queries(connection, functions)],
+        functions=[lambda connection: register_for_queries(connection, functions), register_streams],
         table_functions=table_functions,
         catalog_tables={name: found.relation for name, found in snapshots.items()},
         others=_not_queried(compiler),

@@ -57,7 +57,8 @@ def run(folder: Path, options: str, clause: str = "", rows: Sequence[Sequence[An
 
 
 @pytest.mark.parametrize(
-    "options", ["'format' = 'parquet'", "'format' = 'json'", "'format' = 'csv', 'csv.header' = 'true'"]
+    "options",
+    ["'format' = 'parquet'", "'format' = 'avro'", "'format' = 'json'", "'format' = 'csv', 'csv.header' = 'true'"],
 )
 @pytest.mark.parametrize("clause", ["", "PARTITIONED BY (day)", "PARTITIONED BY (name, b)"])
 def test_what_is_written_comes_back(tmp_path: Path, options: str, clause: str) -> None:

@@ -17,6 +17,8 @@ from sqlstream.errors import BindError, DataError
 from sqlstream.runtime.batches import Descriptor
 from sqlstream.testing import Stream
 from sqlstream.units import MILLISECOND, ProcessingTime, from_millis
+from tests.connectors.formats.test_avro import field, record
+from tests.connectors.formats.test_avro_files import avro
 
 KEPT = "SELECT source_table, row_number, text, reason FROM bad ORDER BY file, row_number"
 TIMED = "id BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts"
@@ -133,7 +135,7 @@ def test_malformed_csv_is_kept_with_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["", ", PRIMARY KEY (id) NOT ENFORCED"])
-@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+@pytest.mark.parametrize("form", ["json", "csv", "parquet", "avro"])
 def test_operations_that_do_not_exist_are_kept(tmp_path: Path, form: str, key: str) -> None:
     values: list[dict[str, Any]] = [
         {"op": "I", "id": 1},
@@ -147,6 +149,8 @@ def test_operations_that_do_not_exist_are_kept(tmp_path: Path, form: str, key: s
             lines(path, values)
         case "csv":
             put(path, "".join(f"{v['op'] or ''},{v['id']}\n" for v in values))
+        case "avro":
+            avro(path, record(field("op", ["null", "string"]), field("id", "long")), *values)
         case _:
             pq.write_table(pa.Table.from_pylist(values), path)
     options = {"changelog__op_column": "op", f"{form}__errors_to": "bad"}
@@ -193,7 +197,7 @@ def test_a_time_that_cannot_be_fails_with_its_row(tmp_path: Path, time: str) -> 
         assert "'scan.watermark.max-ahead'" in (error.value.hint or "")
 
 
-@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+@pytest.mark.parametrize("form", ["json", "csv", "parquet", "avro"])
 def test_times_that_cannot_be_are_skipped_and_kept(tmp_path: Path, form: str) -> None:
     times = [
         "2026-01-01 10:00:00",
@@ -209,12 +213,17 @@ def test_times_that_cannot_be_are_skipped_and_kept(tmp_path: Path, form: str) ->
             put(path, "!\n" + "".join(f"{json.dumps(at(t))}\n" for t in times))
         case "csv":
             put(path, "!\n" + "".join(f"1,{t}\n" for t in times))
+        case "avro":
+            moment = {"type": "long", "logicalType": "local-timestamp-micros"}
+            micros = [pa_con().execute("SELECT epoch_us(?::TIMESTAMP)", [t]).fetchall()[0][0] for t in times]
+            micros[3] = (1 << 63) - 1
+            avro(path, record(field("id", "long"), field("ts", moment)), *({"id": 1, "ts": t} for t in micros))
         case _:
             values = ", ".join(f"(1, TIMESTAMP '{t}')" for t in times)
             pa_con().execute(f"COPY (FROM (VALUES {values}) t(id, ts)) TO '{path}'")
     with counting(declared(TIMED, form, **{f"{form}__errors_to": "bad"})) as stream:
         feed(stream, path)
-        first = 0 if form == "parquet" else 1
+        first = 0 if form in ("parquet", "avro") else 1
         assert stream.rows("out") == [(ON_TIME, 2)]
         found = [(number, reason) for _, number, _, reason in stream.query(KEPT)][first:]
         reason = 'Event time "ts" is {}, beyond the years that are possible'

@@ -88,7 +88,7 @@ def test_a_session_drains_its_own_job_and_all_jobs_are_stopped(project: Path) ->
 
 
 def test_a_jvm_that_is_killed_is_one_error_and_the_job_goes_on(project: Path) -> None:
-    run = start(project, *LIVE)
+    run = start(project, *LIVE, "--set", "restart-strategy.type=none")
     wait_with(run, lambda: has_read(project, FILES * ROWS))
     java, *_ = children_of(run.pid, "org.apache.spark.deploy.SparkSubmit")
     java.send_signal(signal.SIGKILL)

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.discovery import DiscoveryContext
 from sqlstream.connectors.filesystem.copies import near
-from sqlstream.connectors.filesystem.inference import parquet_columns
+from sqlstream.connectors.filesystem.inference import INFERRED, columns_of_files
 from sqlstream.connectors.filesystem.listing import is_absolute, is_remote
-from sqlstream.connectors.filesystem.lookup import FilesNow, files_now, files_relation
+from sqlstream.connectors.filesystem.lookup import FilesNow, files_now, files_snapshot
 from sqlstream.connectors.filesystem.roots import Root
 from sqlstream.connectors.filesystem.sink import FileCommitter, FileSink, check_path, discard
 from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit, Seen, vanished
+from sqlstream.connectors.formats.avro.written_files import check_columns
 from sqlstream.connectors.formats.changelogs import validate as validate_changes
 from sqlstream.connectors.formats.file_source import FileRows
+from sqlstream.connectors.formats.malformed import format_of
 from sqlstream.connectors.formats.reading import read
 from sqlstream.connectors.guarantees import Delivery, Replay
 from sqlstream.connectors.interface import (
@@ -81,6 +83,8 @@ class WrittenFiles(WorkerSink):
 
     def check(self, span: Span | None) -> None:
         check_path(self.table)
+        if format_of(self.table) == "avro":
+            check_columns(self.table)
 
     def writer(self, context: SinkContext) -> Writer:
         return FileSink.of(context.fs, self.table, context.project, context.records)
@@ -114,7 +118,7 @@ class FilesystemConnector(Connector):
         TableOption("source.max-files-per-batch", COUNT, "the most files that a batch reads", mutable=True),
         MAX_BYTES,
     )
-    formats = ("parquet", "json", "csv", "debezium-json")
+    formats = ("parquet", "avro", "json", "csv", "debezium-json")
     changelogs = True
     metadata: ClassVar[Mapping[str, str]] = {
         "file.path": "path or URI of the file",
@@ -124,7 +128,7 @@ class FilesystemConnector(Connector):
         "row-number": "number of the row in the file, from 0",
     }
     partitioned = True
-    infers = "Parquet files"
+    infers = "Parquet and Avro files"
     source_type = Files
     sink_type = WrittenFiles
     lookup_type = FilesLookup
@@ -134,9 +138,9 @@ class FilesystemConnector(Connector):
             validate_changes(table)
 
     def columns(self, table: Table, project: str) -> Sequence[Column] | None:
-        if table.options.get("format", "parquet").lower() != "parquet" or "path" not in table.options:
+        if table.options.get("format", "parquet").lower() not in INFERRED or "path" not in table.options:
             return None
-        return parquet_columns(table, project)
+        return columns_of_files(table, project)
 
     def can_infer(self, table: Table) -> bool:
         return "path" in table.options
@@ -149,4 +153,4 @@ class FilesystemConnector(Connector):
         splits = files_now(table, project)
         path = table.options["path"]
         paths = tuple(s.path for s in splits) if is_remote(path) else (os.path.join(project, path),)
-        return Snapshot(files_relation(con, table, splits), paths)
+        return files_snapshot(con, table, splits, paths)

@@ -1,4 +1,4 @@
-"""The columns of a table of Parquet files that declares none."""
+"""The columns of a table of files that declares none, where files say what their columns are."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.copies import near
 from sqlstream.connectors.filesystem.listing import Place
 from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.avro.files import file_columns
+from sqlstream.connectors.formats.read_errors import name_file
 from sqlstream.duck import databases
 from sqlstream.duck.text_files import duckdb_paths
 from sqlstream.errors import BindError, UsageError
 
+# Formats whose files do.
+INFERRED = ("parquet", "avro")
 
-def parquet_columns(table: Table, project: str) -> Sequence[Column]:
+
+def columns_of_files(table: Table, project: str) -> Sequence[Column]:
     """Return the columns of a table's first file."""
     name, span, path = table.name, table.span, table.options["path"]
     try:
@@ -31,6 +36,8 @@ def parquet_columns(table: Table, project: str) -> Sequence[Column]:
             hint="Declare the columns, or put the first file there before.",
         )
     near_first = near(FileSplit(first.path, first.size, first.mtime_ns, first.size))
+    if table.options.get("format", "").lower() == "avro":
+        return file_columns(near_first.path, name_file(near_first.path, table))
     with databases.passing() as con:
         try:
             source = f"read_parquet({duckdb_paths([near_first.path])}, hive_partitioning = false)"

@@ -15,7 +15,7 @@ from sqlstream.connectors.formats.changelogs import present, source_table
 from sqlstream.connectors.formats.faults import translate
 from sqlstream.connectors.formats.malformed import format_of, skip_hint
 from sqlstream.connectors.formats.reading import read
-from sqlstream.connectors.interface import LookupFunction
+from sqlstream.connectors.interface import LookupFunction, Snapshot
 from sqlstream.connectors.lookup_rows import KEYS, chosen
 from sqlstream.duck import databases
 from sqlstream.errors import DataError, JobError
@@ -26,8 +26,16 @@ def files_relation(con: duckdb.DuckDBPyConnection, table: Table, splits: Sequenc
 
     Of a table of changes, the rows that they amount to.
     """
-    rows = read(con, splits, source_table(table)).relation
-    return f"({present(table, rows)})" if table.has_changes else rows
+    return files_snapshot(con, table, splits).relation
+
+
+def files_snapshot(
+    con: duckdb.DuckDBPyConnection, table: Table, splits: Sequence[FileSplit], paths: tuple[str, ...] = ()
+) -> Snapshot:
+    """Return what `files_relation` does, with what another connection needs to read it."""
+    plan = read(con, splits, source_table(table))
+    relation = f"({present(table, plan.relation)})" if table.has_changes else plan.relation
+    return Snapshot(relation, paths, plan.streams)
 
 
 def files_now(table: Table, project: str) -> list[FileSplit]:

@@ -25,6 +25,7 @@ import duckdb
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.listing import is_remote, local_path
 from sqlstream.connectors.filesystem.roots import remembered
+from sqlstream.connectors.formats.avro.written_files import fitted_columns, to_avro
 from sqlstream.connectors.formats.csv_rows import csv_write_options
 from sqlstream.connectors.interface import Committer, SinkContext, Writer
 from sqlstream.duck.sql import quote_name, quote_text
@@ -148,21 +149,34 @@ class FileSink(Writer):
     ) -> tuple[int, list[str]]:
         """Write the rows of a SELECT into files in a local folder; return their number, and the files from `attempt` on."""
         format_ = self.table.options["format"].lower()
+        avro = format_ == "avro"
         with storage_errors(folder):
             os.makedirs(folder)
-        options = [f"FORMAT {format_}", *(csv_write_options(self.table.options) if format_ == "csv" else [])]
+        options = [
+            f"FORMAT {'parquet' if avro else format_}",
+            *(csv_write_options(self.table.options) if format_ == "csv" else []),
+        ]
         target = f"{folder}/data_0.{_STAGED}"
         if self.table.partitioned_by:
             options.append(f"PARTITION_BY ({', '.join(map(quote_name, self.table.partitioned_by))})")
             options.append(f"FILE_EXTENSION '{_STAGED}', OVERWRITE_OR_IGNORE")
             target = folder
-        names = ", ".join(f"CAST({quote_name(c.name)} AS {_written(c)}) AS {quote_name(c.name)}" for c in columns)
-        copied = con.execute(f"COPY (SELECT {names} FROM ({rows})) TO {quote_text(target)} ({', '.join(options)})")
+        typed = [f"CAST({quote_name(c.name)} AS {_written(c)}) AS {quote_name(c.name)}" for c in columns]
+        items = (
+            [*fitted_columns(self.table, columns).items, *map(quote_name, self.table.partitioned_by)] if avro else typed
+        )
+        copied = con.execute(
+            f"COPY (SELECT {', '.join(items)} FROM ({rows})) TO {quote_text(target)} ({', '.join(options)})"
+        )
         [(count,)] = copied.fetchall()
         if not count:
             shutil.rmtree(folder, ignore_errors=True)
             return 0, []
-        return int(count), [f"{attempt}/{os.path.relpath(file, folder)}" for file in LocalFilesystem().walk(folder)]
+        files = list(LocalFilesystem().walk(folder))
+        for file in files if avro else ():
+            with storage_errors(file):
+                to_avro(file, self.table, columns)
+        return int(count), [f"{attempt}/{os.path.relpath(file, folder)}" for file in files]
 
     # -- on the driver
 

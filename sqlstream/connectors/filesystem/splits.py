@@ -297,8 +297,8 @@ class FileDiscovery(Discovery):
                 hint = "Set 'source.monitor-interval', such as '1 s', to wait for files that arrive later."
                 raise UsageError(message, hint=hint)
             return
-        # An empty file has no rows yet; its writer may have just begun. Empty Parquet is an error, not an empty table.
-        skip_empty = self._format != "parquet" or not self.bounded
+        # An empty file has no rows yet; its writer may have just begun. Empty Parquet or Avro is an error, not an empty table.
+        skip_empty = self._format not in ("parquet", "avro") or not self.bounded
         yield from (f for f in found if f.size or not skip_empty)
 
     def _portion(self, found: FoundFile) -> _Portion:

@@ -19,6 +19,7 @@ from sqlstream.connectors.formats.whole_numbers import NOT_WHOLE
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck import databases
 from sqlstream.duck.internal_columns import PATH, ROW
+from sqlstream.duck.sql import quote_name
 from sqlstream.duck.text_files import LIMIT, duckdb_paths, nth_lines, open_text
 from sqlstream.errors import DataError
 
@@ -38,7 +39,9 @@ def translate(error: Exception, splits: Iterable[FileSplit], table: Table) -> Da
     json = form in ("json", "debezium-json")
     # A value that is cast after it was read has lost its place.
     unplaced = (
-        path is None and form != "parquet" and (NOT_WHOLE in text or isinstance(error, duckdb.ConversionException))
+        path is None
+        and form not in ("parquet", "avro")
+        and (NOT_WHOLE in text or isinstance(error, duckdb.ConversionException))
     )
     if unplaced or (json and path and "JSON" in text) or is_too_long(error):
         suspects = [s for s in splits if path in (None, s.path)]
@@ -101,6 +104,8 @@ def place(
     match format_of(table):
         case "parquet":
             return _parquet_rows(split, table, counts)
+        case "avro":
+            return _avro_rows(split, table, counts)
         case "csv":
             return _csv_rows(split, table, counts, rejected)
     return nth_lines(split.path, counts)
@@ -111,6 +116,17 @@ def _parquet_rows(split: FileSplit, table: Table, counts: Sequence[int]) -> dict
     numbers = ", ".join(str(n - 1) for n in counts)
     with databases.passing() as con:
         sql = f"SELECT file_row_number + 1, CAST(to_json(_row) AS VARCHAR) FROM {source} WHERE file_row_number IN ({numbers})"
+        return {n: (n, text) for n, text in con.execute(sql).fetchall()}
+
+
+def _avro_rows(split: FileSplit, table: Table, counts: Sequence[int]) -> dict[int, tuple[int, str]]:
+    row = ", ".join(f"{quote_name(c.name)} := {quote_name(c.name)}" for c in table.stored)
+    numbers = ", ".join(str(n - 1) for n in counts)
+    # As rows that change nothing: all are there, malformed or not.
+    plain = replace(table, columns=(*table.stored, ROW), options={"format": "avro"})
+    with databases.passing() as con:
+        rows = read(con, [split], plain).relation
+        sql = f"SELECT {ROW.name} + 1, CAST(to_json(struct_pack({row})) AS VARCHAR) FROM {rows} WHERE {ROW.name} IN ({numbers})"
         return {n: (n, text) for n, text in con.execute(sql).fetchall()}
 
 

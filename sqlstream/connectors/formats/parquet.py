@@ -6,15 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import duckdb
 
-from sqlstream.catalog import OP_COLUMN, Column, Table
+from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.splits import FileSplit
-from sqlstream.connectors.formats.parquet_types import conversion
-from sqlstream.connectors.formats.read_errors import name_file, reading
+from sqlstream.connectors.formats.named_columns import named_items
+from sqlstream.connectors.formats.read_errors import reading
 from sqlstream.connectors.read_plan import ReadPlan
-from sqlstream.duck.internal_columns import ROW
-from sqlstream.duck.sql import quote_name
 from sqlstream.duck.text_files import duckdb_paths
-from sqlstream.errors import DataError, missing
 
 
 def read_parquet(
@@ -65,40 +62,5 @@ def _parquet_items(con: duckdb.DuckDBPyConnection, split: FileSplit, table: Tabl
         described = con.execute(
             f"SELECT * FROM read_parquet({duckdb_paths([split.path])}, hive_partitioning = false) LIMIT 0"
         ).description
-    found = {name.lower(): (name, type_) for name, type_, *_ in described or ()}
-    _check_columns(split, table, [name for name, _ in found.values()])
-    items = []
-    for column in columns:
-        if column.metadata == ROW.metadata:
-            items.append(f"file_row_number AS {quote_name(column.name)}")
-            continue
-        if column.name.lower() not in found:
-            items.append(f"CAST(NULL AS {column.type}) AS {quote_name(column.name)}")
-            continue
-        name, type_ = found[column.name.lower()]
-        converted = conversion(quote_name(name), type_, con.sqltype(column.type))
-        if converted is None:
-            raise DataError(
-                f'column "{name}" of {name_file(split.path, table)} is {type_}, which does not fit {column.type}',
-                hint="Declare the column with the file's type and convert it in a computed column or in the query.",
-            )
-        items.append(f"{converted} AS {quote_name(column.name)}")
-    return ", ".join(items) or "1"
-
-
-def _check_columns(split: FileSplit, table: Table, found: Sequence[str]) -> None:
-    """Raise DataError unless a Parquet file has the columns that it needs: one at least, and those that are never NULL.
-
-    Others may be missing: the file may be older than the column.
-    """
-    there = {name.lower() for name in found}
-    operation = table.options.get(OP_COLUMN, "").lower()
-    key = {name.lower() for name in table.primary_key}
-    for column in table.stored:
-        needed = column.not_null or column.name.lower() in (operation, *key)
-        if needed and column.name.lower() not in there:
-            hint = missing("column", column.name, found)
-            raise DataError(f'{name_file(split.path, table)} has no column "{column.name}"', hint=hint)
-    if table.stored and not any(c.name.lower() in there for c in table.stored):
-        hint = missing("column", table.stored[0].name, found)
-        raise DataError(f"{name_file(split.path, table)} has none of the columns of the table", hint=hint)
+    there = {name: type_ for name, type_, *_ in described or ()}
+    return named_items(con, split, table, columns, there, "file_row_number")

@@ -16,6 +16,7 @@ from sqlstream.connectors.filesystem.splits import FileSplit, vanished
 from sqlstream.connectors.formats.json_lines import does_not_hold
 from sqlstream.connectors.formats.malformed import format_of, skip_hint
 from sqlstream.duck import databases
+from sqlstream.duck.errors import damage
 from sqlstream.duck.text_files import _literal, duckdb_paths, sentence, shorten
 from sqlstream.errors import DataError
 
@@ -50,6 +51,8 @@ def translate_file(error: Exception, splits: Sequence[FileSplit], table: Table) 
         return DataError(f"{file} is incomplete, or not compressed as its name says", detail=sentence(text))
     if parquet:
         return _parquet_error(text, file)
+    if format_of(table) == "avro":
+        return DataError(f"{file} is damaged", detail=sentence(damage(text) or text), hint=WHOLE)
     if format_of(table) == "csv" and (match := _CSV_ROW.search(text)):
         return malformed_row(path, "row", int(match[1]), _csv_fault(text, match, table), match[2], table)
     return DataError(f"{file} cannot be read", detail=sentence(text))

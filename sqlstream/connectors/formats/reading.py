@@ -3,6 +3,8 @@
 Parquet: columns by name (case does not matter); the file's types may be narrower than declared, see `parquet_types`. A column
 that a file lacks is NULL, unless it is NOT NULL or in the key.
 
+Avro: the same, of container files.
+
 JSON: one object per line, keys by exact name; a missing key is NULL, further keys are ignored.
 
 CSV: RFC 4180, columns by place, or by name when there is a header; an empty unquoted field is NULL.
@@ -60,7 +62,7 @@ def read(
     plan = _read_wanted(con, splits, table, wanted, copies or {})
     if not (table.has_changes and skips(table)):
         return plan
-    return ReadPlan.of_marked(marked_changes(table, plan), plan.rejects, keep=plan.keep)
+    return ReadPlan.of_marked(marked_changes(table, plan), plan.rejects, keep=plan.keep, streams=plan.streams)
 
 
 def marked_changes(table: Table, plan: ReadPlan) -> str:
@@ -89,10 +91,11 @@ def _read_wanted(
         return _read_stored(con, splits, stored, wanted, copies)
     plans = [_read_group(con, group, table, wanted, copies) for group in _alike(splits, table, wanted)]
     keep, rejects = any(p.keep for p in plans), next((p.rejects for p in plans if p.rejects), None)
+    streams = {name: stream for p in plans for name, stream in p.streams.items()}
     marked = [p.marked for p in plans if p.marked]
     if marked:
-        return ReadPlan.of_marked(" UNION ALL ".join(marked), rejects, keep=keep)
-    return ReadPlan(" UNION ALL ".join(p.sql for p in plans), rejects=rejects, keep=keep)
+        return ReadPlan.of_marked(" UNION ALL ".join(marked), rejects, keep=keep, streams=streams)
+    return ReadPlan(" UNION ALL ".join(p.sql for p in plans), rejects=rejects, keep=keep, streams=streams)
 
 
 def _read_stored(
@@ -153,8 +156,8 @@ def _read_group(
     wanted: Sequence[Column],
     copies: Mapping[str, str],
 ) -> ReadPlan:
-    parquet = format_of(table) == "parquet"
-    inner = [c for c in wanted if c in table.stored or (parquet and c.metadata == ROW_NUMBER)]
+    numbered = format_of(table) in ("parquet", "avro")
+    inner = [c for c in wanted if c in table.stored or (numbered and c.metadata == ROW_NUMBER)]
     plan = _read_stored(con, splits, replace(table, columns=table.stored), inner, copies)
     items = []
     for column in wanted:
@@ -164,7 +167,6 @@ def _read_group(
             value = "row_number() OVER () - 1" if column.metadata == ROW_NUMBER else _told(column, splits[0], table)
         items.append(f"CAST({value} AS {column.type}) AS {quote_name(column.name)}")
     if plan.marked is not None:
-        return ReadPlan.of_marked(
-            f"SELECT {', '.join([*items, WRONG])} FROM ({plan.marked})", plan.rejects, keep=plan.keep
-        )
+        marked = f"SELECT {', '.join([*items, WRONG])} FROM ({plan.marked})"
+        return ReadPlan.of_marked(marked, plan.rejects, keep=plan.keep, streams=plan.streams)
     return replace(plan, sql=f"SELECT {', '.join(items)} FROM {plan.relation}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
 from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.avro.written_files import codec
 from sqlstream.connectors.formats.changelogs import SCHEMA_INCLUDE
 from sqlstream.connectors.formats.csv_files import csv_values, read_csv
 from sqlstream.connectors.formats.csv_rows import one_character
@@ -114,6 +115,17 @@ def _values_of(module: str, name: str) -> ReadValues:
     return read_values
 
 
+def _read_avro(
+    con: duckdb.DuckDBPyConnection,
+    splits: Sequence[FileSplit],
+    table: Table,
+    columns: Sequence[Column],
+    copies: Mapping[str, str],
+) -> ReadPlan:
+    read_avro: ReadFiles = import_module("sqlstream.connectors.formats.avro.files").read_avro
+    return read_avro(con, splits, table, columns, copies)
+
+
 _CHARACTER = OptionType("character", one_character)
 _OPTIONAL_CHARACTER = OptionType("character or nothing", lambda text: text and one_character(text))
 _OPERATION = TableOption(
@@ -132,7 +144,15 @@ _DEBEZIUM = (
     ),
 )
 _AVRO_SCHEMA = TableOption(
-    "avro.schema", NAME, "the schema of the messages, as JSON; without it written rows have the one of the columns"
+    "avro.schema",
+    NAME,
+    "the schema, as JSON, of messages and of written files; without it written rows have the one of the columns",
+)
+_AVRO_CODEC = TableOption(
+    "avro.codec",
+    OptionType("codec", codec),
+    "how written files are compressed: `null`, `deflate`, `bzip2` or `xz`",
+    "deflate",
 )
 _PROTOBUF = (
     TableOption(
@@ -171,10 +191,11 @@ FORMATS: Mapping[str, Format] = {
     "csv": Format((_OPERATION, *_CSV, *options_of("csv")), read_csv, csv_values, frozenset({"csv.header"})),
     DEBEZIUM: Format((*_DEBEZIUM, *options_of(DEBEZIUM)), read_json, json_values),
     "avro": Format(
-        (_AVRO_SCHEMA, *options_of("avro")),
-        None,
+        (_OPERATION, _AVRO_SCHEMA, _AVRO_CODEC, *options_of("avro")),
+        _read_avro,
         _values_of("avro.values", "avro_values"),
         of_bytes=True,
+        of_files=frozenset({OP_COLUMN, _AVRO_CODEC.name}),
         encoding=MessageEncoding("avro.encoding", "avro"),
     ),
     "avro-confluent": Format(

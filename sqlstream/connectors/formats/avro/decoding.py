@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +23,8 @@ from sqlstream.connectors.formats.decoded import Decoded
 _END = "__sqlstream_end"
 _SENTINEL = secrets.randbits(62)
 _SYNC = b"sqlstream sync.."
+# What container files may be compressed with for polars.
+_POLARS_CODECS = ("null", "deflate", "snappy")
 
 
 def decode(schema: AvroSchema, messages: Sequence[bytes], numbers: Sequence[int]) -> Decoded:
@@ -39,11 +41,16 @@ def decode(schema: AvroSchema, messages: Sequence[bytes], numbers: Sequence[int]
             # Whatever bytes may make of the decoder.
             reason = str(error) or type(error).__name__
             faults[number] = f"The value is no message of {schema.name}: {reason}"
+    return Decoded(schema.name, _table(schema, found), good, faults)
+
+
+def _table(schema: AvroSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return rows of fastavro, with the fields that Arrow has a type for."""
     arrays = []
     for name, type_ in zip(schema.arrow.names, schema.arrow.types, strict=True):
-        values = [row[name] for row in found]
+        values = [row[name] for row in rows]
         arrays.append(pa.array([_plain(value, type_) for value in values], type_))
-    return Decoded(schema.name, pa.Table.from_arrays(arrays, schema=schema.arrow), good, faults)
+    return pa.Table.from_arrays(arrays, schema=schema.arrow)
 
 
 def has_polars() -> bool:
@@ -56,18 +63,54 @@ def has_polars() -> bool:
 
 def _all(schema: AvroSchema, messages: Sequence[bytes]) -> pa.Table | None:
     """Return the rows of all messages, None where one is malformed."""
+    frame = _frame(_container(schema, messages))
+    if frame is None or frame.height != len(messages) or not (frame[_END] == _SENTINEL).all():
+        return None
+    return _arrow(frame.drop(_END))
+
+
+def decode_container(schema: AvroSchema, body: bytes, count: int, codec: str) -> pa.Table:
+    """Return the rows of a container file that is in memory, of the types of `AvroSchema.arrow`. Raises ValueError.
+
+    `count` is the number of rows that it must have.
+    """
+    rows = None
+    if codec in _POLARS_CODECS and schema.is_plain() and has_polars():
+        frame = _frame(body)
+        rows = None if frame is None or frame.height != count else _arrow(frame).select(schema.arrow.names)
+    if rows is None:
+        rows = _one_by_one(schema, body)
+    if rows.num_rows != count:
+        raise ValueError(f"it has {rows.num_rows} rows in place of {count}")
+    return rows.cast(schema.arrow)
+
+
+def _one_by_one(schema: AvroSchema, body: bytes) -> pa.Table:
+    import fastavro
+
+    try:
+        found: list[Any] = list(fastavro.reader(io.BytesIO(body)))
+    except Exception as error:
+        # Whatever bytes may make of the decoder.
+        raise ValueError(str(error) or type(error).__name__) from error
+    return _table(schema, found)
+
+
+def _frame(body: bytes) -> Any:
+    """Return what polars makes of a container file, None where it cannot."""
     import polars
 
     try:
-        frame = polars.read_avro(io.BytesIO(_container(schema, messages)))
+        return polars.read_avro(io.BytesIO(body))
     except BaseException as error:
         # A panic of Rust's code is not an Exception.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             return None
         raise
-    if frame.height != len(messages) or not (frame[_END] == _SENTINEL).all():
-        return None
-    rows = frame.drop(_END).to_arrow()
+
+
+def _arrow(frame: Any) -> pa.Table:
+    rows: pa.Table = frame.to_arrow()
     for number, field in enumerate(rows.schema):
         if pa.types.is_dictionary(field.type):
             rows = rows.set_column(number, field.name, pc.cast(rows.column(number), pa.string()))

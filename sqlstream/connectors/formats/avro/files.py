@@ -1,0 +1,90 @@
+"""Avro's container files as tables: columns by name, of types that may be narrower than declared, whole files.
+
+DuckDB scans them as a stream of Arrow, which is decoded some blocks at a time and begins again with each scan.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.avro.containers import AvroContainer, DamagedContainer, container
+from sqlstream.connectors.formats.avro.decoding import decode_container
+from sqlstream.connectors.formats.avro.values import check_package
+from sqlstream.connectors.formats.named_columns import named_items
+from sqlstream.connectors.formats.read_errors import name_file, reading
+from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.duck.internal_columns import internal
+
+_NUMBER = internal("number")
+_BATCH_ROWS = 100_000
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class ScannedContainers:
+    """The rows of files of one schema, as a stream of Arrow that can be read again; NUMBER is that of a row in its file.
+
+    Raises DamagedContainer while it is read.
+    """
+
+    files: tuple[AvroContainer, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.files[0].schema.arrow.append(pa.field(_NUMBER, pa.int64()))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for file in self.files:
+            number = 0
+            for count, body in file.chunks():
+                try:
+                    rows = decode_container(file.schema, body, count, file.codec)
+                except ValueError as error:
+                    raise DamagedContainer(file.path, str(error)) from error
+                numbers = pa.array(range(number, number + count), pa.int64())
+                number += count
+                yield from rows.append_column(_NUMBER, numbers).to_batches(_BATCH_ROWS)
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__()
+
+
+def read_avro(
+    con: duckdb.DuckDBPyConnection,
+    splits: Sequence[FileSplit],
+    table: Table,
+    columns: Sequence[Column],
+    copies: Mapping[str, str],
+) -> ReadPlan:
+    """Return how to read container files; it needs the relations that are registered in the connection."""
+    check_package(table)
+    groups: dict[str, list[tuple[FileSplit, AvroContainer]]] = {}
+    for split in splits:
+        with reading([split], table):
+            file = container(split.path, name_file(split.path, table))
+        groups.setdefault(file.text, []).append((split, file))
+    selects, streams = [], {}
+    for group in groups.values():
+        name = f"_avro_{next(_numbers)}"
+        streams[name] = ScannedContainers(tuple(file for _, file in group))
+        con.register(name, streams[name])
+        types = dict(zip(streams[name].schema.names, con.sql(f"FROM {name}").types, strict=True))
+        del types[_NUMBER]
+        selects.append(f"SELECT {named_items(con, group[0][0], table, columns, types, _NUMBER)} FROM {name}")
+    return ReadPlan(" UNION ALL ".join(selects), keep=True, streams=streams)
+
+
+def file_columns(path: str, named: str) -> Sequence[Column]:
+    """Return the columns of a table whose first file is at a path. Raises DataError for a file that is none of Avro's."""
+    return container(path, named).schema.columns()

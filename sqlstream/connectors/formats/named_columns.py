@@ -1,0 +1,67 @@
+"""Columns of a table that are matched by name with those of a file, whose types may be narrower than declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from sqlstream.catalog import OP_COLUMN, Column, Table
+from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.parquet_types import conversion
+from sqlstream.connectors.formats.read_errors import name_file
+from sqlstream.duck.internal_columns import ROW
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import DataError, missing
+
+
+def named_items(
+    con: duckdb.DuckDBPyConnection,
+    split: FileSplit,
+    table: Table,
+    columns: Sequence[Column],
+    there: Mapping[str, Any],
+    number: str,
+) -> str:
+    """Return the select items of some columns over a file.
+
+    `there` has the types of the file's columns, and `number` is the column with the number of a row in it.
+    """
+    found = {name.lower(): (name, type_) for name, type_ in there.items()}
+    _check_columns(split, table, list(there))
+    items = []
+    for column in columns:
+        if column.metadata == ROW.metadata:
+            items.append(f"{number} AS {quote_name(column.name)}")
+            continue
+        if column.name.lower() not in found:
+            items.append(f"CAST(NULL AS {column.type}) AS {quote_name(column.name)}")
+            continue
+        name, type_ = found[column.name.lower()]
+        converted = conversion(quote_name(name), type_, con.sqltype(column.type))
+        if converted is None:
+            raise DataError(
+                f'column "{name}" of {name_file(split.path, table)} is {type_}, which does not fit {column.type}',
+                hint="Declare the column with the file's type and convert it in a computed column or in the query.",
+            )
+        items.append(f"{converted} AS {quote_name(column.name)}")
+    return ", ".join(items) or "1"
+
+
+def _check_columns(split: FileSplit, table: Table, found: Sequence[str]) -> None:
+    """Raise DataError unless a file has the columns that it needs: one at least, and those that are never NULL.
+
+    Others may be missing: the file may be older than the column.
+    """
+    there = {name.lower() for name in found}
+    operation = table.options.get(OP_COLUMN, "").lower()
+    key = {name.lower() for name in table.primary_key}
+    for column in table.stored:
+        needed = column.not_null or column.name.lower() in (operation, *key)
+        if needed and column.name.lower() not in there:
+            hint = missing("column", column.name, found)
+            raise DataError(f'{name_file(split.path, table)} has no column "{column.name}"', hint=hint)
+    if table.stored and not any(c.name.lower() in there for c in table.stored):
+        hint = missing("column", table.stored[0].name, found)
+        raise DataError(f"{name_file(split.path, table)} has none of the columns of the table", hint=hint)
