@@ -22,8 +22,8 @@ from sqlstream.connectors.delta.commits import Transactions
 from sqlstream.connectors.delta.location import Location, errors
 from sqlstream.connectors.delta.schema import DELTA, arrow_schema
 from sqlstream.connectors.interface import Committer, SinkContext, Writer
-from sqlstream.connectors.lake_columns import items, stored
-from sqlstream.connectors.lake_files import is_left, write_files
+from sqlstream.connectors.lakes.columns import items, stored
+from sqlstream.connectors.lakes.files import is_left, write_files
 from sqlstream.warehouse.records import read_sealed, write_sealed
 
 if TYPE_CHECKING:

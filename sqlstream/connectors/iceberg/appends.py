@@ -18,8 +18,8 @@ from sqlstream.connectors.iceberg.catalogs import Located, errors, local_folder
 from sqlstream.connectors.iceberg.commits import BatchProperty
 from sqlstream.connectors.iceberg.schema import ICEBERG, arrow_schema, partitions_of
 from sqlstream.connectors.interface import Committer, SinkContext, Writer
-from sqlstream.connectors.lake_columns import items, stored
-from sqlstream.connectors.lake_files import is_left, write_files
+from sqlstream.connectors.lakes.columns import items, stored
+from sqlstream.connectors.lakes.files import is_left, write_files
 from sqlstream.warehouse.records import read_sealed, write_sealed
 
 if TYPE_CHECKING:

@@ -22,15 +22,6 @@ from sqlstream.units import parse_bytes
 ALL = 1 << 40
 
 
-def _mode(text: str) -> str:
-    if text.lower() not in ("snapshot", "latest", "snapshot-id"):
-        raise ValueError(f'"{text}" is none of snapshot, latest, snapshot-id')
-    return text.lower()
-
-
-STARTS = OptionType("mode", _mode)
-
-
 class Reached(NamedTuple):
     """How far a table was read."""
 
@@ -39,18 +30,13 @@ class Reached(NamedTuple):
     snapshot: int | None
 
 
-class SnapshotDiscovery(Discovery):
+class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
     """Hands out the rows that a table has when the job first starts, then those that each snapshot appends."""
 
     def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
-        super().__init__()
-        self.interval = monitor_interval(table)
-        self.bounded = self.interval is None
-        self._table, self._position, self._context = table, position, context
+        super().__init__(table, position, context)
         self._located = Located.of(table, context.project)
         self._iceberg = self._located.open()
-        self._max_bytes = parse_bytes(table.options.get(MAX_BYTES.name, MAX_BYTES.default))
-        self._pending: deque[SnapshotSplit] = deque()
         # Up to where snapshots were looked at; None before the first look.
         self._seen: Reached | None = None
         self._end: int | None = None
@@ -90,7 +76,7 @@ class SnapshotDiscovery(Discovery):
     def _begin(self, newest: Any) -> Reached:
         """Go on where the position is; without one, where the options say."""
         known = self._position.get("")
-        mode = self._table.options.get("scan.startup.mode", "snapshot").lower()
+        mode = start_mode(self._table)
         now = None if newest is None else [newest.sequence_number, ALL, newest.snapshot_id]
         if mode == "snapshot":
             first = self._context.remember("snapshot", now)
@@ -159,17 +145,3 @@ class SnapshotDiscovery(Discovery):
             )
             for number, (path, task) in enumerate(tasks, 1)
         ]
-
-    @property
-    def waiting(self) -> int:
-        return len(self._pending)
-
-    def next_batch(self) -> Sequence[SnapshotSplit] | None:
-        """Return files of at most so many bytes; one at least."""
-        taken: list[SnapshotSplit] = []
-        room = self._max_bytes
-        while self._pending and (not taken or self._pending[0].bytes <= room):
-            taken.append(self._pending.popleft())
-            room -= taken[-1].bytes
-        self._position.add(taken)
-        return taken or None
