@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from sqlstream.catalog import Table
@@ -113,6 +114,14 @@ class Discovery(ABC):
         """Return the partitions of a source that has some (`TableSource.has_partitions`), and whether input of each waits.
 
         Those that were handed out to their end are not among them: they hold no watermark.
+        """
+        return {}
+
+    def watermarks(self) -> Mapping[str, datetime]:
+        """Return how far partitions are, if the source knows it by itself (`TableSource.has_watermarks`).
+
+        No row of the partition that was not handed out yet is before that time, which is one of the time attribute; with a
+        zone it is an instant.
         """
         return {}
 

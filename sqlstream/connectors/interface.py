@@ -64,6 +64,8 @@ class TableSource(ABC):
     # the name of the partition as metadata where it is asked for (`internal_columns.PARTITION`), and `Discovery.partitions` says
     # which there are.
     has_partitions: ClassVar[bool] = False
+    # Whether `Discovery.watermarks` says how far partitions are, in place of the expression that the table declares.
+    has_watermarks: ClassVar[bool] = False
 
     def __init__(self, table: Table):
         self.table = table

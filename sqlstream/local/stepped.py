@@ -116,10 +116,11 @@ class SteppedRun:
             return
         numbers = list(self._own())
         known = {numbers[i]: names for i, names in feed.partitions(feed.sequence).items()}
-        self.commits.see_partitions(known, self.clock())
+        marks = {numbers[i]: found for i, found in feed.watermarks().items()}
+        self.commits.see_partitions(known, marks, self.clock())
         clocks = self.commits.clocks()
-        marks = self.commits.partition_marks(self.clock())
-        ticks = {i: mark for i, mark in marks.items() if (before := clocks[i].mark) is None or mark > before}
+        reached = self.commits.partition_marks(self.clock())
+        ticks = {i: mark for i, mark in reached.items() if (before := clocks[i].mark) is None or mark > before}
         if ticks:
             self.batch({}, ticks)
 
@@ -159,6 +160,8 @@ class SteppedRun:
             feed.commit(descriptor.sequence)
             if name == "sources" and not feed.bounded:
                 break
+        else:
+            self._tick_partitions()
 
 
 def takes_files(table: Table) -> bool:

@@ -72,7 +72,7 @@ class ScanStage:
     `changes`, rows say what they do: with weights, where all updates have their rows before and after ("whole"), else with
     their place, for an operator that keeps the last row of each key ("keyed"). `numbered` is as `columns`, with each row's number
     in its file. `errors` is the place in the plan of the sink that keeps malformed rows. Where the source `has_partitions`,
-    each with a watermark of its own, rows say theirs.
+    each with a watermark of its own, rows say theirs; with `has_watermarks` the source says how far they are, not `watermark`.
     """
 
     name: str
@@ -86,6 +86,13 @@ class ScanStage:
     numbered: str = ""
     errors: int | None = None
     has_partitions: bool = False
+    has_watermarks: bool = False
+
+    @property
+    def has_instants(self) -> bool:
+        """Whether the time column holds instants, which are shown in the zone of the job."""
+        kinds = {c.name: c.type for c in self.table.columns}
+        return self.time_column is not None and kinds.get(self.time_column) == "TIMESTAMP WITH TIME ZONE"
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,9 @@ class _Planner:
             time = next((c.name for c in table.columns if c.processing_time), None)
             mark = Watermark(time, quote_name(time)) if time else None
         check_name("a table in FROM", scan.alias, scan.span)
-        has_partitions = mark is not None and not scan.by_clock and source_of(table).has_partitions
+        goes_by_rows = mark is not None and not scan.by_clock
+        has_partitions = goes_by_rows and source_of(table).has_partitions
+        has_watermarks = goes_by_rows and source_of(table).has_watermarks
         if has_partitions:
             table = replace(table, columns=(*table.columns, PARTITION))
         return ScanStage(
@@ -179,6 +181,7 @@ class _Planner:
             by_clock=scan.by_clock,
             changes=("keyed" if keyed else "whole") if table.has_changes else None,
             has_partitions=has_partitions,
+            has_watermarks=has_watermarks,
         )
 
     def _stateful(self, node: Stateful) -> None:

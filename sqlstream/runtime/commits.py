@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 import msgspec
 
@@ -26,6 +27,7 @@ from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import ScanClock, idle_timeouts, partition_mark, scan_clocks
 from sqlstream.runtime.tasks import ROWS, Output
+from sqlstream.runtime.times import said_time
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.joblog import JobLog, LogEntry, holders
@@ -138,6 +140,8 @@ class Commits:
         # The partitions of scans that have some, and whether input of each is under way; when this process first knew them.
         self._partitions: Mapping[int, Mapping[str, bool]] = {}
         self._found: dict[tuple[int, str], ProcessingTime] = {}
+        # How far sources say that their partitions are, and since when.
+        self._said: Mapping[tuple[int, str], tuple[EventTime, ProcessingTime]] = {}
         self._committers: dict[int, Committer] = {}
         self._writers: dict[int, BatchWriter] = {}
         self._publishers: dict[int, Publisher] = {}
@@ -216,10 +220,33 @@ class Commits:
 
     def clocks(self) -> dict[int, ScanClock]:
         """Return how far the scans are that have a part in the watermark, and since when they are silent."""
-        return scan_clocks(self.job.plan, self.timeouts, self.totals.sources, self.began)
+        return self._clocks(self.totals)
 
-    def see_partitions(self, partitions: Mapping[int, Mapping[str, bool]], now: ProcessingTime) -> None:
-        """Know which partitions scans have, and whether input of each waits or is under way: then it is not idle."""
+    def _clocks(self, totals: Totals) -> dict[int, ScanClock]:
+        clocks = scan_clocks(self.job.plan, self.timeouts, totals.sources, self.began)
+        for (i, _), (_, said_at) in self._said.items():
+            if i in clocks:
+                clocks[i] = replace(clocks[i], active_at=max(clocks[i].active_at, said_at))
+        return clocks
+
+    def see_partitions(
+        self,
+        partitions: Mapping[int, Mapping[str, bool]],
+        watermarks: Mapping[int, Mapping[str, datetime]],
+        now: ProcessingTime,
+    ) -> None:
+        """Know which partitions scans have, and whether input of each waits or is under way: then it is not idle.
+
+        `watermarks` are those of sources that say how far their partitions are: one that moves is not idle either.
+        """
+        marks = {
+            (i, name): said_time(said, self.job.zone if self.job.plan.scans[i].has_instants else "UTC")
+            for i, times in watermarks.items()
+            for name, said in times.items()
+        }
+        moved = {at: (mark, now) for at, mark in marks.items() if at not in self._said or mark > self._said[at][0]}
+        # Another thread may be reading.
+        self._said = {**self._said, **moved}
         self._found |= {
             (i, name): now for i, names in partitions.items() for name in names if (i, name) not in self._found
         }
@@ -231,8 +258,12 @@ class Commits:
         for i in self._partitions.keys() & self.timeouts.keys():
             source = self.totals.sources[self.job.plan.scans[i].name]
             clocks = self._partition_clocks(i, source, now)
+            said = [mark for (scan, _), (mark, _) in self._said.items() if scan == i]
             if clocks:
                 mark = partition_mark(clocks.values(), now)
+            elif said:
+                # As far as they were read, and it goes on.
+                mark = min(said)
             else:
                 # All were read to their ends.
                 mark = max((p.watermark for p in source.partitions.values() if p.watermark is not None), default=None)
@@ -244,8 +275,10 @@ class Commits:
         clocks = {}
         for name, is_under_way in self._partitions[scan].items():
             known = source.partitions.get(name, PartitionMetrics())
-            active_at = max(self.began, self._found[scan, name], known.last_row_at or self.began)
-            clocks[name] = ScanClock(known.watermark, now if is_under_way else active_at, self.timeouts[scan])
+            mark, said_at = self._said.get((scan, name), (None, self.began))
+            active_at = max(said_at, self._found[scan, name], known.last_row_at or self.began)
+            mark = newest(known.watermark, mark)
+            clocks[name] = ScanClock(mark, now if is_under_way else active_at, self.timeouts[scan])
         return clocks
 
     def commit(
@@ -302,13 +335,14 @@ class Commits:
 
     def _find_idle(self, totals: Totals, now: ProcessingTime) -> None:
         plan = self.job.plan
-        for i, clock in scan_clocks(plan, self.timeouts, totals.sources, self.began).items():
+        for i, clock in self._clocks(totals).items():
             totals.sources[plan.scans[i].name].idle_since = clock.idle_since(now)
         for i in self._partitions.keys() & self.timeouts.keys():
             source = totals.sources[plan.scans[i].name]
             for name, clock in self._partition_clocks(i, source, now).items():
                 known = source.partitions.setdefault(name, PartitionMetrics())
                 known.found_at, known.idle_since = known.found_at or self._found[i, name], clock.idle_since(now)
+                known.watermark = clock.mark
             for name, known in source.partitions.items():
                 known.ended = name not in self._partitions[i]
         totals.find_minimum(now)

@@ -11,6 +11,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -205,6 +206,10 @@ class Feed:
             for i, scan in enumerate(self.scans)
             if self._stages[i].has_partitions
         }
+
+    def watermarks(self) -> dict[int, Mapping[str, datetime]]:
+        """Return how far the partitions of scans are whose sources know it by themselves."""
+        return {i: scan.discovery.watermarks() for i, scan in enumerate(self.scans) if self._stages[i].has_watermarks}
 
     def compose(
         self,

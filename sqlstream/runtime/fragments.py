@@ -89,11 +89,12 @@ def scan_input(
         # A delete needs the key alone; a row that loses its time is no longer there.
         untimed += f" AND {ADDS}"
     timed = f"(epoch_us({time}) BETWEEN {bounds[0]} AND {bounds[1]})"
+    mark = "CAST(NULL AS TIMESTAMP)" if scan.has_watermarks else scan.watermark
     # What is computed of a time that cannot be may fail.
     seen = (
         f"count(*), count(*) FILTER (WHERE {untimed}), "
         f"max(CASE WHEN {timed} THEN epoch_us(CAST({time} AS TIMESTAMP)) END), "
-        f"max(CASE WHEN {timed} THEN epoch_us({scan.watermark}) END), count(*) FILTER (WHERE {astray(time, bounds)})"
+        f"max(CASE WHEN {timed} THEN epoch_us({mark}) END), count(*) FILTER (WHERE {astray(time, bounds)})"
     )
     stats = _scan_stats(con, scan, seen, rows)
     if scan.changes != "keyed":

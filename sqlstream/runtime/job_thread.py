@@ -204,7 +204,7 @@ class JobThread(threading.Thread, ABC):
     def _ticks(self, feed: Feed) -> tuple[dict[int, EventTime], dict[int, EventTime]]:
         """Return how far scans are whose partitions have watermarks of their own, and how far idle ones may follow others."""
         moment = now()
-        self.commits.see_partitions(feed.partitions(self.totals.sequence), moment)
+        self.commits.see_partitions(feed.partitions(self.totals.sequence), feed.watermarks(), moment)
         # A tick that is on its way need not be sent again.
         clocks = {
             i: replace(clock, mark=newest(clock.mark, feed.ticked.get(i))) for i, clock in self.commits.clocks().items()

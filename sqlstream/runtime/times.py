@@ -6,8 +6,11 @@ before 1970 need no special case in Spark.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
+from zoneinfo import ZoneInfo
 
+from sqlstream.functions.process.context import event_micros
 from sqlstream.units import END_OF_INPUT, EventTime
 
 # 0001-01-01 and 9999-12-31 23:59:59.999 in microseconds since 1970: Spark is told no time outside of them.
@@ -44,3 +47,16 @@ def timer_millis(time: EventTime) -> int:
     # No row moves the watermark beyond LAST: what is due later waits for the end of the input. A timer at 0 would be due
     # before there is a watermark, and Spark never calls it.
     return max(1, -(-(_SPARK_END if time > LAST else to_spark_micros(time)) // 1000))
+
+
+def said_time(time: datetime, zone: str = "UTC") -> EventTime:
+    """Return as an event time what a source says; an instant is the time that a zone shows.
+
+    >>> noon = datetime(1970, 1, 1, 12, tzinfo=UTC)
+    >>> said_time(noon) == said_time(noon.replace(tzinfo=None)) == 12 * 3600 * 1_000_000
+    True
+    >>> said_time(noon, "Europe/Berlin") - said_time(noon)
+    3600000000
+    """
+    shown = time if time.tzinfo is None else time.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    return EventTime(event_micros(shown))

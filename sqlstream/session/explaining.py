@@ -88,9 +88,8 @@ def _scan_step(scan: ScanStage, table: Table) -> tuple[str, list[tuple[str, str]
         time = f"{scan.time_column or 'the clock'}, that of the batch (processing time)"
     elif scan.watermark is not None:
         timeout = table.options.get(IDLE_TIMEOUT)
-        time = f"{scan.time_column}, watermark {unquoted(scan.watermark)}" + (
-            f", idle after {timeout}" if timeout else ""
-        )
+        mark = "as the source says" if scan.has_watermarks else unquoted(scan.watermark)
+        time = f"{scan.time_column}, watermark {mark}" + (f", idle after {timeout}" if timeout else "")
     kind = {None: _APPEND_ONLY, "whole": _CHANGELOG, "keyed": _CHANGELOG}[scan.changes]
     facts = [("columns", _columns(table.columns)), ("time", time), ("emits", kind)]
     return f"read {table.name} ({table.connector or 'warehouse table'})", facts
@@ -182,7 +181,8 @@ def _node(node: ScanStage | StatefulStage) -> list[str]:
             if node.watermark is not None:
                 timeout = table.options.get(IDLE_TIMEOUT)
                 idle = f", idle after {timeout}" if timeout else ""
-                lines.append(f"  time attribute: {node.time_column}, watermark {node.watermark}{idle}")
+                mark = "as the source says" if node.has_watermarks else node.watermark
+                lines.append(f"  time attribute: {node.time_column}, watermark {mark}{idle}")
             lines.append("  state: none")
         case StatefulStage(operator=operator):
             lines = [f'operator "{node.name}": {operator.kind}']

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -102,6 +103,51 @@ class Feeds(Source):
 
     def on_commit(self, positions: Mapping[str, Any]) -> None:
         append(f"{self.file}.{self.table.name}", positions)
+
+
+START = datetime(2026, 1, 1)
+
+
+class Gauges(Source):
+    """Partitions with rows, each a second, in a file: `{"a": {"rows": [1, 5]}}`. A few rows are read at a time."""
+
+    def __init__(self, file: str):
+        self.file = file
+
+    def _now(self) -> Any:
+        with open(self.file) as file:
+            return json.load(file)
+
+    def partitions(self) -> list[str]:
+        return sorted(self._now())
+
+    def latest_position(self, partition: str) -> int:
+        return len(self._now()[partition]["rows"])
+
+    def batch_end(self, partition: str, start: int, latest: int) -> int:
+        return min(start + 2, latest)
+
+    def read(self, partition: str, start: int, end: int) -> pa.Table:
+        rows = self._now()[partition]["rows"][start:end]
+        return pa.table({"ts": pa.array([START + timedelta(seconds=second) for second in rows], pa.timestamp("us"))})
+
+
+class Promising(Gauges):
+    """It knows of each partition before which second no row will come: `"reached"`."""
+
+    def watermark(self, partition: str) -> Any:
+        reached = self._now()[partition].get("reached")
+        return START + timedelta(seconds=reached) if isinstance(reached, int) else reached
+
+
+class InUtc(Promising):
+    """The same, as instants."""
+
+    def watermark(self, partition: str) -> Any:
+        return super().watermark(partition).replace(tzinfo=UTC)
+
+    def read(self, partition: str, start: int, end: int) -> pa.Table:
+        return super().read(partition, start, end).cast(pa.schema([("ts", pa.timestamp("us", "UTC"))]))
 
 
 class Changes(Sink):

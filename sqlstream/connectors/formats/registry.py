@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
 from sqlstream.connectors.filesystem.splits import FileSplit
@@ -22,6 +22,7 @@ from sqlstream.connectors.read_plan import ReadPlan
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 
 class ReadFiles(Protocol):
@@ -49,6 +50,30 @@ class ReadValues(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class MessageEncoding:
+    """How rows become messages of a format of bytes. Its module is imported when it is needed, as that needs packages."""
+
+    module: str
+    format: str
+
+    def check(self, table: Table, columns: Sequence[Column], part: str) -> None:
+        """Raise BindError unless rows of some columns can be keys or values, as far as it is known without a server."""
+        self._call("check", table, columns, part)
+
+    def open(self, table: Table, columns: Sequence[Column], part: str) -> Callable[[pa.Table], list[bytes]]:
+        """Return what makes messages of rows of some columns. Asks a registry, where there is one.
+
+        Raises BindError for columns that cannot be written, DataError for a schema that is not there, and OutageError.
+        """
+        found: Callable[[pa.Table], list[bytes]] = self._call("encoder", table, columns, part)
+        return found
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        table, *rest = arguments
+        return getattr(import_module(f"sqlstream.connectors.formats.{self.module}"), name)(table, self.format, *rest)
+
+
+@dataclass(frozen=True, slots=True)
 class Format:
     """How rows are written. Without `read_values` it is one of files alone, without `read_files` one of values.
 
@@ -61,6 +86,8 @@ class Format:
     # Options that only make sense for files.
     of_files: frozenset[str] = frozenset()
     of_bytes: bool = False
+    # How messages are written, where no SQL writes them.
+    encoding: MessageEncoding | None = None
     # Returns the columns of a table that declares none.
     columns: Callable[[Table], Sequence[Column]] | None = None
 
@@ -121,6 +148,18 @@ _CONFLUENT_MESSAGE = TableOption(
     NAME,
     "the message that rows are written as, and whose columns a table without any has; the first one, unless it is given",
 )
+_FIRST_SCHEMA = TableOption(
+    "protobuf-confluent.auto-register",
+    BOOLEAN,
+    "whether a schema of the columns is registered where the subject of written rows has none",
+    default="true",
+)
+_LATEST = TableOption(
+    "avro-confluent.use-latest-version",
+    BOOLEAN,
+    "true: rows are written with the newest schema of the subject, by the names of its fields; nothing is registered",
+    default="false",
+)
 _CONFLUENT_SCHEMA = TableOption(
     "avro-confluent.schema",
     NAME,
@@ -131,12 +170,19 @@ FORMATS: Mapping[str, Format] = {
     "json": Format((_OPERATION, *options_of("json")), read_json, json_values),
     "csv": Format((_OPERATION, *_CSV, *options_of("csv")), read_csv, csv_values, frozenset({"csv.header"})),
     DEBEZIUM: Format((*_DEBEZIUM, *options_of(DEBEZIUM)), read_json, json_values),
-    "avro": Format((_AVRO_SCHEMA, *options_of("avro")), None, _values_of("avro.values", "avro_values"), of_bytes=True),
+    "avro": Format(
+        (_AVRO_SCHEMA, *options_of("avro")),
+        None,
+        _values_of("avro.values", "avro_values"),
+        of_bytes=True,
+        encoding=MessageEncoding("avro.encoding", "avro"),
+    ),
     "avro-confluent": Format(
-        (*registry_options("avro-confluent"), _CONFLUENT_SCHEMA, *options_of("avro-confluent")),
+        (*registry_options("avro-confluent"), _LATEST, _CONFLUENT_SCHEMA, *options_of("avro-confluent")),
         None,
         _values_of("avro.values", "confluent_values"),
         of_bytes=True,
+        encoding=MessageEncoding("avro.encoding", "avro-confluent"),
         columns=_columns_of("avro.values", "avro-confluent"),
     ),
     "protobuf": Format(
@@ -144,17 +190,20 @@ FORMATS: Mapping[str, Format] = {
         None,
         _values_of("protobuf.values", "protobuf_values"),
         of_bytes=True,
+        encoding=MessageEncoding("protobuf.encoding", "protobuf"),
         columns=_columns_of("protobuf.values", "protobuf"),
     ),
     "protobuf-confluent": Format(
         (
             *(o for o in registry_options("protobuf-confluent") if not o.name.endswith("auto-register")),
+            _FIRST_SCHEMA,
             _CONFLUENT_MESSAGE,
             *options_of("protobuf-confluent"),
         ),
         None,
         _values_of("protobuf.values", "confluent_values"),
         of_bytes=True,
+        encoding=MessageEncoding("protobuf.encoding", "protobuf-confluent"),
         columns=_columns_of("protobuf.values", "protobuf-confluent"),
     ),
     "raw": Format(options_of("raw"), None, raw_values, of_bytes=True),

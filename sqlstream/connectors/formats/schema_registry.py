@@ -26,6 +26,8 @@ from sqlstream.units import parse_boolean
 # What a message begins with.
 MAGIC, HEAD = 0, 5
 TOPIC, RECORD, TOPIC_RECORD = "topic", "record", "topic-record"
+# The parts of a message, as the subjects of topics call them.
+KEY_PART, VALUE_PART = "key", "value"
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _SECONDS, _TRIES, _PAUSE = 10.0, 4, 0.25
 _NO_SCHEMA, _NO_SUBJECT, _NO_VERSION = 40403, 40401, 40402
@@ -55,7 +57,8 @@ def registry_options(format: str) -> tuple[TableOption, ...]:
         TableOption(
             f"{format}.subject-name-strategy",
             OptionType("strategy", _strategy),
-            f"the subject, unless it is given: `{TOPIC}` (`<topic>-value`), `{RECORD}` (the name of the record), "
+            f"the subject, unless it is given: `{TOPIC}` (`<topic>-value`, of keys `<topic>-key`), "
+            f"`{RECORD}` (the name of the record), "
             f"or `{TOPIC_RECORD}` (`<topic>-<record>`)",
             default=TOPIC,
         ),
@@ -70,6 +73,10 @@ def registry_options(format: str) -> tuple[TableOption, ...]:
 
 class NoSchema(Exception):
     """The registry has no schema of an id, or of a subject."""
+
+
+class IncompatibleSchema(Exception):
+    """The registry does not take a schema, as it does not go with those that its subject has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,10 @@ class SchemaRegistry:
         return self._schema(found, serialized=serialized)
 
     def register(self, subject: str, text: str, kind: str) -> int:
-        """Return the id of a schema under a subject, for which it is registered unless it is there."""
+        """Return the id of a schema under a subject, for which it is registered unless it is there.
+
+        Raises IncompatibleSchema.
+        """
         return _registered(self, f"/subjects/{quote(subject, safe='')}/versions", text, kind)
 
     def find(self, subject: str, text: str, kind: str) -> int:
@@ -119,7 +129,7 @@ class SchemaRegistry:
         return _registered(self, f"/subjects/{quote(subject, safe='')}", text, kind)
 
     def request(self, route: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return what the registry answers. Raises NoSchema where it has nothing, JobError where it refuses."""
+        """Return what the registry answers. Raises NoSchema, IncompatibleSchema, or JobError where it refuses otherwise."""
         for attempt in range(_TRIES):
             if attempt:
                 time.sleep(_PAUSE * 2**attempt)
@@ -156,6 +166,8 @@ class SchemaRegistry:
         code, text = said.get("error_code", error.code), said.get("message", error.reason)
         if error.code == 404 and code in (_NO_SCHEMA, _NO_SUBJECT, _NO_VERSION, 404):
             return NoSchema(str(text))
+        if error.code == 409:
+            return IncompatibleSchema(str(text))
         message = f"the schema registry at {masked(url)} refuses: {error.code} {text}"
         hint = None
         if error.code in (401, 403):
@@ -186,8 +198,8 @@ def _registered(registry: SchemaRegistry, route: str, text: str, kind: str) -> i
     return int(registry.request(route, body)["id"])
 
 
-def subject_of(table: Table, format: str, record: str) -> str:
-    """Return the subject of a table's values; `record` is the full name of what they are."""
+def subject_of(table: Table, format: str, record: str, part: str = VALUE_PART) -> str:
+    """Return the subject of a table's values or keys; `record` is the full name of what they are."""
     if given := table.options.get(f"{format}.subject"):
         return given
     topic = table.options.get("topic", table.name)
@@ -196,20 +208,32 @@ def subject_of(table: Table, format: str, record: str) -> str:
             return record
         case "topic-record":
             return f"{topic}-{record}"
-    return f"{topic}-value"
+    return f"{topic}-{part}"
 
 
-def written_id(table: Table, format: str, record: str, text: str, kind: str) -> int:
-    """Return the id of the schema of the rows that a job writes, registered unless the table says that it must be there."""
-    registry, subject = SchemaRegistry.of(table, format), subject_of(table, format, record)
-    if parse_boolean(table.options.get(f"{format}.auto-register", "true")):
-        return registry.register(subject, text, kind)
+def registers(table: Table, format: str) -> bool:
+    """Whether a job that writes a table registers the schema of its rows."""
+    return parse_boolean(table.options.get(f"{format}.auto-register", "true"))
+
+
+def written_id(table: Table, format: str, subject: str, text: str, kind: str) -> int:
+    """Return the id of the schema of the rows that a job writes, registered unless the table says that it must be there.
+
+    Raises DataError where it is not there, or does not go with those that are.
+    """
+    registry = SchemaRegistry.of(table, format)
     try:
-        return registry.find(subject, text, kind)
+        return (registry.register if registers(table, format) else registry.find)(subject, text, kind)
     except NoSchema as error:
         message = f'table "{table.name}": the schema of its rows is not registered under the subject "{subject}"'
         hint = f"Register it, or leave out '{format}.auto-register'."
         raise DataError(message, detail=f"{error}. The schema is: {text}", hint=hint) from None
+    except IncompatibleSchema as error:
+        message = (
+            f'table "{table.name}": the schema of its rows is not compatible with those of the subject "{subject}"'
+        )
+        hint = f"Write columns that go with them, set another '{format}.subject', or lower the subject's compatibility level."
+        raise DataError(message, detail=f"{str(error).rstrip('.')}. The schema is: {text}", hint=hint) from None
 
 
 def framed(id: int, body: bytes) -> bytes:

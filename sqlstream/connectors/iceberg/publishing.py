@@ -42,9 +42,9 @@ class PublishedIceberg(PublishedTable):
 
     def _is_here(self, folder: str) -> bool:
         """Whether the catalog has the table, with its files here: paths are absolute, and a warehouse may be moved or copied."""
-        if not self._located.exists():
-            return False
         try:
+            if not self._located.exists():
+                return False
             return str(self._located.open().metadata_location).startswith(f"file://{folder}/")
         except JobError as error:
             if isinstance(error.__cause__, FileNotFoundError):

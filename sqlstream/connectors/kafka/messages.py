@@ -1,14 +1,21 @@
-"""What rows are as messages: SQL that encodes the key and the value of each, so that no row passes through Python twice."""
+"""What rows are as messages: SQL that encodes the key and the value of each, so that no row passes through Python twice.
+
+Formats of bytes have no SQL: of those, it makes a struct of the columns, which `MessageEncoders` replaces.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
 
 from sqlstream.catalog import DEBEZIUM, Column, Table
 from sqlstream.connectors.batch import Batch
+from sqlstream.connectors.formats.registry import FORMATS, MessageEncoding
+from sqlstream.connectors.formats.schema_registry import KEY_PART, VALUE_PART
 from sqlstream.duck.sql import names, quote_name, quote_text
-from sqlstream.errors import BindError, UnsupportedError
+from sqlstream.errors import BindError
 from sqlstream.storage.zsets import WEIGHT
 
 # The columns of messages; a message without a value is a tombstone.
@@ -62,6 +69,52 @@ def _raw(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> st
     return quote_name(fields[0][1].name)
 
 
+def _fields(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> str:
+    """Return the SQL of a struct of columns, of which Python makes bytes."""
+    return f"struct_pack({', '.join(f'{quote_name(name)} := {quote_name(c.name)}' for name, c in fields)})"
+
+
+def _encode(form: str) -> Encode:
+    return _fields if FORMATS[form].encoding is not None else ENCODERS[form]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPart:
+    """The keys or the values of messages: in which column they are, how they are encoded, and the columns in them.
+
+    The options of the table are those of the format, without the prefix of the part.
+    """
+
+    column: str
+    name: str
+    encoding: MessageEncoding
+    table: Table
+    columns: tuple[Column, ...]
+
+    def opened(self) -> Callable[[pa.Table], list[bytes]]:
+        """Return what makes bytes of rows; it asks the schema registry, where there is one."""
+        return self.encoding.open(self.table, self.columns, self.name)
+
+
+class MessageEncoders:
+    """Makes bytes of those keys and values that are structs of columns."""
+
+    def __init__(self, parts: Sequence[EncodedPart]):
+        self._encoders = {part.column: part.opened() for part in parts}
+
+    def encode(self, messages: pa.Table) -> pa.Table:
+        """Return messages whose keys and values are text or bytes; those that are NULL stay so."""
+        for column, encode in self._encoders.items():
+            structs = messages.column(column).combine_chunks()
+            is_there = structs.is_valid()
+            rows = pa.Table.from_batches([pa.RecordBatch.from_struct_array(structs.filter(is_there))])
+            encoded = iter(encode(rows))
+            values = [next(encoded) if there else None for there in is_there.to_pylist()]
+            place = messages.column_names.index(column)
+            messages = messages.set_column(place, column, pa.array(values, pa.large_binary()))
+        return messages
+
+
 ENCODERS: Mapping[str, Encode] = {"json": _json, "csv": _csv, "raw": _raw, DEBEZIUM: _json}
 
 
@@ -104,21 +157,37 @@ class MessageLayout:
         return self.table.options.get(FIELDS_INCLUDE, "ALL").upper() == "EXCEPT_KEY"
 
     def check(self) -> None:
-        """Raise BindError unless the formats can hold the columns, UnsupportedError for those that are only read."""
+        """Raise BindError unless the formats can hold the columns."""
         for option, form, fields in (
             (KEY_FORMAT, self.table.options.get(KEY_FORMAT, "").lower(), self.key),
             ("format", value_format(self.table), self.value),
         ):
-            if form and form not in ENCODERS:
-                message = f'writing table "{self.table.name}" in format "{form}"'
-                at = self.table.option_span(option, value=True)
-                raise UnsupportedError(message, at, hint=f"Formats that can be written: {', '.join(ENCODERS)}.")
+            at = self.table.option_span(option, value=True)
             if form == "raw" and (len(fields) != 1 or fields[0][1].type not in ("VARCHAR", "BLOB")):
                 what = ", ".join(f"{c.name} {c.type}" for _, c in fields) or "no column"
-                raise BindError(
-                    f'table "{self.table.name}": format "raw" holds one column, a STRING or BYTES, not {what}',
-                    self.table.option_span(option, value=True),
-                )
+                message = f'table "{self.table.name}": format "raw" holds one column, a STRING or BYTES, not {what}'
+                raise BindError(message, at)
+            if form in FORMATS and FORMATS[form].encoding is not None and not fields:
+                raise BindError(f'table "{self.table.name}": format "{form}" holds no column', at)
+        for part in self.parts:
+            part.encoding.check(part.table, part.columns, part.name)
+
+    @property
+    def parts(self) -> tuple[EncodedPart, ...]:
+        """The parts of messages that have formats of bytes."""
+        given = (
+            (KEY, KEY_PART, self.table.options.get(KEY_FORMAT, "").lower(), self.key, "key."),
+            (VALUE, VALUE_PART, value_format(self.table), self.value, "value."),
+        )
+        found = []
+        for name, part, form, fields, prefix in given:
+            encoding = FORMATS[form].encoding if form else None
+            if encoding is not None:
+                own = self._options(prefix) if part == KEY_PART else {**self.table.options, **self._options(prefix)}
+                table = replace(self.table, options={"topic": self.table.options["topic"], **own})
+                columns = tuple(replace(column, name=field) for field, column in fields)
+                found.append(EncodedPart(name, part, encoding, table, columns))
+        return tuple(found)
 
     def messages(self, batch: Batch, partitions: str) -> str:
         """Return the SELECT of the messages of a batch; `partitions` is the SQL of the partition of a row, -1 for any."""
@@ -150,10 +219,10 @@ class MessageLayout:
         return f"SELECT {', '.join(f'{sql} AS {name}' for name, sql in items.items())}"
 
     def _key(self) -> str:
-        return ENCODERS[self.table.options[KEY_FORMAT].lower()](self.key, self._options("key."))
+        return _encode(self.table.options[KEY_FORMAT].lower())(self.key, self._options("key."))
 
     def _value(self) -> str:
-        return ENCODERS[value_format(self.table)](self.value, {**self.table.options, **self._options("value.")})
+        return _encode(value_format(self.table))(self.value, {**self.table.options, **self._options("value.")})
 
     def _options(self, prefix: str) -> Mapping[str, str]:
         return {k.removeprefix(prefix): v for k, v in self.table.options.items() if k.startswith(prefix)}

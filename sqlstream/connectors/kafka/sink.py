@@ -9,7 +9,7 @@ from sqlstream.catalog import DEBEZIUM, Table
 from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.guarantees import Delivery
 from sqlstream.connectors.interface import BatchWriter, DriverSink, SinkContext
-from sqlstream.connectors.kafka.messages import MessageLayout, value_format
+from sqlstream.connectors.kafka.messages import MessageEncoders, MessageLayout, value_format
 from sqlstream.connectors.kafka.producing import Broken, Deadline, Sender, Topic
 from sqlstream.connectors.kafka.progress import TopicProgress
 from sqlstream.connectors.kafka.sink_options import (
@@ -74,6 +74,7 @@ class TopicUpsertSink(TopicSink):
 class _TopicWriter(BatchWriter):
     def __init__(self, layout: MessageLayout, topic: Topic):
         self._layout, self._topic = layout, topic
+        self._encoders = MessageEncoders(layout.parts)
         self._partitions = 1
 
     def _look(self, sender: Sender) -> None:
@@ -82,7 +83,7 @@ class _TopicWriter(BatchWriter):
     def _messages(self, batch: Batch) -> pa.Table:
         partitioner = DEFAULT if self._layout.upserts else word_of(self._layout.table, PARTITIONER)
         chosen = {DEFAULT: "-1", FIXED: "0"}.get(partitioner, f"(row_number() OVER () - 1) % {self._partitions}")
-        return batch.table(self._layout.messages(batch, f"CAST({chosen} AS INTEGER)"))
+        return self._encoders.encode(batch.table(self._layout.messages(batch, f"CAST({chosen} AS INTEGER)")))
 
 
 class TopicPlainWriter(_TopicWriter):

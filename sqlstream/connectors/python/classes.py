@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,6 +54,14 @@ class Source:
     def read(self, partition: str, start: Any, end: Any) -> pa.Table:
         """Return the rows from one position to another, with columns of the declared names."""
         raise NotImplementedError
+
+    def watermark(self, partition: str) -> datetime | None:
+        """Return the time before which no further row of the partition will come; None: nothing can be said yet.
+
+        Called on the driver, before `latest_position`: rows that are there already may be earlier. It is a time of the time
+        attribute; with a zone it is an instant.
+        """
+        return None
 
     def on_commit(self, positions: Mapping[str, Any]) -> None:
         """Learn up to which positions, by partition, committed batches have read: nothing before them is read again.

@@ -42,6 +42,17 @@ class PythonSource(TableSource):
         assert issubclass(found, Source)
         return _REPLAYED if found.replayable else _GONE
 
+    @property
+    def has_partitions(self) -> bool:  # type: ignore[override]
+        return self.has_watermarks or self._defines("partitions")
+
+    @property
+    def has_watermarks(self) -> bool:  # type: ignore[override]
+        return self._defines("watermark")
+
+    def _defines(self, method: str) -> bool:
+        return getattr(kind(self.table), method) is not getattr(Source, method)
+
     def discovery(self, position: Offsets, context: DiscoveryContext) -> PartitionDiscovery:
         return PartitionDiscovery(self.table, position, context)
 

@@ -18,6 +18,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.lookup import OPTIONS as LOOKUP_OPTIONS
 from sqlstream.connectors.options import MONITOR, SCAN_OPTIONS, TEXT, TableOption
 from sqlstream.connectors.python.classes import AnySink, OwnTable, Source
+from sqlstream.duck.internal_columns import PARTITION
 from sqlstream.errors import BindError, JobError, OutageError, SqlStreamError, missing
 from sqlstream.functions import pickling as carry
 from sqlstream.functions.source_locations import raised_at
@@ -148,7 +149,7 @@ def finished(answers: Sequence[Any]) -> list[Any]:
 
 def _instance(table: Table, option: str, identity: str = "") -> Any:
     assert table.implementation is not None
-    declared = (tuple((c.name, c.type) for c in table.physical), table.primary_key)
+    declared = (tuple((c.name, c.type) for c in table.physical if c != PARTITION), table.primary_key)
     options = tuple(sorted(table.options.items()))
     return _made(table.name, option, table.implementation, options, declared, identity)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, ClassVar, Final
 
 import duckdb
@@ -15,7 +16,8 @@ from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets,
 from sqlstream.connectors.python.classes import Source
 from sqlstream.connectors.python.instances import errors, source
 from sqlstream.connectors.read_plan import ReadPlan
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.internal_columns import PARTITION
+from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import DataError, missing
 from sqlstream.units import MILLISECOND, Duration
 
@@ -54,6 +56,11 @@ class PartitionDiscovery(Discovery):
         self._bound: Mapping[str, Any] | None = None
         # The partitions with more to read, from where to where.
         self._behind: dict[str, tuple[Any, Any]] = {}
+        # All partitions, once they are known; how far they are, and will be when they are read to where they end now.
+        self._known: Sequence[str] | None = None
+        self._marks: dict[str, datetime] = {}
+        self._next_marks: dict[str, datetime] = {}
+        self._is_asked_for_marks = type(self._source).watermark is not Source.watermark
         self._pending: list[PartitionRange] = []
 
     def poll(self) -> int:
@@ -66,14 +73,30 @@ class PartitionDiscovery(Discovery):
                 start = _as_json(self._source.first_position(name)) if start is None else start
                 if end is not None and start != end:
                     self._behind[name] = start, end
+        self._known = list(latest)
+        self._reach_marks()
         self._find()
         return len(self._pending)
 
     def _ask(self) -> Mapping[str, Any]:
         with errors(self._table):
-            latest = {name: self._source.latest_position(name) for name in self._source.partitions()}
             # A position is compared with one that comes out of a file.
-            return dict(_as_json(latest))
+            return {name: _as_json(self._latest(name)) for name in self._source.partitions()}
+
+    def _latest(self, name: str) -> Any:
+        """Ask for a watermark, and then for a position: rows that came before the answer may be earlier.
+
+        A partition is read to there before it is asked again, so that its watermark moves on however many rows come.
+        """
+        if self._is_asked_for_marks:
+            if name in self._next_marks and name in self._behind:
+                return self._behind[name][1]
+            mark = self._source.watermark(name)
+            if not isinstance(mark, datetime | None):
+                raise TypeError(f"watermark() returns a datetime.datetime or None, not a {type(mark).__name__}")
+            if mark is not None:
+                self._next_marks[name] = mark
+        return self._source.latest_position(name)
 
     def _bounds(self) -> Mapping[str, Any]:
         if self._bound is None:
@@ -86,6 +109,19 @@ class PartitionDiscovery(Discovery):
         with errors(self._table):
             ends = {n: _as_json(self._source.batch_end(n, start, end)) for n, (start, end) in self._behind.items()}
         self._pending = [PartitionRange(n, s, ends[n]) for n, (s, _) in self._behind.items() if ends[n] != s]
+
+    def partitions(self) -> Mapping[str, bool]:
+        if self._known is None:
+            self.poll()
+        return {name: name in self._behind for name in self._known or () if not self.bounded or name in self._behind}
+
+    def watermarks(self) -> Mapping[str, datetime]:
+        return self._marks
+
+    def _reach_marks(self) -> None:
+        """Let the watermarks count that hold where partitions were handed out to."""
+        for name in self._next_marks.keys() - self._behind.keys():
+            self._marks[name] = self._next_marks.pop(name)
 
     @property
     def waiting(self) -> int:
@@ -102,6 +138,7 @@ class PartitionDiscovery(Discovery):
             _, latest = self._behind.pop(split.partition)
             if split.end != latest:
                 self._behind[split.partition] = split.end, latest
+        self._reach_marks()
         self._find()
         return splits or None
 
@@ -127,14 +164,17 @@ def read_python(con: duckdb.DuckDBPyConnection, splits: Sequence[PartitionRange]
             if not isinstance(rows, pa.Table):
                 raise TypeError(f"read() returns a pyarrow.Table, not a {type(rows).__name__}")
         con.register(f"_part_{number}", rows)
-        selects.append(f"SELECT {_items(rows, table)} FROM _part_{number}")
+        selects.append(f"SELECT {_items(rows, table, split.partition)} FROM _part_{number}")
     return ReadPlan(" UNION ALL ".join(selects))
 
 
-def _items(rows: pa.Table, table: Table) -> str:
+def _items(rows: pa.Table, table: Table, partition: str) -> str:
     names = {name.lower(): name for name in rows.column_names}
     items = []
     for column in table.physical:
+        if column == PARTITION:
+            items.append(f"{quote_text(partition)} AS {PARTITION.name}")
+            continue
         if column.name.lower() not in names:
             hint = missing("column", column.name, names.values())
             message = f'class "{table.options["class"]}" of table "{table.name}" returns no column "{column.name}"'

@@ -160,7 +160,8 @@ _PROCESSORS = {
 
 
 def _due(ts: dt.datetime) -> int:
-    return (ts + _PATIENCE - _EPOCH) // _MILLISECOND
+    # Rows come with the time zone UTC, state and frames without any.
+    return (ts.replace(tzinfo=None) + _PATIENCE - _EPOCH) // _MILLISECOND
 
 
 def _integer(value: Any) -> int | None:

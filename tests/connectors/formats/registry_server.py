@@ -12,7 +12,10 @@ from urllib.parse import unquote
 
 
 class Registry:
-    """What a server has. `asked` are the routes; it fails `failing` times before it answers."""
+    """What a server has. `asked` are the routes; it fails `failing` times before it answers.
+
+    The first schema of a subject is compatible with no other one, if the subject is `closed`.
+    """
 
     def __init__(self) -> None:
         self.schemas: list[dict[str, Any]] = []
@@ -20,6 +23,7 @@ class Registry:
         self.asked: list[str] = []
         self.authorization: str | None = None
         self.failing = 0
+        self.closed: set[str] = set()
         self.url = ""
 
     def add(self, subject: str, schema: Any, kind: str = "AVRO", references: tuple[Any, ...] = ()) -> int:
@@ -48,6 +52,13 @@ class Registry:
                     "version": number,
                     "id": 100 + ids[number - 1],
                     **self.schemas[ids[number - 1]],
+                }
+            case "POST", ["subjects", subject, "versions"] if subject in self.closed and all(
+                self.schemas[number]["schema"] != body["schema"] for number in self.subjects[subject]
+            ):
+                return 409, {
+                    "error_code": 409,
+                    "message": "Schema being registered is incompatible with an earlier one",
                 }
             case "POST", ["subjects", subject, "versions"]:
                 return 200, {"id": self.add(subject, body["schema"], body.get("schemaType", "AVRO"))}

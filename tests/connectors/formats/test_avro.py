@@ -17,7 +17,8 @@ import pytest
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.formats.avro import decoding
-from sqlstream.connectors.formats.avro.values import columns_of, encoder
+from sqlstream.connectors.formats.avro.encoding import encoder
+from sqlstream.connectors.formats.avro.values import columns_of
 from sqlstream.connectors.formats.schema_registry import framed
 from sqlstream.errors import DataError, JobError, OutageError, UnsupportedError
 from tests.connectors.formats.registry_server import Registry, serving

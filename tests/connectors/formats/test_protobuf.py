@@ -13,10 +13,11 @@ import pytest
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 
-from sqlstream.catalog import Table
-from sqlstream.connectors.formats.protobuf.values import columns_of, encoder
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.formats.protobuf.encoding import encoder
+from sqlstream.connectors.formats.protobuf.values import columns_of
 from sqlstream.connectors.formats.schema_registry import framed
-from sqlstream.errors import DataError
+from sqlstream.errors import BindError, DataError
 from tests.connectors.formats.registry_server import Registry, serving
 from tests.connectors.test_values import Messages, rows, table
 
@@ -148,13 +149,16 @@ def test_rows_are_written_with_the_newest_schema(server: Registry, schema: int) 
         ("at", "TIMESTAMP WITH TIME ZONE"),
     ]
     written = pa.table({"k": [5, 6], "s": ["x", None], "at": pa.array([MOMENT, None], pa.timestamp("us", "UTC"))})
-    messages = encoder(found, CONFLUENT, found.stored)(written)
+    messages = encoder(found, CONFLUENT, found.stored[:3])(written)
     assert messages[0].startswith(framed(schema, b"\2\2"))
     assert [row[:3] for row in rows(found, *messages)] == [(5, "x", MOMENT), (6, None, None)]
-    with pytest.raises(DataError, match='no field for column "zzz"'):
-        encoder(found, CONFLUENT, found.stored)(pa.table({"zzz": [1]}))
+    with pytest.raises(BindError, match='column "zzz" of table "t" is no field of the schema of subject "t-value"'):
+        encoder(found, CONFLUENT, [Column("zzz", "INTEGER")])
+    with pytest.raises(BindError, match='column "k" of table "t" is DECIMAL'):
+        encoder(found, CONFLUENT, [Column("k", "DECIMAL(9, 2)")])
+    options = {"subject": "nowhere", "auto-register": "false"}
     with pytest.raises(DataError, match='no subject "nowhere"'):
-        encoder(confluent(COLUMNS, server, subject="nowhere"), CONFLUENT, found.stored)
+        encoder(confluent(COLUMNS, server, **options), CONFLUENT, found.stored)
 
 
 def test_messages_of_a_file_of_descriptors(tmp_path: Path) -> None:
@@ -163,7 +167,7 @@ def test_messages_of_a_file_of_descriptors(tmp_path: Path) -> None:
     options = {"protobuf.descriptor-file": str(path), "protobuf.message-name": "shop.Order"}
     found = table(COLUMNS, "protobuf", **options)
     assert rows(found, order().SerializeToString())[0][:3] == (5, "x", MOMENT)
-    messages = encoder(found, "protobuf", found.stored)(pa.table({"k": [1]}))
+    messages = encoder(found, "protobuf", found.stored[:1])(pa.table({"k": [1]}))
     assert of_class("shop.Order").FromString(messages[0]).k == 1
     with pytest.raises(DataError, match=r'has no message "shop\.Oder"'):
         rows(table(COLUMNS, "protobuf", **{**options, "protobuf.message-name": "shop.Oder"}), b"")

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
+import fastavro
 import pytest
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from sqlstream.errors import DataError
 from sqlstream.testing import Stream
+from tests.connectors.formats.registry_server import Registry, serving
+from tests.connectors.formats.test_avro import field, record
+from tests.connectors.formats.test_protobuf import LONG, TEXT, add
 from tests.connectors.kafka.topics import Topic, rows_of
-from tests.connectors.kafka.written import make_topic
+from tests.connectors.kafka.written import make_topic, raw_messages
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -68,6 +77,60 @@ def test_what_was_written_is_read_back(kafka: str) -> None:
         stream.batch("names", list(names.items()))
         stream.finish()
         check(stream, counted(whole), names)
+
+
+def total_file() -> FileDescriptorProto:
+    file = FileDescriptorProto(name="total.proto", syntax="proto3")
+    message = file.message_type.add(name="Total")
+    add(message, "v", TEXT, optional=True)
+    add(message, "n", LONG, optional=True)
+    return file
+
+
+def given(part: str, form: str, folder: Path, server: Registry) -> str:
+    """Return the options of a format of bytes, as a key or a value."""
+    descriptors = folder / "total.desc"
+    descriptors.write_bytes(FileDescriptorSet(file=[total_file()]).SerializeToString())
+    fields = [field("v", ["null", "string"]), field("n", ["null", "long"], default=None)]
+    options = {
+        "avro": {"schema": json.dumps(record(*fields[: 1 if part == "key" else 2]))},
+        "protobuf": {"descriptor-file": str(descriptors), "message-name": "Total"},
+    }
+    own = options.get(form, {"url": server.url})
+    return f"'{part}.format' = '{form}'" + "".join(f", '{part}.{form}.{n}' = '{v}'" for n, v in own.items())
+
+
+def decoded(form: str, body: bytes, server: Registry) -> tuple[str | None, int | None]:
+    """Return a value as other programs read it; its schema is the one that its head names."""
+    if form == "protobuf":
+        pool = descriptor_pool.DescriptorPool()
+        pool.AddSerializedFile(total_file().SerializeToString())
+        total = message_factory.GetMessageClass(pool.FindMessageTypeByName("Total")).FromString(body)
+        return total.v if total.HasField("v") else None, total.n
+    schema = json.loads(server.schemas[int.from_bytes(body[1:5], "big") - 100]["schema"])
+    row = fastavro.schemaless_reader(io.BytesIO(body[5:]), schema, None)
+    assert isinstance(row, dict)
+    return row["v"], row["n"]
+
+
+@pytest.mark.parametrize(("key", "value"), [("protobuf-confluent", "avro-confluent"), ("avro", "protobuf")])
+def test_formats_of_bytes_are_read_back(kafka: str, tmp_path: Path, key: str, value: str) -> None:
+    topic = make_topic(kafka, 2, **{"cleanup.policy": "compact"})
+    with serving() as server:
+        formats = f"{given('key', key, tmp_path, server)}, {given('value', value, tmp_path, server)}"
+        totals = TOTALS.replace(
+            "'key.format' = 'json', 'value.format' = 'json'", formats.replace("{", "{{").replace("}", "}}")
+        )
+        live = totals.format(topic=topic, servers=kafka, more=", 'sink.delivery-guarantee' = 'exactly-once'")
+        *_, whole = written(live)
+        last = dict(raw_messages(kafka, topic))
+        assert None in last.values(), "a tombstone"
+        assert dict(decoded(value, body, server) for body in last.values() if body is not None) == counted(whole)
+        reading = totals.format(topic=topic, servers=kafka, more=BOUNDED)
+        found = "CREATE TABLE found (v STRING, n BIGINT); INSERT INTO found SELECT v, n FROM totals;"
+        with Stream(reading + found) as stream:
+            stream.finish()
+            assert dict(stream.query("SELECT v, n FROM found")) == counted(whole)
 
 
 def test_a_reader_follows_the_writer(kafka: str) -> None:

@@ -28,6 +28,15 @@ def make_topic(servers: str, partitions: int = 1, **config: str) -> str:
 
 def messages(servers: str, topic: str, *, committed: bool = True) -> list[Message]:
     """Return all messages of a topic: those that a reader of committed ones sees now, or all that were ever sent."""
+    return [_shown(message) for message in _consumed(servers, topic, committed=committed)]
+
+
+def raw_messages(servers: str, topic: str) -> list[tuple[bytes, bytes | None]]:
+    """Return the keys and values of all messages that are committed, as bytes."""
+    return [(message.key(), message.value()) for message in _consumed(servers, topic, committed=True)]
+
+
+def _consumed(servers: str, topic: str, *, committed: bool) -> list[Any]:
     level = "read_committed" if committed else "read_uncommitted"
     with_end = {
         "enable.partition.eof": True,
@@ -48,7 +57,7 @@ def messages(servers: str, topic: str, *, committed: bool = True) -> list[Messag
                     ended.add(message.partition())
                 else:
                     assert error is None, error
-                    found.append(_shown(message))
+                    found.append(message)
         return found
     finally:
         consumer.close()

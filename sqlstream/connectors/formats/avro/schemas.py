@@ -1,18 +1,18 @@
-"""Avro schemas: which types they have here, and which schema the rows of a table have."""
+"""Avro schemas: which types they have here, and what the one says that a table gives."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
 from sqlstream.duck import databases
-from sqlstream.errors import BindError, DataError, UnsupportedError
+from sqlstream.errors import DataError, UnsupportedError
 
 # A schema as JSON has it.
 Avro = Any
@@ -36,20 +36,6 @@ _LOGICAL = {
     "local-timestamp-millis": pa.timestamp("us"),
     "local-timestamp-micros": pa.timestamp("us"),
     "uuid": pa.string(),
-}
-# Of types of DuckDB, by their ids.
-_WRITTEN: Mapping[str, Avro] = {
-    "boolean": "boolean",
-    **dict.fromkeys(("tinyint", "smallint", "integer", "utinyint", "usmallint"), "int"),
-    **dict.fromkeys(("bigint", "uinteger"), "long"),
-    "float": "float",
-    "double": "double",
-    **dict.fromkeys(("varchar", "uuid", "json"), "string"),
-    "blob": "bytes",
-    "date": {"type": "int", "logicalType": "date"},
-    "time": {"type": "long", "logicalType": "time-micros"},
-    "timestamp": {"type": "long", "logicalType": "local-timestamp-micros"},
-    "timestamp with time zone": {"type": "long", "logicalType": "timestamp-micros"},
 }
 
 
@@ -197,39 +183,6 @@ def _named(found: Avro, space: str) -> Iterator[tuple[Avro, str]]:
             yield from _named(inner, space)
         case {"type": dict() | list() as inner}:
             yield from _named(inner, space)
-
-
-@lru_cache(maxsize=256)
-def schema_of_columns(columns: tuple[Column, ...], name: str) -> AvroSchema:
-    """Return the schema of rows: every field may be null. Raises BindError for a type that Avro does not have."""
-    with databases.passing() as con:
-        fields = [
-            {"name": c.name, "type": ["null", _written(c, con.sqltype(c.type), c.name)], "default": None}
-            for c in columns
-        ]
-    return AvroSchema(json.dumps({"type": "record", "name": name, "fields": fields}), f'the schema of "{name}"')
-
-
-def _written(column: Column, declared: Any, path: str) -> Avro:
-    match declared.id:
-        case "decimal":
-            (_, width), (_, scale) = declared.children
-            return {"type": "bytes", "logicalType": "decimal", "precision": width, "scale": scale}
-        case "list" | "array":
-            return {"type": "array", "items": ["null", _written(column, declared.children[0][1], path)]}
-        case "map" if declared.children[0][1].id == "varchar":
-            return {"type": "map", "values": ["null", _written(column, declared.children[1][1], path)]}
-        case "struct":
-            # Types of one schema have different names.
-            inner = [
-                {"name": n, "type": ["null", _written(column, t, f"{path}_{n}")], "default": None}
-                for n, t in declared.children
-            ]
-            return {"type": "record", "name": f"{path}_record", "fields": inner}
-    if declared.id not in _WRITTEN:
-        hint = "Write it as STRING: CAST it in the query."
-        raise BindError(f'column "{column.name}": Avro has no type for {column.type}', hint=hint)
-    return _WRITTEN[declared.id]
 
 
 def given_schema(table: Table, format: str) -> AvroSchema | None:

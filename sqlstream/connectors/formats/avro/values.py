@@ -1,15 +1,12 @@
-"""Values in Avro: with the id of a registry's schema in front, or of the one schema that the table gives."""
+"""Values in Avro as they are read: with the id of a registry's schema in front, or of the one schema that the table gives."""
 
 from __future__ import annotations
 
 import importlib.util
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.formats.avro.decoding import decode
@@ -18,7 +15,6 @@ from sqlstream.connectors.formats.avro.schemas import (
     aliases_of,
     defaults_of,
     given_schema,
-    schema_of_columns,
 )
 from sqlstream.connectors.formats.decoded import Decoded, bytes_of, literal, relation
 from sqlstream.connectors.formats.schema_registry import (
@@ -27,9 +23,7 @@ from sqlstream.connectors.formats.schema_registry import (
     RegisteredSchema,
     SchemaRegistry,
     by_schema,
-    framed,
     subject_of,
-    written_id,
 )
 from sqlstream.errors import DataError, UsageError
 
@@ -43,7 +37,7 @@ def confluent_values(
     con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
 ) -> str:
     """Return the marked rows of values whose schemas are in a registry; `kept` are further columns of them that stay."""
-    _check_package(table)
+    check_package(table)
     messages, rest = bytes_of(con, values, kept)
     reader, registry = given_schema(table, CONFLUENT), SchemaRegistry.of(table, CONFLUENT)
     groups, faults = by_schema(messages)
@@ -63,7 +57,7 @@ def avro_values(
     con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
 ) -> str:
     """Return the marked rows of values that have the schema of the table; `kept` are further columns of them that stay."""
-    _check_package(table)
+    check_package(table)
     schema = given_schema(table, AVRO)
     if schema is None:
         hint = f"Write the schema with which they were written into WITH (..): '{AVRO}.schema' = '{{\"type\": \"record\", ..}}'."
@@ -119,49 +113,8 @@ def _defaults(reader: AvroSchema | None) -> Mapping[str, str]:
     return {name: literal(value) for name, value in defaults_of(reader).items()}
 
 
-def encoder(table: Table, format: str, columns: Sequence[Column]) -> Callable[[pa.Table], list[bytes]]:
-    """Return what makes messages of rows. Its schema is the one that the table gives, or that of its columns, registered once."""
-    _check_package(table)
-    name = "".join(c if c.isalnum() and c.isascii() else "_" for c in table.name)
-    schema = given_schema(table, format) or schema_of_columns(tuple(columns), name)
-    id = written_id(table, format, schema.full_name, schema.text, "AVRO") if format == CONFLUENT else None
-
-    def encode(rows: pa.Table) -> list[bytes]:
-        import fastavro
-
-        found = []
-        for row in rows.to_pylist():
-            stream = io.BytesIO()
-            try:
-                fastavro.schemaless_writer(stream, schema.parsed, _written(row, rows.schema))
-            except Exception as error:
-                message = f'a row of table "{table.name}" does not fit {schema.name}'
-                raise DataError(message, detail=f"{type(error).__name__}: {error}.") from error
-            body = stream.getvalue()
-            found.append(body if id is None else framed(id, body))
-        return found
-
-    return encode
-
-
-def _written(row: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
-    """Return a row as fastavro takes it: maps are lists of pairs in Arrow."""
-    return {name: _value(value, schema.field(name).type) for name, value in row.items()}
-
-
-def _value(value: Any, type: pa.DataType) -> Any:
-    if value is None:
-        return None
-    if pa.types.is_map(type):
-        return {key: _value(item, type.item_type) for key, item in value}
-    if pa.types.is_list(type) or pa.types.is_large_list(type):
-        return [_value(item, type.value_type) for item in value]
-    if pa.types.is_struct(type):
-        return {field.name: _value(value[field.name], field.type) for field in type}
-    return value
-
-
-def _check_package(table: Table) -> None:
+def check_package(table: Table) -> None:
+    """Raise UsageError where the package is not installed."""
     if importlib.util.find_spec("fastavro") is None:
         hint = "Install it: pip install 'sqlstream[avro]'."
         raise UsageError(f'table "{table.name}": Avro needs the package "fastavro"', hint=hint)

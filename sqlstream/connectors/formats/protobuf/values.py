@@ -1,4 +1,4 @@
-"""Values in Protobuf: of the one message that the table names, or with the id of a registry's schema in front.
+"""Values in Protobuf as they are read: of the one message that the table names, or with the id of a registry's schema in front.
 
 ptars makes Arrow of the messages of a type, all at once. In the registry's wire format the id is followed by the place of the
 message among those of its file: how many numbers, and these, or a 0 for the first message.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,6 @@ from sqlstream.connectors.formats.schema_registry import (
     RegisteredSchema,
     SchemaRegistry,
     by_schema,
-    framed,
     subject_of,
 )
 from sqlstream.duck import databases
@@ -85,24 +84,6 @@ class ProtobufType:
             types = con.sql("FROM _schema").types
             return [Column(name, str(type_)) for name, type_ in zip(schema.names, types, strict=True)]
 
-    def encode(self, table: Table, rows: pa.Table) -> list[bytes]:
-        """Return rows as messages: a field without a column, and NULL, is not set. Raises DataError for rows that do not fit."""
-        schema, there = self.handler.schema(), {name.lower(): name for name in rows.column_names}
-        if unknown := sorted(there.keys() - {name.lower() for name in schema.names}):
-            raise DataError(f'{self.name} has no field for column "{there[unknown[0]]}" of table "{table.name}"')
-        arrays = []
-        try:
-            for found in schema:
-                name = there.get(found.name.lower())
-                own = pa.nulls(rows.num_rows, found.type) if name is None else rows.column(name).cast(found.type)
-                arrays.append(own.combine_chunks() if isinstance(own, pa.ChunkedArray) else own)
-            loose = pa.schema([found.with_nullable(True) for found in schema])
-            batch = pa.RecordBatch.from_arrays(arrays, schema=loose)
-            encoded: list[bytes] = self.handler.record_batch_to_array(batch).to_pylist()
-        except (pa.ArrowException, ValueError) as error:
-            raise DataError(f'rows of table "{table.name}" do not fit {self.name}', detail=f"{error}.") from error
-        return encoded
-
 
 def protobuf_values(
     con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
@@ -148,17 +129,7 @@ def confluent_values(
 
 def columns_of(table: Table, format: str) -> Sequence[Column]:
     """Return the columns of a table that declares none: those of its message, or of the newest schema of its subject."""
-    return declared_type(table).columns() if format == PROTOBUF else _newest(table)[0].columns()
-
-
-def encoder(table: Table, format: str, columns: Sequence[Column]) -> Callable[[pa.Table], list[bytes]]:
-    """Return what makes messages of rows: of the table's message, or of the newest schema of its subject."""
-    if format == PROTOBUF:
-        plain = declared_type(table)
-        return lambda rows: plain.encode(table, rows)
-    type_, id, place = _newest(table)
-    head = b"\0" if place == (0,) else b"".join(_zigzag(n) for n in (len(place), *place))
-    return lambda rows: [framed(id, head + body) for body in type_.encode(table, rows)]
+    return declared_type(table).columns() if format == PROTOBUF else _newest_there(table).columns()
 
 
 def declared_type(table: Table) -> ProtobufType:
@@ -171,7 +142,7 @@ def declared_type(table: Table) -> ProtobufType:
     try:
         with open(path, "rb") as file:
             files = FileDescriptorSet.FromString(file.read()).file
-        found = _pool(tuple(file.SerializeToString() for file in files)).FindMessageTypeByName(name)
+        found = pool_of(tuple(file.SerializeToString() for file in files)).FindMessageTypeByName(name)
     except OSError as error:
         raise DataError(f'file "{path}" of table "{table.name}" cannot be read', detail=f"{error}.") from error
     except message.DecodeError as error:
@@ -182,19 +153,32 @@ def declared_type(table: Table) -> ProtobufType:
     return ProtobufType.of(found, f"message {name}", table)
 
 
-def _newest(table: Table) -> tuple[ProtobufType, int, tuple[int, ...]]:
-    """Return the type of the newest schema of a table's subject, with the schema's id, and the place of its message."""
+def _newest_there(table: Table) -> ProtobufType:
     subject = subject_of(table, CONFLUENT, table.options.get(f"{CONFLUENT}.{MESSAGE_NAME}", table.name))
     try:
-        found = SchemaRegistry.of(table, CONFLUENT).newest(subject, serialized=True)
+        return newest_type(table, subject).type
     except NoSchema as error:
         message = f'table "{table.name}": the schema registry has no subject "{subject}"'
         raise DataError(message, detail=f"{error}.", hint=f"Register it, or set '{CONFLUENT}.subject'.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredType:
+    """A type of a registry's schema, with the schema's id, and the place of the message in it."""
+
+    type: ProtobufType
+    id: int
+    place: tuple[int, ...]
+
+
+def newest_type(table: Table, subject: str) -> RegisteredType:
+    """Return the type of the newest schema of a subject. Raises NoSchema, and DataError where the message is not in it."""
+    found = SchemaRegistry.of(table, CONFLUENT).newest(subject, serialized=True)
     name = f'the schema of subject "{subject}"'
     wanted = table.options.get(f"{CONFLUENT}.{MESSAGE_NAME}")
     for place, descriptor in _messages(_file(found, name)):
         if wanted in (None, descriptor.full_name):
-            return ProtobufType.of(descriptor, name, table), found.id, place
+            return RegisteredType(ProtobufType.of(descriptor, name, table), found.id, place)
     raise DataError(f'{name} has no message "{wanted}"')
 
 
@@ -227,7 +211,7 @@ def _file(found: RegisteredSchema, name: str) -> FileDescriptor:
         raise DataError(f"{name} is {found.kind}, not Protobuf")
     try:
         files = [*_files(found)]
-        return _pool(tuple(file.SerializeToString() for file in files)).FindFileByName(files[-1].name)
+        return pool_of(tuple(file.SerializeToString() for file in files)).FindFileByName(files[-1].name)
     except (binascii.Error, message.DecodeError, TypeError, KeyError) as error:
         detail = f"The registry must know format=serialized: {error}."
         raise DataError(f"{name} is no descriptor of Protobuf", detail=detail) from error
@@ -241,8 +225,8 @@ def _files(found: RegisteredSchema, name: str = "main.proto") -> Sequence[FileDe
 
 
 @lru_cache(maxsize=256)
-def _pool(files: tuple[bytes, ...]) -> descriptor_pool.DescriptorPool:
-    """Return files, each behind those that it imports, with those of Protobuf itself."""
+def pool_of(files: tuple[bytes, ...]) -> descriptor_pool.DescriptorPool:
+    """Return a pool of files, each behind those that it imports, with those of Protobuf itself."""
     from google.protobuf import (  # noqa: F401
         any_pb2,
         duration_pb2,
@@ -286,11 +270,3 @@ def _number(value: bytes, at: int) -> tuple[int, int]:
         at, whole, shift = at + 1, whole | (byte & 127) << shift, shift + 7
         if byte < 128:
             return (whole >> 1) ^ -(whole & 1), at
-
-
-def _zigzag(number: int) -> bytes:
-    whole, written = number << 1, bytearray()
-    while whole > 127:
-        written.append(whole & 127 | 128)
-        whole >>= 7
-    return bytes([*written, whole])

@@ -1,0 +1,151 @@
+"""Rows into Protobuf messages: of the table's message, of its subject's newest schema, or of one that its columns make."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.formats.fitting import FittedColumns
+from sqlstream.connectors.formats.protobuf.values import (
+    CONFLUENT,
+    MESSAGE_NAME,
+    PROTOBUF,
+    ProtobufType,
+    RegisteredType,
+    declared_type,
+    newest_type,
+    pool_of,
+)
+from sqlstream.connectors.formats.protobuf.written_types import file_of_columns, message_name
+from sqlstream.connectors.formats.schema_registry import (
+    KEY_PART,
+    VALUE_PART,
+    NoSchema,
+    framed,
+    registers,
+    subject_of,
+    written_id,
+)
+from sqlstream.errors import DataError
+
+
+def check(table: Table, format: str, columns: Sequence[Column], part: str = VALUE_PART) -> None:
+    """Raise BindError unless rows of some columns can be written, as far as it is known without the registry."""
+    if format == PROTOBUF:
+        _fitted(table, columns, declared_type(table))
+
+
+def encoder(
+    table: Table, format: str, columns: Sequence[Column], part: str = VALUE_PART
+) -> Callable[[pa.Table], list[bytes]]:
+    """Return what makes messages of rows of some columns.
+
+    Asks the registry, where there is one: rows have the newest schema of the subject. Where there is none, the schema of the
+    columns is registered. Raises BindError for columns that do not fit their fields, DataError for a schema that is not there.
+    """
+    if format == PROTOBUF:
+        type_, head = declared_type(table), b""
+    else:
+        found = _registered_type(table, columns, part)
+        type_, place = found.type, found.place
+        head = framed(found.id, b"\0" if place == (0,) else b"".join(_zigzag(n) for n in (len(place), *place)))
+    fitted = _fitted(table, columns, type_)
+
+    def encode(rows: pa.Table) -> list[bytes]:
+        return [head + body for body in _encoded(type_, fitted.rows(rows), table, is_key=part == KEY_PART)]
+
+    return encode
+
+
+def _fitted(table: Table, columns: Sequence[Column], type: ProtobufType) -> FittedColumns:
+    return FittedColumns.of(table, columns, type.handler.schema(), type.name)
+
+
+def _registered_type(table: Table, columns: Sequence[Column], part: str) -> RegisteredType:
+    own = message_name(table.name) + ("_key" if part == KEY_PART else "")
+    wanted = table.options.get(f"{CONFLUENT}.{MESSAGE_NAME}", own)
+    subject = subject_of(table, CONFLUENT, wanted, part)
+    try:
+        return newest_type(table, subject)
+    except NoSchema as error:
+        if not registers(table, CONFLUENT) or wanted != own:
+            message = f'table "{table.name}": the schema registry has no subject "{subject}"'
+            hint = f"Register it, or leave out '{CONFLUENT}.auto-register' and '{CONFLUENT}.{MESSAGE_NAME}'."
+            raise DataError(message, detail=f"{error}.", hint=hint) from None
+    text = file_of_columns(columns, own).SerializeToString(deterministic=True)
+    id = written_id(table, CONFLUENT, subject, base64.b64encode(text).decode(), "PROTOBUF")
+    descriptor = pool_of((text,)).FindMessageTypeByName(own)
+    return RegisteredType(ProtobufType.of(descriptor, f'the schema of "{own}"', table), id, (0,))
+
+
+def _encoded(type: ProtobufType, rows: pa.Table, table: Table, *, is_key: bool) -> list[bytes]:
+    """Return rows as messages: a field without a column, and NULL, is not set. Raises DataError for rows that do not fit."""
+    arrays, types = [], [pa.field(found.name, _loose(found.type)) for found in type.handler.schema()]
+    try:
+        for found in types:
+            if found.name not in rows.column_names:
+                arrays.append(pa.nulls(rows.num_rows, found.type))
+                continue
+            array = rows.column(found.name).cast(found.type).combine_chunks()
+            field = type.descriptor.fields_by_name[found.name]
+            fault = next(_faults(array, field), None)
+            if fault is None and is_key and array.null_count and not field.has_presence:
+                fault = "is NULL, which cannot be told from its default: declare it optional in the schema"
+            if fault:
+                message = f'a row of table "{table.name}" does not fit {type.name}'
+                raise DataError(message, detail=f'Its "{found.name}" {fault}.')
+            arrays.append(array)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(types))
+        encoded: list[bytes] = type.handler.record_batch_to_array(batch).to_pylist()
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(f'rows of table "{table.name}" do not fit {type.name}', detail=f"{error}.") from error
+    return encoded
+
+
+def _loose(type: pa.DataType) -> pa.DataType:
+    """Return a type within which all may be NULL."""
+    if pa.types.is_map(type):
+        return pa.map_(type.key_type, _loose(type.item_type))
+    if pa.types.is_list(type):
+        return pa.list_(_loose(type.value_type))
+    if pa.types.is_struct(type):
+        return pa.struct([pa.field(found.name, _loose(found.type)) for found in type])
+    return type
+
+
+def _faults(array: pa.Array, field: FieldDescriptor) -> Iterator[str]:
+    """Yield what values of a field would silently become others."""
+    if pa.types.is_map(array.type):
+        entry = field.message_type.fields_by_name
+        yield from _inside(array.keys, entry["key"], "has a NULL in a map")
+        yield from _inside(array.items, entry["value"], "has a NULL in a map")
+    elif field.is_repeated:
+        yield from _inside(array.flatten(), field, "has a NULL in a list")
+    else:
+        yield from _inside(array, field, None)
+
+
+def _inside(array: pa.Array, field: FieldDescriptor, without_null: str | None) -> Iterator[str]:
+    if without_null and array.null_count:
+        yield f"{without_null}, which Protobuf does not have"
+    if field.enum_type is not None:
+        unknown = set(filter(None, pc.unique(array).to_pylist())) - set(field.enum_type.values_by_name)
+        yield from (f'is "{name}", which is none of its names' for name in sorted(unknown))
+    elif pa.types.is_struct(array.type) and isinstance(field.message_type, Descriptor):
+        for number, found in enumerate(array.type):
+            yield from _faults(
+                array.field(number).filter(array.is_valid()), field.message_type.fields_by_name[found.name]
+            )
+
+
+def _zigzag(number: int) -> bytes:
+    whole, written = number << 1, bytearray()
+    while whole > 127:
+        written.append(whole & 127 | 128)
+        whole >>= 7
+    return bytes([*written, whole])
