@@ -5,7 +5,6 @@ A position is what comes next: [version, file of it]. The rows with which a job 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -15,11 +14,10 @@ import pyarrow as pa
 from sqlstream.catalog import Table
 from sqlstream.connectors.delta.location import Location, errors
 from sqlstream.connectors.delta.reading import DeltaSplit
-from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, monitor_interval
-from sqlstream.connectors.options import MAX_BYTES, OptionType
+from sqlstream.connectors.discovery import DiscoveryContext, Offsets
+from sqlstream.connectors.lakes.connector import start_mode
+from sqlstream.connectors.lakes.discovery import LakeDiscovery
 from sqlstream.errors import DataError, UsageError
-from sqlstream.units import parse_bytes
-
 
 _CDF_PROPERTY = "delta.enableChangeDataFeed"
 

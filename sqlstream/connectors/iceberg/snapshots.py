@@ -6,17 +6,15 @@ files of one snapshot, too.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, monitor_interval
+from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.iceberg.catalogs import Located, errors
 from sqlstream.connectors.iceberg.reading import SnapshotSplit, planned
-from sqlstream.connectors.options import MAX_BYTES, OptionType
+from sqlstream.connectors.lakes.connector import start_mode
+from sqlstream.connectors.lakes.discovery import LakeDiscovery
 from sqlstream.errors import DataError, UsageError
-from sqlstream.units import parse_bytes
 
 # More files than a snapshot has: all of them were taken.
 ALL = 1 << 40

@@ -14,7 +14,7 @@ LAKEHOUSES = tuple(_LIBRARIES)
 
 
 def library(lakehouse: str, table: Table, span: Span | None = None, asks: str = "") -> Any:
-    """Return the library of a lakehouse. Raises UsageError when it is not installed, which names what of the table `asks` for it."""
+    """Return the library of a lakehouse. Raises UsageError, with what of the table `asks` for it, when it is not installed."""
     name, *parts = _LIBRARIES[lakehouse]
     try:
         found = import_module(name)
@@ -23,5 +23,7 @@ def library(lakehouse: str, table: Table, span: Span | None = None, asks: str = 
     except ImportError as error:
         asks = asks or f'the connector "{lakehouse}"'
         message = f'table "{table.name}": {asks} needs {name}, which cannot be imported: {error}'
-        raise UsageError(message, span or table.span, hint=f"Install it: pip install 'sqlstream[{lakehouse}]'.") from error
+        raise UsageError(
+            message, span or table.span, hint=f"Install it: pip install 'sqlstream[{lakehouse}]'."
+        ) from error
     return found

@@ -32,6 +32,8 @@ from sqlstream.storage.views import table_view
 from sqlstream.warehouse.paths import Warehouse
 
 DELTA, ICEBERG = "delta", "iceberg"
+
+
 def _kind(text: str) -> str:
     if text.lower() not in LAKEHOUSES:
         raise ValueError(f'"{text}" is none of {", ".join(LAKEHOUSES)}')
