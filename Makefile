@@ -7,8 +7,11 @@ FLINK_VENV := .venv-flink
 # The tests start hundreds of Python processes, which begin in half the time when compiled modules may be kept.
 export PYTHONDONTWRITEBYTECODE :=
 PARALLEL := --numprocesses 2 --dist worksteal
-# Where there is 1 GB free, the quick tests keep their tens of thousands of small files in memory.
-MEMORY = $(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'NR == 2 {print $$4}')" -gt 1048576 ] && echo /dev/shm)
+# Where there is so much free, in GB, the tests keep their tens of thousands of small files in memory. A server that root starts
+# is another user, who must get into the folder.
+memory = $(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'NR == 2 {print $$4}')" -gt $(1)000000 ] && echo /dev/shm)
+in_folder = folder=$$(mktemp -d "$(or $(call memory,$(1)),$${TMPDIR:-/tmp})/tests-XXXXXX"); chmod 755 "$$folder"; \
+	trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; TMPDIR="$$folder"
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-kafka demo-shop quick test kafka fuzz check bench soak proof clean
@@ -26,11 +29,10 @@ demo-shop: $(VENV)/.shop kafka ## Run a shop on Kafka, PostgreSQL and Delta, kil
 	@$(BIN)/python examples/shop/shop.py $(ARGS)
 
 quick: $(VENV)/.test ## Run the quick tests: no Java, about a minute on two cores
-	@folder=$$(mktemp -d "$(or $(MEMORY),$${TMPDIR:-/tmp})/quick-XXXXXX"); trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; \
-	TMPDIR="$$folder" $(BIN)/python -m pytest $(PARALLEL) -m "not spark and not kafka and not slow" $(PYTEST)
+	@$(call in_folder,1) $(BIN)/python -m pytest $(PARALLEL) -m "not spark and not kafka and not slow" $(PYTEST)
 
 test: $(VENV)/.test $(VENV)/.demo kafka ## Run all tests
-	@$(BIN)/python -m pytest $(PARALLEL) $(PYTEST)
+	@$(call in_folder,4) $(BIN)/python -m pytest $(PARALLEL) -o tmp_path_retention_policy=failed $(PYTEST)
 
 kafka: $(VENV)/.base ## Fetch a Kafka broker for tests and demos into the user's cache (44 MB, once)
 	@$(BIN)/python -m sqlstream.testing.kafka_broker

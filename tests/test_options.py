@@ -24,6 +24,9 @@ from sqlstream.units import MILLISECOND, SECOND
         ("table.local-time-zone", "Mars/Olympus", "needs a time zone"),
         ("table.local-time-zone", "UTC'; DROP", "needs a time zone"),
         ("sqlstream.state.retention", "-1 h", "is not a duration"),
+        ("sqlstream.state.retention", "9 batches", "from 10 to"),
+        ("sqlstream.state.retention", "1 h, 2 h", "is not a duration"),
+        ("sqlstream.state.retention", "x, 20 batches", "is not a duration"),
         ("sqlstream.memory", "a lot", "needs a size"),
         ("pipeline.name", "..", "the name is a folder of its own on disk"),
         ("pipeline.name", "a\nb", "the name has a control character in it"),
@@ -55,7 +58,14 @@ def test_what_an_option_cannot_be(key: str, value: str, message: str) -> None:
 )
 def test_durations(text: str, milliseconds: int) -> None:
     options = Options({"sqlstream.state.retention": text})
-    assert options.duration("sqlstream.state.retention") == milliseconds * MILLISECOND
+    assert options.retention == (milliseconds * MILLISECOND, 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "batches"), [("500 batches", 0, 500), ("2 h,20 Batches", 7200, 20), ("1 s, 10 batches", 1, 10)]
+)
+def test_retention_in_batches(text: str, seconds: int, batches: int) -> None:
+    assert Options({"sqlstream.state.retention": text}).retention == (seconds * SECOND, batches)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +79,7 @@ def test_defaults() -> None:
     options = Options()
     assert options.parallelism == (os.cpu_count() or 1)
     assert options.finish
-    assert options.duration("sqlstream.state.retention") == 3600 * SECOND
+    assert options.retention == (3600 * SECOND, 100)
     assert options.text("pipeline.name") == ""
     for option in OPTIONS.values():
         if option.default:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from sqlstream.errors import BindError, JobError, UsageError
+from sqlstream.errors import BindError, JobError, QueryError, UsageError
 from sqlstream.testing import Stream
 
 SCRIPT = """
@@ -142,6 +142,19 @@ def test_state_survives_more_versions_than_are_kept() -> None:
         assert len(stream.rows()) == len(
             {(w, k) for w in range(13) for k in [x % 7 for x in range(w * 10, w * 10 + 10)]}
         )
+
+
+def test_versions_are_kept_for_a_number_of_batches() -> None:
+    with Stream(SCRIPT, options={"sqlstream.state.retention": "12 batches"}, parallelism=1) as stream:
+        for number in range(60):
+            stream.advance(1000)
+            stream.batch("bid", [(number % 7, f"2026-01-01 10:00:{number:02}")])
+        [(newest,)] = stream.query("SELECT max(version) FROM sqlstream.snapshots")
+        state = "SELECT sum(n) FROM state.counts.window_aggregate_1"
+        [(open_rows,)] = stream.query(f"{state} AT (VERSION => {newest - 12})")
+        assert open_rows > 0
+        with pytest.raises(QueryError, match="keeps no version"):
+            stream.query(f"{state} AT (VERSION => {newest - 50})")
 
 
 def test_a_value_that_does_not_fit_its_column() -> None:

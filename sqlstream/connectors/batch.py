@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+# The number of a row in its file, from 0 on, as DuckDB calls it.
+ROW_NUMBER = "file_row_number"
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The rows that a job writes into a table in one batch, in Parquet files (`paths`, as DuckDB takes them).
 
     With `is_changing` rows have weights. `key` is the PRIMARY KEY of a table in which a row takes the place of the one that has
-    its key; `order` are columns, behind the others, that say which of several rows of a key is the last one.
+    its key; `order` are columns, behind the others, that say which of several rows of a key is the last one. With a `part` only
+    the rows are meant for which this condition holds; if the batch `is_numbered` it may name ROW_NUMBER.
 
     The queries that its methods return are for a `connection()`.
     """
@@ -33,6 +37,8 @@ class Batch:
     is_changing: bool = False
     key: tuple[str, ...] = ()
     order: tuple[Column, ...] = ()
+    part: str = ""
+    is_numbered: bool = False
 
     @contextmanager
     def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -75,7 +81,11 @@ class Batch:
 
     @property
     def _files(self) -> str:
-        return f"read_parquet([{', '.join(map(quote_text, self.paths))}])"
+        listed = ", ".join(map(quote_text, self.paths))
+        if not self.part:
+            return f"read_parquet([{listed}])"
+        numbered = f", {ROW_NUMBER} = true" if self.is_numbered else ""
+        return f"(SELECT * FROM read_parquet([{listed}]{numbered}) WHERE {self.part})"
 
     @property
     def _key(self) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from sqlstream.connectors.batch import Batch
     from sqlstream.connectors.formats.malformed import MalformedRow
+    from sqlstream.connectors.worker_calls import Workers
     from sqlstream.warehouse.filesystem import Filesystem
 
 # In a sink's folder of records: the name that it has in its table.
@@ -162,7 +163,8 @@ class TableSink(ABC):
 class SinkContext:
     """Where a job writes a table: the project's folder, and a folder of the job's own for records about what was written.
 
-    `committed` is the last batch that the job had committed when it started, -1 before the first.
+    `committed` is the last batch that the job had committed when it started, -1 before the first. `warehouse` is that of the job,
+    and `workers` are those of its engine; an engine without any leaves it to the sink to start some.
     """
 
     fs: Filesystem
@@ -170,6 +172,13 @@ class SinkContext:
     records: str
     committed: int = -1
     job: str = ""
+    warehouse: str = ""
+    workers: Workers | None = None
+
+    @property
+    def has_identity(self) -> bool:
+        """Whether the job has a name in the table already."""
+        return self.fs.exists(f"{self.records}/{_IDENTITY}")
 
     def identity(self) -> str:
         """Return a name that this job has in the table for good, and no other job has: `<job>-<8 hexadecimal digits>`.
@@ -177,7 +186,7 @@ class SinkContext:
         A job that was dropped, or starts afresh, gets another one. Call it on the driver.
         """
         path = f"{self.records}/{_IDENTITY}"
-        if not self.fs.exists(path):
+        if not self.has_identity:
             write_sealed(self.fs, path, f"{self.job}-{uuid4().hex[:8]}", durable=True)
         return read_sealed(self.fs, path).strip()
 

@@ -54,7 +54,7 @@ def job_spec(
         functions=planned.functions,
         memory=options.memory,
         zone=options.text("table.local-time-zone"),
-        retention=options.duration("sqlstream.state.retention"),
+        retention=options.retention,
         fingerprint=planned.fingerprint,
         idle_timeout=options.duration("table.exec.source.idle-timeout"),
         project=project,

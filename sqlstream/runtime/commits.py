@@ -22,6 +22,7 @@ from sqlstream.connectors.interface import BatchWriter, Committer, DriverSink, W
 from sqlstream.connectors.registry import sink_of
 from sqlstream.connectors.warehouse.connector import WarehouseSink
 from sqlstream.connectors.warehouse.publishing import Publisher
+from sqlstream.connectors.worker_calls import Workers
 from sqlstream.duck import databases
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.fragments import newest
@@ -123,13 +124,21 @@ class Totals:
 class Commits:
     """The results and numbers of one job; `totals` are as of the last batch, or the last committed one after a restart.
 
-    `began` is when the job started or went on.
+    `began` is when the job started or went on. `workers` are the engine's, for sinks that are written there part by part.
     """
 
-    def __init__(self, job: JobSpec, emit: Emit | None = None, *, began: ProcessingTime = EPOCH):
+    def __init__(
+        self,
+        job: JobSpec,
+        emit: Emit | None = None,
+        *,
+        began: ProcessingTime = EPOCH,
+        workers: Workers | None = None,
+    ):
         self.job = job
         self.emit = emit
         self.began = began
+        self._workers = workers
         self.timeouts = idle_timeouts(job.plan, job.idle_timeout)
         self.warehouse = Warehouse(job.warehouse)
         self.paths = self.warehouse.job(job.name)
@@ -157,7 +166,8 @@ class Commits:
     def _open_sinks(self) -> None:
         for sink, plan in enumerate(self.job.plan.sinks):
             target = sink_of(plan.table)
-            context = replace(self.job.sink_context(sink), committed=self.totals.version)
+            context = self.job.sink_context(sink)
+            context = replace(context, committed=self.totals.version, workers=self._workers)
             if isinstance(target, WorkerSink):
                 self._committers[sink] = target.committer(context)
                 self._committers[sink].recover()
@@ -361,7 +371,7 @@ class Commits:
         if not segments and manifest is not None:
             return
         declaration = replace(plan.declaration, name=ROWS)
-        bucket = Bucket.open(self.warehouse.fs, paths.root, 0, [declaration], manifest, self.job.retention)
+        bucket = Bucket.open(self.warehouse.fs, paths.root, 0, [declaration], manifest, *self.job.retention)
         bucket.adopt(ROWS, segments)
         with databases.passing() as con:
             self._manifests[sink] = bucket.commit(con, batch, time, None)

@@ -123,7 +123,11 @@ class Feed:
                 remember=partial(self._remember, i),
                 paced=paced,
             )
-            self.scans.append(ScanFeed(stage, self._sources[i], positions[i], context))
+            try:
+                self.scans.append(ScanFeed(stage, self._sources[i], positions[i], context))
+            except BaseException:
+                self.close()
+                raise
         self._told = {i for i, scan in enumerate(self.scans) if scan.discovery.is_told_of_commits}
         self._committed = {i: self._sources[i].position(project, seen[i]) for i in self._told}
         if not self._told:

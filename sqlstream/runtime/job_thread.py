@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from sqlstream.connectors.worker_calls import Workers
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, hand_on, have_enough
@@ -43,11 +44,11 @@ class JobThread(threading.Thread, ABC):
     An engine derives its runs from it, and says how a batch is run.
     """
 
-    def __init__(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers):
+    def __init__(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers, workers: Workers | None = None):
         super().__init__(name=f"sqlstream-{job.name}", daemon=True)
         self.job, self.layout, self.pace, self.receivers = job, layout, pace, receivers
         self.started_at = now()
-        self.commits = Commits(job, partial(hand_on, receivers, self), began=self.started_at)
+        self.commits = Commits(job, partial(hand_on, receivers, self), began=self.started_at, workers=workers)
         self.paths = self.commits.paths
         self.fs = self.commits.warehouse.fs
         self.state = RUNNING
@@ -255,7 +256,7 @@ class JobThread(threading.Thread, ABC):
         self._swept = time.monotonic()
         moment = now()
         newest = totals.version - 1
-        oldest = self.commits.log.oldest_retained(newest, moment, self.job.retention)
+        oldest = self.commits.log.oldest_retained(newest, moment, *self.job.retention)
         sweep(self.fs, self.paths, oldest, newest, moment)
         for sink, plan in enumerate(self.job.plan.sinks):
             if plan.kind == TABLE:
@@ -264,19 +265,19 @@ class JobThread(threading.Thread, ABC):
         self._write_status()
 
     def _end(self) -> None:
-        try:
-            self._let_go()
-            self._tell_of_commits()
-            if self.feed is not None:
-                self.feed.close()
-            self.commits.close()
-        except Exception as e:
-            self.cause = self.cause or e
-        finally:
-            if requested_stop(self.fs, self.paths) is not None:
-                self._stop_requested.set()
-            self.fs.delete(self.paths.stop)
-            self._write_status()
+        for step in (self._let_go, self._tell_of_commits, self._close_feed, self.commits.close):
+            try:
+                step()
+            except Exception as e:
+                self.cause = self.cause or e
+        if requested_stop(self.fs, self.paths) is not None:
+            self._stop_requested.set()
+        self.fs.delete(self.paths.stop)
+        self._write_status()
+
+    def _close_feed(self) -> None:
+        if self.feed is not None:
+            self.feed.close()
 
     def _committed(self) -> int | None:
         try:

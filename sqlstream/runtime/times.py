@@ -6,7 +6,7 @@ before 1970 need no special case in Spark.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -52,6 +52,7 @@ def timer_millis(time: EventTime) -> int:
 def said_time(time: datetime, zone: str = "UTC") -> EventTime:
     """Return as an event time what a source says; an instant is the time that a zone shows.
 
+    >>> from datetime import UTC
     >>> noon = datetime(1970, 1, 1, 12, tzinfo=UTC)
     >>> said_time(noon) == said_time(noon.replace(tzinfo=None)) == 12 * 3600 * 1_000_000
     True

@@ -22,7 +22,7 @@ from sqlstream.secrets import remember
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.key_index import forget_indexes
 from sqlstream.storage.sums import forget_sums
-from sqlstream.units import NO_TIME, Duration
+from sqlstream.units import NO_TIME, Duration, VersionRetention
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 
 # Bytes of frames that a stage takes together; more would hold more in memory, fewer would make small segments.
@@ -46,7 +46,7 @@ class JobSpec:
     functions: tuple[DuckFunction, ...]
     memory: str
     zone: str
-    retention: Duration
+    retention: VersionRetention
     fingerprint: str
     # Where relative paths start.
     project: str = ""
@@ -74,7 +74,7 @@ class JobSpec:
             bucket,
             at.operator.tables,
             manifest,
-            self.retention,
+            *self.retention,
             is_first=first,
             index_memory=memory_bytes(self.memory) // INDEX_SHARE,
         )
@@ -88,7 +88,8 @@ class JobSpec:
 
     def sink_context(self, sink: int) -> SinkContext:
         """Return where the job writes a table outside of the warehouse."""
-        return SinkContext(Warehouse(self.warehouse).fs, self.project, self.output(sink), job=self.name)
+        fs = Warehouse(self.warehouse).fs
+        return SinkContext(fs, self.project, self.output(sink), job=self.name, warehouse=self.warehouse)
 
     def output(self, sink: int) -> str:
         """Return the job's own folder for results on their way out of the warehouse."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlstream.compiler.project import Project
@@ -18,24 +20,34 @@ from sqlstream.warehouse.paths import Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from sqlstream.spark.jvm import Jvm
     from sqlstream.spark.run import SparkRun
 
 
 class SparkEngine:
-    """Runs jobs on Spark. Its JVM ends with `close`, and with this process, whose `lock` (a file descriptor) it holds, too."""
+    """Runs jobs on Spark. Its JVM ends with `close`, and with this process, whose `lock` (a file descriptor) it holds, too.
+
+    A JVM that died is replaced when the next job is run, or the same one again.
+    """
 
     can_run_again = True
 
     def __init__(self, project: Project, lock: Callable[[], int], notice: Callable[[str], None]):
         self.project, self.lock, self.notice = project, lock, notice
         self._session: SparkSession | None = None
+        self._start: Callable[[], SparkSession] | None = None
+        # Jobs that meet the death of the JVM all want a new one.
+        self._starting = threading.Lock()
 
     def layout(self, partitions: int) -> Layout:
         return Layout(partitions, spread_labels(partitions, partitions))
 
     def prepare(self, resources: Resources) -> None:
-        if self._session is not None:
-            return
+        with self._starting:
+            if self._session is None:
+                self._prepare(resources)
+
+    def _prepare(self, resources: Resources) -> None:
         conf = dict(resources.conf)
         master = conf.pop("spark.master", f"local[{resources.parallelism},4]")
         # What is wrong with the machine is said before anything is started.
@@ -47,15 +59,34 @@ class SparkEngine:
         from sqlstream.spark.jvm import start_spark
 
         make_folder(os.path.dirname(self.project.log_file))
-        self._session = start_spark(master=master, conf=conf, log_file=self.project.log_file, pass_fds=(self.lock(),))
+        self._start = partial(
+            start_spark, master=master, conf=conf, log_file=self.project.log_file, pass_fds=(self.lock(),)
+        )
+        self._session = self._start()
 
     def run(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers) -> SparkRun:
         from sqlstream.spark.run import SparkRun
 
-        assert self._session is not None, "prepare comes first"
-        spark = self._session.newSession()
-        spark.conf.set("spark.sql.shuffle.partitions", layout.partitions)
-        return SparkRun(spark, self.project.log_file, job, layout, pace, receivers)
+        with self._starting:
+            session, jvm = self._living()
+        try:
+            spark = session.newSession()
+            spark.conf.set("spark.sql.shuffle.partitions", layout.partitions)
+        except Exception as error:
+            raise jvm.death() or error from error
+        return SparkRun(spark, jvm, self.project.log_file, job, layout, pace, receivers)
+
+    def _living(self) -> tuple[SparkSession, Jvm]:
+        """Return the session and its JVM, new ones where that has died."""
+        from sqlstream.spark.jvm import running_jvm, stop_spark
+
+        if self._session is not None and running_jvm().has_ended:
+            stop_spark(self._session)
+            self._session = None
+        if self._session is None:
+            assert self._start is not None, "prepare comes first"
+            self._session = self._start()
+        return self._session, running_jvm()
 
     def close(self) -> None:
         if self._session is not None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlstream.errors import JobError, UsageError
+from sqlstream.errors import OutageError, UsageError
 from sqlstream.spark import chatter
 from sqlstream.spark.class_data import ClassData, class_data
 from sqlstream.spark.java import find_java
@@ -101,8 +101,8 @@ _COMPILER = "-XX:TieredStopAtLevel=1"
 
 
 @dataclass(slots=True)
-class _Jvm:
-    """The running JVM: `java` is its command up to the class path, `before` PySpark's gateway when it was started."""
+class Jvm:
+    """A JVM with Spark: `java` is its command up to the class path, `before` PySpark's gateway when it was started."""
 
     process: subprocess.Popen[bytes]
     java: list[str]
@@ -111,8 +111,27 @@ class _Jvm:
     before: tuple[Any, Any]
     gateway: Any = None
 
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
 
-_running: _Jvm | None = None
+    def death(self) -> OutageError | None:
+        """Return the error for a JVM that ended while it was in use, None while it runs. Another one can take its place."""
+        try:
+            # The connection is gone a moment before the process is.
+            code = self.process.wait(DEATH_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+        how = f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
+        detail = None
+        if code == -signal.SIGKILL:
+            detail = "The system kills the largest process when memory runs out: SET 'spark.driver.memory' to less if that is it."
+        hint = "Run the job again: it continues after its last committed batch."
+        message = f"Spark's JVM ended: {how}" if code < 0 else f"Spark's JVM ended {how}"
+        return OutageError(message, detail=detail, hint=hint)
+
+
+_running: Jvm | None = None
 
 
 def start_spark(
@@ -181,21 +200,10 @@ def stop_spark(session: SparkSession) -> None:
         jvm.classes.archive_later(jvm.java, jvm.log_file)
 
 
-def death_of_jvm() -> JobError | None:
-    """Return the error for a JVM that ended while it was in use, None while it runs."""
-    if _running is None:
-        return None
-    try:
-        # The connection is gone a moment before the process is.
-        code = _running.process.wait(DEATH_SECONDS)
-    except subprocess.TimeoutExpired:
-        return None
-    how = f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
-    detail = None
-    if code == -signal.SIGKILL:
-        detail = "The system kills the largest process when memory runs out: SET 'spark.driver.memory' to less if that is it."
-    hint = "Run the job again: it continues after its last committed batch."
-    return JobError(f"Spark's JVM ended: {how}" if code < 0 else f"Spark's JVM ended {how}", detail=detail, hint=hint)
+def running_jvm() -> Jvm:
+    """Return the JVM of the session that was started last."""
+    assert _running is not None, "start_spark comes first"
+    return _running
 
 
 def _has_context() -> bool:
@@ -207,7 +215,7 @@ def _has_context() -> bool:
     return SparkContext._active_spark_context is not None
 
 
-def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Sequence[int]) -> _Jvm:
+def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Sequence[int]) -> Jvm:
     spark_home = _spark_home()
     extra = _extra_classpath(settings)
     jars = sorted(str(p) for p in (spark_home / "jars").glob("*.jar"))
@@ -238,7 +246,7 @@ def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Seq
                 pass_fds=pass_fds,
                 start_new_session=True,
             )
-        jvm = _Jvm(process, prefix, classes, log_file, (None, None))
+        jvm = Jvm(process, prefix, classes, log_file, (None, None))
         try:
             # PySpark is imported while the JVM comes up.
             from pyspark import SparkContext
@@ -319,7 +327,7 @@ def _python(settings: Mapping[str, str]) -> str:
     return settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
-def _await_gateway(jvm: _Jvm, info: str, begins: int) -> None:
+def _await_gateway(jvm: Jvm, info: str, begins: int) -> None:
     """Wait for the JVM to say where its gateway listens, then connect to it."""
     deadline = time.monotonic() + START_SECONDS
     while not os.path.exists(info):
@@ -340,7 +348,7 @@ def _await_gateway(jvm: _Jvm, info: str, begins: int) -> None:
 
 
 @contextlib.contextmanager
-def _connected(jvm: _Jvm, settings: Mapping[str, str]) -> Iterator[None]:
+def _connected(jvm: Jvm, settings: Mapping[str, str]) -> Iterator[None]:
     """Have PySpark use this JVM, and keep the SIGINT handler, which a SparkContext replaces."""
     from pyspark import SparkContext
 
@@ -355,7 +363,7 @@ def _connected(jvm: _Jvm, settings: Mapping[str, str]) -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def _new_session(jvm: _Jvm) -> SparkSession:
+def _new_session(jvm: Jvm) -> SparkSession:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -364,7 +372,7 @@ def _new_session(jvm: _Jvm) -> SparkSession:
     return SparkSession(context)
 
 
-def _end(jvm: _Jvm) -> bool:
+def _end(jvm: Jvm) -> bool:
     """End the JVM by closing its standard input, and wait for it; return whether it ended by itself."""
     from pyspark import SparkContext
 

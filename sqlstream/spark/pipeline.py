@@ -7,6 +7,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 
 from sqlstream.runtime.worker import JobSpec
+from sqlstream.spark.packed_processor import PackedProcessor
 from sqlstream.spark.scratch import SparkCheckpoint
 from sqlstream.spark.worker import EVENT_TIME, FRAME_SCHEMA, OUTPUT_SCHEMA, Processor, ScanTask
 
@@ -29,6 +30,6 @@ def build(job: JobSpec, source: DataFrame, checkpoint: SparkCheckpoint) -> DataF
     rows = reduce(DataFrame.union, scans)
     for level in range(len(job.plan.levels)):
         schema = OUTPUT_SCHEMA if level == len(job.plan.levels) - 1 else FRAME_SCHEMA
-        processor = Processor(job, level, checkpoint)
+        processor = PackedProcessor(Processor(job, level, checkpoint))
         rows = rows.groupBy("bucket").transformWithStateInPandas(processor, schema, "Append", "EventTime")
     return rows

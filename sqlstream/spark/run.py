@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +19,7 @@ from sqlstream.runtime.times import from_spark_millis
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.carried_errors import carried, find_carried
 from sqlstream.spark.failures import failure_of
-from sqlstream.spark.jvm import death_of_jvm
+from sqlstream.spark.jvm import Jvm
 from sqlstream.spark.moved import settle
 from sqlstream.spark.offsets import read_and_begun
 from sqlstream.spark.pipeline import build
@@ -33,6 +34,7 @@ from sqlstream.spark.scratch import (
     write_begun,
     write_first_batch,
 )
+from sqlstream.spark.sink_workers import SparkWorkers
 from sqlstream.spark.source import DescriptorSource
 from sqlstream.units import EventTime, now
 from sqlstream.warehouse.commits import committed_spark_millis, write_commit
@@ -46,10 +48,19 @@ class SparkRun(JobThread):
     """A job that runs in a thread, and in Spark's tasks. Spark logs to `log_file`."""
 
     def __init__(
-        self, spark: SparkSession, log_file: str, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers
+        self,
+        spark: SparkSession,
+        jvm: Jvm,
+        log_file: str,
+        job: JobSpec,
+        layout: Layout,
+        pace: Pace,
+        receivers: Receivers,
     ):
-        super().__init__(job, layout, pace, receivers)
-        self.spark, self.log_file = spark, log_file
+        super().__init__(job, layout, pace, receivers, SparkWorkers(spark))
+        self.spark, self._jvm, self.log_file = spark, jvm, log_file
+        # Held while a batch is recorded, in a thread of PySpark's; what the JVM still asks for after the end is refused.
+        self._recording, self._is_over = threading.Lock(), False
         self._query: StreamingQuery | None = None
         # The descriptor that is Spark's first one, and the watermark of its next batch.
         self._first = self._next_watermark_millis = 0
@@ -109,7 +120,9 @@ class SparkRun(JobThread):
         self._query = writer.option("checkpointLocation", self._checkpoint.location).start()
 
     def _commit(self, frame: DataFrame, batch: int) -> None:
-        with carried():
+        with carried(), self._recording:
+            if self._is_over:
+                raise JobError("the job has ended")
             self._record(frame, batch)
 
     def _record(self, frame: DataFrame, batch: int) -> None:
@@ -166,10 +179,15 @@ class SparkRun(JobThread):
     def _let_go(self) -> None:
         if isinstance(self.error, JobError):
             self.error.log_file = self.log_file
-        if self._query is not None:
-            self._query.stop()
-        if self._checkpoint is not None and is_needed(self.fs):
-            remove(self._checkpoint)
+        try:
+            if self._query is not None and not self._jvm.has_ended:
+                self._query.stop()
+        finally:
+            # A JVM that died leaves a batch behind that is being recorded: nobody else writes to the sinks before its end.
+            with self._recording:
+                self._is_over = True
+            if self._checkpoint is not None and is_needed(self.fs):
+                remove(self._checkpoint)
 
     def _explained(self, error: Exception) -> SqlStreamError:
-        return find_carried(str(error)) or death_of_jvm() or super()._explained(error)
+        return find_carried(str(error)) or self._jvm.death() or super()._explained(error)

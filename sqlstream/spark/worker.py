@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from sqlstream.operators.operator import Clock
 from sqlstream.runtime import tasks as stages
@@ -24,7 +23,7 @@ from sqlstream.spark.scratch import SparkCheckpoint
 from sqlstream.units import EventTime, ProcessingTime, from_millis
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues, ValueState
 
 FRAME_SCHEMA = "bucket INT, port INT, time BIGINT, payload BINARY"
 OUTPUT_SCHEMA = "kind STRING, body STRING, sink INT"
@@ -77,7 +76,7 @@ class ScanTask:
                 yield _with_time(found, watermark)
 
 
-class Processor(StatefulProcessor):
+class Processor:
     """Runs the operators of one level, a bucket at a time; moves their manifests in and out of Spark's state store.
 
     Frames for later levels, and what is for the driver, pass.
@@ -88,12 +87,12 @@ class Processor(StatefulProcessor):
         self.stages = job.plan.levels[level]
         self.is_last = level == len(job.plan.levels) - 1
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self.handle = handle
+    def open(self, handle: StatefulProcessorHandle, manifests: ValueState) -> None:
+        """Take what Spark gives: its timers, and the state variable in which the manifests are."""
+        self.handle, self.manifests = handle, manifests
         self.job.remember_secrets()
-        self.manifests = handle.getValueState("manifests", "json STRING")
 
-    def handleInputRows(self, key: tuple[int], rows: Iterator[Any], timerValues: TimerValues) -> Iterator[pd.DataFrame]:
+    def handle_rows(self, key: tuple[int], rows: Iterator[Any], times: TimerValues) -> Iterator[pd.DataFrame]:
         arrived: dict[int, list[Frame]] = {}
         passing: list[Frame] = []
         is_woken = False
@@ -109,17 +108,12 @@ class Processor(StatefulProcessor):
         if is_woken and not self.is_last:
             passing.append(Frame(key[0], WAKE, ProcessingTime(0), b""))
         if arrived or is_woken:
-            yield from self._advance(key[0], arrived, timerValues)
+            yield from self._advance(key[0], arrived, times)
         if passing:
             yield self._rows(passing)
 
-    def handleExpiredTimer(
-        self, key: tuple[int], timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
-    ) -> Iterator[pd.DataFrame]:
-        yield from self._advance(key[0], {}, timerValues)
-
-    def close(self) -> None:
-        pass
+    def handle_timer(self, key: tuple[int], times: TimerValues) -> Iterator[pd.DataFrame]:
+        yield from self._advance(key[0], {}, times)
 
     def _advance(self, bucket: int, arrived: dict[int, list[Frame]], times: TimerValues) -> Iterator[pd.DataFrame]:
         clock = Clock(

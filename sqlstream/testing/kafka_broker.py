@@ -28,12 +28,16 @@ REPOSITORY = "https://repo1.maven.org/maven2"
 JARS = Path(__file__).with_name("kafka_jars.txt")
 START_SECONDS = 240.0
 
+_PROTOCOLS = "listener.security.protocol.map"
+# Who may log in at a broker that `shared_broker` starts: the secured listener is for tests.
+USERS = {"ann": "correct-horse"}
+
 # A node that is broker and controller; its internal topics have one copy and one partition, and buffers are small.
 _PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    _PROTOCOLS: "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
     "inter.broker.listener.name": "PLAINTEXT",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
@@ -105,13 +109,26 @@ def free_port() -> int:
 
 
 class Broker:
-    """A broker of a folder. It keeps its port, its topics and its transactions when it is stopped and started again."""
+    """A broker of a folder. It keeps its port, its topics and its transactions when it is stopped and started again.
 
-    def __init__(self, folder: Path, properties: Mapping[str, str] | None = None, *, java: Sequence[str] = SMALL):
+    With `users` (passwords by names) it has a listener SASL_PLAINTEXT, too; its option `listeners` has the address. PLAIN is for
+    these users, SCRAM-SHA-256 for those that are made later.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        java: Sequence[str] = SMALL,
+        users: Mapping[str, str] | None = None,
+    ):
         self.folder = folder
         self._options = java
         self._properties = dict(properties or {})
         self._port, self._controller = free_port(), free_port()
+        self._secured = free_port() if users else None
+        self._users = dict(users or {})
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -176,12 +193,24 @@ class Broker:
             data.mkdir(parents=True)
             ids = {"cluster.id": _uuid(), "directory.id": _uuid()}
             _write(data / "meta.properties", {"version": "1", "node.id": "1", **ids})
+        listeners = {"PLAINTEXT": self._port, "CONTROLLER": self._controller}
+        logins: dict[str, str] = {}
+        if self._secured is not None:
+            listeners |= {"SASL_PLAINTEXT": self._secured}
+            known = " ".join(f'user_{name}="{password}"' for name, password in self._users.items())
+            own, modules = "listener.name.sasl_plaintext", "org.apache.kafka.common.security"
+            logins = {
+                "listener.security.protocol.map": f"{_PROPERTIES[_PROTOCOLS]},SASL_PLAINTEXT:SASL_PLAINTEXT",
+                "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+                f"{own}.plain.sasl.jaas.config": f"{modules}.plain.PlainLoginModule required {known};",
+                f"{own}.scram-sha-256.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
+            }
         addresses = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller}",
+            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items()),
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
             "log.dirs": str(data),
         }
-        return _write(self.folder / "server.properties", {**_PROPERTIES, **addresses, **self._properties})
+        return _write(self.folder / "server.properties", {**_PROPERTIES, **addresses, **logins, **self._properties})
 
     def _java(self, jars: list[Path]) -> list[str]:
         home = os.environ.get("JAVA_HOME")
@@ -254,7 +283,7 @@ def _started(folder: Path) -> tuple[contextlib.ExitStack, Path]:
 
 def _keep(home: Path) -> None:
     """Run a broker until nobody uses it any more."""
-    with Broker(home) as broker:
+    with Broker(home, users=USERS) as broker:
         (home / "servers.new").write_text(broker.servers)
         os.rename(home / "servers.new", home / "servers")
         with open(home / "users", "r+") as users:

@@ -103,6 +103,9 @@ class Filesystem(ABC):
         """Return the file system as one that looks at every file where it is."""
         return self
 
+    def make_durable(self, paths: Iterable[str]) -> None:  # noqa: B027
+        """Let files survive a power cut that were not `durable` when they were created; it takes milliseconds for each."""
+
     def put_file(self, local: str, path: str) -> None:
         """Give a path the content of a local file."""
         with open(local, "rb") as file, self.create(path) as target:
@@ -156,8 +159,8 @@ def _temporary(path: str) -> str:
     return f"{directory}/{_TEMPORARY}{uuid4().hex[:12]}-{name}"
 
 
-def _sync(directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -239,6 +242,12 @@ class LocalFilesystem(Filesystem):
     def delete_tree(self, directory: str) -> None:
         with storage_errors(directory), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(directory)
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        paths = list(paths)
+        for path in (*paths, *{os.path.dirname(p) for p in paths}):
+            with storage_errors(path):
+                _sync(path)
 
     def move(self, source: str, target: str) -> None:
         with storage_errors(target):

@@ -47,6 +47,8 @@ _KINDS = tuple(
         ),
         (r"jobs/(?P<job>[^/]+)/(splits|tables|sources)/.*", "how far the job has read its input"),
         (r"jobs/(?P<job>[^/]+)/received/.*", "input that was received, and is nowhere else"),
+        (r"jobs/(?P<job>[^/]+)/output/\d+/(writers|pending)\.json", "how rows are divided over the writers of a topic"),
+        (r"jobs/(?P<job>[^/]+)/output/\d+/data/.*", "rows on their way to a table outside of the warehouse"),
         (r"jobs/(?P<job>[^/]+)/output/.*\.json", "which files of results a batch has given their names"),
         (r"jobs/(?P<job>[^/]+)/state/(?P<o>[^/]+)/manifests/.*", 'which files hold the state of operator "{o}"'),
         (r"jobs/(?P<job>[^/]+)/state/(?P<o>[^/]+)/data/.*", 'rows of the state of operator "{o}"'),

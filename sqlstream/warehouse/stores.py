@@ -36,6 +36,8 @@ _AT_A_TIME = 16
 # Files that one request deletes.
 _AT_ONCE = 1000
 _PIECE = 1 << 20
+# How often a request is tried again, with longer and longer pauses: ten seconds in all.
+_RETRIES = 10
 # Their names are never given to another content.
 _IMMUTABLE = re.compile(r"/(data|manifests)/\d+/[^/]+$")
 # What a URI may say of a store, by the names that pyarrow and obstore have for it.
@@ -103,7 +105,7 @@ class StoreFilesystem(Filesystem):
             client = {"allow_http": True, "connect_timeout": "10s", "timeout": "60s"}
             with store_errors(self.bucket):
                 self._stores[process] = _obstore().store.from_url(
-                    self.bucket, config=self._options, client_options=client
+                    self.bucket, config=self._options, client_options=client, retry_config={"max_retries": _RETRIES}
                 )
         return self._stores[process]
 

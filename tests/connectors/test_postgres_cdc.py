@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sqlstream.connectors.postgres_cdc.discovery import ChangesDiscovery
-from sqlstream.errors import BindError, DataError, SqlStreamError, UsageError
+from sqlstream.errors import BindError, DataError, OutageError, UsageError
 from sqlstream.testing import Stream
 from tests.postgres_server import Database, PostgresServer
 from tests.processes import SECONDS, wait_until
@@ -221,6 +221,37 @@ def test_a_table_by_its_key_needs_no_whole_rows_and_its_changes_may_come_alone(d
         assert stream.rows() == [(4, 3)]
 
 
+LINES = """
+CREATE TABLE lines (`Order` BIGINT, line INT, `Unit Price` DECIMAL(10, 2){key})
+WITH ('connector' = 'postgres-cdc', 'url' = '{url}', 'schema-name' = 'My Shop', 'table-name' = 'Order "Lines"',
+  'source.monitor-interval' = '0 s');
+CREATE TABLE copied (`Order` BIGINT, line INT, `Unit Price` DECIMAL(10, 2){key});
+INSERT INTO copied SELECT * FROM lines
+"""
+
+
+@pytest.mark.parametrize("key", ["", ", PRIMARY KEY (line, `Order`) NOT ENFORCED"], ids=["rows", "keys"])
+def test_keys_of_several_columns_names_that_need_quotes_and_nulls(key: str, database: Database) -> None:
+    table = '"My Shop"."Order ""Lines"""'
+    database.run(
+        'CREATE SCHEMA "My Shop"',
+        f'CREATE TABLE {table} ("Order" bigint, line int, "Unit Price" numeric(10, 2), PRIMARY KEY ("Order", line))',
+        f"INSERT INTO {table} VALUES (1, 1, 5), (1, 2, NULL), (2, 1, 7)",
+        *([] if key else [f"ALTER TABLE {table} REPLICA IDENTITY FULL"]),
+    )
+    with Stream(LINES.format(url=database.url, key=key)) as stream:
+        for changes in (
+            [],
+            [f'UPDATE {table} SET "Unit Price" = NULL WHERE line = 1', f"INSERT INTO {table} VALUES (2, 2, NULL)"],
+            [f'UPDATE {table} SET line = 3 WHERE "Order" = 1 AND line = 2', f'DELETE FROM {table} WHERE "Order" = 2'],
+        ):
+            database.run(*changes, "SELECT 1")
+            stream.runs["copied"].pull()
+            rows = database.run(f"SELECT * FROM {table}")
+            assert sorted(stream.rows("copied"), key=str) == sorted(rows, key=str)
+    assert len(rows) == 2
+
+
 LOST = {
     "dropped": ("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots", "does not exist any more"),
     "moved": (
@@ -244,6 +275,22 @@ def test_changes_that_are_lost_are_an_error(case: str, database: Database) -> No
             with pytest.raises(DataError, match=message) as lost:
                 stream.runs["copied"].pull()
             assert lost.value.message.startswith('changes of table "orders" are lost')
+
+
+def test_a_log_that_the_server_has_thrown_away(database: Database) -> None:
+    full(database)
+    with Stream(script(database)) as stream:
+        settles(stream, database)
+        database.run("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+        try:
+            for number in range(3):
+                database.run(f"INSERT INTO orders VALUES ({number}, 'x', 1)", "SELECT pg_switch_wal()")
+            database.run("CHECKPOINT")
+        finally:
+            database.run("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+        with pytest.raises(DataError, match="the server has thrown away the log of replication slot") as lost:
+            stream.runs["copied"].pull()
+        assert "max_slot_wal_keep_size says how much log the server keeps" in str(lost.value.hint)
 
 
 def test_truncate_and_changes_of_columns(database: Database) -> None:
@@ -315,7 +362,7 @@ def test_a_server_that_is_away(database: Database) -> None:
         database.run("INSERT INTO orders VALUES (1, 'x', 1)")
         settles(stream, database)
     nowhere = script(Database("host=/nowhere password=hunter2"))
-    with Stream(nowhere) as stream, pytest.raises(SqlStreamError) as failed:
+    with Stream(nowhere) as stream, pytest.raises(OutageError) as failed:
         stream.runs["copied"].pull()
     assert failed.value.message.startswith('table "orders": the PostgreSQL server cannot be reached: connection')
     assert "hunter2" not in failed.value.render()

@@ -13,7 +13,9 @@ import duckdb
 import pytest
 
 from sqlstream import Session
+from sqlstream.connectors import worker_processes
 from sqlstream.jobs.job import Job
+from tests.connectors.kafka.written import make_topic, markers, messages
 from tests.kinds import job_of
 from tests.processes import SECONDS, wait_until
 
@@ -193,3 +195,32 @@ def test_changes_of_files_count_in_their_order(session: Session) -> None:
         "SELECT state_rows, absent_deletes FROM sqlstream.operators WHERE operator = 'orders_current'"
     )
     assert found.fetchall() == [(4, 3)]
+
+
+TOPIC = """
+CREATE TABLE pieces (k BIGINT)
+WITH ('connector' = 'filesystem', 'path' = 'pieces', 'format' = 'json', 'source.max-files-per-batch' = '1');
+CREATE TABLE topic (k BIGINT) WITH ('connector' = 'kafka', 'topic' = '{topic}', 'properties.bootstrap.servers' = '{servers}',
+    'format' = 'csv', 'key.format' = 'csv', 'key.fields' = 'k', 'sink.delivery-guarantee' = 'exactly-once',
+    'sink.parallelism' = '2');
+INSERT INTO topic SELECT k FROM pieces;
+"""
+
+
+@pytest.mark.kafka
+def test_several_writers_of_a_topic_are_tasks(session: Session, kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Processes of our own would not start.
+    monkeypatch.setattr(worker_processes, "MODULE", "nothing")
+    folder = Path(session.project.root, "pieces")
+    folder.mkdir()
+    for number in range(4):
+        (folder / f"{number}.json").write_text(
+            "".join(f'{{"k":{k}}}\n' for k in range(number * 100, number * 100 + 100))
+        )
+    topic = make_topic(kafka)
+    job = job_of(session.sql(TOPIC.format(topic=topic, servers=kafka)))
+    assert job.wait(SECONDS)
+    assert sorted(int(m.value or "") for m in messages(kafka, topic)) == list(range(400))
+    [record] = Path(session.project.warehouse).rglob("jobs/topic/output/*/identity")
+    own = f"sqlstream-{record.read_text().splitlines()[0]}"
+    assert markers(kafka, topic, [f"{own}-0", f"{own}-1"]) == [3, 3]

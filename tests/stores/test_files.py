@@ -12,6 +12,7 @@ import pytest
 
 from sqlstream.duck.remote_files import SharedFile
 from sqlstream.errors import SqlStreamError
+from sqlstream.warehouse import stores
 from sqlstream.warehouse.file_cache import FileCache
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.stores import Changed, StoreFilesystem, open_store
@@ -135,7 +136,8 @@ def test_what_is_wrong_with_a_place(bucket: str, uri: str, message: str) -> None
     assert "secret" not in str(raised.value)
 
 
-def test_a_store_that_does_not_answer_is_named(bucket: str) -> None:
+def test_a_store_that_does_not_answer_is_named(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_RETRIES", 2)
     fs, root = open_store(f"{bucket}?endpoint_override=127.0.0.1:9&scheme=http")
     with pytest.raises(SqlStreamError, match=f'"{bucket}/x" cannot be read or written'):
         fs.read_text(f"{root}/x")

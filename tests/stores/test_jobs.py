@@ -29,6 +29,8 @@ STATE = "state.both.window_aggregate_1"
 # Requests of the store that a batch of this job takes, measured 13: its descriptor, a segment and a manifest of the state and of
 # the results, two files of the sink with their names and its record, the log and the commit, and some lists.
 PER_BATCH = 16
+# What a job renews, asks for and says now and then.
+BY_CLOCK = ("/lock", "/stop", "/status.json")
 
 
 def put_input(bucket: str, files: range) -> None:
@@ -73,7 +75,7 @@ def sink_files(bucket: str) -> list[tuple[int, str, str]]:
 @pytest.mark.parametrize(("engine", "kills"), [(LOCAL, 3), pytest.param(SPARK, 2, marks=pytest.mark.spark)])
 def test_kills_change_nothing(bucket: str, tmp_path: Path, engine: str, kills: int) -> None:
     moments = random.Random(11)
-    put_input(bucket, range(FILES))
+    put_input(bucket, range(FILES - kills))
     answer = set(expected())
     with Session(str(tmp_path), warehouse=f"{bucket}/wh") as other:
 
@@ -91,8 +93,10 @@ def test_kills_change_nothing(bucket: str, tmp_path: Path, engine: str, kills: i
             files = Counter(k for k, _, _ in sink_files(bucket))
             assert not files or max(files.values()) == 1
 
-        for _ in range(kills):
+        for kill in range(kills):
             before = rows_in()
+            # However fast the one before was, this one has something to read.
+            put_input(bucket, range(FILES - kills + kill, FILES - kills + kill + 1))
             process = start(bucket, tmp_path, engine)
             wait_with(process, lambda before=before: rows_in() > before)
             deadline = time.monotonic() + moments.uniform(0.0, 0.4)
@@ -152,8 +156,8 @@ def test_requests_of_a_batch_are_few(bucket: str, s3: S3Server, tmp_path: Path) 
         put_input(bucket, range(4, 10))
         wait_until(lambda: has_read(10))
         batches = (job.progress.batch or 0) - before
-        # The tests put files, and who waits for more lists them.
-        requests = Counter({kind: n for kind, n in s3.requests.items() if "given" not in kind})
+        # The tests put files, and who waits for more lists them; what goes by the clock is as much as the machine is slow.
+        requests = Counter({k: n for k, n in s3.requests.items() if "given" not in k and not k.endswith(BY_CLOCK)})
         assert 6 <= batches <= 12
         assert requests.total() <= batches * PER_BATCH, (batches, requests)
         job.stop()

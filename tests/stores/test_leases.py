@@ -105,19 +105,20 @@ def test_a_process_that_was_killed_here_is_seen_at_once(taking: Taking) -> None:
 
 
 def test_a_lease_of_another_host_is_taken_when_it_has_not_been_renewed(taking: Taking, tmp_path: Path) -> None:
-    process = holder(taking, 2.0, tmp_path)
+    # On a busy machine the other process may not come to its turn for a second or two.
+    process = holder(taking, 4.0, tmp_path)
     # It is renewed while this one looks.
     with pytest.raises(UsageError, match=f'job "j" is being run by process {process.pid}'):
         taking.take()
     end(process)
     started = time.monotonic()
     lease = taking.take()
-    assert time.monotonic() - started >= 1.5
+    assert time.monotonic() - started >= 3.0
     lease.release()
 
 
 def test_who_loses_a_lease_commits_nothing_more(taking: Taking) -> None:
-    lease = taking.take(seconds=1.0)
+    lease = taking.take(seconds=4.0)
     write_commit(taking.fs, taking.job, 0)
     check_held(taking.job)
     # Somebody else has written it: the next renewal finds that.

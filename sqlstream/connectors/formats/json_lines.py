@@ -13,8 +13,12 @@ from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.malformed import skips
 from sqlstream.connectors.formats.whole_numbers import READ_AS_TEXT, as_text, fraction, whole
 from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
+from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.duck.text_files import NO_OBJECT, duckdb_paths
+
+# The text of an object, and what it is as a struct.
+_TEXT, _ROW = internal("text"), internal("object")
 
 
 def read_json(
@@ -41,35 +45,58 @@ def json_values(
     con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
 ) -> str:
     """Return the marked rows of values, each the text of an object; `kept` are further columns of them that stay."""
-    objects = f"(SELECT *, CASE WHEN json_valid({VALUE}) THEN CAST({VALUE} AS JSON) END AS json FROM {values})"
-    return _marked(con, objects, columns, "The value is not a JSON object", kept)
+    return _marked(con, values, columns, "The value is not a JSON object", kept, text=VALUE)
 
 
 def _marked(
-    con: duckdb.DuckDBPyConnection, lines: str, columns: Sequence[Column], no_object: str, kept: Sequence[str] = ()
+    con: duckdb.DuckDBPyConnection,
+    lines: str,
+    columns: Sequence[Column],
+    no_object: str,
+    kept: Sequence[str] = (),
+    *,
+    text: str = "json",
 ) -> str:
     """Return a relation with a row per object: its columns, and in WRONG why it is no row of the table, NULL where it is one.
 
-    `lines` has the object as `json`, NULL where there is none.
+    `text` is the column of `lines` that has the object: as JSON, which is NULL where there is none, or as VALUE, any text.
+    What is wrong in a row is asked where something is missing: where the text is no object, everything is.
     """
-    typed = [(c, con.sqltype(c.type), f"json_extract(json, {_json_key(c.name)})") for c in columns]
-    shape = quote_text(json.dumps({c.name: as_text(t) or c.type for c, t, _ in typed}))
-    items, suspicious = [], []
-    for column, type_, _ in typed:
-        name = f"_row.{quote_name(column.name)}"
+    typed = [(c, con.sqltype(c.type)) for c in columns]
+    shape = quote_text(json.dumps({c.name: as_text(t) or c.type for c, t in typed}))
+    # A text that is no JSON would be an error. TRY is cheaper while all are, and slow for the thousands of rows around one.
+    whole_text = text if text != VALUE else f"CASE WHEN json_valid({text}) THEN {text} END"
+    row = f"json_transform({whole_text}, {shape})" if columns else "NULL"
+    items, suspicious, cases = [], [], []
+    # What is wrong with texts and whole numbers, their NULLs tell. Of other types that look is stricter: any NULL asks for it.
+    told = all(_is_told(t) for _, t in typed)
+    for column, type_ in typed:
+        name, value = f"{_ROW}.{quote_name(column.name)}", f"json_extract({_TEXT}, {_json_key(column.name)})"
         item = name if as_text(type_) is None else f"TRY_CAST({name} AS {column.type})"
         items.append(f"{item} AS {quote_name(column.name)}")
-        # A value that does not fit becomes NULL, so most lines of flat columns need no second look.
-        nested = type_.id in ("struct", "list", "map", "array")
-        suspicious += ["true"] if nested else [f"{item} IS NULL", *filter(None, [fraction(name, type_)])]
-    faults = [(c, _misfit(value, type_)) for c, type_, value in typed]
-    cases = " ".join(f"WHEN {f} THEN {quote_text(does_not_hold(c))}" for c, f in faults if f != "false")
-    wrong = f"CASE WHEN {' OR '.join(suspicious)} THEN CASE {cases} END END" if cases else "NULL"
-    not_an_object = "json IS NULL OR json_type(json) NOT IN ('OBJECT', 'NULL')"
+        # A value that does not fit becomes NULL, so most lines need no second look.
+        fault, fractions = _misfit(value, type_), filter(None, [fraction(name, type_)])
+        if type_.id == "struct" and told:
+            missing = " OR ".join([_missing(quote_name(column.name), type_), *fractions])
+            suspicious.append(f"({name} IS NOT NULL AND ({missing}))")
+        elif type_.id in ("struct", "list", "map", "array"):
+            suspicious.append("true")
+        elif fault != "false" or not told:
+            suspicious += [f"{quote_name(column.name)} IS NULL", *fractions]
+        if fault != "false":
+            cases.append(f"WHEN {fault} THEN {quote_text(does_not_hold(column))}")
+    if told:
+        # Of an object something is there, except of one that has nothing.
+        suspicious.append(" AND ".join(f"{_ROW}.{quote_name(c.name)} IS NULL" for c in columns) or "true")
+    # One after the other: the type of a text that is no JSON is an error.
+    no_row = f"CASE WHEN json_valid({_TEXT}) THEN json_type({_TEXT}) NOT IN ('OBJECT', 'NULL') ELSE true END"
+    why = f"CASE WHEN {no_row} THEN {quote_text(no_object)} {' '.join(cases)} END"
     others = "".join(f"{name}, " for name in kept)
-    rows = f"(SELECT {others}json, json_transform(json, {shape}) AS _row FROM {lines})"
-    items.append(f"CASE WHEN {not_an_object} THEN {quote_text(no_object)} ELSE {wrong} END AS {WRONG}")
-    return f"(SELECT {', '.join([*kept, *items])} FROM {rows})"
+    rows = f"(SELECT {others}{text} AS {_TEXT}, {row} AS {_ROW} FROM {lines})"
+    rows = f"(SELECT {', '.join([*kept, _TEXT, _ROW, *items])} FROM {rows})"
+    found = [*kept, *(quote_name(c.name) for c in columns)]
+    found.append(f"CASE WHEN {' OR '.join(suspicious)} THEN {why} END AS {WRONG}")
+    return f"(SELECT {', '.join(found)} FROM {rows})"
 
 
 def does_not_hold(column: Column) -> str:
@@ -79,6 +106,20 @@ def does_not_hold(column: Column) -> str:
 
 def _json_key(name: str) -> str:
     return quote_text('$."' + name.replace('"', '\\"') + '"')
+
+
+def _is_told(declared: Any) -> bool:
+    """Tell whether a value of a type is malformed only if something of it is NULL, or is no whole number."""
+    if declared.id == "struct":
+        return all(_is_told(type_) for _, type_ in declared.children)
+    return declared.id == "varchar" or declared.id in READ_AS_TEXT
+
+
+def _missing(value: str, declared: Any) -> str:
+    """Return the condition that something of a value is NULL."""
+    if declared.id != "struct":
+        return f"{value} IS NULL"
+    return " OR ".join(_missing(f"struct_extract({value}, {quote_text(n)})", type_) for n, type_ in declared.children)
 
 
 def _misfit(value: str, declared: Any, depth: int = 0) -> str:

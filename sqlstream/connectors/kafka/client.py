@@ -14,7 +14,7 @@ from typing import Any
 from sqlstream.catalog import Table
 from sqlstream.connectors.options import TEXT, TableOption
 from sqlstream.errors import BindError, UsageError
-from sqlstream.secrets import masked
+from sqlstream.secrets import masked, remember
 
 PREFIX = "properties."
 GROUP = f"{PREFIX}group.id"
@@ -105,7 +105,10 @@ def _login(table: Table, text: str) -> Mapping[str, str]:
     """Return the user and the password in the login module of a Java client."""
     given = {name: value.strip("\"'") for name, value in _JAAS.findall(text)}
     if re.search(r"\b(Plain|Scram)LoginModule\b", text) and {"username", "password"} <= given.keys():
-        return {"sasl.username": given["username"], "sasl.password": given["password"]}
+        # Errors may name it without the rest of the text.
+        login = {"sasl.username": given["username"], "sasl.password": given["password"]}
+        remember(login)
+        return login
     hint = "Set 'properties.sasl.username' and 'properties.sasl.password', or librdkafka's properties of the mechanism."
     raise _refused(table, "sasl.jaas.config", hint)
 

@@ -17,6 +17,8 @@ from sqlstream.errors import UsageError, missing
 
 # How long brokers may take to answer: at the start of a job, somebody waits for the error.
 ANSWER_SECONDS = 6.0
+# How often to look meanwhile whether they refuse the login.
+_LOOK_SECONDS = 0.1
 # The offset of a partition by its time, where no message is so late.
 _NONE = -1
 
@@ -41,11 +43,24 @@ class Cluster:
         found.pop("group.id", None)
         self._is_committed = found.get("isolation.level", "read_committed") == "read_committed"
         self._trouble: deque[str] = deque(maxlen=1)
+        # What the broker said who does not let us in: what was asked is not answered then, and times out.
+        self._refusal = ""
         self._admin = admin.AdminClient({**own, **found, **own})
 
     def _hear(self, error: Any) -> None:
         if error.code() != self._kafka.KafkaError._ALL_BROKERS_DOWN:
             self._trouble.append(reason(error))
+        if error.code() in (self._kafka.KafkaError._AUTHENTICATION, self._kafka.KafkaError.SASL_AUTHENTICATION_FAILED):
+            self._refusal = reason(error)
+
+    def _check_login(self) -> None:
+        """Raise UsageError when brokers have refused the login."""
+        self._admin.poll(0)
+        if self._refusal:
+            raise self._refused(self._refusal)
+
+    def _refused(self, said: str) -> UsageError:
+        return UsageError(f'table "{self.table.name}": Kafka refuses the access', self.table.span, detail=said or None)
 
     @property
     def trouble(self) -> str:
@@ -75,6 +90,7 @@ class Cluster:
         try:
             found = self._admin.list_topics(timeout=ANSWER_SECONDS).topics
         except self._kafka.KafkaException as error:
+            self._check_login()
             raise Unanswered(reason(error)) from None
         return sorted(name for name in found if not name.startswith("__"))
 
@@ -139,12 +155,18 @@ class Cluster:
     def _answer(self, answer: Future[Any], name: str) -> Any:
         """Return an answer, when it is there. Raises Unanswered where it may come another time."""
         deadline = time.monotonic() + ANSWER_SECONDS + 1
-        try:
-            return answer.result(deadline - time.monotonic())
-        except Late:
-            raise Unanswered(self.trouble or "no answer") from None
-        except self._kafka.KafkaException as error:
-            raise self._explained(error, name) from None
+        while True:
+            try:
+                found = answer.result(_LOOK_SECONDS)
+                self._refusal = ""
+                return found
+            except Late:
+                self._check_login()
+                if time.monotonic() > deadline:
+                    raise Unanswered(self.trouble or "no answer") from None
+            except self._kafka.KafkaException as error:
+                self._check_login()
+                raise self._explained(error, name) from None
 
     def _explained(self, error: Any, name: str) -> Exception:
         codes, found = self._kafka.KafkaError, error.args[0]
@@ -156,7 +178,7 @@ class Cluster:
         refused = (codes._AUTHENTICATION, codes.SASL_AUTHENTICATION_FAILED, codes._SSL)
         unauthorized = (codes.TOPIC_AUTHORIZATION_FAILED, codes.GROUP_AUTHORIZATION_FAILED)
         if found.code() in (*refused, *unauthorized, codes.CLUSTER_AUTHORIZATION_FAILED):
-            return UsageError(f'table "{self.table.name}": Kafka refuses the access', detail=reason(error))
+            return self._refused(reason(error))
         return Unanswered(self.trouble or reason(error))
 
 

@@ -72,7 +72,7 @@ TOPICS_INTERVAL = TableOption(
     mutable=True,
 )
 OUTAGE = TableOption(
-    "scan.outage-timeout", DURATION, "how long no broker may answer before the job fails", "10 min", mutable=True
+    "scan.outage-timeout", DURATION, "how long no broker may answer before that is an outage", "10 min", mutable=True
 )
 ON_LOSS = TableOption(
     "scan.on-data-loss",

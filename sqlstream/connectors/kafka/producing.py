@@ -6,22 +6,24 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.kafka.client import client_library, reason, settings
 from sqlstream.connectors.kafka.messages import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE
 from sqlstream.connectors.kafka.sink_options import RETRY, one_topic, retry_seconds
-from sqlstream.errors import JobError, SqlStreamError, UsageError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from sqlstream.errors import JobError, OutageError, UsageError
 
 # librdkafka's waits are made for clients that live long: a job that goes on should not wait half a second for a first answer.
 _QUICK = {"retry.backoff.ms": 10, "reconnect.backoff.ms": 10, "topic.metadata.refresh.fast.interval.ms": 10}
-# Keys go where Java's clients put them, so that topics of both can be joined partition by partition.
-_DEFAULTS = {"partitioner": "murmur2_random", "linger.ms": 5, **_QUICK}
+# Keys go where Java's clients put them, so that topics of both can be joined partition by partition. The end of a batch waits for
+# nothing; while it is produced, few large requests cost the client and the broker less than many small ones.
+_DEFAULTS = {"partitioner": "murmur2_random", "linger.ms": 50, **_QUICK}
 _ASK_SECONDS = 4.0
 # What goes wrong is told to callbacks, and by errors; librdkafka would write it to the job's stderr, too.
 _SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
@@ -66,7 +68,10 @@ class Topic:
     def __init__(self, table: Table):
         self.table, self.name = table, one_topic(table)
         self.kafka = client_library(table)
-        self.trouble: deque[str] = deque(maxlen=1)
+        # What was last wrong with a connection.
+        self.trouble: deque[Any] = deque(maxlen=1)
+        # What brokers said that do not let the client in: what it asks them times out.
+        self._refusal: Any = None
 
     def deadline(self) -> Deadline:
         return Deadline(retry_seconds(self.table))
@@ -77,7 +82,13 @@ class Topic:
 
     def _hear(self, error: Any) -> None:
         if error.code() != self.kafka.KafkaError._ALL_BROKERS_DOWN:
-            self.trouble.append(reason(error))
+            self.trouble.append(error)
+        if error.code() in (self.kafka.KafkaError._AUTHENTICATION, self.kafka.KafkaError.SASL_AUTHENTICATION_FAILED):
+            self._refusal = error
+
+    def check_login(self) -> None:
+        """Raise UsageError when brokers have refused the login."""
+        self.refuse(self._refusal)
 
     def partitions(self, producer: Any) -> int:
         """Return the number of partitions; a broker may make the topic now. Raises UsageError where there is none."""
@@ -94,6 +105,7 @@ class Topic:
                 error = failure.args[0]
             # What is wrong with the connections is told to callbacks.
             producer.poll(0)
+            self.check_login()
             self.refuse(error)
             if error is not None and error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC):
                 # The broker that makes it says for a moment that it does not exist.
@@ -135,6 +147,15 @@ class Topic:
         if error.code() == codes.INVALID_TRANSACTION_TIMEOUT:
             hint = "Lower 'properties.transaction.timeout.ms', or raise the brokers' transaction.max.timeout.ms."
             raise UsageError(f"{named}: the brokers do not allow the transaction timeout", self.table.span, hint=hint)
+        if error.code() in (
+            codes.UNSUPPORTED_VERSION,
+            codes.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            codes.UNSUPPORTED_SASL_MECHANISM,
+            codes.INVALID_REQUIRED_ACKS,
+        ):
+            raise JobError(
+                f"{named}: the brokers do not take what the client sends", self.table.span, detail=_sentence(text)
+            )
         if error.code() in (codes.INVALID_RECORD, codes.POLICY_VIOLATION, codes.TOPIC_EXCEPTION):
             raise JobError(f'{named}: topic "{self.name}" refuses a row', self.table.span, detail=_sentence(text))
 
@@ -144,11 +165,16 @@ class Topic:
         fences = (codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH)
         return Broken(reason(error), fenced=error.code() in fences)
 
-    def unanswered(self, text: str) -> SqlStreamError:
-        """Return the error of brokers that did not do in time what they were asked."""
+    def unanswered(self, text: str) -> OutageError:
+        """Return the error of brokers that did not do in time what they were asked. Raises UsageError where they refuse it."""
         waited = self.table.options.get(RETRY.name, RETRY.default)
-        told = self.trouble[-1] if self.trouble else text
-        return JobError(
+        told = text
+        if self.trouble:
+            error, told = self.trouble[-1], reason(self.trouble[-1])
+            # Nobody but callbacks hears of a wrong password. What else is wrong with a connection may be gone the next time.
+            if error.code() != self.kafka.KafkaError._SSL:
+                self.refuse(error)
+        return OutageError(
             f'table "{self.table.name}": the brokers did not take the rows of topic "{self.name}" for {waited}',
             self.table.span,
             detail=_sentence(told),
@@ -174,20 +200,28 @@ class Sender:
 
     def send(self, messages: pa.Table, deadline: Deadline) -> None:
         """Hand messages to the client, which sends them in the background."""
-        places = messages.schema.names
-        with_headers = messages[HEADERS].null_count < messages.num_rows
         for chunk in messages.to_batches(_CHUNK):
-            columns = {name: chunk.column(i).to_pylist() for i, name in enumerate(places)}
-            rows = zip(
-                columns[KEY], columns[VALUE], columns[PARTITION], columns[TIMESTAMP], columns[HEADERS], strict=True
-            )
-            for key, value, partition, timestamp, headers in rows:
-                # The timestamp by its name: in its place the client takes something else.
-                more: dict[str, Any] = {"timestamp": timestamp} if timestamp else {}
-                if with_headers and headers is not None:
-                    more["headers"] = headers
-                self._produce(deadline, (self.topic.name, value, key, partition), more)
+            keys, values = _values(chunk.column(KEY)), _values(chunk.column(VALUE))
+            rows = zip(repeat(self.topic.name), values, keys, chunk.column(PARTITION).to_numpy().tolist())
+            times, headers = chunk.column(TIMESTAMP), chunk.column(HEADERS)
+            if headers.null_count < len(headers) or np.any(times.to_numpy()):
+                for row, time_of, told in zip(rows, times.to_pylist(), headers.to_pylist(), strict=True):
+                    # The timestamp by its name: in its place the client takes something else.
+                    more: dict[str, Any] = {"timestamp": time_of} if time_of else {}
+                    self._produce(deadline, row, more if told is None else {**more, "headers": told})
+            else:
+                self._produce_plain(deadline, rows)
             self.poll()
+
+    def _produce_plain(self, deadline: Deadline, rows: Iterator[tuple[Any, ...]]) -> None:
+        """Produce messages that have neither times nor headers, which is quick."""
+        produce = self.producer.produce
+        refused = (BufferError, self.topic.kafka.KafkaException)
+        for row in rows:
+            try:
+                produce(*row)
+            except refused:
+                self._produce(deadline, row, {})
 
     def poll(self, seconds: float = 0.0) -> None:
         """Hear what became of messages."""
@@ -239,6 +273,15 @@ class Sender:
         with contextlib.suppress(self.topic.kafka.KafkaException):
             self.producer.purge(in_queue=True, in_flight=True, blocking=False)
             self.producer.flush(0)
+
+
+def _values(column: pa.Array) -> Iterable[Any]:
+    """Return keys or values, as bytes; `to_pylist` would make a scalar of each first."""
+    if column.null_count == len(column):
+        return repeat(None, len(column))
+    found = column.cast(pa.binary()) if pa.types.is_string(column.type) else column
+    values: Iterable[Any] = found.to_numpy(zero_copy_only=False)
+    return values
 
 
 def _sentence(text: str) -> str:

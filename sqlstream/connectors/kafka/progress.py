@@ -25,7 +25,10 @@ _RETAINED_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class ProgressRecord:
-    """The last batch that the job was about to commit, the last one of which it knows that it is in, and since when."""
+    """The last batch that the job was about to commit, the last one of which it knows that it is in, and since when.
+
+    As long as none is in, `at` is when the job was about to commit one.
+    """
 
     intended: int = -1
     written: int = -1
@@ -55,7 +58,8 @@ class TopicProgress:
 
     def intend(self, batch: int) -> None:
         """Write down that a batch is about to be committed."""
-        self._write(replace(self._record, intended=batch))
+        at = self._record.at if self._record.written >= 0 else time.time()
+        self._write(replace(self._record, intended=batch, at=at))
 
     def done(self, batch: int) -> None:
         """Write down that a batch is in."""
@@ -83,9 +87,22 @@ class TopicProgress:
             self._lost(marker)
         self.last = max(self.last, marker if marker is not None else -1)
 
+    def settle(self) -> None:
+        """Write down what the cluster has, at the start."""
+        if self.last > self._record.written:
+            self.done(self.last)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the cluster has a batch that this job has never begun."""
+        return self.last > max(self._record.intended, self._record.written)
+
     def _without_marker(self) -> None:
         known = self._record
         if known.intended > known.written:
+            if known.written < 0 and time.time() - known.at < _RETAINED_SECONDS:
+                # The first batch that has rows is not in: the cluster would not have forgotten it so soon.
+                return
             if word_of(self._table, ON_LOSS) != CONTINUE and self._context.committed >= 0:
                 raise JobError(
                     f'table "{self._table.name}": whether batch {known.intended} is in topic "{self._topic}" is not known',

@@ -3,26 +3,38 @@
 A consumer fetches ahead. To take up its messages costs nothing, to move it costs tens of milliseconds. So partitions stay
 assigned between batches, and messages beyond the end of a range wait for the next one. A range ends by its offsets, never by
 a count: markers of transactions and compaction leave holes.
+
+Which process reads a partition changes from batch to batch. While another one reads it, its messages still come here: where
+they are many, to take them and to drop them would cost as much as to read them. Then the partition is left.
+
+Each message is an object of Python. So as little as can be is asked of one alone, and columns are made of few of them at a time,
+before the next ones take their place in memory.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import groupby
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from sqlstream.connectors.kafka.client import reason
 from sqlstream.connectors.kafka.ranges import OffsetRange, TopicPartition
 from sqlstream.errors import DataError, JobError, OutageError
 
-# Messages that one call takes.
-_TAKEN = 10_000
-# Messages of a partition that nobody asks for any more, until it is given up.
-_KEPT = 50_000
+# Messages that one call takes: so few that they, and what is made of them, stay in the processor's cache. With ten times as many
+# everything that is done with a message takes one and a half times as long.
+_TAKEN = 1_000
+# Messages of a partition that wait for the next batch, at most, and of one that this batch does not ask for: then it is left.
+_KEPT, _PASSING = 50_000, 2_000
 _POLL_SECONDS = 0.25
 _QUERY_SECONDS = 10.0
 # Settings that may be set otherwise: a fetch that finds nothing waits so long at the broker, and with it what is behind a hole.
@@ -48,21 +60,37 @@ _HINT = "Set 'scan.on-data-loss' = 'continue' to go on without them, and count t
 class _Standing:
     """Where a consumer stands in a partition: the next offset that it gives, and messages from there on that it has taken.
 
-    `ends` is the last offset that was known to be the end: no message before it is still to come.
+    `ends` is the last offset that was known to be the end: no message before it is still to come. Of one that is `behind` the
+    last range was long, and more messages are there already.
     """
 
     offset: int
     waiting: list[Any] = field(default_factory=list)
     ends: int = -1
+    behind: bool = False
+
+
+# Returns the columns of some messages of a partition, in their order.
+Columns = Callable[[Sequence[Any]], pa.RecordBatch]
 
 
 @dataclass
 class Found:
-    """The messages of a range, in order, and how many of its offsets are gone."""
+    """The columns of the messages of a range, part by part in their order, and how many of its offsets are gone.
+
+    `reached` is the offset behind the last message.
+    """
 
     range: OffsetRange
-    messages: list[Any]
+    columns: Columns
+    parts: list[pa.RecordBatch] = field(default_factory=list)
+    reached: int = 0
     lost: int = 0
+
+    def add(self, messages: Sequence[Any]) -> None:
+        if messages:
+            self.parts.append(self.columns(messages))
+            self.reached = messages[-1].offset() + 1
 
 
 class MessageReader:
@@ -82,27 +110,27 @@ class MessageReader:
         self._trouble = reason(error)
 
     def read(
-        self, ranges: Sequence[OffsetRange], table: str, *, patience: float, continues: bool
+        self, ranges: Sequence[OffsetRange], table: str, columns: Columns, *, patience: float, continues: bool
     ) -> dict[OffsetRange, Found]:
-        """Return the messages of some ranges of different partitions.
+        """Return the columns of the messages of some ranges of different partitions.
 
         Raises DataError for offsets that are gone, unless it `continues`, and JobError when brokers answer no more.
         """
         self._move(ranges)
-        found = {r: Found(r, []) for r in ranges}
+        found = {r: Found(r, columns, reached=r.start) for r in ranges}
         open_ranges = {r.partition: found[r] for r in ranges}
         try:
-            self._take(open_ranges, table, patience, continues=continues)
+            with _uncollected():
+                self._take(open_ranges, table, patience, continues=continues)
         except BaseException:
             # What was taken of these ranges is taken again.
             self._leave([r.partition for r in ranges if r.partition in self._standing])
             raise
-        self._give_up({r.partition for r in ranges})
         return found
 
     def _take(self, open_ranges: dict[TopicPartition, Found], table: str, patience: float, *, continues: bool) -> None:
         """Take messages until all ranges are whole."""
-        by_topic = len({p.topic for p in self._standing}) > 1
+        wanted = set(open_ranges)
         self._settle(open_ranges)
         heard = time.monotonic()
         while open_ranges:
@@ -112,17 +140,23 @@ class MessageReader:
                     raise self._silence(table, open_ranges, patience)
                 continue
             taken = [first, *self._consumer.consume(_TAKEN, 0)]
-            whole = [m for m in taken if m.error() is None]
-            if whole:
+            # An error is true; to ask in a loop costs twice as much.
+            faults = list(filter(self._kafka.Message.error, taken))
+            if faults:
+                taken = [m for m in taken if m.error() is None]
+            if taken:
                 heard = time.monotonic()
-            self._keep(whole, by_topic=by_topic)
+            self._keep(taken)
             # The end of a partition comes behind its messages.
-            for message in (m for m in taken if m.error() is not None):
+            for message in faults:
                 self._fault(message, table, open_ranges, continues=continues)
             self._settle(open_ranges)
+            self._give_up(wanted, open_ranges)
 
     def _move(self, ranges: Iterable[OffsetRange]) -> None:
         """Let the consumer stand at the starts of ranges."""
+        wanted = {r.partition for r in ranges}
+        self._leave([p for p, s in self._standing.items() if s.behind and p not in wanted])
         moved = [r for r in ranges if (s := self._standing.get(r.partition)) is None or s.offset != r.start]
         self._leave([r.partition for r in moved if r.partition in self._standing])
         if moved:
@@ -135,18 +169,18 @@ class MessageReader:
             for partition in partitions:
                 del self._standing[partition]
 
-    def _give_up(self, wanted: set[TopicPartition]) -> None:
-        """Leave partitions that another process reads by now: their messages would pile up."""
-        self._leave([p for p, s in self._standing.items() if p not in wanted and len(s.waiting) > _KEPT])
+    def _give_up(self, wanted: Collection[TopicPartition], open_ranges: Collection[TopicPartition]) -> None:
+        """Leave partitions whose messages pile up, because the batch does not want them, or has its range already."""
+        waiting = ((p, len(s.waiting)) for p, s in self._standing.items() if p not in open_ranges)
+        self._leave([p for p, count in waiting if count > (_KEPT if p in wanted else _PASSING)])
 
-    def _keep(self, messages: Sequence[Any], *, by_topic: bool) -> None:
+    def _keep(self, messages: Sequence[Any]) -> None:
         """Add messages to what waits of their partitions."""
-        key: Any = (lambda m: (m.topic(), m.partition())) if by_topic else self._kafka.Message.partition
-        topic = messages[0].topic() if messages else ""
-        for told, some in groupby(messages, key):
-            partition = TopicPartition(*told) if by_topic else TopicPartition(topic, told)
+        topics = {name: number for number, name in enumerate({p.topic for p in self._standing})}
+        for some in _runs(messages, topics):
+            partition = TopicPartition(some[0].topic(), some[0].partition())
             if (standing := self._standing.get(partition)) is not None:
-                standing.waiting.extend(some)
+                standing.waiting += some
 
     def _settle(self, open_ranges: dict[TopicPartition, Found]) -> None:
         """Take out of what waits the messages of ranges; forget the ranges that are whole."""
@@ -156,14 +190,15 @@ class MessageReader:
             whole = standing.ends >= end or found.range.start >= end
             if waiting and waiting[-1].offset() >= end - 1:
                 cut = _first_from(waiting, end)
-                found.messages += waiting[:cut]
+                found.add(waiting[:cut])
                 standing.waiting = waiting[cut:]
                 whole = True
             elif waiting:
-                found.messages += waiting
+                found.add(waiting)
                 standing.waiting = []
             if whole:
                 standing.offset = end
+                standing.behind = standing.ends < end and end - found.range.start > _PASSING
                 del open_ranges[partition]
 
     def _fault(self, message: Any, table: str, open_ranges: Mapping[TopicPartition, Found], *, continues: bool) -> None:
@@ -191,8 +226,9 @@ class MessageReader:
         """Go on behind offsets that the broker no longer has."""
         partition, end = found.range.partition, found.range.end
         standing = self._standing[partition]
-        reached = max([found.range.start, *(m.offset() + 1 for m in found.messages[-1:])])
-        reached = max([reached, *(m.offset() + 1 for m in standing.waiting[-1:])])
+        found.add(standing.waiting)
+        standing.waiting = []
+        reached = found.reached
         try:
             place = self._kafka.TopicPartition(*partition)
             low, high = self._consumer.get_watermark_offsets(place, timeout=_QUERY_SECONDS)
@@ -202,7 +238,6 @@ class MessageReader:
         if not continues:
             raise lost_offsets(table, partition, reached, first, low, high)
         found.lost += first - reached
-        found.messages += standing.waiting
         self._leave([partition])
         self._consumer.incremental_assign([self._kafka.TopicPartition(*partition, first)])
         self._standing[partition] = _Standing(first, ends=first)
@@ -217,6 +252,29 @@ class MessageReader:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Let Python look for no garbage: it would look at every message, and messages refer to nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _runs(messages: Sequence[Any], topics: Mapping[str, int]) -> Iterator[Sequence[Any]]:
+    """Yield the messages that follow one another in a partition; `topics` gives those that there are numbers."""
+    if not messages:
+        return
+    places = np.fromiter(map(type(messages[0]).partition, messages), np.int64, len(messages))
+    if len(topics) > 1:
+        places += np.fromiter((topics.get(m.topic(), -1) << 32 for m in messages), np.int64, len(messages))
+    cuts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(messages)]
+    yield from (messages[first:end] for first, end in pairwise(cuts))
 
 
 def _first_from(messages: Sequence[Any], offset: int) -> int:
@@ -248,11 +306,14 @@ def lost_offsets(table: str, partition: TopicPartition, first: int, end: int, lo
     )
 
 
-def reader(settings: Mapping[str, Any]) -> MessageReader:
-    """Return the reader of this process for a cluster; a forked process never uses its parent's."""
-    return _opened(os.getpid(), tuple(sorted(settings.items())))
+def reader(settings: Mapping[str, Any], topics: str) -> MessageReader:
+    """Return the reader of this process for some topics of a cluster; a forked process never uses its parent's.
+
+    Those of a table are read at once. If others had the same reader, the messages of each would come while another one is read.
+    """
+    return _opened(os.getpid(), topics, tuple(sorted(settings.items())))
 
 
 @lru_cache(maxsize=8)
-def _opened(process: int, settings: tuple[tuple[str, Any], ...]) -> MessageReader:
+def _opened(process: int, topics: str, settings: tuple[tuple[str, Any], ...]) -> MessageReader:
     return MessageReader(dict(settings))

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from sqlstream.catalog import DEBEZIUM, Table
-from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.guarantees import Delivery
 from sqlstream.connectors.interface import BatchWriter, DriverSink, SinkContext
-from sqlstream.connectors.kafka.messages import MessageEncoders, MessageLayout, value_format
-from sqlstream.connectors.kafka.producing import Broken, Deadline, Sender, Topic
+from sqlstream.connectors.kafka.messages import MessageLayout, value_format
+from sqlstream.connectors.kafka.parallel import DividedWriter, PartedWriter
+from sqlstream.connectors.kafka.producing import Topic
 from sqlstream.connectors.kafka.progress import TopicProgress
 from sqlstream.connectors.kafka.sink_options import (
-    DEFAULT,
     EXACTLY_ONCE,
-    FIXED,
     GUARANTEE,
     ID_PREFIX,
     NONE,
-    PARTITIONER,
+    PARALLELISM,
     one_topic,
     word_of,
+    writers_of,
 )
-from sqlstream.connectors.kafka.transactions import TopicTransactions
-from sqlstream.errors import Span
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from sqlstream.connectors.kafka.writing import TopicPlainWriter, TopicTransactionWriter
+from sqlstream.errors import BindError, Span
 
 
 class TopicSink(DriverSink):
@@ -44,22 +37,38 @@ class TopicSink(DriverSink):
         if guarantee == EXACTLY_ONCE:
             self.delivery = Delivery.TRANSACTIONAL
             self.delivery_reason = "if readers read committed rows only"
+            if writers_of(table) > 1:
+                # Rows of a batch do not appear together.
+                self.delivery = Delivery.IDEMPOTENT
+                self.delivery_reason += "; they see a batch writer by writer"
         elif guarantee == NONE:
             self.delivery = Delivery.NONE
             self.delivery_reason = "nobody waits until the brokers have the rows"
 
     def check(self, span: Span | None) -> None:
         one_topic(self.table)
-        MessageLayout(self.table, self.upserts).check()
+        layout = MessageLayout(self.table, self.upserts)
+        layout.check()
+        if writers_of(self.table) > 1 and self.takes_changes and not layout.key:
+            raise BindError(
+                f'table "{self.table.name}": several writers of changes need a key, which says whose a row is',
+                self.table.option_span(PARALLELISM.name, value=True),
+                hint=f"Set 'key.format' and 'key.fields', or leave '{PARALLELISM.name}' out.",
+            )
 
     def open(self, context: SinkContext) -> BatchWriter:
-        layout, topic = MessageLayout(self.table, self.upserts), Topic(self.table)
-        guarantee = word_of(self.table, GUARANTEE)
-        if guarantee != EXACTLY_ONCE:
-            return TopicPlainWriter(layout, topic, waits=guarantee != NONE)
-        prefix = self.table.options.get(ID_PREFIX.name, ID_PREFIX.default)
-        progress = TopicProgress(self.table, context)
-        return TopicTransactionWriter(layout, topic, f"{prefix}-{context.identity()}", progress)
+        writers = writers_of(self.table)
+        if word_of(self.table, GUARANTEE) == EXACTLY_ONCE:
+            if writers > 1 or DividedWriter.knows(context):
+                return DividedWriter(self.table, self.upserts, context, writers)
+            prefix = self.table.options.get(ID_PREFIX.name, ID_PREFIX.default)
+            layout, topic = MessageLayout(self.table, self.upserts), Topic(self.table)
+            progress = TopicProgress(self.table, context)
+            return TopicTransactionWriter(layout, topic, f"{prefix}-{context.identity()}", progress)
+        if writers > 1:
+            return PartedWriter(self.table, self.upserts, context, writers)
+        waits = word_of(self.table, GUARANTEE) != NONE
+        return TopicPlainWriter(MessageLayout(self.table, self.upserts), Topic(self.table), waits=waits)
 
 
 class TopicUpsertSink(TopicSink):
@@ -69,81 +78,3 @@ class TopicUpsertSink(TopicSink):
     replaces = True
     delivery = Delivery.IDEMPOTENT
     delivery_reason = "a message takes the place of the one that has its key"
-
-
-class _TopicWriter(BatchWriter):
-    def __init__(self, layout: MessageLayout, topic: Topic):
-        self._layout, self._topic = layout, topic
-        self._encoders = MessageEncoders(layout.parts)
-        self._partitions = 1
-
-    def _look(self, sender: Sender) -> None:
-        self._partitions = self._topic.partitions(sender.producer)
-
-    def _messages(self, batch: Batch) -> pa.Table:
-        partitioner = DEFAULT if self._layout.upserts else word_of(self._layout.table, PARTITIONER)
-        chosen = {DEFAULT: "-1", FIXED: "0"}.get(partitioner, f"(row_number() OVER () - 1) % {self._partitions}")
-        return self._encoders.encode(batch.table(self._layout.messages(batch, f"CAST({chosen} AS INTEGER)")))
-
-
-class TopicPlainWriter(_TopicWriter):
-    """Writes batches without transactions: one that is repeated is written again."""
-
-    def __init__(self, layout: MessageLayout, topic: Topic, *, waits: bool):
-        super().__init__(layout, topic)
-        self._waits = waits
-        self._sender = self._new_sender()
-
-    def _new_sender(self) -> Sender:
-        seconds = max(self._topic.deadline().left, 1.0)
-        more = {"message.timeout.ms": int(seconds * 1000)}
-        return Sender(self._topic, {**more, "enable.idempotence": True} if self._waits else more)
-
-    def recover(self) -> None:
-        self._look(self._sender)
-
-    def write(self, batch: Batch) -> None:
-        deadline, messages = self._topic.deadline(), self._messages(batch)
-        while True:
-            try:
-                self._send(messages, deadline)
-                return
-            except Broken as error:
-                if deadline.is_over:
-                    raise self._topic.unanswered(str(error)) from None
-                self._sender.close()
-                self._sender = self._new_sender()
-
-    def _send(self, messages: pa.Table, deadline: Deadline) -> None:
-        self._sender.send(messages, deadline)
-        if self._waits:
-            self._sender.flush(deadline)
-
-    def close(self) -> None:
-        if not self._waits:
-            self._sender.producer.flush(self._topic.deadline().step())
-        self._sender.close()
-
-
-class TopicTransactionWriter(_TopicWriter):
-    """Writes each batch in a transaction, together with the job's progress."""
-
-    def __init__(self, layout: MessageLayout, topic: Topic, identity: str, progress: TopicProgress):
-        super().__init__(layout, topic)
-        self._progress = progress
-        self._transactions = TopicTransactions(topic, identity, progress)
-
-    def recover(self) -> None:
-        with_topic = Sender(self._topic, {})
-        self._look(with_topic)
-        with_topic.close()
-        self._transactions.open()
-
-    def write(self, batch: Batch) -> None:
-        self._transactions.write(batch.number, lambda: self._messages(batch))
-
-    def notices(self) -> Sequence[str]:
-        return self._progress.notices
-
-    def close(self) -> None:
-        self._transactions.close()

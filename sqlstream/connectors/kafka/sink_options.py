@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.options import DURATION, TEXT, OptionType, TableOption
+from sqlstream.connectors.options import COUNT, DURATION, TEXT, OptionType, TableOption
 from sqlstream.errors import BindError
 from sqlstream.units import parse_duration
 
@@ -42,7 +42,7 @@ PARTITIONER = TableOption(
 RETRY = TableOption(
     "sink.retry-timeout",
     DURATION,
-    "how long a batch is tried while brokers do not answer, before the job fails",
+    "how long a batch is tried while brokers do not answer, before that is an outage",
     "2 min",
     mutable=True,
 )
@@ -53,13 +53,25 @@ ON_LOSS = TableOption(
     FAIL,
     mutable=True,
 )
-SINK_OPTIONS = (GUARANTEE, ID_PREFIX, PARTITIONER, RETRY, ON_LOSS)
-UPSERT_SINK_OPTIONS = (GUARANTEE, ID_PREFIX, RETRY, ON_LOSS)
+PARALLELISM = TableOption(
+    "sink.parallelism",
+    COUNT,
+    "how many writers share the rows of a batch: 1 is the driver, more are processes beside it, or tasks on Spark's workers",
+    "1",
+    mutable=True,
+)
+SINK_OPTIONS = (GUARANTEE, ID_PREFIX, PARTITIONER, RETRY, ON_LOSS, PARALLELISM)
+UPSERT_SINK_OPTIONS = (GUARANTEE, ID_PREFIX, RETRY, ON_LOSS, PARALLELISM)
 
 
 def word_of(table: Table, option: TableOption) -> str:
     """Return the value of an option that is one of some words."""
     return table.options.get(option.name, option.default).lower()
+
+
+def writers_of(table: Table) -> int:
+    """Return how many writers a table has."""
+    return int(table.options.get(PARALLELISM.name, PARALLELISM.default))
 
 
 def retry_seconds(table: Table) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from sqlstream.connectors.guarantees import Replay
 from sqlstream.connectors.kafka import options
 from sqlstream.connectors.kafka.client import settings
 from sqlstream.connectors.kafka.keys import layout
-from sqlstream.connectors.kafka.ranges import OffsetRange
+from sqlstream.connectors.kafka.ranges import OffsetRange, TopicPartition
 from sqlstream.connectors.read_plan import VALUE, ReadPlan
 from sqlstream.duck.internal_columns import PARTITION
 from sqlstream.units import seconds
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
     from sqlstream.connectors.interface import ReadContext
     from sqlstream.connectors.kafka.discovery import TopicDiscovery
-    from sqlstream.connectors.kafka.reader import Found
 
 # Keys of METADATA, with a line for the manual.
 METADATA: Mapping[str, str] = {
@@ -57,6 +55,8 @@ class Messages(ValueRows):
         super().__init__(table)
         self._read: dict[OffsetRange, pa.Table] = {}
         self._lost = 0
+        self._has_key = self.key is not None
+        self._wanted = {c.metadata for c in table.physical if c.metadata in METADATA}
 
     @property
     def key(self) -> KeyLayout | None:
@@ -99,40 +99,38 @@ class Messages(ValueRows):
         new = [split for split in splits if split not in self._read]
         if new:
             patience = seconds(options.duration_of(self.table, options.OUTAGE))
-            opened = reader(settings(self.table))
-            found = opened.read(new, self.table.name, patience=patience, continues=options.continues(self.table))
+            topics = (self.table.options.get(o.name, "") for o in (options.TOPIC, options.TOPIC_PATTERN))
+            opened = reader(settings(self.table), ";".join(topics))
+            continues = options.continues(self.table)
+            found = opened.read(new, self.table.name, self._columns, patience=patience, continues=continues)
             self._lost += sum(f.lost for f in found.values())
-            self._read |= {split: self._columns(f) for split, f in found.items()}
-        return pa.concat_tables([self._read[split] for split in splits], promote_options="permissive")
+            self._read |= {split: self._whole(split.partition, f.parts) for split, f in found.items()}
+        return _joined([self._read[split] for split in splits])
 
-    def _columns(self, found: Found) -> pa.Table:
-        messages, partition = found.messages, found.range.partition
-        count = len(messages)
-        numbers = np.fromiter((m.offset() for m in messages), np.int64, count)
-        columns = {
-            VALUE: binary([m.value() for m in messages]),
-            PLACE: pa.repeat(str(partition), count),
-            NUMBER: pa.array(numbers),
-            str(PARTITION.metadata): pa.repeat(partition.name, count),
-        }
-        if self.key is not None:
-            columns[KEY] = binary([m.key() for m in messages])
-        wanted = {c.metadata for c in self.table.physical if c.metadata in METADATA}
-        made = {name: make for name, make in self._metadata(found, numbers).items() if name in wanted}
-        return pa.table({**columns, **{name: make() for name, make in made.items()}})
+    def _columns(self, messages: Sequence[Any]) -> pa.RecordBatch:
+        from confluent_kafka import Message
 
-    def _metadata(self, found: Found, numbers: np.ndarray) -> Mapping[str, Callable[[], pa.Array]]:
-        messages, partition = found.messages, found.range.partition
-        count = len(messages)
-        return {
-            "topic": lambda: pa.repeat(partition.topic, count),
-            "partition": lambda: pa.repeat(pa.scalar(partition.number, pa.int32()), count),
-            "offset": lambda: pa.array(numbers),
-            "timestamp": lambda: pa.array([_timestamp(m) for m in messages], pa.timestamp("ms", "UTC")),
-            "timestamp-type": lambda: pa.array([_TIMESTAMP_TYPES[m.timestamp()[0]] for m in messages], pa.string()),
-            "headers": lambda: pa.array([_headers(m) for m in messages], pa.map_(pa.string(), pa.binary())),
-            "leader-epoch": lambda: pa.array([m.leader_epoch() for m in messages], pa.int32()),
+        columns = {VALUE: binary(list(map(Message.value, messages))), NUMBER: pa.array(offsets_of(messages))}
+        if self._has_key:
+            columns[KEY] = binary(list(map(Message.key, messages)))
+        columns |= {name: make(messages) for name, make in _OF_MESSAGES.items() if name in self._wanted}
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _whole(self, partition: TopicPartition, parts: Sequence[pa.RecordBatch]) -> pa.Table:
+        """Return the messages of a partition as a table, with what is the same for all of them."""
+        # DuckDB takes up a chunk at a time, and parts are small.
+        rows = _joined([pa.Table.from_batches([part]) for part in parts or [self._columns([])]]).combine_chunks()
+        told = {
+            PLACE: _repeated(str(partition), rows.num_rows),
+            str(PARTITION.metadata): _repeated(partition.name, rows.num_rows),
+            "topic": _repeated(partition.topic, rows.num_rows),
+            "partition": pa.repeat(pa.scalar(partition.number, pa.int32()), rows.num_rows),
+            "offset": rows.column(NUMBER),
         }
+        for name, column in told.items():
+            if name in self._wanted or name not in METADATA:
+                rows = rows.append_column(name, column)
+        return rows
 
 
 class UpsertMessages(Messages):
@@ -151,20 +149,38 @@ def _headers(message: Any) -> list[tuple[str, bytes | None]]:
     return list(dict(message.headers() or ()).items())
 
 
-def binary(values: Sequence[bytes | None]) -> pa.Array:
-    """Return an array of bytes. Arrow asks each one for its type; to join them and to measure them is five times faster.
+# What only a message itself tells, by the keys of METADATA.
+_OF_MESSAGES: Mapping[str, Callable[[Sequence[Any]], pa.Array]] = {
+    "timestamp": lambda messages: pa.array(map(_timestamp, messages), pa.timestamp("ms", "UTC")),
+    "timestamp-type": lambda messages: pa.array([_TIMESTAMP_TYPES[m.timestamp()[0]] for m in messages], pa.string()),
+    "headers": lambda messages: pa.array(map(_headers, messages), pa.map_(pa.string(), pa.binary())),
+    "leader-epoch": lambda messages: pa.array([m.leader_epoch() for m in messages], pa.int32()),
+}
 
-    >>> binary([b"a", None, b"", b"bc"]).to_pylist()
-    [b'a', None, b'', b'bc']
+
+def offsets_of(messages: Sequence[Any]) -> np.ndarray:
+    """Return the offsets of messages of a partition, which are in order; where there is no hole, two of them tell all."""
+    count = len(messages)
+    if count and messages[-1].offset() - messages[0].offset() == count - 1:
+        return np.arange(messages[0].offset(), messages[0].offset() + count, dtype=np.int64)
+    return np.fromiter((m.offset() for m in messages), np.int64, count)
+
+
+def _joined(parts: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    """Return an array in which a text stands so often, and which holds it once."""
+    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int8()), count), pa.array([text]))
+
+
+def binary(values: Sequence[bytes | None]) -> pa.Array:
+    """Return an array of bytes.
+
+    >>> binary([b"a", None, b""]).to_pylist()
+    [b'a', None, b'']
     """
-    try:
-        joined, lengths = b"".join(values), map(len, values)  # type: ignore[arg-type]
-    except TypeError:
-        return pa.array(values, pa.binary())
-    offsets = np.fromiter(itertools.accumulate(lengths, initial=0), np.int64, len(values) + 1)
-    if len(joined) >= 2**31 - 1:
-        return pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(joined)]
-        )
-    narrow = offsets.astype(np.int32)
-    return pa.BinaryArray.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(narrow), pa.py_buffer(joined)])
+    found = pa.array(values, pa.binary())
+    # More than one array can hold.
+    return pa.array(values, pa.large_binary()) if isinstance(found, pa.ChunkedArray) else found

@@ -7,6 +7,7 @@ lives is locked out. Only then it asks for the progress. A client that meets any
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from queue import Empty, Queue
@@ -79,24 +80,32 @@ class TopicTransactions:
         slow = 0
         while batch > self._progress.last:
             began = time.monotonic()
+            self._topic.trouble.clear()
             try:
                 self._transact(batch, table, deadline)
                 break
             except Broken as error:
-                if error.silent:
-                    # To let go of the client would wait for it.
-                    _abandoned.append(self._sender)
-                    self._sender = None
+                self._give_up(error)
                 expired = not error.silent and time.monotonic() - began > self._timeout * _NEARLY
-                slow += expired
+                # Where a broker was away meanwhile, it was not the transaction that took so long.
+                slow += expired and not self._topic.trouble
                 if error.fenced and not expired:
-                    raise self._fenced() from None
+                    raise self.taken_over() from None
                 if slow > 1:
                     raise self._too_slow(batch) from None
                 if deadline.is_over:
                     raise self._topic.unanswered(str(error)) from None
                 self._progress.confirm(self._connect(deadline))
         self._progress.done(batch)
+
+    def _give_up(self, error: Broken) -> None:
+        """Hear what else a client says that is broken, or let go of one that does not answer: to close it would wait for it."""
+        if error.silent:
+            _abandoned.append(self._sender)
+            self._sender = None
+        elif self._sender is not None:
+            with contextlib.suppress(Broken):
+                self._sender.poll()
 
     def _transact(self, batch: int, messages: pa.Table, deadline: Deadline) -> None:
         sender = self._sender
@@ -109,8 +118,11 @@ class TopicTransactions:
         self._ask(producer.send_offsets_to_transaction, [place], self._group, deadline=deadline)
         self._ask(producer.commit_transaction, deadline=deadline)
 
-    def _ask(self, call: Callable[..., Any], *arguments: Any, deadline: Deadline | None = None) -> None:
+    def _ask(
+        self, call: Callable[..., Any], *arguments: Any, deadline: Deadline | None = None, sender: Sender | None = None
+    ) -> None:
         """Call the client, again where it says so. Raises Broken where the transaction did not come to its end."""
+        sender = sender or self._sender
         while True:
             try:
                 if deadline is None:
@@ -121,10 +133,11 @@ class TopicTransactions:
             except self._topic.kafka.KafkaException as failure:
                 error = failure.args[0]
                 broken = self._topic.broken(error)
-                if self._sender is not None and not broken.fenced:
+                if sender is not None and not broken.fenced:
                     # What a message met says more.
-                    self._sender.poll()
-                    self._sender.check()
+                    sender.poll()
+                    sender.check()
+                self._topic.check_login()
                 self._topic.refuse(error)
                 if not error.retriable() or deadline is None or deadline.is_over:
                     raise broken from None
@@ -136,13 +149,13 @@ class TopicTransactions:
             try:
                 more = {"transactional.id": self._identity, TIMEOUT: int(self._timeout * 1000)}
                 sender = Sender(self._topic, more)
-                self._ask(sender.producer.init_transactions, deadline=deadline)
+                self._ask(sender.producer.init_transactions, deadline=deadline, sender=sender)
                 marker = self._marker(deadline)
                 self._sender = sender
                 return marker
             except Broken as error:
                 if deadline.is_over:
-                    raise self._topic.unanswered(str(error)) from None
+                    raise self.taken_over() if error.fenced else self._topic.unanswered(str(error)) from None
                 time.sleep(0.05)
 
     def _marker(self, deadline: Deadline) -> int | None:
@@ -166,7 +179,8 @@ class TopicTransactions:
             consumer.close()
         return found[0] if found[0] >= 0 else None
 
-    def _fenced(self) -> JobError:
+    def taken_over(self) -> JobError:
+        """Return the error of a job whose transactional id has another process now."""
         table = self._topic.table
         return JobError(
             f'table "{table.name}": another process writes into topic "{self._topic.name}" with the transactional id of this job',

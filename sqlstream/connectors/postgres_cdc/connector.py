@@ -14,6 +14,7 @@ from sqlstream.connectors.interface import Connector, ReadContext, TableSource
 from sqlstream.connectors.postgres_cdc.discovery import ChangesDiscovery
 from sqlstream.connectors.postgres_cdc.files import ChangesFile, mistyped, rows_of
 from sqlstream.connectors.postgres_cdc.options import OPTIONS, CdcSettings, validate
+from sqlstream.connectors.postgres_cdc.server import unreachable
 from sqlstream.connectors.postgresql import client
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.errors import DataError
@@ -33,6 +34,12 @@ class TableChanges(TableSource):
     @property
     def bounded(self) -> bool:
         return CdcSettings.of(self.table).bounded
+
+    def check_input(self, project: str) -> None:
+        try:
+            client.connect(self.table, CdcSettings.of(self.table).place.url).close()
+        except client.load(self.table).OperationalError as error:
+            raise unreachable(self.table, error) from error
 
     def discovery(self, position: Offsets, context: DiscoveryContext) -> ChangesDiscovery:
         # What a row does is no column of the server's.

@@ -26,8 +26,9 @@ from sqlstream.connectors.postgres_cdc.files import (
     write_rows,
 )
 from sqlstream.connectors.postgres_cdc.options import CdcSettings
-from sqlstream.connectors.postgres_cdc.server import Server, as_lsn
-from sqlstream.errors import DataError, JobError, UsageError
+from sqlstream.connectors.postgres_cdc.server import Server, as_lsn, unreachable
+from sqlstream.connectors.postgresql import client
+from sqlstream.errors import DataError, JobError, OutageError, UsageError
 from sqlstream.units import Duration
 from sqlstream.warehouse.records import read_sealed, write_sealed
 
@@ -81,9 +82,10 @@ class ChangesDiscovery(Discovery):
             with self._server.plainly():
                 yield
         except self._server.lost_errors as error:
-            reason = " ".join(str(error).split())
-            message = f'table "{self._table.name}": the PostgreSQL server cannot be reached: {reason}'
-            raise UsageError(message, self._table.span) from error
+            self._server.close()
+            wrong = unreachable(self._table, error)
+            # Whether somebody answers is checked before a job starts: this is one that starts again.
+            raise OutageError(wrong.message, wrong.span) if client.is_passing(error) else wrong from error
 
     # -- the beginning
 
@@ -135,7 +137,7 @@ class ChangesDiscovery(Discovery):
         """Return where the slot stands; raise unless it has all changes behind the last batch."""
         state = self._server.slot_state()
         if state is None:
-            raise self._server.lost(f'replication slot "{self._server.slot}" does not exist any more')
+            raise self._server.slot_is_gone()
         if state.lost:
             raise self._server.lost(f'the server has thrown away the log of replication slot "{self._server.slot}"')
         known = max(self._end, self._moved)
@@ -220,13 +222,15 @@ class ChangesDiscovery(Discovery):
         self._server.advance(place)
 
     def _failed(self, error: Exception) -> None:
-        """Wait longer each time the server is away, and give up at last."""
+        """Wait longer each time the server is away, and give up at last: then it is an outage."""
         self._server.close()
-        if self._failures >= self._settings.retries:
+        passing = client.is_passing(error)
+        if not passing or self._failures >= self._settings.retries:
             reason = " ".join(str(error).split())
-            message = f'reading table "{self._table.name}" failed {self._failures + 1} times: {reason}'
+            times = f" {self._failures + 1} times" if self._failures else ""
+            message = f'reading table "{self._table.name}" failed{times}: {reason}'
             hint = "No change is lost: the server keeps them for the job. Run it again."
-            raise JobError(message, self._table.span, hint=hint) from error
+            raise (OutageError if passing else JobError)(message, self._table.span, hint=hint) from error
         self._again_at = self._context.clock() + min(_FIRST_DELAY * 2**self._failures, _LONGEST_DELAY)
         self._failures += 1
 

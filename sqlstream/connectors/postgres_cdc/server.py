@@ -285,11 +285,19 @@ class Server:
             yield
         except self.lost_errors:
             raise
+        except self.psycopg.errors.UndefinedObject as error:
+            if f'replication slot "{self.slot}"' in str(error):
+                raise self.slot_is_gone() from error
+            raise self._wrong(f"PostgreSQL says: {client.reason(error)}", error.diag.message_hint) from error
         except self.psycopg.Error as error:
             raise self._wrong(f"PostgreSQL says: {client.reason(error)}", error.diag.message_hint) from error
 
     def _wrong(self, what: str, hint: str | None, detail: str | None = None) -> UsageError:
         return UsageError(f'table "{self.table.name}": {what}', self.table.span, hint=hint, detail=detail)
+
+    def slot_is_gone(self) -> DataError:
+        """Return the error for a slot that somebody has dropped."""
+        return self.lost(f'replication slot "{self.slot}" does not exist any more')
 
     def lost(self, what: str) -> DataError:
         """Return the error for changes that are gone for good."""
@@ -304,6 +312,12 @@ class Server:
     @property
     def _name(self) -> str:
         return f"{self.place.schema}.{self.place.name}"
+
+
+def unreachable(table: Table, error: Exception) -> UsageError:
+    """Return the error for a server to which no connection can be made."""
+    reason = " ".join(str(error).split())
+    return UsageError(f'table "{table.name}": the PostgreSQL server cannot be reached: {reason}', table.span)
 
 
 def _reads(found: str, kind: str) -> bool:

@@ -9,7 +9,10 @@ from sqlstream.catalog import Table
 from sqlstream.errors import UsageError
 
 # Errors of a connection after which another try is of no use; PostgreSQL gives them no number before a session has begun.
-_LASTING = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
+_LASTING = (
+    *("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied", "permission denied"),
+    *("is not permitted to log in", "does not support SSL", "certificate verify failed"),
+)
 
 
 def load(table: Table) -> ModuleType:

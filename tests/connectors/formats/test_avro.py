@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from sqlstream.catalog import Column, Table
+from sqlstream.connectors.formats import schema_registry
 from sqlstream.connectors.formats.avro import decoding
 from sqlstream.connectors.formats.avro.encoding import encoder
 from sqlstream.connectors.formats.avro.values import columns_of
@@ -238,7 +239,8 @@ def test_columns_of_the_registry(server: Registry) -> None:
         columns_of(confluent({}, server, subject="nowhere"), CONFLUENT)
 
 
-def test_who_asks_and_a_registry_that_stays_away(server: Registry) -> None:
+def test_who_asks_and_a_registry_that_stays_away(server: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_registry, "_PAUSE", 0.01)
     id = server.add("guarded", record(field("guarded", "long")))
     body = framed(id, message(record(field("guarded", "long")), guarded=1))
     server.authorization = "Basic dTpw"

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from sqlstream.catalog import Table
+from sqlstream.connectors.kafka import cluster
 from sqlstream.connectors.kafka.client import settings
 from sqlstream.connectors.registry import source_of
 from sqlstream.connectors.tables import identity
@@ -95,7 +96,8 @@ def test_a_job_is_the_same_however_it_connects() -> None:
     assert identity(here) != identity(declared(topic="others"))
 
 
-def test_nobody_answers_at_an_address() -> None:
+def test_nobody_answers_at_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 1.0)
     address = f"127.0.0.1:{free_port()}"
     source, began = source_of(declared(**{"properties.bootstrap.servers": address})), time.monotonic()
     with pytest.raises(UsageError) as raised:

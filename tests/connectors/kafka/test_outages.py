@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,10 +13,13 @@ import pytest
 
 from sqlstream import Session
 from sqlstream.compiler.compiler import PlannedJob
-from sqlstream.errors import SourceText
+from sqlstream.errors import OutageError, SourceText
+from sqlstream.jobs.job import Job
 from sqlstream.local.engine import LocalEngine
 from sqlstream.testing.kafka_broker import Broker
 from tests.connectors.kafka.topics import Topic
+from tests.connectors.kafka.written import make_topic, messages
+from tests.kinds import job_of, jobs_of
 from tests.processes import kill_family, wait_until, wait_with
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -24,10 +28,33 @@ LIVE = ", 'scan.bounded.mode' = 'unbounded', 'scan.max-rows-per-batch' = '10'"
 KEPT = "CREATE TABLE kept (n INT); INSERT INTO kept SELECT n FROM t;"
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with Broker(tmp_path / "broker") as opened:
+SINKS = """
+SET 'restart-strategy.exponential-delay.initial-backoff' = '10 ms';
+SET 'execution.checkpointing.interval' = '0 s';
+CREATE TABLE given (n INT) WITH ('connector' = 'filesystem', 'path' = 'given', 'format' = 'json',
+    'source.monitor-interval' = '10 ms');
+{tables}
+"""
+SINK = """
+CREATE TABLE {name} (n INT) WITH ('connector' = 'kafka', 'topic' = '{topic}', 'format' = 'csv',
+    'properties.bootstrap.servers' = '{servers}', 'sink.delivery-guarantee' = '{guarantee}', 'sink.retry-timeout' = '{retry}');
+INSERT INTO {name} SELECT n FROM given WHERE n > 0;
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("outages") / "broker") as opened:
         yield opened
+
+
+def sinks(servers: str, topics: Mapping[str, str], retry: str) -> SourceText:
+    """Return a script of a job for each guarantee, into the topic that belongs to it."""
+    tables = (
+        SINK.format(name=guarantee.replace("-", "_"), guarantee=guarantee, topic=topic, servers=servers, retry=retry)
+        for guarantee, topic in topics.items()
+    )
+    return SourceText("script", SINKS.replace("{tables}", "".join(tables)))
 
 
 def test_an_outage_is_waited_for(broker: Broker, tmp_path: Path) -> None:
@@ -54,6 +81,63 @@ def test_an_outage_is_waited_for(broker: Broker, tmp_path: Path) -> None:
         wait_until(lambda: job.progress.rows_in == 2)
         job.stop()
         assert session.query("SELECT n FROM kept ORDER BY n").fetchall() == [(1,), (2,)]
+
+
+def begun(session: Session, planned: PlannedJob) -> Job:
+    """Start a job; a machine with much to do may take longer than its job waits until brokers know of its first transaction."""
+    jobs: list[Job] = []
+
+    def starts() -> bool:
+        with contextlib.suppress(OutageError):
+            jobs.append(job_of(session._jobs.start(planned, {}, engine=LocalEngine())))
+        return bool(jobs)
+
+    wait_until(starts)
+    return jobs[0]
+
+
+def goes_on(jobs: Sequence[Job]) -> bool:
+    assert all(job.status != "FAILED" for job in jobs), [job.error for job in jobs]
+    return True
+
+
+def test_jobs_that_write_start_again_when_the_brokers_are_back(broker: Broker, tmp_path: Path) -> None:
+    topics = {guarantee: make_topic(broker.servers) for guarantee in ("exactly-once", "at-least-once")}
+
+    def give(number: int) -> None:
+        (tmp_path / f"{number}.json").write_text(f'{{"n": {number}}}\n')
+        (tmp_path / f"{number}.json").rename(tmp_path / "given" / f"{number}.json")
+
+    (tmp_path / "given").mkdir()
+    with Session(str(tmp_path), notice=lambda text: None) as session:
+        jobs = [begun(session, planned) for planned in jobs_of(session.compile(sinks(broker.servers, topics, "2 s")))]
+        # The first batch has no row for the topics, so that the outage meets their first one.
+        give(0)
+        wait_until(lambda: goes_on(jobs) and [job.progress.rows_in for job in jobs] == [1, 1])
+        broker.stop()
+        give(1)
+        wait_until(lambda: goes_on(jobs) and [job.status for job in jobs] == ["RESTARTING"] * 2)
+        restarted = "SELECT min(restarts) > 1 FROM sqlstream.jobs"
+        wait_until(lambda: goes_on(jobs) and session.query(restarted).fetchall() == [(True,)])
+        broker.start()
+        wait_until(lambda: goes_on(jobs) and [job.progress.rows_in for job in jobs] == [2, 2])
+        give(2)
+        wait_until(lambda: goes_on(jobs) and [job.progress.rows_in for job in jobs] == [3, 3])
+        assert [job.status for job in jobs] == ["RUNNING"] * 2
+        errors = session.query("SELECT error FROM sqlstream.restarts").fetchall()
+        assert all("the brokers did not take the rows of topic" in error for (error,) in errors)
+    assert [m.value for m in messages(broker.servers, topics["exactly-once"])] == ["1", "2"]
+    assert {m.value for m in messages(broker.servers, topics["at-least-once"])} == {"1", "2"}
+
+
+def test_brokers_that_do_not_answer_when_a_job_starts(tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    with Session(str(tmp_path), notice=lambda text: None) as session:
+        script = sinks("127.0.0.1:1", {"exactly-once": "a", "at-least-once": "b"}, "100 ms")
+        for planned in jobs_of(session.compile(script)):
+            with pytest.raises(OutageError, match="the brokers did not take the rows of topic") as away:
+                session._jobs.start(planned, {}, engine=LocalEngine())
+            assert "Connection refused" in str(away.value.detail)
 
 
 @pytest.mark.spark

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from sqlstream.connectors.kafka.ranges import OffsetRange
 from sqlstream.connectors.kafka.reader import reader
@@ -114,16 +116,23 @@ def test_transactions_leave_holes(kafka: str) -> None:
     assert everything == [(1,), (2,), (3,), (4,), (5,)]
 
 
+def _places(messages: Sequence[Message]) -> pa.RecordBatch:
+    found = [{"topic": m.topic(), "partition": m.partition(), "offset": m.offset()} for m in messages]
+    return pa.RecordBatch.from_pylist(found)
+
+
 def test_ranges_are_read_in_any_order_and_from_anywhere(kafka: str) -> None:
     topic, other = Topic(kafka, 2), Topic(kafka)
     topic.send(*({"n": n} for n in range(100)))
     topic.send(*({"n": n} for n in range(100, 150)), partition=1)
     other.send({"n": 1000})
-    opened = reader({"bootstrap.servers": kafka, "client.id": topic.name})
+    opened = reader({"bootstrap.servers": kafka, "client.id": topic.name}, topic.name)
 
     def offsets(*ranges: OffsetRange) -> list[list[int]]:
-        found = opened.read(ranges, "t", patience=60, continues=False)
-        return [[m.offset() for m in found[r].messages] for r in ranges]
+        found = opened.read(ranges, "t", _places, patience=60, continues=False)
+        places = {r: [place for part in found[r].parts for place in part.to_pylist()] for r in ranges}
+        assert all((p["topic"], p["partition"]) == r.partition for r in ranges for p in places[r])
+        return [[p["offset"] for p in places[r]] for r in ranges]
 
     def part(partition: int, start: int, end: int) -> OffsetRange:
         return OffsetRange(topic.name, partition, start, end)
@@ -135,6 +144,33 @@ def test_ranges_are_read_in_any_order_and_from_anywhere(kafka: str) -> None:
     assert offsets(part(0, 20, 25)) == [list(range(20, 25))]
     assert offsets(part(0, 25, 30), OffsetRange(other.name, 0, 0, 1)) == [list(range(25, 30)), [0]]
     assert offsets(part(0, 30, 100), part(1, 0, 50)) == [list(range(30, 100)), list(range(50))]
+
+
+def test_a_partition_that_others_read_is_left(kafka: str) -> None:
+    topic = Topic(kafka, 2)
+    for number in (0, 1):
+        topic.send(*([b"{}"] * 6000), partition=number)
+    opened = reader({"bootstrap.servers": kafka, "client.id": topic.name}, topic.name)
+
+    def offsets(number: int, start: int, end: int) -> list[int]:
+        split = OffsetRange(topic.name, number, start, end)
+        parts = opened.read([split], "t", _places, patience=60, continues=False)[split].parts
+        return [place["offset"] for part in parts for place in part.to_pylist()]
+
+    def assigned() -> set[int]:
+        return {p.partition for p in opened._consumer.assignment()}
+
+    assert offsets(0, 0, 3000) == list(range(3000))
+    # Its other messages are on the way.
+    assert offsets(1, 0, 3000) == list(range(3000))
+    assert assigned() == {1}
+    assert offsets(0, 5990, 6000) == list(range(5990, 6000))
+    # Of one that is read a few at a time the next ones may be asked for as well.
+    assert offsets(1, 3000, 3010) == list(range(3000, 3010))
+    assert assigned() == {0, 1}
+    topic.send(*([b"{}"] * 6000), partition=0)
+    assert offsets(1, 3010, 6000) == list(range(3010, 6000))
+    assert offsets(0, 6000, 12000) == list(range(6000, 12000))
 
 
 def test_what_retention_removed_is_an_error_or_counted(kafka: str) -> None:

@@ -18,8 +18,8 @@ Message = str | bytes | dict[str, Any] | None
 class Topic:
     """A topic of its own for a test."""
 
-    def __init__(self, servers: str, partitions: int = 1):
-        self.servers, self.name = servers, f"topic-{uuid.uuid4().hex[:10]}"
+    def __init__(self, servers: str, partitions: int = 1, name: str = ""):
+        self.servers, self.name = servers, name or f"topic-{uuid.uuid4().hex[:10]}"
         self.admin = AdminClient({"bootstrap.servers": servers})
         self.admin.create_topics([NewTopic(self.name, partitions, 1)])[self.name].result(60)
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})

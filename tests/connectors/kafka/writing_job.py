@@ -2,7 +2,8 @@
 
 `writing_job.py PROJECT WHERE` kills itself at a place of the third batch that it runs: `sent` (its rows are on their way),
 `commit` (while the transaction is being committed), `committed` (the topic has the batch, the job does not know it), `job`
-(before the job's own commit). A number in its place is after how many batches it waits.
+(before the job's own commit). A number in its place is after how many batches it waits. With the variable MORTAL one of its
+writers kills at a place of `mortal_writers`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlstream.compiler.compiler import Compiler
+from sqlstream.connectors import worker_processes
 from sqlstream.connectors.kafka import producing, progress
 from sqlstream.errors import SourceText
 from sqlstream.options import Options
@@ -76,6 +78,8 @@ def arm(where: str) -> None:
 
 def main(project: str, where: str) -> None:
     arm(where)
+    if "MORTAL" in os.environ:
+        worker_processes.MODULE = "tests.connectors.kafka.mortal_writers"
     compiler = Compiler(Options({"parallelism.default": str(PARALLELISM)}), project=project)
     [planned] = jobs_of(compiler.scripts([SourceText("job", (Path(project) / "job.sql").read_text())]))
     for number, is_more in enumerate(batches(project, planned), start=1):

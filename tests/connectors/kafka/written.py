@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -61,6 +62,17 @@ def _consumed(servers: str, topic: str, *, committed: bool) -> list[Any]:
         return found
     finally:
         consumer.close()
+
+
+def markers(servers: str, topic: str, groups: Sequence[str]) -> list[int]:
+    """Return the batches that groups have as the progress of a job."""
+    found = []
+    for group in groups:
+        consumer = Consumer({"bootstrap.servers": servers, "group.id": group})
+        [place] = consumer.committed([TopicPartition(topic, 0)], timeout=60)
+        consumer.close()
+        found.append(place.offset)
+    return found
 
 
 def _shown(message: Any) -> Message:

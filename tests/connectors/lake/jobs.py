@@ -1,11 +1,13 @@
-"""Jobs over lakehouse tables, until their input ends: what tests run in a process of its own, which kills itself on the way.
+"""Jobs over lakehouse tables, until their input ends: what tests run in processes of its own, which kill themselves on the way.
 
-`jobs.py PROJECT SCRIPT [WHEN NUMBER]` kills the process with SIGKILL before or after its nth commit to a table of a lakehouse:
-behind that of a batch in the table, and before that of the job.
+`jobs.py PROJECT SCRIPT [WHEN NUMBER]..` runs a process for each pair, which kills itself with SIGKILL before or after its nth
+commit to a table of a lakehouse: behind that of a batch in the table, and before that of the job. The last one comes to the end.
+It prints how each has ended. The processes are forks: what costs most is to import everything.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -49,8 +51,21 @@ def kill_at(when: str, number: int) -> None:
     LakeCommits.commit = killing(LakeCommits.commit)  # type: ignore[method-assign]
 
 
+def main(project: str, path: str, *points: str) -> None:
+    for name in ("pandas", "deltalake", "pyiceberg.catalog.sql", "pyiceberg.table"):
+        importlib.import_module(name)
+    with open(path) as text:
+        script = text.read()
+    for when, number in [*zip(points[::2], map(int, points[1::2]), strict=True), ("", 0)]:
+        if not (child := os.fork()):
+            if when:
+                kill_at(when, number)
+            run(project, script)
+            sys.stdout.flush()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print("ended with", os.waitstatus_to_exitcode(status), flush=True)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) > 3:
-        kill_at(sys.argv[3], int(sys.argv[4]))
-    with open(sys.argv[2]) as text:
-        run(sys.argv[1], text.read())
+    main(*sys.argv[1:])

@@ -49,7 +49,7 @@ INSERT INTO from_iceberg SELECT k, g FROM iceberg_rows;
 CREATE TABLE from_delta (k BIGINT, g BIGINT);
 INSERT INTO from_delta SELECT k, g FROM delta_rows;
 """
-# Four tables are written in turns: these are commits of each of them.
+# Four tables are written in turns: these are commits of each of them, one in each process.
 POINTS = [("after", 1), ("before", 2), ("after", 4), ("after", 7)]
 
 
@@ -67,13 +67,11 @@ def test_kills_around_commits_change_nothing(tmp_path: Path) -> None:
         keys = range(number * ROWS, (number + 1) * ROWS)
         values = {"k": keys, "g": [k % 4 for k in keys], "v": [numbers.randrange(100) for _ in keys]}
         pq.write_table(pa.table({k: list(v) for k, v in values.items()}), tmp_path / "given" / f"{number:03}.parquet")
-    for when, nth in POINTS:
-        run = start(tmp_path, when, str(nth))
-        output, _ = run.communicate(timeout=SECONDS)
-        assert run.returncode == -signal.SIGKILL, output
-    run = start(tmp_path)
+    run = start(tmp_path, *(word for when, nth in POINTS for word in (when, str(nth))))
     output, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 0, output
+    ends = [int(line.split()[-1]) for line in output.splitlines() if line.startswith("ended with ")]
+    assert ends == [*[-signal.SIGKILL] * len(POINTS), 0], output
     delta = [DeltaTable(f"{tmp_path}/{name}") for name in ("delta_rows", "delta_sums")]
     check(tmp_path, "from_delta", *(table.to_pyarrow_table() for table in delta))
     # Each batch is one version, behind that of the empty table.

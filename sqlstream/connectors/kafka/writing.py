@@ -1,0 +1,113 @@
+"""The writers of a topic: what one client does with the batches of a job, or with its part of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sqlstream.connectors.batch import Batch
+from sqlstream.connectors.interface import BatchWriter
+from sqlstream.connectors.kafka.messages import MessageEncoders, MessageLayout
+from sqlstream.connectors.kafka.producing import Broken, Deadline, Sender, Topic
+from sqlstream.connectors.kafka.progress import TopicProgress
+from sqlstream.connectors.kafka.sink_options import DEFAULT, FIXED, PARTITIONER, word_of
+from sqlstream.connectors.kafka.transactions import TopicTransactions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class _TopicWriter(BatchWriter):
+    def __init__(self, layout: MessageLayout, topic: Topic):
+        self._layout, self._topic = layout, topic
+        self._encoders = MessageEncoders(layout.parts)
+        self._partitions = 1
+
+    def _look(self, sender: Sender) -> None:
+        self._partitions = self._topic.partitions(sender.producer)
+
+    def _messages(self, batch: Batch) -> pa.Table:
+        partitioner = DEFAULT if self._layout.upserts else word_of(self._layout.table, PARTITIONER)
+        chosen = {DEFAULT: "-1", FIXED: "0"}.get(partitioner, f"(row_number() OVER () - 1) % {self._partitions}")
+        return self._encoders.encode(batch.table(self._layout.messages(batch, f"CAST({chosen} AS INTEGER)")))
+
+
+class TopicPlainWriter(_TopicWriter):
+    """Writes batches without transactions: one that is repeated is written again."""
+
+    def __init__(self, layout: MessageLayout, topic: Topic, *, waits: bool):
+        super().__init__(layout, topic)
+        self._waits = waits
+        self._sender = self._new_sender()
+
+    def _new_sender(self) -> Sender:
+        seconds = max(self._topic.deadline().left, 1.0)
+        more = {"message.timeout.ms": int(seconds * 1000)}
+        return Sender(self._topic, {**more, "enable.idempotence": True} if self._waits else more)
+
+    def recover(self) -> None:
+        self._look(self._sender)
+
+    def write(self, batch: Batch) -> None:
+        deadline, messages = self._topic.deadline(), self._messages(batch)
+        while True:
+            try:
+                self._send(messages, deadline)
+                return
+            except Broken as error:
+                if deadline.is_over:
+                    raise self._topic.unanswered(str(error)) from None
+                self._sender.close()
+                self._sender = self._new_sender()
+
+    def _send(self, messages: pa.Table, deadline: Deadline) -> None:
+        self._sender.send(messages, deadline)
+        if self._waits:
+            self._sender.flush(deadline)
+
+    def push(self) -> None:
+        """Send what nobody waits for: the process may end before the next batch."""
+        if not self._waits:
+            self._sender.producer.flush(self._topic.deadline().step())
+
+    def close(self) -> None:
+        self.push()
+        self._sender.close()
+
+
+class TopicTransactionWriter(_TopicWriter):
+    """Writes each batch in a transaction, together with the job's progress."""
+
+    def __init__(self, layout: MessageLayout, topic: Topic, identity: str, progress: TopicProgress):
+        super().__init__(layout, topic)
+        self._progress = progress
+        self._transactions = TopicTransactions(topic, identity, progress)
+
+    def recover(self) -> None:
+        with_topic = Sender(self._topic, {})
+        self._look(with_topic)
+        with_topic.close()
+        self._transactions.open()
+
+    def write(self, batch: Batch) -> None:
+        self._transactions.write(batch.number, lambda: self._messages(batch))
+
+    @property
+    def lasts(self) -> Sequence[int]:
+        """The last batch that is in."""
+        return [self._progress.last]
+
+    def check_own(self) -> None:
+        """Raise JobError when another process has written a batch that this job has never begun."""
+        if self._progress.is_foreign:
+            raise self._transactions.taken_over()
+
+    def settle(self) -> None:
+        """Write down what `recover` has found."""
+        self._progress.settle()
+
+    def notices(self) -> Sequence[str]:
+        return self._progress.notices
+
+    def close(self) -> None:
+        self._transactions.close()

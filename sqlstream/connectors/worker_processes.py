@@ -1,0 +1,169 @@
+"""Processes of our own as workers, for an engine that has none: on this machine, one for each call that is made at a time.
+
+They are forked from a process which has imported what they need, and done nothing else: it has no threads, no connection and no
+client of a server, of which a fork would inherit a broken copy. Each talks to the driver over a socket, and ends when that is
+closed, which is also what the end of the driver does, however it comes.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
+from queue import SimpleQueue
+from threading import Thread
+from typing import IO, TypeVar
+
+from sqlstream.connectors.worker_calls import answer, answers
+from sqlstream.errors import JobError
+
+T = TypeVar("T")
+
+_LENGTH = struct.Struct("<Q")
+# How often processes are started anew for the same calls.
+_ATTEMPTS = 4
+# The module that is the first process.
+MODULE = "sqlstream.connectors.worker_processes"
+
+
+class WorkerProcesses:
+    """Workers that start with the first call, as many as there are calls. A call finds what the one before in its place has kept.
+
+    Those that a dead one leaves are ended, and all calls are made again in new ones. `modules` are those that calls are in.
+    """
+
+    def __init__(self, modules: Sequence[str]):
+        self._modules = modules
+        self._launcher: subprocess.Popen[bytes] | None = None
+        self._sockets: list[socket.socket] = []
+        self._said: IO[bytes] | None = None
+
+    def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        if len(calls) > len(self._sockets):
+            self.close()
+        requests = [pickle.dumps(call) for call in calls]
+        for attempt in range(_ATTEMPTS):
+            if not self._sockets:
+                self._launch(len(calls))
+            try:
+                given = self._exchange(requests)
+            except OSError as error:
+                told = self._last_words()
+                self.close()
+                if attempt == _ATTEMPTS - 1:
+                    raise JobError(f"a process that writes rows has ended: {error}", detail=told) from error
+            except BaseException:
+                # What they answer belongs to these calls.
+                self.close()
+                raise
+            else:
+                return answers(given)
+        return []
+
+    def _launch(self, count: int) -> None:
+        pairs = [socket.socketpair() for _ in range(count)]
+        ends = [theirs.fileno() for _, theirs in pairs]
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
+        self._launcher = subprocess.Popen(
+            [sys.executable, "-m", MODULE, ",".join(map(str, ends)), *self._modules],
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+            pass_fds=ends,
+            # What this process can import, it can, too; Ctrl-C is for this one.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,
+        )
+        for _, theirs in pairs:
+            theirs.close()
+        self._sockets = [ours for ours, _ in pairs]
+
+    def _exchange(self, requests: Sequence[bytes]) -> list[bytes]:
+        for ours, request in zip(self._sockets, requests, strict=False):
+            send(ours, request)
+        return [receive(ours) for ours, _ in zip(self._sockets, requests, strict=False)]
+
+    def _last_words(self) -> str | None:
+        """Return the last line that the processes wrote, for people who have to find out why one of them died."""
+        assert self._said is not None
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else None
+
+    def close(self) -> None:
+        while self._sockets:
+            self._sockets.pop().close()
+        if self._launcher is not None:
+            self._launcher.wait()
+            self._launcher = None
+        if self._said is not None:
+            self._said.close()
+            self._said = None
+
+
+def send(to: socket.socket, message: bytes) -> None:
+    """Send a message whose end the other side knows."""
+    to.sendall(_LENGTH.pack(len(message)) + message)
+
+
+def receive(source: socket.socket) -> bytes:
+    """Return the next message. Raises EOFError's kin, an OSError, when the other side is gone."""
+    (length,) = _LENGTH.unpack(_exactly(source, _LENGTH.size))
+    return _exactly(source, length)
+
+
+def _exactly(source: socket.socket, count: int) -> bytes:
+    parts = []
+    while count:
+        part = source.recv(min(count, 1 << 20))
+        if not part:
+            raise ConnectionResetError("the other side is gone")
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def serve(driver: socket.socket) -> None:
+    """Make the calls that come, until the driver is gone: then this process ends at once, whatever it does."""
+    calls: SimpleQueue[bytes] = SimpleQueue()
+
+    def listen() -> None:
+        with suppress(OSError):
+            while True:
+                calls.put(receive(driver))
+        os._exit(0)
+
+    Thread(target=listen, daemon=True, name="calls of the driver").start()
+    while True:
+        send(driver, answer(calls.get()))
+
+
+def main(ends: str, *modules: str) -> None:
+    """Import modules, fork a process for each of the given ends of sockets, and wait for them."""
+    for module in modules:
+        import_module(module)
+    sockets = [socket.socket(fileno=int(end)) for end in ends.split(",")]
+    for one in sockets:
+        if os.fork() == 0:
+            for other in sockets:
+                if other is not one:
+                    other.close()
+            serve(one)
+    for one in sockets:
+        one.close()
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    main(*sys.argv[1:])
