@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -68,10 +69,26 @@ class PublishedIceberg(PublishedTable):
             if paths:
                 transaction.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
 
-        self.commits.commit(batch, write)
+        with _without_warnings():
+            self.commits.commit(batch, write)
 
     def merge(self, batch: Batch) -> None:
         UpsertWriter(self._table, self._context).write(batch)
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep the library from telling of each column of each file that the warehouse writes no statistics."""
+    logger = logging.getLogger("pyiceberg.io.pyarrow")
+
+    def other(record: logging.LogRecord) -> bool:
+        return "statistics missing" not in record.getMessage()
+
+    logger.addFilter(other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(other)
 
 
 def forget(folder: str) -> None:
