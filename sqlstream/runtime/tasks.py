@@ -28,7 +28,7 @@ from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.registration import recover
 from sqlstream.operators.operator import Clock, SideRows
 from sqlstream.operators.process.runs import user_counters
-from sqlstream.physical.plan import Exchange, Fragment, Lookup
+from sqlstream.physical.plan import Exchange, Fragment, Lookup, ScanStage
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import malformed
 from sqlstream.runtime.batches import Work
@@ -126,19 +126,27 @@ def run_scan(
                         output = Output("segment", kept.to_json(), stage.errors)
                         yield newest(mark, tick), output
         watermark = newest(mark, tick)
-        report = ScanReport(
-            stage.name,
-            work[0].sequence,
-            work[0].last,
-            stats.rows,
-            stats.null_rows,
-            skipped,
-            stats.max_event_time,
-            watermark,
-            lost,
-            {name: PartitionReport(s.rows, s.max_event_time, s.watermark) for name, s in stats.partitions.items()},
-        )
-        yield watermark, Output("metrics", msgspec.json.encode(report).decode())
+        yield watermark, _scan_report(stage, work[0], stats, skipped, watermark, lost)
+
+
+def _scan_report(
+    stage: ScanStage, work: Work, stats: ScanStats, skipped: int, watermark: EventTime | None, lost: int
+) -> Output:
+    """Return what the driver is told of a scan."""
+    partitions = {name: PartitionReport(s.rows, s.max_event_time, s.watermark) for name, s in stats.partitions.items()}
+    report = ScanReport(
+        stage.name,
+        work.sequence,
+        work.last,
+        stats.rows,
+        stats.null_rows,
+        skipped,
+        stats.max_event_time,
+        watermark,
+        lost,
+        partitions,
+    )
+    return Output("metrics", msgspec.json.encode(report).decode())
 
 
 def fire_timers(job: JobSpec, time: ProcessingTime) -> Iterator[Frame]:

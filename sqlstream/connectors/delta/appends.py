@@ -1,73 +1,51 @@
 """Append-only results as files of a Delta table: tasks write them into the table's folder, the driver commits a batch.
 
-Nobody sees a file that no version of the table names. What a process leaves that dies before its commit goes when the job starts
-again; files of single tasks that failed stay until somebody runs VACUUM.
+Files of single tasks that failed stay until somebody runs VACUUM.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyarrow import fs as arrow_fs
 
-from sqlstream.catalog import Column, Table
+from sqlstream.catalog import Table
 from sqlstream.connectors.delta.commits import Transactions
 from sqlstream.connectors.delta.location import Location, errors
 from sqlstream.connectors.delta.schema import DELTA, arrow_schema
-from sqlstream.connectors.interface import Committer, SinkContext, Writer
-from sqlstream.connectors.lake_columns import items, stored
-from sqlstream.connectors.lake_files import is_left, write_files
-from sqlstream.warehouse.records import read_sealed, write_sealed
+from sqlstream.connectors.interface import SinkContext
+from sqlstream.connectors.lakes.appends import LakeCommitter, LakeWriter
+from sqlstream.connectors.lakes.columns import items, stored
+from sqlstream.connectors.lakes.files import WrittenFile, is_left
 
-if TYPE_CHECKING:
-    import duckdb
-
-# What tasks need to know of the Delta table, beside the records of the sink.
-_TARGET = "delta.json"
 _INTEGERS, _FLOATS = ("byte", "short", "integer", "long"), ("float", "double")
 _TIMES = ("timestamp", "timestamp_ntz")
 # Decimals of more digits are no numbers of JSON.
 _DIGITS = 15
 
 
-class AddWriter(Writer):
-    """Writes the rows of a task into files of the table's folder."""
+class AddWriter(LakeWriter):
+    """Writes the rows of a task into files of the table's folder, and tells of them as `add` actions."""
 
     def __init__(self, table: Table, context: SinkContext):
+        super().__init__(context)
         self._location = Location.of(table, context.project)
-        self._target = json.loads(read_sealed(context.fs, f"{context.records}/{_TARGET}"))
 
-    def write(
-        self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
-    ) -> tuple[int, list[Any]]:
-        """Write the rows of a SELECT; return their number, and the `add` actions of their files."""
-        if self._location.is_local:
-            return self._copy(con, rows, batch, self._location.uri)
-        with tempfile.TemporaryDirectory(prefix="sqlstream-delta-") as folder:
-            count, adds = self._copy(con, rows, batch, folder)
-            for add in adds:
-                self._location.upload(f"{folder}/{add['path']}", add["path"])
-            return count, adds
-
-    def _copy(self, con: duckdb.DuckDBPyConnection, rows: str, batch: int, folder: str) -> tuple[int, list[Any]]:
-        known = self._target
-        select = f"SELECT {known['items']} FROM ({rows})"
-        files = write_files(con, select, folder, tag=known["tag"], batch=batch, partitions=known["partitions"])
-        total, adds = 0, []
+    def upload(self, folder: str, files: Sequence[WrittenFile]) -> None:
         for file in files:
-            total += file.rows
-            # An empty text is NULL where Delta has the values of partitions.
-            partition = {name: value or None for name, value in file.partition.items()}
-            stats = statistics_of(file.rows, file.statistics, known["types"])
-            adds.append({"path": file.path, "size": file.size, "partition": partition, "stats": stats})
-        return total, adds
+            self._location.upload(f"{folder}/{file.path}", file.path)
+
+    def told(self, file: WrittenFile) -> Any:
+        # An empty text is NULL where Delta has the values of partitions.
+        partition = {name: value or None for name, value in file.partition.items()}
+        stats = statistics_of(file.rows, file.statistics, self.target["types"])
+        return {"path": file.path, "size": file.size, "partition": partition, "stats": stats}
 
 
 def statistics_of(count: int, columns: Mapping[str, Mapping[str, str]], types: Mapping[str, str]) -> str:
@@ -103,46 +81,38 @@ def _bound(text: str, kind: str) -> Any:
     return text if kind in ("string", "date") else None
 
 
-class AddCommitter(Committer):
+class AddCommitter(LakeCommitter):
     """Commits the files of a batch as a version of the table."""
 
     def __init__(self, table: Table, context: SinkContext):
         self._table, self._location = table, Location.of(table, context.project)
-        self._transactions = Transactions(self._location, context)
         delta = self._location.open()
         self._partitions = list(delta.metadata().partition_columns)
-        self._tag = self._transactions.tag
         kinds = {field.name: str(getattr(field.type, "type", "")) for field in delta.schema().fields}
         target = {
-            "tag": self._tag,
+            "folder": self._location.uri if self._location.is_local else None,
             "partitions": self._partitions,
             "items": items(stored(arrow_schema(delta), table, DELTA)),
             "types": {name: kind for name, kind in kinds.items() if name not in self._partitions},
         }
-        write_sealed(context.fs, f"{context.records}/{_TARGET}", json.dumps(target))
+        super().__init__(Transactions(self._location, context), context, target)
 
-    def commit(self, batch: int, written: Sequence[Any]) -> None:
+    def add(self, opened: Any, written: Sequence[Any], properties: Any) -> None:
         from deltalake.transaction import AddAction
 
         now = int(time.time() * 1000)
         adds = [AddAction(w["path"], w["size"], w["partition"], now, True, w["stats"]) for w in written]
+        opened.create_write_transaction(adds, "append", opened.schema(), self._partitions, commit_properties=properties)
 
-        def write(delta: Any, properties: Any) -> None:
-            delta.create_write_transaction(
-                adds, "append", delta.schema(), self._partitions, commit_properties=properties
-            )
+    def remove(self, written: Sequence[Any]) -> None:
+        with errors(self._table, "cleaning"):
+            files = self._location.filesystem()
+            for one in written:
+                files.delete_file(one["path"])
 
-        if not self._transactions.commit(batch, write) and not self._transactions.wrote(batch):
-            # A process that died has committed the batch, with files of its own.
-            with errors(self._table, "cleaning"):
-                files = self._location.filesystem()
-                for one in written:
-                    files.delete_file(one["path"])
-
-    def recover(self) -> None:
-        last = self._transactions.recover()
+    def remove_left(self, last: int) -> None:
         with errors(self._table, "cleaning"):
             files = self._location.filesystem()
             for info in files.get_file_info(arrow_fs.FileSelector("", recursive=True)):
-                if is_left(info.base_name, self._tag, last):
+                if is_left(info.base_name, self._commits.tag, last):
                     files.delete_file(info.path)

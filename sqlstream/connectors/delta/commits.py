@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlstream.connectors.delta.location import Location, errors
 from sqlstream.connectors.interface import SinkContext
-from sqlstream.connectors.lake_commits import LakeCommits
+from sqlstream.connectors.lakes.commits import LakeCommits
 from sqlstream.errors import JobError
 
 

@@ -13,6 +13,7 @@ from pyarrow import fs as arrow_fs
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.filesystem.listing import is_remote, local_path
+from sqlstream.connectors.lakes.libraries import library
 from sqlstream.errors import JobError, UsageError
 from sqlstream.secrets import harmless
 
@@ -22,12 +23,7 @@ STORAGE = "storage."
 
 def deltalake(table: Table) -> Any:
     """Return the library. Raises UsageError when it is not installed."""
-    try:
-        import deltalake
-    except ImportError as error:
-        message = f'table "{table.name}": the connector "delta" needs deltalake, which cannot be imported: {error}'
-        raise UsageError(message, table.span, hint="Install it: pip install 'sqlstream[delta]'.") from error
-    return deltalake
+    return library("delta", table)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from sqlstream.connectors.delta.commits import Transactions
 from sqlstream.connectors.delta.location import Location
 from sqlstream.connectors.delta.schema import DELTA, arrow_schema
 from sqlstream.connectors.interface import BatchWriter, SinkContext
-from sqlstream.connectors.lake_columns import items, stored
+from sqlstream.connectors.lakes.columns import items, stored
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 

@@ -15,9 +15,9 @@ from sqlstream.connectors.delta.location import Location
 from sqlstream.connectors.delta.merges import MergeWriter
 from sqlstream.connectors.delta.schema import DELTA, arrow_schema, create
 from sqlstream.connectors.interface import SinkContext
-from sqlstream.connectors.lake_columns import stored
-from sqlstream.connectors.lake_files import WrittenFile
-from sqlstream.connectors.lake_published import PublishedTable
+from sqlstream.connectors.lakes.columns import stored
+from sqlstream.connectors.lakes.files import WrittenFile
+from sqlstream.connectors.lakes.published import PublishedTable
 
 
 class PublishedDelta(PublishedTable):

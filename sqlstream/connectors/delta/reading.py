@@ -12,13 +12,13 @@ from pyarrow import fs as arrow_fs
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.delta.location import Location, errors
-from sqlstream.connectors.delta.schema import arrow_schema
+from sqlstream.connectors.delta.schema import DELTA, arrow_schema
 from sqlstream.connectors.formats.changelogs import OPERATION
-from sqlstream.connectors.formats.parquet_types import conversion
+from sqlstream.connectors.lakes.columns import found_columns, read_item
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import MODIFIED, PATH, ROW, internal
 from sqlstream.duck.sql import no_rows, quote_name, quote_text
-from sqlstream.errors import DataError, missing
+from sqlstream.errors import DataError
 
 if TYPE_CHECKING:
     import duckdb
@@ -98,11 +98,9 @@ def _select(con: duckdb.DuckDBPyConnection, name: str, rows: Any, table: Table, 
     """Return the SELECT of the table's physical columns of some rows, which are registered under a name."""
     relation = internal(name)
     con.register(relation, rows)
-    described = con.execute(f"SELECT * FROM {relation} LIMIT 0").description
-    found = {column: (column, type_) for column, type_, *_ in described or ()}
-    by_name = {column.lower(): entry for column, entry in found.items()}
+    found = found_columns(con, relation)
     changes = "_change_type" in found
-    items = [f"{_item(con, c, by_name, table, version, changes)} AS {quote_name(c.name)}" for c in table.physical]
+    items = [f"{_item(con, c, found, table, version, changes)} AS {quote_name(c.name)}" for c in table.physical]
     return f"SELECT {', '.join(items)} FROM {relation}"
 
 
@@ -125,14 +123,4 @@ def _item(
     }
     if column in told:
         return told[column]
-    if column.name.lower() not in found:
-        hint = missing("column", column.name, [name for name, _ in found.values()])
-        raise DataError(f'table "{table.name}": the Delta table has no column "{column.name}"', hint=hint)
-    name, type_ = found[column.name.lower()]
-    sql = conversion(quote_name(name), type_, con.sqltype(column.type))
-    if sql is None:
-        message = (
-            f'table "{table.name}": column "{name}" of the Delta table is {type_}, which does not fit {column.type}'
-        )
-        raise DataError(message, hint="Declare the column with the type that the Delta table has.")
-    return sql
+    return read_item(con, column, found, table, DELTA)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.delta.location import Location, errors
-from sqlstream.connectors.lake_columns import Lakehouse, check_partitions, columns_of, created
+from sqlstream.connectors.lakes.columns import Lakehouse, check_partitions, columns_of, created
 from sqlstream.errors import UsageError
 
 DELTA = Lakehouse(

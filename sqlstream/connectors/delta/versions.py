@@ -5,7 +5,6 @@ A position is what comes next: [version, file of it]. The rows with which a job 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -15,35 +14,22 @@ import pyarrow as pa
 from sqlstream.catalog import Table
 from sqlstream.connectors.delta.location import Location, errors
 from sqlstream.connectors.delta.reading import DeltaSplit
-from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, monitor_interval
-from sqlstream.connectors.options import MAX_BYTES, OptionType
+from sqlstream.connectors.discovery import DiscoveryContext, Offsets
+from sqlstream.connectors.lakes.connector import start_mode
+from sqlstream.connectors.lakes.discovery import LakeDiscovery
 from sqlstream.errors import DataError, UsageError
-from sqlstream.units import parse_bytes
 
-
-def _mode(text: str) -> str:
-    if text.lower() not in ("snapshot", "latest", "version"):
-        raise ValueError(f'"{text}" is none of snapshot, latest, version')
-    return text.lower()
-
-
-MODES = OptionType("mode", _mode)
 _CDF_PROPERTY = "delta.enableChangeDataFeed"
 
 
-class DeltaDiscovery(Discovery):
+class DeltaDiscovery(LakeDiscovery[DeltaSplit]):
     """Hands out the rows that a table has when the job first starts, then what each version changes."""
 
     def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
-        super().__init__()
-        self.interval = monitor_interval(table)
-        self.bounded = self.interval is None
-        self._table, self._position, self._context = table, position, context
+        super().__init__(table, position, context)
         self._location = Location.of(table, context.project)
         self._delta = self._location.open()
         self._files = self._location.filesystem()
-        self._max_bytes = parse_bytes(table.options.get(MAX_BYTES.name, MAX_BYTES.default))
-        self._pending: deque[DeltaSplit] = deque()
         # The next version to look at; None before the first look.
         self._next: int | None = None
         self._end: int | None = None
@@ -84,7 +70,7 @@ class DeltaDiscovery(Discovery):
     def _begin(self, newest: int) -> None:
         """Go on where the position is; without one, where the options say."""
         version, done = self._position.get("", [None, 0])
-        mode = self._table.options.get("scan.startup.mode", "snapshot").lower()
+        mode = start_mode(self._table)
         if mode != "snapshot":
             start = int(self._table.options["scan.startup.version"]) if mode == "version" else newest + 1
             self._next = self._context.remember("start", start) if version is None else version
@@ -135,20 +121,6 @@ class DeltaDiscovery(Discovery):
         message = f'table "{self._table.name}": version {version} of the Delta table has {what}'
         hint = "Read its change data feed: 'scan.change-data-feed' = 'true'."
         return DataError(message, hint=None if self._table.has_changes else hint)
-
-    @property
-    def waiting(self) -> int:
-        return len(self._pending)
-
-    def next_batch(self) -> Sequence[DeltaSplit] | None:
-        """Return files, or versions, of at most so many bytes; one at least."""
-        taken: list[DeltaSplit] = []
-        room = self._max_bytes
-        while self._pending and (not taken or self._pending[0].bytes <= room):
-            taken.append(self._pending.popleft())
-            room -= taken[-1].bytes
-        self._position.add(taken)
-        return taken or None
 
 
 def _texts(values: Mapping[str, Any] | None) -> dict[str, str | None]:

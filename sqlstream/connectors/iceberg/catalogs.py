@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.filesystem.listing import is_remote, local_path
+from sqlstream.connectors.lakes.libraries import library
 from sqlstream.errors import JobError, UsageError
 from sqlstream.secrets import harmless
 
@@ -22,13 +23,7 @@ _SQLITE = "sqlite:///"
 
 def pyiceberg(table: Table) -> Any:
     """Return the library. Raises UsageError when it is not installed."""
-    try:
-        import pyiceberg.catalog
-        import pyiceberg.exceptions
-    except ImportError as error:
-        message = f'table "{table.name}": the connector "iceberg" needs pyiceberg, which cannot be imported: {error}'
-        raise UsageError(message, table.span, hint="Install it: pip install 'sqlstream[iceberg]'.") from error
-    return pyiceberg
+    return library("iceberg", table)
 
 
 @contextmanager

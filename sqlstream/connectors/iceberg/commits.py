@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlstream.connectors.iceberg.catalogs import Located, errors, pyiceberg
 from sqlstream.connectors.interface import SinkContext
-from sqlstream.connectors.lake_commits import LakeCommits
+from sqlstream.connectors.lakes.commits import LakeCommits
 from sqlstream.errors import JobError
 
 

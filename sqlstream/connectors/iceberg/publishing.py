@@ -16,9 +16,9 @@ from sqlstream.connectors.iceberg.commits import BatchProperty
 from sqlstream.connectors.iceberg.schema import ICEBERG, arrow_schema
 from sqlstream.connectors.iceberg.upserts import UpsertWriter
 from sqlstream.connectors.interface import SinkContext
-from sqlstream.connectors.lake_columns import created, stored
-from sqlstream.connectors.lake_files import WrittenFile
-from sqlstream.connectors.lake_published import PublishedTable
+from sqlstream.connectors.lakes.columns import created, stored
+from sqlstream.connectors.lakes.files import WrittenFile
+from sqlstream.connectors.lakes.published import PublishedTable
 from sqlstream.errors import JobError
 
 # The name of the catalog, and the only namespace in it.

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.formats.parquet_types import conversion
 from sqlstream.connectors.iceberg.catalogs import Located, errors
+from sqlstream.connectors.iceberg.schema import ICEBERG
+from sqlstream.connectors.lakes.columns import found_columns, read_item
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import no_rows, quote_name
-from sqlstream.errors import DataError, missing
 
 if TYPE_CHECKING:
     import duckdb
@@ -60,22 +60,11 @@ def read_snapshots(
     tasks = []
     with errors(table, "reading"):
         for snapshot, whole in sorted({(split.snapshot, split.whole) for split in splits}):
-            found = planned(iceberg, snapshot, whole)
-            tasks += [found[s.path] for s in splits if (s.snapshot, s.whole) == (snapshot, whole)]
+            files = planned(iceberg, snapshot, whole)
+            tasks += [files[s.path] for s in splits if (s.snapshot, s.whole) == (snapshot, whole)]
         rows = ArrowScan(iceberg.metadata, iceberg.io, iceberg.schema(), AlwaysTrue()).to_table(tasks)
     relation = internal("iceberg_files")
     con.register(relation, rows)
-    described = con.execute(f"SELECT * FROM {relation} LIMIT 0").description
-    known = {name.lower(): (name, type_) for name, type_, *_ in described or ()}
-    items = []
-    for column in table.physical:
-        if column.name.lower() not in known:
-            hint = missing("column", column.name, [name for name, _ in known.values()])
-            raise DataError(f'table "{table.name}": the Iceberg table has no column "{column.name}"', hint=hint)
-        name, type_ = known[column.name.lower()]
-        sql = conversion(quote_name(name), type_, con.sqltype(column.type))
-        if sql is None:
-            message = f'table "{table.name}": column "{name}" of the Iceberg table is {type_}, which does not fit {column.type}'
-            raise DataError(message, hint="Declare the column with the type that the Iceberg table has.")
-        items.append(f"{sql} AS {quote_name(column.name)}")
+    found = found_columns(con, relation)
+    items = [f"{read_item(con, c, found, table, ICEBERG)} AS {quote_name(c.name)}" for c in table.physical]
     return ReadPlan(f"SELECT {', '.join(items)} FROM {relation}")

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.iceberg.catalogs import Located, errors, pyiceberg
-from sqlstream.connectors.lake_columns import Lakehouse, check_partitions, created
+from sqlstream.connectors.lakes.columns import Lakehouse, check_partitions, created
 from sqlstream.errors import UsageError
 
 ICEBERG = Lakehouse(

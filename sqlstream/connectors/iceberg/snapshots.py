@@ -6,29 +6,18 @@ files of one snapshot, too.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, monitor_interval
+from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.iceberg.catalogs import Located, errors
 from sqlstream.connectors.iceberg.reading import SnapshotSplit, planned
-from sqlstream.connectors.options import MAX_BYTES, OptionType
+from sqlstream.connectors.lakes.connector import start_mode
+from sqlstream.connectors.lakes.discovery import LakeDiscovery
 from sqlstream.errors import DataError, UsageError
-from sqlstream.units import parse_bytes
 
 # More files than a snapshot has: all of them were taken.
 ALL = 1 << 40
-
-
-def _mode(text: str) -> str:
-    if text.lower() not in ("snapshot", "latest", "snapshot-id"):
-        raise ValueError(f'"{text}" is none of snapshot, latest, snapshot-id')
-    return text.lower()
-
-
-STARTS = OptionType("mode", _mode)
 
 
 class Reached(NamedTuple):
@@ -39,18 +28,13 @@ class Reached(NamedTuple):
     snapshot: int | None
 
 
-class SnapshotDiscovery(Discovery):
+class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
     """Hands out the rows that a table has when the job first starts, then those that each snapshot appends."""
 
     def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
-        super().__init__()
-        self.interval = monitor_interval(table)
-        self.bounded = self.interval is None
-        self._table, self._position, self._context = table, position, context
+        super().__init__(table, position, context)
         self._located = Located.of(table, context.project)
         self._iceberg = self._located.open()
-        self._max_bytes = parse_bytes(table.options.get(MAX_BYTES.name, MAX_BYTES.default))
-        self._pending: deque[SnapshotSplit] = deque()
         # Up to where snapshots were looked at; None before the first look.
         self._seen: Reached | None = None
         self._end: int | None = None
@@ -90,7 +74,7 @@ class SnapshotDiscovery(Discovery):
     def _begin(self, newest: Any) -> Reached:
         """Go on where the position is; without one, where the options say."""
         known = self._position.get("")
-        mode = self._table.options.get("scan.startup.mode", "snapshot").lower()
+        mode = start_mode(self._table)
         now = None if newest is None else [newest.sequence_number, ALL, newest.snapshot_id]
         if mode == "snapshot":
             first = self._context.remember("snapshot", now)
@@ -159,17 +143,3 @@ class SnapshotDiscovery(Discovery):
             )
             for number, (path, task) in enumerate(tasks, 1)
         ]
-
-    @property
-    def waiting(self) -> int:
-        return len(self._pending)
-
-    def next_batch(self) -> Sequence[SnapshotSplit] | None:
-        """Return files of at most so many bytes; one at least."""
-        taken: list[SnapshotSplit] = []
-        room = self._max_bytes
-        while self._pending and (not taken or self._pending[0].bytes <= room):
-            taken.append(self._pending.popleft())
-            room -= taken[-1].bytes
-        self._position.add(taken)
-        return taken or None

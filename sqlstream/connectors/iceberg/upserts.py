@@ -19,7 +19,7 @@ from sqlstream.connectors.iceberg.catalogs import Located, errors
 from sqlstream.connectors.iceberg.commits import BatchProperty
 from sqlstream.connectors.iceberg.schema import ICEBERG, arrow_schema
 from sqlstream.connectors.interface import BatchWriter, SinkContext
-from sqlstream.connectors.lake_columns import items, stored
+from sqlstream.connectors.lakes.columns import items, stored
 from sqlstream.duck import databases
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name

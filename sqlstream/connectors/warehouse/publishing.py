@@ -11,16 +11,16 @@ import contextlib
 import os
 import shutil
 from collections.abc import Sequence
-from importlib import import_module
 
 import pyarrow.parquet as pq
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.interface import SinkContext
-from sqlstream.connectors.lake_columns import columns_of, items
-from sqlstream.connectors.lake_files import WrittenFile, file_name, is_left, write_files
-from sqlstream.connectors.lake_published import PublishedTable
+from sqlstream.connectors.lakes.columns import columns_of, items
+from sqlstream.connectors.lakes.files import WrittenFile, file_name, is_left, write_files
+from sqlstream.connectors.lakes.libraries import LAKEHOUSES, library
+from sqlstream.connectors.lakes.published import PublishedTable
 from sqlstream.connectors.options import OptionType, TableOption
 from sqlstream.connectors.warehouse.source import BatchRange, read_tables
 from sqlstream.duck import databases
@@ -32,13 +32,11 @@ from sqlstream.storage.views import table_view
 from sqlstream.warehouse.paths import Warehouse
 
 DELTA, ICEBERG = "delta", "iceberg"
-# What is imported for a kind of lakehouse; the extra has the name of the kind.
-_LIBRARIES = {DELTA: "deltalake", ICEBERG: "pyiceberg"}
 
 
 def _kind(text: str) -> str:
-    if text.lower() not in _LIBRARIES:
-        raise ValueError(f'"{text}" is none of {", ".join(_LIBRARIES)}')
+    if text.lower() not in LAKEHOUSES:
+        raise ValueError(f'"{text}" is none of {", ".join(LAKEHOUSES)}')
     return text.lower()
 
 
@@ -56,17 +54,9 @@ def is_published(table: Table) -> bool:
 
 def check_published(table: Table, span: Span | None) -> None:
     """Raise UsageError where the library is missing that a published table needs."""
-    if not is_published(table):
-        return
-    kind = _kind(table.options[PUBLISH.name])
-    try:
-        import_module(_LIBRARIES[kind])
-    except ImportError as error:
-        message = (
-            f"table \"{table.name}\": '{PUBLISH.name}' = '{kind}' needs {_LIBRARIES[kind]},"
-            f" which cannot be imported: {error}"
-        )
-        raise UsageError(message, span, hint=f"Install it: pip install 'sqlstream[{kind}]'.") from error
+    if is_published(table):
+        kind = _kind(table.options[PUBLISH.name])
+        library(kind, table, span, asks=f"'{PUBLISH.name}' = '{kind}'")
 
 
 class Publisher:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.connectors.lake_commits import LakeCommits
+from sqlstream.connectors.lakes.commits import LakeCommits
 from sqlstream.errors import SourceText
 from sqlstream.options import Options
 from tests.connectors.two_jobs import PARALLELISM, batches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -11,7 +12,10 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.formats.parquet_types import conversion
 from sqlstream.duck import databases
 from sqlstream.duck.sql import no_rows, quote_name
-from sqlstream.errors import UnsupportedError, UsageError, missing
+from sqlstream.errors import DataError, UnsupportedError, UsageError, missing
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,32 @@ def _converted(own: Column, column: Column, table: Table, lakehouse: Lakehouse) 
 def items(columns: Sequence[StoredColumn]) -> str:
     """Return the select items of columns as they are stored."""
     return ", ".join(f"{c.sql} AS {quote_name(c.name)}" for c in columns)
+
+
+def found_columns(con: duckdb.DuckDBPyConnection, relation: str) -> dict[str, tuple[str, Any]]:
+    """Return the names and types of the columns of a relation, by their names in lower case."""
+    described = con.execute(f"SELECT * FROM {relation} LIMIT 0").description
+    return {name.lower(): (name, type_) for name, type_, *_ in described or ()}
+
+
+def read_item(
+    con: duckdb.DuckDBPyConnection,
+    column: Column,
+    found: Mapping[str, tuple[str, Any]],
+    table: Table,
+    lakehouse: Lakehouse,
+) -> str:
+    """Return the SQL that reads a declared column from those that were found. Raises DataError where none of these fits."""
+    if column.name.lower() not in found:
+        hint = missing("column", column.name, [name for name, _ in found.values()])
+        raise DataError(f'table "{table.name}": the {lakehouse.name} table has no column "{column.name}"', hint=hint)
+    name, type_ = found[column.name.lower()]
+    sql = conversion(quote_name(name), type_, con.sqltype(column.type))
+    if sql is None:
+        there = f'column "{name}" of the {lakehouse.name} table is {type_}, which does not fit {column.type}'
+        hint = f"Declare the column with the type that the {lakehouse.name} table has."
+        raise DataError(f'table "{table.name}": {there}', hint=hint)
+    return sql
 
 
 def check_partitions(table: Table, found: Sequence[str], lakehouse: Lakehouse) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from sqlstream.connectors.batch import Batch
-from sqlstream.connectors.lake_columns import StoredColumn
-from sqlstream.connectors.lake_commits import LakeCommits
-from sqlstream.connectors.lake_files import WrittenFile
+from sqlstream.connectors.lakes.columns import StoredColumn
+from sqlstream.connectors.lakes.commits import LakeCommits
+from sqlstream.connectors.lakes.files import WrittenFile
 
 
 class PublishedTable(ABC):

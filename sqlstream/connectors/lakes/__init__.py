@@ -1,0 +1,1 @@
+"""What the connectors of lakehouses share: Delta Lake and Apache Iceberg."""

@@ -1,0 +1,101 @@
+"""The frame of a lakehouse's connector: options, the sinks with a key and without one, columns that are inferred."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import pyarrow as pa
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.guarantees import Delivery
+from sqlstream.connectors.interface import Connector, SinkContext, TableSink
+from sqlstream.connectors.lakes.columns import columns_of
+from sqlstream.connectors.options import BOOLEAN, MAX_BYTES, MONITOR, NUMBER, TEXT, OptionType, TableOption
+from sqlstream.errors import BindError
+from sqlstream.units import parse_boolean
+
+START_MODE = "scan.startup.mode"
+SNAPSHOT, LATEST = "snapshot", "latest"
+CREATE = TableOption(
+    "sink.create-table", BOOLEAN, "`true`: a job that writes the table creates it, if it is not there", default="false"
+)
+# How fast a table is read.
+PACE = (replace(MONITOR, mutable=True), MAX_BYTES)
+
+
+class LakeSink(TableSink):
+    """A table of a lakehouse that a job writes, a commit for each batch."""
+
+    delivery = Delivery.TRANSACTIONAL
+    # Without a PRIMARY KEY the planner refuses changes, and says that one is missing.
+    takes_changes = True
+    replaces = True
+
+    def ready(self, context: SinkContext) -> SinkContext:
+        """Check the table as it is now, and make it where that is asked for."""
+        self.prepare(context, creates=parse_boolean(self.table.options.get(CREATE.name, "false")))
+        return context
+
+    @abstractmethod
+    def prepare(self, context: SinkContext, *, creates: bool) -> None:
+        """Make the table where there is none, if that `creates` it. Raises UsageError for one that cannot be written."""
+
+
+class LakeConnector(Connector):
+    """Tables of a lakehouse. Which one it is says the option `place`; options with some beginnings are `passed_through`.
+
+    What a commit makes is its `unit` (a version, a snapshot by its id): options that name one end with it.
+    """
+
+    partitioned = True
+    keyed_sink_type: ClassVar[type[TableSink]]
+    place: ClassVar[str]
+    passed_through: ClassVar[tuple[str, ...]]
+    unit: ClassVar[str]
+
+    @abstractmethod
+    def schema(self, table: Table, project: str) -> pa.Schema:
+        """Return the columns of the table in the lakehouse."""
+
+    def sink(self, table: Table) -> TableSink | None:
+        return self.keyed_sink_type(table) if table.primary_key else super().sink(table)
+
+    def own_options(self, table: Table) -> Sequence[TableOption]:
+        given = [name for name in table.options if name.startswith(self.passed_through)]
+        return [TableOption(name, TEXT, "passed through") for name in given]
+
+    def validate(self, table: Table) -> None:
+        at, first = f"scan.{self.unit}", f"scan.startup.{self.unit}"
+        for other in (MONITOR.name, START_MODE):
+            if at in table.options and other in table.options:
+                message = f'table "{table.name}": option "{at}" does not go with "{other}"'
+                raise BindError(message, table.option_span(other), hint="Leave out one of them.")
+        if (start_mode(table) == self.unit) != (first in table.options):
+            message = f"table \"{table.name}\": \"{first}\" goes with '{START_MODE}' = '{self.unit}'"
+            raise BindError(message, table.option_span(START_MODE), hint="Give both, or none.")
+
+    def columns(self, table: Table, project: str) -> Sequence[Column] | None:
+        return columns_of(self.schema(table, project)) if self.can_infer(table) else None
+
+    def can_infer(self, table: Table) -> bool:
+        return self.place in table.options
+
+
+def start_options(unit: str, meaning: str, first: str) -> tuple[TableOption, TableOption]:
+    """Return the options that say where a job begins to read: from the rows that there are on, or from a commit on."""
+
+    def parse(text: str) -> str:
+        modes = (SNAPSHOT, LATEST, unit)
+        if text.lower() not in modes:
+            raise ValueError(f'"{text}" is none of {", ".join(modes)}')
+        return text.lower()
+
+    mode = TableOption(START_MODE, OptionType("mode", parse), meaning, default=SNAPSHOT)
+    return mode, TableOption(f"scan.startup.{unit}", NUMBER, first)
+
+
+def start_mode(table: Table) -> str:
+    return table.options.get(START_MODE, SNAPSHOT).lower()

@@ -1,0 +1,53 @@
+"""The frame of discovery in a lakehouse: splits of the commits of a table wait in order, and batches take some."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, monitor_interval
+from sqlstream.connectors.options import MAX_BYTES
+from sqlstream.units import parse_bytes
+
+
+class LakeSplit(Protocol):
+    """A split that knows how much there is to read."""
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def reached(self) -> tuple[str, Any]: ...
+
+    def to_list(self) -> list[Any]: ...
+
+
+S = TypeVar("S", bound=LakeSplit)
+
+
+class LakeDiscovery(Discovery, Generic[S]):
+    """Hands out the splits that `poll` lets wait."""
+
+    def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
+        super().__init__()
+        self.interval = monitor_interval(table)
+        self.bounded = self.interval is None
+        self._table, self._position, self._context = table, position, context
+        self._max_bytes = parse_bytes(table.options.get(MAX_BYTES.name, MAX_BYTES.default))
+        self._pending: deque[S] = deque()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pending)
+
+    def next_batch(self) -> Sequence[S] | None:
+        """Return splits of at most so many bytes; one at least."""
+        taken: list[S] = []
+        room = self._max_bytes
+        while self._pending and (not taken or self._pending[0].bytes <= room):
+            taken.append(self._pending.popleft())
+            room -= taken[-1].bytes
+        self._position.add(taken)
+        return taken or None
