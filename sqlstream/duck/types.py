@@ -102,11 +102,12 @@ def _encoded(column: Column) -> str:
     name = quote_name(column.name)
     # A cast of everything would cost nothing for equal types, but an aggregate's exported state has no cast to itself.
     stored = stored_type(column.type)
-    return f"CAST({name} AS {stored}) AS {name}" if _is_changed(column.type) else name
+    return f"CAST({name} AS {stored}) AS {name}" if is_changed(column.type) else name
 
 
 @lru_cache(maxsize=4096)
-def _is_changed(type: str) -> bool:
+def is_changed(type: str) -> bool:
+    """Tell whether values of a type are stored in another form."""
     return _has(DuckDBPyType(type), _AS_TEXT | {"enum"})
 
 
@@ -118,7 +119,7 @@ def check_encoded(columns: Iterable[Column], schema: pa.Schema) -> None:
     """Raise TypeError when rows were not selected with `encoded`: their values would come back changed."""
     for column in columns:
         arrow = schema.field(column.name).type
-        if _is_changed(column.type) and not _carries(DuckDBPyType(column.type), arrow):
+        if is_changed(column.type) and not _carries(DuckDBPyType(column.type), arrow):
             raise TypeError(f'column "{column.name}" of type {column.type} is not encoded for storage, but {arrow}')
 
 

@@ -8,10 +8,12 @@ import duckdb
 import pyarrow as pa
 from msgspec.structs import replace
 
+from sqlstream.catalog import Column
 from sqlstream.duck.sql import over, quote_name, typed
 from sqlstream.duck.types import check_encoded, encoded, microseconds, stored_type, time_literal
-from sqlstream.storage.key_index import KeyLookup, SegmentIndexes, forget_indexes, has_large
+from sqlstream.storage.key_index import KEY_ROWS, KeyLookup, SegmentIndexes, forget_indexes, has_large
 from sqlstream.storage.manifests import Manifest, Moment, horizon, manifest_name, thinned
+from sqlstream.storage.point_reads import PointReads
 from sqlstream.storage.segments import (
     BATCH_COLUMN,
     ROW_GROUP_ROWS,
@@ -234,18 +236,38 @@ class Bucket:
         known, newer = known_sum(f"{self._data}/{table}", found)
         selects = [scan(self._fs, self._data, declaration.columns, newer)] if newer else []
         if known is not None:
-            selects.append(self._registered(con, known.rows, declaration))
+            selects.append(self._registered(con, known.rows, declaration.columns))
         if known is not None and not newer:
             return f"({selects[0]})"
         total = con.sql(_merge(declaration, " UNION ALL ".join(selects))).to_arrow_table()
         keep_sum(f"{self._data}/{table}", found, total, self._index_memory // SHARE)
-        return f"({self._registered(con, total, declaration)})"
+        return f"({self._registered(con, total, declaration.columns)})"
 
-    def _registered(self, con: duckdb.DuckDBPyConnection, rows: pa.Table, declaration: TableDeclaration) -> str:
-        """Return the SELECT of rows of a table that are stored in memory."""
+    def large_keys(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], most: int) -> str | None:
+        """Return what to write behind FROM to read the keys that have more than so many rows in a segment, and how many.
+
+        None: there are none. A segment's rows are counted once, those of a Z-set whatever their weights.
+        """
+        indexes, segments = self._indexes(table, keys), self._visible(table)[0]
+        found = [indexes.large_keys(con, s, most) for s in segments if s.rows > most]
+        if not any(rows.num_rows for rows in found):
+            return None
+        columns = (*(c for c in self._declarations[table].columns if c.name in keys), KEY_ROWS)
+        return f"({self._registered(con, pa.concat_tables(found, promote_options='permissive'), columns)})"
+
+    def point_reads(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str]) -> PointReads:
+        """Return what finds rows of single keys of a table without a time column until the batch ends."""
+        return PointReads(con, self._visible(table)[0], self._indexes(table, keys, points=True))
+
+    def _indexes(self, table: str, keys: Sequence[str], points: bool = False) -> SegmentIndexes:
+        columns = self._declarations[table].columns
+        return SegmentIndexes(self._fs, self._data, columns, tuple(keys), self._index_memory, points)
+
+    def _registered(self, con: duckdb.DuckDBPyConnection, rows: pa.Table, columns: Sequence[Column]) -> str:
+        """Return the SELECT of rows, as they are stored, that are in memory."""
         self._found += 1
         con.register(f"_found_{self._found}", rows)
-        return f"SELECT {typed(declaration.columns)} FROM _found_{self._found}"
+        return f"SELECT {typed(columns)} FROM _found_{self._found}"
 
     def _candidates(
         self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str
@@ -258,11 +280,10 @@ class Bucket:
         indexed: list[pa.Table] = []
         if keys and has_large(found):
             lookup = KeyLookup(con, columns, keys, touched)
-            segments = SegmentIndexes(self._fs, self._data, columns, tuple(keys), self._index_memory)
-            indexes, found = segments.split(con, found, lookup.count)
+            indexes, found = self._indexes(table, keys).split(con, found, lookup.count)
             indexed, equals = lookup.found(indexes), lookup.equals
         selects = [scan(self._fs, self._data, columns, found)] if found else []
-        selects += [self._registered(con, rows, self._declarations[table]) for rows in indexed]
+        selects += [self._registered(con, rows, columns) for rows in indexed]
         return f"(SELECT * FROM ({' UNION ALL '.join(selects)}){where})", equals
 
     def _visible(self, table: str, up_to: EventTime | None = None) -> tuple[list[Segment], str]:

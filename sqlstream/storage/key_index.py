@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
@@ -20,7 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import names, quote_name, quote_text
+from sqlstream.storage.row_hashes import RowHashes, hashed_rows
 from sqlstream.storage.segments import Segment, read_parquet
 from sqlstream.warehouse.filesystem import Filesystem
 
@@ -29,6 +31,8 @@ LARGE_ROWS = 200_000
 FEW = 50
 # An index that nobody has asked for so long makes way for another one.
 UNUSED_SECONDS = 600
+# How many rows a key has.
+KEY_ROWS = Column(internal("rows"), "BIGINT")
 
 Hashes: TypeAlias = npt.NDArray[np.uint32]
 
@@ -38,6 +42,7 @@ class KeyIndex:
 
     def __init__(self, hashes: Hashes, rows: pa.Table):
         order = np.argsort(hashes)
+        self.schema = rows.schema
         self._hashes, self._places = hashes[order], order.astype(np.uint32)
         self._names = rows.column_names
         # Columns that hold one value, as weights mostly do, are kept as that; one column must say how many rows there are.
@@ -46,6 +51,12 @@ class KeyIndex:
         self._rows = rows.drop_columns(list(self._constants)).combine_chunks()
         self.bytes = self._hashes.nbytes + self._places.nbytes + self._rows.nbytes
         self.used = time.monotonic()
+
+    def has(self, hashes: Hashes) -> bool:
+        """Tell whether there are rows whose keys have one of some hashes."""
+        self.used = time.monotonic()
+        places = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        return bool((self._hashes[places] == hashes).any())
 
     def find(self, hashes: Hashes) -> pa.Table:
         """Return the rows whose keys have one of some hashes, which are distinct."""
@@ -73,12 +84,15 @@ _Name: TypeAlias = tuple[str, tuple[str, ...]]
 _indexes: dict[_Name, KeyIndex] = {}
 _sizes: dict[_Name, int] = {}
 _MOST_SIZES = 1_000
+# The keys that have more than so many rows in a segment.
+_large_keys: dict[tuple[str, tuple[str, ...], int], pa.Table] = {}
+_MOST_COUNTED = 10_000
 _lock = Lock()
 
 
-def has_large(segments: Sequence[Segment]) -> bool:
-    """Tell whether there are segments of which an index may be made."""
-    return any(s.rows >= LARGE_ROWS for s in segments)
+def has_large(segments: Sequence[Segment], count: int = 0) -> bool:
+    """Tell whether there are segments of which an index may be made, to look for so many keys."""
+    return any(s.rows >= max(LARGE_ROWS, FEW * count) for s in segments)
 
 
 class KeyLookup:
@@ -98,7 +112,7 @@ class KeyLookup:
         if not indexes:
             return []
         hashes = self._con.sql(f"SELECT {self._hash} FROM {self._touched}").to_arrow_table().column(0)
-        distinct = np.unique(_halves(hashes))
+        distinct = np.unique(halves(hashes.to_numpy()))
         return [index.find(distinct) for index in indexes]
 
 
@@ -110,13 +124,17 @@ def key_hash(columns: Sequence[Column], keys: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SegmentIndexes:
-    """The indexes of the segments of a table in a directory; all of the process together may take `memory` bytes."""
+    """The indexes of the segments of a table in a directory; all of the process together may take `memory` bytes.
+
+    Those for `points` are by hashes of `row_hashes.py`: to ask them for a key needs no query.
+    """
 
     fs: Filesystem
     directory: str
     columns: Sequence[Column]
     keys: tuple[str, ...]
     memory: int
+    points: bool = False
 
     def split(
         self, con: duckdb.DuckDBPyConnection, segments: Sequence[Segment], count: int
@@ -132,26 +150,55 @@ class SegmentIndexes:
                 others.append(segment)
         return indexes, others
 
-    def _index(self, con: duckdb.DuckDBPyConnection, segment: Segment) -> KeyIndex | None:
-        """Return the index of a segment: there is one from the second time on, as far as memory goes."""
-        name = (f"{self.directory}/{segment.name}", self.keys)
+    def index(self, con: duckdb.DuckDBPyConnection, segment: Segment) -> KeyIndex | None:
+        """Return the index of a segment, as far as memory goes."""
+        name = self._name(segment)
         if (index := _indexes.get(name)) is not None:
             return index
-        size = _sizes.get(name)
-        if size is None:
-            _sizes[name] = self._size(con, segment)
-            while len(_sizes) > _MOST_SIZES:
-                _sizes.pop(next(iter(_sizes)), None)
+        if not _has_room(_sizes.get(name) or self._size(con, segment), self.memory):
             return None
-        if not _has_room(size, self.memory):
-            return None
-        source = read_parquet(self.fs, self.directory, [segment])
-        sql = f"SELECT {key_hash(self.columns, self.keys)}, {names(self.columns)} FROM {source}"
-        rows = con.sql(sql).to_arrow_table()
-        index = KeyIndex(_halves(rows.column(0)), rows.select(range(1, rows.num_columns)))
+        index = self.made(con, [segment])
         with _lock:
             _indexes[name] = index
         return index
+
+    def _name(self, segment: Segment) -> _Name:
+        return f"{self.directory}/{segment.name}", ("points", *self.keys) if self.points else self.keys
+
+    def _index(self, con: duckdb.DuckDBPyConnection, segment: Segment) -> KeyIndex | None:
+        """Return the index of a segment: there is one from the second time on, as far as memory goes."""
+        name = self._name(segment)
+        if name in _indexes or name in _sizes:
+            return self.index(con, segment)
+        _sizes[name] = self._size(con, segment)
+        while len(_sizes) > _MOST_SIZES:
+            _sizes.pop(next(iter(_sizes)), None)
+        return None
+
+    def made(self, con: duckdb.DuckDBPyConnection, segments: Sequence[Segment]) -> KeyIndex:
+        """Return an index of the rows of some segments, at least one, which the process does not keep."""
+        source = read_parquet(self.fs, self.directory, segments)
+        if self.points:
+            rows = con.sql(f"SELECT {names(self.columns)} FROM {source}").to_arrow_table().combine_chunks()
+            return KeyIndex(halves(hashed_rows([rows.column(key) for key in self.keys], rows.num_rows)), rows)
+        sql = f"SELECT {key_hash(self.columns, self.keys)}, {names(self.columns)} FROM {source}"
+        rows = con.sql(sql).to_arrow_table()
+        return KeyIndex(halves(rows.column(0).to_numpy()), rows.select(range(1, rows.num_columns)))
+
+    def large_keys(self, con: duckdb.DuckDBPyConnection, segment: Segment, most: int) -> pa.Table:
+        """Return the keys that have more than so many rows in a segment, as they are stored, and how many each has.
+
+        A process counts the rows of a segment once.
+        """
+        name = (f"{self.directory}/{segment.name}", self.keys, most)
+        if (found := _large_keys.get(name)) is None:
+            source = read_parquet(self.fs, self.directory, [segment])
+            items = ", ".join([*map(quote_name, self.keys), f"count(*) AS {KEY_ROWS.name}"])
+            sql = f"SELECT {items} FROM {source} GROUP BY ALL HAVING count(*) > {most}"
+            found = _large_keys[name] = con.sql(sql).to_arrow_table()
+            while len(_large_keys) > _MOST_COUNTED:
+                _large_keys.pop(next(iter(_large_keys)), None)
+        return found
 
     def _size(self, con: duckdb.DuckDBPyConnection, segment: Segment) -> int:
         """Return about how many bytes the index of a segment takes."""
@@ -160,10 +207,9 @@ class SegmentIndexes:
         return int(rows) + 2 * np.dtype(np.uint32).itemsize * segment.rows
 
 
-def _halves(hashes: pa.ChunkedArray) -> Hashes:
-    """Return the upper halves of DuckDB's hashes: enough to find few rows of other keys."""
-    halves: Hashes = (hashes.to_numpy() >> np.uint64(32)).astype(np.uint32)
-    return halves
+def halves(hashes: RowHashes) -> Hashes:
+    """Return the upper halves of hashes: enough to find few rows of other keys."""
+    return (hashes >> np.uint64(32)).astype(np.uint32)
 
 
 def _has_room(size: int, memory: int) -> bool:
@@ -181,6 +227,7 @@ def _has_room(size: int, memory: int) -> bool:
 def forget_indexes(under: str = "") -> None:
     """Forget the indexes of segments whose paths begin so."""
     with _lock:
-        for known in (_indexes, _sizes):
+        kept: tuple[dict[Any, Any], ...] = (_indexes, _sizes, _large_keys)
+        for known in kept:
             for name in [n for n in known if n[0].startswith(under)]:
                 known.pop(name, None)

@@ -29,6 +29,21 @@ def test_to_append_and_to_put_loads_nothing() -> None:
         entries.get("d")
 
 
+def test_an_entry_of_a_large_map_is_found_without_loading_it() -> None:
+    entries: MapState[str, int] = MapState()
+    entries.load = loads
+    stored = {"a": 1, "b": 2}
+    entries.find = lambda key: {key: stored[key]} if key in stored else {}
+    assert (entries["a"], entries.get("c", 5), "b" in entries, "c" in entries) == (1, 5, True, False)
+    entries["c"] = 3
+    del entries["a"]
+    assert (entries.get("a"), entries["c"], bool(entries), entries.is_read) == (None, 3, True, False)
+    with pytest.raises(AssertionError, match="it was loaded"):
+        len(entries)
+    entries.clear()
+    assert (entries.get("b"), len(entries), bool(entries)) == (None, 0, False)
+
+
 def test_a_reducing_state_combines_values() -> None:
     largest: ReducingState[int] = ReducingState(max)
     largest.add(3)

@@ -11,9 +11,11 @@ from unittest.mock import patch
 
 import duckdb
 
+from sqlstream.operators.process import large_keys
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import frames
 from sqlstream.storage import bucket as tables
+from sqlstream.storage import point_reads
 from sqlstream.testing import Stream
 from tests.properties.strategies import Batch, Query, Restart, Row, Step, window_end
 
@@ -143,7 +145,10 @@ def emitted(stream: Stream) -> Bag:
 
 @contextmanager
 def limits(*, small: bool) -> Iterator[None]:
-    """With `small`, every frame becomes a segment, two segments are compacted, and results leave two rows at a time."""
+    """With `small`, every frame becomes a segment, two segments are compacted, and results leave two rows at a time.
+
+    Maps are large then: an entry that is asked for is read alone.
+    """
     if not small:
         yield
         return
@@ -152,5 +157,8 @@ def limits(*, small: bool) -> Iterator[None]:
         patch.object(tables, "FAN", 2),
         patch.object(tables, "PENDING_BYTES", 1),
         patch.object(execute, "BATCH_ROWS", 2),
+        patch.object(large_keys, "LARGE", 0),
+        patch.object(large_keys, "ENTRIES", 0),
+        patch.object(point_reads, "SMALL_ROWS", 2),
     ):
         yield

@@ -29,7 +29,7 @@ class Rule(NamedTuple):
 
 rules = st.builds(
     Rule,
-    st.sampled_from(["put", "put", "remove", "append", "set", "value", "clear"]),
+    st.sampled_from(["put", "put", "increase", "remove", "append", "set", "value", "clear"]),
     st.sampled_from([None, "a", "b", "\u00e4'"]),
     st.integers(-2, 5),
 )
@@ -58,14 +58,17 @@ class Knowing:
     @table
     def rows(self, ctx: Context, row: Row) -> Iterator[Known]:
         self.n.value = (self.n.value or 0) + 1
+        one = self.entries.get("a", -9)
         entries = sorted(self.entries.items(), key=repr)
-        yield Known(self.n.value, f"{entries} {self.items.get()} {self.value.value}")
+        yield Known(self.n.value, f"{entries} {one} {self.items.get()} {self.value.value}")
 
     @table(broadcast=True)
     def rules(self, ctx: Context, rule: Row) -> None:
         match rule.op:
             case "put":
                 self.entries[rule.s] = rule.x
+            case "increase":
+                self.entries[rule.s] = self.entries.get(rule.s, 0) + 1
             case "remove":
                 self.entries.remove(rule.s)
             case "append":
@@ -90,6 +93,8 @@ def simulated(history: Sequence[tuple[list[Rule], list[int | None], bool]]) -> I
             match rule.op:
                 case "put":
                     entries[rule.s] = rule.x
+                case "increase":
+                    entries[rule.s] = entries.get(rule.s, 0) + 1
                 case "remove":
                     entries.pop(rule.s, None)
                 case "append":
@@ -102,7 +107,7 @@ def simulated(history: Sequence[tuple[list[Rule], list[int | None], bool]]) -> I
                     entries, items = {}, []
         for key in keys:
             counts[key] = counts.get(key, 0) + 1
-            yield key, counts[key], f"{sorted(entries.items(), key=repr)} {items} {value}"
+            yield key, counts[key], f"{sorted(entries.items(), key=repr)} {entries.get('a', -9)} {items} {value}"
 
 
 SCRIPT = """

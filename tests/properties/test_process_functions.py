@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sqlstream import Context, ListState, MapState, Row, ValueState, process, state
 from sqlstream.testing import Stream
+from tests.properties.model import limits
 
 pytestmark = pytest.mark.slow
 # `make fuzz` tries more.
@@ -32,16 +33,28 @@ class Step(NamedTuple):
     at: int
 
 
+OPS = ["add", "append", "set", "put", "remove", "get", "increase", "show", "clear", "forget"]
+OPS += ["timer", "named", "unset"]
 steps = st.builds(
     Step,
     st.one_of(st.none(), st.integers(0, 3)),
-    st.sampled_from(["add", "append", "set", "put", "remove", "show", "clear", "forget", "timer", "named", "unset"]),
+    st.sampled_from(OPS),
     st.integers(-2, 5),
     st.sampled_from(["a", "b", "ä'"]),
     st.integers(0, 30),
 )
 # Batches of rows, each with whether the job starts anew before it.
 histories = st.lists(st.tuples(st.lists(steps, max_size=6), st.booleans()), min_size=1, max_size=5)
+# Those of some keys that put, and look for, entries of their maps.
+entries = st.builds(
+    Step,
+    st.integers(0, 1),
+    st.sampled_from([*3 * ["put", "get"], "increase", "remove", "show", "forget"]),
+    st.integers(-2, 5),
+    st.sampled_from(["a", "b", "ä'"]),
+    st.just(0),
+)
+entry_histories = st.lists(st.tuples(st.lists(entries, min_size=3, max_size=8), st.booleans()), min_size=3, max_size=5)
 
 
 @dataclass
@@ -72,6 +85,10 @@ class Machine:
                 self.entries[row.s] = row.x
             case "remove":
                 del self.entries[row.s]
+            case "get":
+                yield Shown(None, [], {row.s: self.entries.get(row.s, -9)}, str(row.s in self.entries))
+            case "increase":
+                self.entries[row.s] = self.entries.get(row.s, 0) + 1
             case "show":
                 yield self.shown("")
             case "clear":
@@ -118,6 +135,10 @@ class Key:
                 self.entries[step.s] = step.x
             case "remove":
                 self.entries.pop(step.s, None)
+            case "get":
+                yield None, [], {step.s: self.entries.get(step.s, -9)}, str(step.s in self.entries)
+            case "increase":
+                self.entries[step.s] = self.entries.get(step.s, 0) + 1
             case "show":
                 yield self.shown("")
             case "clear":
@@ -170,13 +191,15 @@ def simulated(batches: Sequence[Sequence[Step]]) -> list[tuple[Any, ...]]:
     return emitted
 
 
-def streamed(history: Sequence[tuple[Sequence[Step], bool]], parallelism: int) -> list[tuple[Any, ...]]:
+def streamed(
+    history: Sequence[tuple[Sequence[Step], bool]], parallelism: int, *, small: bool = False
+) -> list[tuple[Any, ...]]:
     script = """
     CREATE TABLE t (k BIGINT, op STRING, x BIGINT, s STRING, ts TIMESTAMP, at BIGINT, WATERMARK FOR ts AS ts);
     CREATE TABLE out (k BIGINT, total BIGINT, items BIGINT[], entries MAP<STRING, BIGINT>, timer STRING);
     INSERT INTO out SELECT k, total, items, entries, timer FROM machine(TABLE t PARTITION BY k, on_time => DESCRIPTOR(ts));
     """
-    with Stream(script, functions=[Machine], parallelism=parallelism) as stream:
+    with limits(small=small), Stream(script, functions=[Machine], parallelism=parallelism) as stream:
         for batch, again in history:
             if again:
                 stream.restart()
@@ -191,9 +214,12 @@ def comparable(rows: Sequence[tuple[Any, ...]]) -> list[str]:
 
 
 @settings(max_examples=25 * MORE, deadline=None)
-@given(histories, st.integers(1, 3))
-def test_any_history_gives_what_a_simulation_gives(history: list[tuple[list[Step], bool]], parallelism: int) -> None:
-    assert comparable(streamed(history, parallelism)) == comparable(simulated([batch for batch, _ in history]))
+@given(histories, st.integers(1, 3), st.booleans())
+def test_any_history_gives_what_a_simulation_gives(
+    history: list[tuple[list[Step], bool]], parallelism: int, small: bool
+) -> None:
+    given = streamed(history, parallelism, small=small)
+    assert comparable(given) == comparable(simulated([batch for batch, _ in history]))
 
 
 @settings(max_examples=15 * MORE, deadline=None)
@@ -204,3 +230,10 @@ def test_without_timers_the_cuts_between_batches_do_not_matter(history: list[tup
     assert (
         comparable(streamed(history, 2)) == comparable(streamed([(whole, False)], 2)) == comparable(simulated([whole]))
     )
+
+
+@settings(max_examples=5 * MORE, deadline=None)
+@given(entry_histories)
+def test_entries_that_are_read_alone_are_those_of_the_map(history: list[tuple[list[Step], bool]]) -> None:
+    given = streamed(history, 1, small=True)
+    assert comparable(given) == comparable(simulated([batch for batch, _ in history]))

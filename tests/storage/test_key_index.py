@@ -10,9 +10,10 @@ import pytest
 
 from sqlstream.catalog import Column
 from sqlstream.duck.types import encoded
-from sqlstream.storage import key_index
+from sqlstream.storage import key_index, point_reads
 from sqlstream.storage.bucket import INDEX_MEMORY, Bucket
 from sqlstream.storage.key_index import forget_indexes
+from sqlstream.storage.row_hashes import can_hash, hashed_rows
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, zset
 from sqlstream.units import NO_TIME, EventTime, ProcessingTime
 from sqlstream.warehouse.declarations import TableDeclaration
@@ -40,6 +41,8 @@ KEYS = {
     "STRUCT(a BIGINT, b INTERVAL)": "{'a': nullif(i % 100, 3), 'b': to_days((i % 3)::INTEGER)}",
     "MAP(VARCHAR, BIGINT)": "MAP {'a': i}",
 }
+# Keys of these types have no hashes in memory: SQL looks for them.
+BY_SQL = {"INTERVAL", "ENUM('a', 'b', 'c')", "BIGINT[]", "STRUCT(a BIGINT, b INTERVAL)", "MAP(VARCHAR, BIGINT)"}
 # What `make quick` tries of them.
 QUICK = ("BIGINT", "DOUBLE", "VARCHAR", "STRUCT(a BIGINT, b INTERVAL)")
 
@@ -49,6 +52,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let segments of a thousand rows be large ones."""
     monkeypatch.setattr(key_index, "LARGE_ROWS", 1_000)
     monkeypatch.setattr(key_index, "FEW", 2)
+    monkeypatch.setattr(point_reads, "SMALL_ROWS", 1_000)
     yield
     forget_indexes()
 
@@ -106,6 +110,52 @@ def test_found_rows_are_those_of_the_keys(tmp_path: Path, type: str) -> None:
         state.check()
     # The larger segment has one; what is looked for are not always few keys.
     assert len(key_index._indexes) == 1
+
+
+@pytest.mark.parametrize(
+    ("type", "has_memory"),
+    [("BIGINT", False), *((t, True) if t in QUICK else pytest.param(t, True, marks=pytest.mark.slow) for t in KEYS)],
+)
+def test_rows_of_single_keys_are_found_by_their_hashes(tmp_path: Path, type: str, has_memory: bool) -> None:
+    state = State(tmp_path, type, INDEX_MEMORY if has_memory else 0)
+    state.touch("i % 61 IN (0, 5)")
+    for _ in range(2):
+        bucket = state.bucket()
+        asked = state.con.sql("SELECT k0, k1 FROM touched").to_arrow_table()
+        if not all(map(can_hash, asked.schema.types)):
+            assert type in BY_SQL
+            return
+        reads = bucket.point_reads(state.con, "rows", ("k0", "k1"))
+        assert bool(reads.scanned) is not has_memory
+        # Where there are indexes they say for which types they are right.
+        if not reads.takes(asked.schema.types):
+            assert type in BY_SQL
+            return
+        assert not has_memory or type not in BY_SQL
+        found = reads.relation(reads.find(hashed_rows(asked.columns, asked.num_rows)))
+        same = "s.k0 IS NOT DISTINCT FROM t.k0 AND s.k1 IS NOT DISTINCT FROM t.k1"
+        own, expected = (
+            f"(SELECT * FROM {rows} s SEMI JOIN touched t ON {same})" for rows in (found, bucket.relation("rows"))
+        )
+        for a, b in ((own, expected), (expected, own)):
+            assert state.con.sql(f"SELECT * FROM {a} EXCEPT ALL SELECT * FROM {b}").fetchall() == []
+        assert state.con.sql(f"SELECT count(*) FROM {own}").fetchall() > [(0,)]
+        assert reads.find(hashed_rows(asked.columns, asked.num_rows)[:0]) == []
+
+
+def test_keys_of_many_rows_are_counted_once(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.commit(2, "range(1500)", "1")
+    counted = state.bucket().large_keys(state.con, "rows", ("k1",), 500)
+    by_key = f"SELECT k1, count(*) AS n FROM range({ROWS}) r(i), (SELECT i % 4 AS k1) GROUP BY k1 HAVING n > 500"
+    assert (
+        state.con.sql(f"SELECT * FROM {counted} ORDER BY k1").fetchall()
+        == state.con.sql(f"{by_key} ORDER BY k1").fetchall()
+    )
+    for path in tmp_path.rglob("*.parquet"):
+        path.write_bytes(b"")
+    assert state.bucket().large_keys(state.con, "rows", ("k1",), 500) is not None
+    assert State(tmp_path / "other").bucket().large_keys(state.con, "rows", ("k0", "k1"), 500) is None
 
 
 def test_the_first_look_reads_and_the_next_one_asks_the_index(tmp_path: Path) -> None:

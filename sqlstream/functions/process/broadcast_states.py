@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import Any, TypeAlias, TypeVar
 
-from sqlstream.functions.process.states import REMOVED, ListState, MapState, ReducingState, ValueState
+from sqlstream.functions.process.states import REMOVED, ListState, MapState, ReducingState, ValueState, not_found
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -38,9 +38,11 @@ class Shared:
     # How many rows of the batch have come, with the one that writes.
     row = 0
 
-    def begin(self, name: str, load: Callable[[], Stored]) -> None:
-        """Begin a batch of a bucket, whose state is loaded when it is needed."""
-        self.name, self.load_items = name, load
+    def begin(
+        self, name: str, load: Callable[[], Stored], find: Callable[[Any], dict[Any, Any] | None] = not_found
+    ) -> None:
+        """Begin a batch of a bucket, whose state is loaded when it is needed; `find` does what it does for a map of a key."""
+        self.name, self.load_items, self.find_entry = name, load, find
         self.version, self.row = None, 0
         self._forget()
 
@@ -162,8 +164,8 @@ class SharedMap(Shared, MapState[K, V]):
     """One map for all keys. Entries come in the order of their keys: so it does not matter in which batch they were put."""
 
     def _forget(self) -> None:
+        # What is stored, once all of it is loaded; and what became of the entries that were changed in this batch.
         self._entries: dict[K, V] | None = None
-        # Of the entries that were changed in this batch.
         self._history: dict[K, History[Any]] = {}
         self._snapshots: dict[int | None, dict[K, V]] = {}
 
@@ -172,15 +174,20 @@ class SharedMap(Shared, MapState[K, V]):
             self._entries = dict(zip(*self.load_items(), strict=True))
         return self._entries
 
+    def _stored(self, key: K) -> Any:
+        """Return the stored value of an entry, REMOVED if there is none."""
+        if self._entries is None:
+            entries = self.find_entry(key)
+            if entries is not None:
+                return entries.get(key, REMOVED)
+        return self._known().get(key, REMOVED)
+
     def _write(self, key: K, value: Any) -> None:
         self._may_write()
-        entries = self._known()
-        history = self._history.setdefault(key, [(0, entries.get(key, REMOVED))])
+        history = self._history.get(key)
+        if history is None:
+            history = self._history[key] = [(0, self._stored(key))]
         history.append((self.row, value))
-        if value is REMOVED:
-            entries.pop(key, None)
-        else:
-            entries[key] = value
         self._snapshots.clear()
 
     def put(self, key: K, value: V) -> None:
@@ -195,15 +202,19 @@ class SharedMap(Shared, MapState[K, V]):
 
     def clear(self) -> None:
         self._may_write()
-        for key in list(self._known()):
+        for key in self._snapshot():
             self._write(key, REMOVED)
 
     def get(self, key: K, default: Any = None) -> Any:
-        entries = self._known() if self._entries is None else self._entries
-        if self.version is None or key not in self._history:
-            return entries.get(key, default)
-        found = as_of(self._history[key], self.version)
+        history = self._history.get(key)
+        if history is None:
+            found = self._stored(key) if self._entries is None else self._entries.get(key, REMOVED)
+        else:
+            found = self._at(history)
         return default if found is REMOVED else found
+
+    def _at(self, history: History[Any]) -> Any:
+        return history[-1][1] if self.version is None else as_of(history, self.version)
 
     def get_all(self) -> dict[K, V]:
         if (found := self._snapshots.get(self.version)) is None:
@@ -214,8 +225,7 @@ class SharedMap(Shared, MapState[K, V]):
 
     def _snapshot(self) -> dict[K, V]:
         entries: dict[K, Any] = dict(self._known())
-        if self.version is not None:
-            entries |= {key: as_of(history, self.version) for key, history in self._history.items()}
+        entries |= {key: self._at(history) for key, history in self._history.items()}
         try:
             keys = sorted(entries)  # type: ignore[type-var]
         except TypeError:
@@ -224,8 +234,7 @@ class SharedMap(Shared, MapState[K, V]):
 
     @property
     def changes(self) -> tuple[bool, list[tuple[Any, Any]]]:
-        entries = self._entries or {}
-        return False, [(key, entries.get(key, REMOVED)) for key in self._history]
+        return False, [(key, history[-1][1]) for key, history in self._history.items()]
 
 
 SharedHandle = SharedValue[Any] | SharedReducing[Any] | SharedList[Any] | SharedMap[Any, Any]

@@ -138,9 +138,12 @@ class ListState(Generic[T]):
 
 
 class MapState(Generic[K, V]):
-    """A map for each key. To put or remove an entry costs the same however large the map is; it is loaded when it is read."""
+    """A map for each key. To read, put or remove an entry costs the same however large the map is.
 
-    __slots__ = ("changed", "is_cleared", "is_read", "load", "stored")
+    A small map is loaded when an entry is read, a large one when all of it is.
+    """
+
+    __slots__ = ("changed", "find", "is_cleared", "is_read", "load", "read_keys", "stored")
 
     def __init__(self) -> None:
         # What is stored, once it is loaded; and the entries that were put or removed since.
@@ -148,6 +151,10 @@ class MapState(Generic[K, V]):
         self.changed: dict[K, V] = {}
         self.is_cleared = self.is_read = False
         self.load: Callable[[], dict[K, V]] = dict
+        # What finds an entry of a large map: among others, if it is there; None where the map is to be loaded.
+        self.find: Callable[[K], dict[K, V] | None] = not_found
+        # The keys of entries that were read alone, where somebody wants to know.
+        self.read_keys: dict[K, None] | None = None
 
     def _known(self) -> dict[K, V]:
         self.is_read = True
@@ -176,7 +183,14 @@ class MapState(Generic[K, V]):
         if key in self.changed:
             found = self.changed[key]
             return default if found is REMOVED else found
-        return self._known().get(key, default)
+        if self.read_keys is not None:
+            self.read_keys[key] = None
+        if self.stored is None:
+            entries = self.find(key)
+            if entries is not None:
+                return entries.get(key, default)
+            self.stored = self.load()
+        return self.stored.get(key, default)
 
     def items(self) -> list[tuple[K, V]]:
         """Return the entries: those that were stored first."""
@@ -215,7 +229,11 @@ class MapState(Generic[K, V]):
         return len(self.get_all())
 
     def __bool__(self) -> bool:
-        return len(self) > 0
+        return any(value is not REMOVED for value in self.changed.values()) or len(self) > 0
+
+
+def not_found(key: object) -> None:
+    """Find no entry alone: the map is to be loaded."""
 
 
 Handle = ValueState[Any] | ListState[Any] | MapState[Any, Any]

@@ -65,7 +65,8 @@ class BroadcastRun:
         """Give the rows to their methods, and write what these have left in the states."""
         keep(self.con, EVERYONE, f"SELECT 0 AS {NUMBER}")
         for name, handle in self.instance.shared.items():
-            handle.begin(name, partial(self.collections[name].stored, 0))
+            collection = self.collections[name]
+            handle.begin(name, partial(collection.stored, 0), partial(collection.entry, 0))
         if self.instance.function.vectorized:
             self._call_with_tables()
         else:

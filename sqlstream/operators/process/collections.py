@@ -1,13 +1,15 @@
-"""Lists and maps: loaded when they are read, for a stretch of keys; changed item by item."""
+"""Lists and maps: loaded when they are read, small ones for a stretch of keys; changed item by item."""
 
 from __future__ import annotations
 
 from collections import abc
+from collections.abc import Iterator, Sequence
 from itertools import compress
 from typing import Any
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,9 +19,10 @@ from sqlstream.duck.types import encoded
 from sqlstream.functions import types
 from sqlstream.functions.codecs import decoded
 from sqlstream.functions.process.shapes import written
-from sqlstream.functions.process.states import REMOVED, ListState, MapState
+from sqlstream.functions.process.states import REMOVED, ListState, MapState, not_found
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
+from sqlstream.operators.process.large_keys import LargeKeys
 from sqlstream.operators.process.tables import AT, ITEM, StateTable, StateTables, is_live, listed
 from sqlstream.operators.scratch import keep
 from sqlstream.storage.bucket import EXPIRED, WEIGHTS, Bucket
@@ -51,7 +54,8 @@ class Collection:
         self.item_codec = types.codec(one.state.type, hints[-1])
         self.columns: tuple[Column, ...] = tables.items(one)
         self.item_columns = one.item_columns
-        # The table of what is stored of all keys of the batch; None: nothing is.
+        self.large = LargeKeys(self)
+        # The table of what is stored of all other keys of the batch; None: nothing is.
         self._loaded: str | None = None
         self._is_loaded = False
         # The items of the keys from one number to another, and where those of each begin, and the last ones end.
@@ -72,6 +76,8 @@ class Collection:
 
     def stored(self, number: int) -> tuple[list[Any], list[Any]]:
         """Return the places and the items of a key; keys are asked for in the order of their numbers."""
+        if number in self.large.rows:
+            return self.large.items(number)
         if not self._is_loaded:
             self._load()
         if self._loaded is None:
@@ -82,10 +88,11 @@ class Collection:
         return self._stored_places[begin:end], self._stored_items[begin:end]
 
     def _load(self) -> None:
-        """Keep the items of all keys of the batch."""
+        """Keep the items of all keys of the batch that are not large."""
         self._is_loaded = True
-        rows = self._stored_rows()
-        if rows is None:
+        touched = self.large.others()
+        rows = touched and self._rows_of(touched)
+        if not rows:
             return
         self._loaded = f"_items_{self.one.number}"
         own = ", ".join([f"t.{NUMBER}", listed(self.item_columns, "s")])
@@ -93,15 +100,19 @@ class Collection:
         size = keep(
             self.con,
             self._loaded,
-            f"SELECT {own}, {total} AS {WEIGHT} FROM {rows} s JOIN {self.touched} t ON {self.tables.same('s', 't')} "
+            f"SELECT {own}, {total} AS {WEIGHT} FROM {rows} s JOIN {touched} t ON {self.tables.same('s', 't')} "
             f"GROUP BY {own} HAVING sum(s.{WEIGHT}) <> 0 ORDER BY t.{NUMBER}",
         )
-        [(keys,)] = self.con.execute(f"SELECT count(*) FROM {self.touched}").fetchall()
+        [(keys,)] = self.con.execute(f"SELECT max({NUMBER}) + 1 FROM {touched}").fetchall()
         self._keys = max(1, STRETCH * keys // max(size, STRETCH))
 
-    def _stored_rows(self) -> str | None:
-        """Return what to write behind FROM to read what is stored, at least of the keys of the batch."""
-        return self.state.candidates(self.con, self.table, self.tables.key_names, self.touched)
+    def _rows_of(self, touched: str) -> str | None:
+        """Return what to write behind FROM to read what is stored, at least of the keys of a temporary table."""
+        return self.state.candidates(self.con, self.table, self.tables.key_names, touched)
+
+    def entry(self, number: int, place: Any) -> dict[Any, Any] | None:
+        """Return entries of a large map, among them that of a key, if it is there; None where all are to be read."""
+        return self.large.entry(number, place) if number in self.large.rows else None
 
     def _fetch(self, number: int) -> None:
         """Make Python objects of the items of some keys, from one on."""
@@ -151,28 +162,63 @@ class Collection:
 
     def _take_away(self) -> None:
         """Take away the items of keys that were cleared, and those in whose place others are put."""
-        rows = self._stored_rows()
-        if rows is None:
+        if not self.state.segments(self.table):
             return
-        gone = set(self.cleared)
-        self.con.register("_cleared", pa.table({NUMBER: pa.array(self.cleared, pa.int64())}))
-        stored = f"{rows} s JOIN {self.touched} t ON {self.tables.same('s', 't')}"
-        own = stored if self._loaded is None else f"{self._loaded} s JOIN {self.touched} t USING ({NUMBER})"
-        keys = "".join(f"t.{quote_name(k.name)}, " for k in self.tables.keys)
-        columns = f"{keys}{listed(self.item_columns, 's')}, s.{WEIGHT}"
-        parts = [f"SELECT {columns} FROM {own} SEMI JOIN _cleared c ON c.{NUMBER} = t.{NUMBER}"] if gone else []
-        is_put = [number not in gone for number in self.numbers]
-        if any(is_put) and self.one.state.kind != "list":
-            what, place = f'a key of state "{self.one.state.name}"', self.one.place
-            self._writing = list(compress(self.numbers, is_put))
-            places = written(what, place.type, self.place_codec, list(compress(self.places, is_put)))
-            self.con.register("_given", pa.table({NUMBER: pa.array(self._writing, pa.int64()), "place": places}))
-            put = f"(SELECT {NUMBER}, CAST(place AS {place.type}) AS {place.name} FROM _given)"
-            same = f"c.{NUMBER} = t.{NUMBER} AND c.{place.name} IS NOT DISTINCT FROM s.{place.name}"
-            parts.append(f"SELECT {columns} FROM {own} SEMI JOIN {put} c ON {same}")
-        if parts:
+        if parts := [*self._cleared(), *self._replaced()]:
             both = summed(self.columns, f"({' UNION ALL '.join(parts)})")
             self._append(f"SELECT * REPLACE (-{WEIGHT} AS {WEIGHT}) FROM ({both})")
+
+    def _stored_columns(self, keys: str) -> str:
+        """Return the columns of what is stored: of relation `s`, their keys of another one."""
+        items = [f"{keys}.{quote_name(k.name)}" for k in self.tables.keys]
+        return ", ".join([*items, listed(self.item_columns, "s"), f"s.{WEIGHT}"])
+
+    def _cleared(self) -> Iterator[str]:
+        """Yield SELECTs of the items of keys that were cleared."""
+        if not self.cleared:
+            return
+        is_far = self._are_far(self.cleared)
+        self.con.register("_cleared", pa.table({NUMBER: pa.array(self.cleared, pa.int64()), "is_far": is_far}))
+        columns = self._stored_columns("t")
+        if self._loaded and not is_far.all():
+            own = f"{self._loaded} s JOIN {self.touched} t USING ({NUMBER})"
+            yield f"SELECT {columns} FROM {own} SEMI JOIN _cleared c ON c.{NUMBER} = t.{NUMBER}"
+        if is_far.any():
+            far = f"(SELECT {NUMBER} FROM _cleared WHERE is_far)"
+            keep(self.con, "_cleared_keys", f"SELECT * FROM {self.touched} SEMI JOIN {far} USING ({NUMBER})")
+            if rows := self._rows_of("_cleared_keys"):
+                yield f"SELECT {columns} FROM {rows} s JOIN _cleared_keys t ON {self.tables.same('s', 't')}"
+
+    def _replaced(self) -> Iterator[str]:
+        """Yield SELECTs of the items in whose place others are put."""
+        gone = set(self.cleared)
+        is_put = [number not in gone for number in self.numbers]
+        if self.one.state.kind == "list" or not any(is_put):
+            return
+        what, place = f'a key of state "{self.one.state.name}"', self.one.place
+        self._writing = list(compress(self.numbers, is_put))
+        places = written(what, place.type, self.place_codec, list(compress(self.places, is_put)))
+        is_far = self._are_far(self._writing)
+        numbers = pa.array(self._writing, pa.int64())
+        self.con.register("_given", pa.table({NUMBER: numbers, "place": places, "is_far": is_far}))
+        put = f"SELECT {NUMBER}, CAST(place AS {place.type}) AS {place.name} FROM _given WHERE"
+        same = f"c.{place.name} IS NOT DISTINCT FROM s.{place.name}"
+        if self._loaded and not is_far.all():
+            columns, own = self._stored_columns("t"), f"{self._loaded} s JOIN {self.touched} t USING ({NUMBER})"
+            yield f"SELECT {columns} FROM {own} SEMI JOIN ({put} NOT is_far) c ON c.{NUMBER} = t.{NUMBER} AND {same}"
+        if is_far.any():
+            far = f"SELECT * FROM {self.touched} JOIN ({put} is_far) USING ({NUMBER})"
+            count = keep(self.con, "_given_places", far)
+            if rows := self.large.rows_at("_given_places", count):
+                own = f"{rows} s SEMI JOIN _given_places c ON {self.tables.same('s', 'c')}"
+                yield f"SELECT {self._stored_columns('s')} FROM {own} AND {same}"
+
+    def _are_far(self, numbers: Sequence[int]) -> npt.NDArray[np.bool_]:
+        """Tell of keys whether their items were not loaded together."""
+        if not self._is_loaded:
+            return np.ones(len(numbers), dtype=bool)
+        large = list(self.large.rows)
+        return np.isin(numbers, large) if large else np.zeros(len(numbers), dtype=bool)
 
     def _append(self, sql: str) -> None:
         rows = self.con.sql(encoded((*self.columns, WEIGHT_COLUMN), f"({sql})")).to_arrow_table()
@@ -197,7 +243,11 @@ class KeyCollection:
         self.collection, self.handle = collection, handle
         self.refreshes = collection.one.ttl > 0 and collection.one.state.refreshed_by == "read"
         self.number = 0
-        handle.load = self._items if isinstance(handle, ListState) else self._entries
+        if isinstance(handle, ListState):
+            handle.load = self._items
+        else:
+            handle.load, handle.find = self._entries, self._entry
+            handle.read_keys = {} if self.refreshes else None
 
     def _items(self) -> list[Any]:
         _, items = self.collection.stored(self.number)
@@ -206,6 +256,14 @@ class KeyCollection:
     def _entries(self) -> dict[Any, Any]:
         places, items = self.collection.stored(self.number)
         return dict(zip(places, items, strict=True))
+
+    def _entry(self, place: Any) -> dict[Any, Any] | None:
+        assert isinstance(self.handle, MapState)
+        if not self.collection.large.rows:
+            # Keys without large maps do not pay for them.
+            self.handle.find = not_found
+            return None
+        return self.collection.entry(self.number, place)
 
     def enter(self, number: int) -> None:
         """Go to another key."""
@@ -216,13 +274,15 @@ class KeyCollection:
         if isinstance(handle, MapState):
             if handle.changed:
                 handle.changed = {}
+            if handle.read_keys:
+                handle.read_keys = {}
         elif handle.added:
             handle.added = []
 
     def leave(self, length: int) -> int | None:
         """Collect what has changed of the key; return the length that a list has now, None where nothing has changed."""
         handle, number = self.handle, self.number
-        if self.refreshes and handle.is_read:
+        if self.refreshes:
             self._write_again()
         if handle.is_cleared:
             self.collection.cleared.append(number)
@@ -237,11 +297,15 @@ class KeyCollection:
         return length + len(added) if added or handle.is_cleared else None
 
     def _write_again(self) -> None:
-        """Let all items count as written now."""
+        """Let what was read count as written now."""
         handle = self.handle
         if isinstance(handle, ListState):
-            handle.set(handle.get())
-        else:
+            if handle.is_read:
+                handle.set(handle.get())
+        elif handle.is_read:
             entries = handle.get_all()
             handle.clear()
             handle.update(entries)
+        else:
+            read = {key: handle.get(key, REMOVED) for key in handle.read_keys or () if key not in handle.changed}
+            handle.update({key: value for key, value in read.items() if value is not REMOVED})

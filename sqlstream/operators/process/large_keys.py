@@ -1,0 +1,222 @@
+"""Large lists and maps: each is loaded by itself, when all of it is read, and single entries of a map are read alone."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from sqlstream.duck.types import is_changed
+from sqlstream.functions.codecs import decoded
+from sqlstream.functions.process.shapes import Misfit, written
+from sqlstream.operators.process.arrivals import NUMBER
+from sqlstream.operators.process.tables import AT, ITEM, is_live, listed
+from sqlstream.operators.scratch import keep
+from sqlstream.storage.key_index import KEY_ROWS, has_large
+from sqlstream.storage.point_reads import PointReads
+from sqlstream.storage.row_hashes import RowHashes, can_hash, hashed_rows
+from sqlstream.storage.zsets import WEIGHT
+
+if TYPE_CHECKING:
+    from sqlstream.operators.process.collections import Collection
+
+# A list or a map with more rows in a segment is large.
+LARGE = 5_000
+# To read an entry alone takes about as long as to read so many together; with SQL as so many, and one for so many rows to scan.
+ENTRIES, BY_SQL, SCANNED = 800, 10_000, 20
+# Of large lists and maps that are read whole so many rows are loaded together, unless one has more.
+MOST_TOGETHER = 200_000
+# Of more rows SQL makes an entry.
+MOST_ROWS = 50
+
+
+class LargeKeys:
+    """The keys of a batch whose items in a collection are many; the others are loaded together."""
+
+    def __init__(self, collection: Collection):
+        self._of = collection
+        self._name = f"_large_{collection.one.number}"
+        # What tells the items of all keys apart.
+        self._columns = (*collection.tables.keys, collection.one.place)
+        # The items of keys that were loaded, and how many rows were loaded so far.
+        self._loaded: dict[int, tuple[list[Any], list[Any]]] = {}
+        self._read = 0
+        # The entries of a key that were read alone: which, and those that there are.
+        self._number = -1
+        self._asked: set[Any] = set()
+        self._entries: dict[Any, Any] = {}
+
+    @cached_property
+    def rows(self) -> dict[int, int]:
+        """How many rows are stored of each, about, by the number of the key."""
+        of = self._of
+        counted = of.state.large_keys(of.con, of.table, of.tables.key_names, LARGE)
+        if counted is None:
+            return {}
+        total = f"CAST(sum(l.{KEY_ROWS.name}) AS BIGINT) AS {KEY_ROWS.name}"
+        joined = f"{of.touched} t JOIN {counted} l ON {of.tables.same('t', 'l')}"
+        if not keep(of.con, self._name, f"SELECT t.*, {total} FROM {joined} GROUP BY ALL"):
+            return {}
+        self._keys = of.con.sql(f"SELECT * FROM {self._name}").to_arrow_table()
+        return dict(zip(*(self._keys.column(c).to_pylist() for c in (NUMBER, KEY_ROWS.name)), strict=True))
+
+    def others(self) -> str | None:
+        """Return the temporary table of the keys of the batch that are not large; None: there are none."""
+        if not self.rows:
+            return self._of.touched
+        name = f"_not{self._name}"
+        sql = f"SELECT * FROM {self._of.touched} ANTI JOIN {self._name} USING ({NUMBER})"
+        return name if keep(self._of.con, name, sql) else None
+
+    def items(self, number: int) -> tuple[list[Any], list[Any]]:
+        """Return the places and the items of one key; keys are asked for in the order of their numbers."""
+        if number not in self._loaded:
+            self._load(self._together(number))
+        return self._loaded.pop(number)
+
+    def _together(self, number: int) -> list[int]:
+        """Return the keys to load with one: as much as was loaded so far, for it seems that all of each is read."""
+        found, room = [number], min(self._read, MOST_TOGETHER)
+        for other in islice(self._order, bisect_right(self._order, number), None):
+            if room <= LARGE:
+                break
+            if self.rows[other] <= room:
+                found.append(other)
+                room -= self.rows[other]
+        return found
+
+    @cached_property
+    def _order(self) -> list[int]:
+        return sorted(self.rows)
+
+    def _load(self, numbers: list[int]) -> None:
+        of, name, place = self._of, f"_some{self._name}", self._of.one.place.name
+        self._read += sum(self.rows[number] for number in numbers)
+        keep(of.con, name, f"SELECT * FROM {self._name} WHERE {NUMBER} IN ({', '.join(map(str, numbers))})")
+        rows = of.state.candidates(of.con, of.table, of.tables.key_names, name)
+        live, own = is_live(of.one, f"s.{AT.name}", str(of.clock.time)), listed(of.item_columns, "s")
+        found = of.con.sql(
+            f"SELECT t.{NUMBER}, s.{place}, s.{ITEM} FROM {rows} s JOIN {name} t ON {of.tables.same('s', 't')} WHERE {live} "
+            f"GROUP BY t.{NUMBER}, {own} HAVING sum(s.{WEIGHT}) <> 0 ORDER BY t.{NUMBER}, s.{place}"
+        ).to_arrow_table()
+        places, items = decoded(of.place_codec, found.column(1)), decoded(of.item_codec, found.column(2))
+        begins = np.searchsorted(found.column(0).to_numpy(), numbers, "left").tolist()
+        ends = [*begins[1:], len(places)]
+        self._loaded = {n: (places[b:e], items[b:e]) for n, b, e in zip(numbers, begins, ends, strict=True)}
+
+    # -- single entries
+
+    def entry(self, number: int, place: Any) -> dict[Any, Any] | None:
+        """Return entries of a map, among them that of a key, if it is there; None where it is better to read all."""
+        if number != self._number:
+            self._number, self._asked, self._entries = number, set(), {}
+        if place in self._asked:
+            return self._entries
+        if number in self._loaded or not self._has_points or len(self._asked) * self._cost > self.rows[number]:
+            return None
+        if (places := self._places(place)) is None:
+            return None
+        self._asked.add(place)
+        found = self._reads.find(hashed_rows([places], 1, self._key_hashes[number]))
+        if found or self._reads.scanned:
+            one = None if self._reads.scanned else self._only(number, place, places, found)
+            self._entries |= self._by_sql(number, places, found) if one is None else one
+        return self._entries
+
+    @property
+    def _cost(self) -> int:
+        """How many entries can be read together while one is read alone."""
+        return BY_SQL + self._reads.scanned // SCANNED if self._reads.scanned else ENTRIES
+
+    @cached_property
+    def _has_points(self) -> bool:
+        """Whether places are found by their hashes."""
+        types = [self._keys.column(name).type for name in self._of.tables.key_names]
+        types.append(self._of.place_codec.arrow)
+        return self._is_hashed(types) and self._reads.takes(types)
+
+    def _is_hashed(self, types: Sequence[pa.DataType]) -> bool:
+        return all(map(can_hash, types)) and not any(is_changed(c.type) for c in self._columns)
+
+    @cached_property
+    def _reads(self) -> PointReads:
+        of = self._of
+        return of.state.point_reads(of.con, of.table, [c.name for c in self._columns])
+
+    @cached_property
+    def _key_values(self) -> dict[int, list[Any]]:
+        rows = self._keys.select([NUMBER, *self._of.tables.key_names]).to_pylist()
+        return {number: key for number, *key in (row.values() for row in rows)}
+
+    @cached_property
+    def _key_hashes(self) -> dict[int, RowHashes]:
+        columns = [self._keys.column(name) for name in self._of.tables.key_names]
+        hashes = hashed_rows(columns, self._keys.num_rows)
+        return {number: hashes[i : i + 1] for i, number in enumerate(self._keys.column(NUMBER).to_pylist())}
+
+    def _places(self, place: Any) -> pa.Array | None:
+        """Return a place as Arrow; None for what is none, or is equal to one that is stored in another form."""
+        of = self._of
+        try:
+            places = written("", of.one.place.type, of.place_codec, [place])
+        except Misfit:
+            return None
+        [same] = decoded(of.place_codec, pa.chunked_array([places]))
+        return places if type(same) is type(place) and same == place else None
+
+    def _only(self, number: int, place: Any, places: pa.Array, found: list[pa.Table]) -> dict[Any, Any] | None:
+        """Return the entry that rows amount to, if it is there; None where only SQL can tell."""
+        of = self._of
+        rows = found[0] if len(found) == 1 else pa.concat_tables(found, promote_options="permissive")
+        items, own = rows.column(ITEM), [*of.tables.key_names, of.one.place.name]
+        if items.type != of.item_codec.arrow or rows.num_rows > MOST_ROWS:
+            return None
+        try:
+            asked = [*self._key_values[number], *places.to_pylist()]
+            if any(list(row.values()) != asked for row in rows.select(own).to_pylist()):
+                # The hash is that of another key, too.
+                return None
+            weights: dict[str, int] = {}
+            values = [repr(row) for row in rows.drop_columns([*own, WEIGHT]).to_pylist()]
+        except (OverflowError, ValueError):
+            return None
+        for value, weight in zip(values, rows.column(WEIGHT).to_pylist(), strict=True):
+            weights[value] = weights.get(value, 0) + weight
+        there = [value for value, weight in weights.items() if weight]
+        if not there:
+            return {}
+        if len(there) > 1 or weights[there[0]] != 1:
+            return None
+        at = values.index(there[0])
+        if not of.one.state.visible and of.one.ttl and rows.column(AT.name)[at].as_py() <= of.clock.time - of.one.ttl:
+            return {}
+        return {place: decoded(of.item_codec, items.slice(at, 1))[0]}
+
+    def _by_sql(self, number: int, places: pa.Array, found: list[pa.Table]) -> dict[Any, Any]:
+        """Return the entry that rows amount to, and those that are scanned."""
+        of, column = self._of, self._of.one.place
+        of.con.register("_place", pa.table({"place": places}))
+        one = f"SELECT l.*, CAST(place AS {column.type}) AS {column.name} FROM {self._name} l, _place"
+        same = f"{of.tables.same('s', 't')} AND s.{column.name} IS NOT DISTINCT FROM t.{column.name}"
+        live, own = is_live(of.one, f"s.{AT.name}", str(of.clock.time)), listed(of.item_columns, "s")
+        entries = of.con.sql(
+            f"SELECT s.{column.name}, s.{ITEM} FROM {self._reads.relation(found)} s "
+            f"SEMI JOIN ({one} WHERE {NUMBER} = {number}) t ON {same} WHERE {live} GROUP BY {own} HAVING sum(s.{WEIGHT}) <> 0"
+        ).to_arrow_table()
+        return dict(
+            zip(decoded(of.place_codec, entries.column(0)), decoded(of.item_codec, entries.column(1)), strict=True)
+        )
+
+    def rows_at(self, asked: str, count: int) -> str | None:
+        """Return what to write behind FROM to read rows among which are those at so many places: of a temporary table."""
+        of, names = self._of, [c.name for c in self._columns]
+        if "_reads" in vars(self) or has_large(of.state.segments(of.table), count):
+            table = of.con.sql(f"SELECT {listed(self._columns)} FROM {asked}").to_arrow_table()
+            if self._is_hashed(table.schema.types) and self._reads.takes(table.schema.types):
+                return self._reads.relation(self._reads.find(hashed_rows(table.columns, table.num_rows)))
+        return of.state.candidates(of.con, of.table, names, asked)

@@ -1,0 +1,60 @@
+"""Rows of single keys of a table, asked for one after the other: a batch that touches few rows of a large table reads these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from sqlstream.duck.sql import typed
+from sqlstream.storage.key_index import KeyIndex, SegmentIndexes, halves
+from sqlstream.storage.row_hashes import RowHashes, can_hash
+from sqlstream.storage.segments import Segment, scan
+
+# Smaller segments have one index together, which is made anew for each batch: they are merged soon.
+SMALL_ROWS = 5_000
+
+
+class PointReads:
+    """The rows of some segments of a table, by the hashes of their keys, until the batch ends.
+
+    `scanned` are the rows of segments whose indexes do not fit into the memory for them: SQL must read these.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, segments: Sequence[Segment], indexes: SegmentIndexes):
+        self._con, self._columns, self._keys = con, indexes.columns, indexes.keys
+        self._indexes: list[KeyIndex] = []
+        unindexed: list[Segment] = []
+        for segment in (s for s in segments if s.rows >= SMALL_ROWS):
+            if (index := indexes.index(con, segment)) is not None:
+                self._indexes.append(index)
+            else:
+                unindexed.append(segment)
+        if small := [s for s in segments if s.rows < SMALL_ROWS]:
+            self._indexes.append(indexes.made(con, small))
+        self._scan = scan(indexes.fs, indexes.directory, indexes.columns, unindexed) if unindexed else None
+        self.scanned = sum(s.rows for s in unindexed)
+
+    def takes(self, types: Sequence[pa.DataType]) -> bool:
+        """Tell whether hashes of keys of some types are those of what is stored."""
+        if not all(map(can_hash, types)):
+            return False
+        return all([i.schema.field(key).type for key in self._keys] == list(types) for i in self._indexes)
+
+    def find(self, hashes: RowHashes) -> list[pa.Table]:
+        """Return rows, as they are stored, among which are those whose keys have some hashes, except those that are scanned."""
+        distinct = np.unique(halves(hashes))
+        return [index.find(distinct) for index in self._indexes if index.has(distinct)]
+
+    def relation(self, found: Sequence[pa.Table]) -> str | None:
+        """Return what to write behind FROM to read rows that were found, and all that are scanned; None: there are none.
+
+        It holds until the next call.
+        """
+        selects = [self._scan] if self._scan else []
+        if found:
+            self._con.register("_point_rows", pa.concat_tables(found, promote_options="permissive"))
+            selects.append(f"SELECT {typed(self._columns)} FROM _point_rows")
+        return f"({' UNION ALL '.join(selects)})" if selects else None
