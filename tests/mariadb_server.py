@@ -137,16 +137,16 @@ class MariaDBServer:
         self._process.wait()
         self._process = None
 
-    def database(self, *, user: str = "shop", password: str = "s/e:cret") -> MySQLDatabase:
-        """Make a database, and a user to whom it belongs."""
+    def database(self, *, password: str = "s/e:cret") -> MySQLDatabase:
+        """Make a database, and a user of its name to whom alone it belongs: the next test may want another password."""
         name = f"test_{os.getpid()}_{next(_NUMBERS)}"
         made = [
             f"CREATE DATABASE {name}",
-            f"CREATE USER IF NOT EXISTS {user}@'127.0.0.1' IDENTIFIED BY '{password}'",
-            f"GRANT ALL ON {name}.* TO {user}@'127.0.0.1'",
+            f"CREATE USER {name}@'127.0.0.1' IDENTIFIED BY '{password}'",
+            f"GRANT ALL ON {name}.* TO {name}@'127.0.0.1'",
         ]
         MySQLDatabase(self, "root", "", "mysql").run(*made)
-        return MySQLDatabase(self, user, password, name)
+        return MySQLDatabase(self, name, password, name)
 
     @property
     def port(self) -> int:
