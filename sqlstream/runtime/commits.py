@@ -224,7 +224,7 @@ class Commits:
         totals.rows_in, totals.rows_out = entry.rows_in, entry.rows_out
         totals.sources |= entry.sources
         totals.buckets = {name: dict(metrics.buckets) for name, metrics in entry.operators.items()}
-        totals.sequence = max((s.sequence for s in totals.sources.values()), default=-1)
+        totals.sequence = entry.sequence
         totals.ended = any(s.last for s in totals.sources.values())
         return totals
 
