@@ -82,7 +82,7 @@ def new_checkpoint(
 
 
 def _new_folder(fs: Filesystem, paths: JobPaths) -> str:
-    """Return where a checkpoint can be: in the job's folder, which all workers see, or in a temporary one if that is in a store."""
+    """Return where a checkpoint can be: in the job's folder, which all workers see, or a temporary one for stores."""
     if fs.local:
         # A process that was killed left its own.
         fs.delete_tree(paths.scratch)
