@@ -1,6 +1,6 @@
 """What the driver does with a finished batch: results into the sink's manifest, numbers into the job's log.
 
-Both are written before Spark commits the batch and count only once it has: a batch that is repeated after a crash writes
+Both are written before the batch is committed and count only once it is: a batch that is repeated after a crash writes
 them again, and readers take the last attempt.
 """
 

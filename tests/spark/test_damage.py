@@ -130,7 +130,7 @@ def test_jobs_go_on_after_a_power_cut(tmp_path: Path) -> None:
     for name, hurt in DAMAGE.items():
         hurt(tmp_path / "warehouse", name)
     with Session(str(tmp_path)) as session:
-        assert {c.job for c in session.check() if c.damaged} == set(DAMAGE)
+        assert {c.job for c in session.check() if c.damaged} == set(DAMAGE) - {"older"}
     for number in range(2, 3):
         write(tmp_path / "in", number)
     said = run(tmp_path)
