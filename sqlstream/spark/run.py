@@ -26,11 +26,9 @@ from sqlstream.spark.sink_workers import SparkWorkers
 from sqlstream.spark.source import DescriptorSource
 from sqlstream.storage.begun import Begun, read_begun, write_begun
 from sqlstream.units import now
-from sqlstream.warehouse.commits import committed_spark_millis, write_commit
+from sqlstream.warehouse.commits import KEPT_COMMITS, committed_spark_millis, write_commit
 
 STOP_SECONDS = 60.0
-# As many as Spark keeps.
-KEPT_COMMITS = 100
 
 
 class SparkRun(JobThread):

@@ -12,6 +12,9 @@ from sqlstream.warehouse.paths import JobPaths
 from sqlstream.warehouse.records import CHANGED, CUT, EMPTY, GONE, damage, digest
 from sqlstream.warehouse.stores import Changed, StoreFilesystem
 
+# Commits that stay. A power cut takes what was written in the last half minute, which is so many small batches: one before them
+# must be whole.
+KEPT_COMMITS = 100
 # Of a commit; those that Spark wrote for earlier versions have no digest.
 _COMMIT_VERSION = re.compile(r"v\d+(?: ([0-9a-f]{16}))?")
 
