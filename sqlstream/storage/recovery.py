@@ -185,10 +185,7 @@ class Versions:
     def tidy(self, version: int) -> None:
         """Remove what is damaged, is not needed any more after a version, and would be believed."""
         kept = self._forget_inputs(version)
-        if not kept:
-            self.log.forget_after(version)
-        if not kept or self.record_fault(self.paths.begun):
-            self.fs.delete(self.paths.begun)
+        self._settle_begun(version, kept=kept)
         for sink in self.fs.list(self.paths.output):
             directory = f"{self.paths.output}/{sink}"
             if any(self.record_fault(f"{directory}/{n:010d}.json") for n in numbers(self.fs, directory, ".json")):
@@ -210,19 +207,15 @@ class Versions:
     def go_back(self, version: int) -> None:
         """Forget what came after a version."""
         entry = self.entry(version) if version >= 0 else None
-        begun = self._begun(version) if self._forget_inputs(version) else None
+        is_same = self._settle_begun(version, kept=self._forget_inputs(version))
         self.fs.delete(self.paths.status)
         # When it is interrupted the job can go on, too: what says that a batch is done goes before what it did.
         for n in reversed(numbers(self.fs, self.paths.commits)):
             if n > version:
                 self.fs.delete(f"{self.paths.commits}/{n}")
-        if begun is not None:
-            write_begun(self.fs, self.paths, begun)
-        else:
-            self.fs.delete(self.paths.begun)
         self.__dict__.pop("newest", None)
         self.log.forget_after(version)
-        self._take_back(version, begun=begun is not None)
+        self._take_back(version, begun=is_same)
         named = [paths for paths, _, _ in self.named(entry)] if isinstance(entry, LogEntry) else []
         for paths in {*named, *self._places()}:
             for bucket in self.fs.list(f"{paths.root}/manifests"):
@@ -257,6 +250,15 @@ class Versions:
     def _begun(self, version: int) -> Begun | None:
         """Return the batch after a version if it is known what it has begun to read."""
         return read_begun(self.fs, self.paths, version + 1)
+
+    def _settle_begun(self, version: int, *, kept: bool) -> bool:
+        """Let the batch after a version read what it has begun to read; return whether that is known, and its input `kept`."""
+        begun = self._begun(version) if kept else None
+        if begun is None:
+            self.fs.delete(self.paths.begun)
+        else:
+            write_begun(self.fs, self.paths, begun)
+        return begun is not None
 
     def _forget_inputs(self, version: int) -> bool:
         """Remove the descriptors after a version from the first damaged one on: their input is found again.

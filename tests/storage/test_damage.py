@@ -299,6 +299,17 @@ def test_what_a_batch_has_begun_to_read(copy: Warehouse, way: str) -> None:
     assert begun_after(copy, NEWEST) is None
 
 
+def test_what_a_batch_has_begun_to_read_is_in_the_log_once_it_is_done(copy: Warehouse) -> None:
+    kill(copy)
+    job = on_spark(copy)
+    hurt(job / "begun.json", "cut")
+    assert Versions(copy, "totals").settle() == []
+    begun = begun_after(copy, NEWEST - 1)
+    assert begun is not None
+    assert begun.sequence == NEWEST
+    assert check_job(copy, "totals").damaged == ()
+
+
 def test_a_job_of_an_older_version_leaves_sparks_checkpoint(copy: Warehouse) -> None:
     job = of_an_older_version(copy)
     assert Versions(copy, "totals").settle() == []
