@@ -182,6 +182,32 @@ def jobs(project: str | None, warehouse: str | None) -> None:
     show(JOBS, "table", None, project, warehouse)
 
 
+@cli.command(short_help="Take a savepoint of a job, running or not.")
+@click.argument("job")
+@click.argument("name", required=False)
+@click.option("--to", metavar="DIR", help="Write a folder that is whole in itself, and can be moved, instead.")
+@_folders
+def savepoint(job: str, name: str | None, to: str | None, project: str | None, warehouse: str | None) -> None:
+    """Take a savepoint of the newest version of a job, running or not: its state, its place in the input, its tables.
+
+    Without a NAME it is called <job>-<version>.
+    """
+    from sqlstream.cli.savepoints import take
+
+    with _session(project, warehouse, (), load=False) as session:
+        take(session.warehouse, job, name, to)
+
+
+@cli.command(short_help="List the savepoints of the warehouse.")
+@click.argument("job", required=False)
+@_folders
+def savepoints(job: str | None, project: str | None, warehouse: str | None) -> None:
+    """List the savepoints of the warehouse, or those of one job."""
+    from sqlstream.cli.savepoints import show_savepoints
+
+    show_savepoints(job, project, warehouse)
+
+
 @cli.command(short_help="Stop jobs after their batch, or with --drain for good.")
 @click.argument("names", nargs=-1, metavar="[JOB ...]")
 @click.option("--all", "everything", is_flag=True, help="Stop every job of the warehouse that is running.")
@@ -209,14 +235,23 @@ def stop(names: tuple[str, ...], everything: bool, drain: bool, project: str | N
         click.echo("no job is running", err=True)
 
 
-@cli.command(short_help="Delete a job: its state and the rows that it wrote.")
-@click.argument("job")
+@cli.command(short_help="Delete a job: its state and the rows that it wrote; or a savepoint.")
+@click.argument("job", required=False)
+@click.option("--savepoint", metavar="SAVEPOINT", help="Delete a savepoint, and no job.")
 @_folders
-def drop(job: str, project: str | None, warehouse: str | None) -> None:
-    """Delete a job: its state, its checkpoint, and the rows that it wrote."""
+def drop(job: str | None, savepoint: str | None, project: str | None, warehouse: str | None) -> None:
+    """Delete a job: its state, its checkpoint, and the rows that it wrote. Its savepoints stay."""
+    from sqlstream.jobs.savepoints import drop_savepoint
+
+    if (job is None) == (savepoint is None):
+        raise UsageError("drop takes the name of a job, or --savepoint and the name of a savepoint")
     with _session(project, warehouse, (), load=False) as session:
-        session.drop(job)
-    click.echo(f'job "{job}" dropped, with its state and the rows that it wrote', err=True)
+        if savepoint is not None:
+            drop_savepoint(session.warehouse, savepoint)
+            click.echo(f'savepoint "{savepoint}" dropped', err=True)
+        elif job is not None:
+            session.drop(job)
+            click.echo(f'job "{job}" dropped, with its state and the rows that it wrote', err=True)
 
 
 @cli.command()

@@ -64,9 +64,10 @@ class Starter:
             ended = self._ended(planned, record) if record is not None and not planned.appends else None
             if ended is not None:
                 lock.release()
-                return Job(name, ended=ended)
+                return Job(name, ended=ended, warehouse=self.warehouse)
             run = self._run(planned, name, record, engine, receivers)
-            job = Job(name, run, lock, (lambda: self._discard(name, lock=True)) if planned.is_query else None)
+            on_end = (lambda: self._discard(name, lock=True)) if planned.is_query else None
+            job = Job(name, run, lock, on_end, warehouse=self.warehouse)
             run.start()
             if planned.is_immediate:
                 # It has ended; the next INSERT .. VALUES may come before anybody waits for this one.
