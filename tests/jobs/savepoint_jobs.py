@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -13,6 +14,7 @@ from sqlstream import Session
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.job import Job
+from sqlstream.jobs.restoring import Restore
 from sqlstream.local.engine import LocalEngine
 from sqlstream.warehouse.commits import last_committed
 from tests.local.test_engine import wait_for_rows
@@ -33,6 +35,7 @@ INSERT INTO {windows} WITH by_window AS (
 INSERT INTO {totals} WITH by_key AS (SELECT k, count(*) AS n, max(ts) AS last FROM t GROUP BY k) SELECT * FROM by_key;
 END;
 """
+FORK = INPUT + BOTH.format(windows="windows_b", totals="totals_b")
 SCRIPT = INPUT + BOTH.format(windows="windows", totals="totals")
 JOB = "windows_set"
 Rows = Sequence[tuple[int, int]]
@@ -61,14 +64,19 @@ def planned(session: Session, script: str = SCRIPT) -> PlannedJob:
     return job
 
 
-def start(session: Session, script: str = SCRIPT) -> Job:
-    """Start the job of a script in this process."""
-    return session._jobs.start(planned(session, script), {}, engine=LocalEngine())
+def start(session: Session, script: str = SCRIPT, *, restore: str | None = None, name: str | None = None) -> Job:
+    """Start the job of a script in this process; from a savepoint, and as a fork with a name, if these are given."""
+    job = planned(session, script)
+    request = Restore(restore, is_fork=name is not None) if restore is not None else None
+    job = replace(job, name=name or job.name)
+    return session._jobs.start(job, {}, engine=LocalEngine(), restore=request)
 
 
-def run_over(session: Session, rows: Rows, script: str = SCRIPT) -> None:
+def run_over(
+    session: Session, rows: Rows, script: str = SCRIPT, *, restore: str | None = None, name: str | None = None
+) -> None:
     """Run a job until it has read some rows, in all since it began, and stop it."""
-    job = start(session, script)
+    job = start(session, script, restore=restore, name=name)
     wait_until_done(session, job, rows)
     job.stop()
     assert job.wait(SECONDS)
