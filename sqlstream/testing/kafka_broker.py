@@ -181,7 +181,7 @@ class Broker:
         self._process = None
 
     def kill(self) -> None:
-        """End the broker at once, as a crash would. A single node loses a transaction that is being committed meanwhile."""
+        """End the broker at once, as a crash would. A single node may lose a transaction that is being committed meanwhile."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
