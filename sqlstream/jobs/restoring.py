@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as data_replace
 
 from msgspec.structs import replace
 
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
-from sqlstream.errors import UsageError
+from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.difference import difference
+from sqlstream.names import problem
 from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring
 from sqlstream.storage.joblog import JobLog
@@ -32,6 +34,36 @@ class Restore:
 
     savepoint: str
     is_fork: bool = False
+
+
+def plan_restore(
+    compiled: Sequence[Compiled], warehouse: Warehouse, savepoint: str | None, name: str | None = None
+) -> tuple[list[Compiled], Mapping[str, Restore]]:
+    """Return what a script asks for, and which of its jobs begin from a savepoint, by their names.
+
+    Without `name` it is the job that the savepoint is of. With it, it is the only job of the script, as a fork of that name.
+    Raises UsageError when there is none.
+    """
+    if savepoint is None:
+        if name is not None:
+            raise UsageError("--as names a job that begins from a savepoint", hint="Say from which one, with --from.")
+        return list(compiled), {}
+    jobs = [one for one in compiled if isinstance(one, PlannedJob) and not (one.appends or one.is_query)]
+    if name is None:
+        record = find_savepoint(warehouse, savepoint).record
+        found = next((job.name for job in jobs if job.name.lower() == record.job.lower()), None)
+        if found is None and len(jobs) != 1:
+            names = [job.name for job in jobs]
+            hint = missing("job", record.job, names) if names else None
+            raise UsageError(f'the SQL has no job "{record.job}", of which savepoint "{savepoint}" is', hint=hint)
+        return list(compiled), {found or jobs[0].name: Restore(savepoint)}
+    if (wrong := problem(name)) is not None:
+        raise UsageError(f"the name of a job {wrong}")
+    if len(jobs) != 1:
+        hint = "Leave one INSERT, or put all into a statement set."
+        raise UsageError(f"a fork is one job, and the SQL has {len(jobs)}", hint=hint)
+    forked = [data_replace(one, name=name) if one is jobs[0] else one for one in compiled]
+    return forked, {name: Restore(savepoint, is_fork=True)}
 
 
 class Restorer:
@@ -70,7 +102,10 @@ class Restorer:
         }
         inside = savepoint.warehouse.root.startswith(f"{self._warehouse.root}/")
         place = savepoint.record.name if inside else savepoint.warehouse.root
-        plan = Restoring(place, made.to_json(), tables, keeps_sinks=not asked.is_fork)
+        # Files know which batches they are of. Elsewhere the batches after the savepoint must not be taken for those that
+        # were written before under the same numbers.
+        kept = [i for i, sink in enumerate(saved.sinks) if sink.kind == "filesystem" and not asked.is_fork]
+        plan = Restoring(place, made.to_json(), tables, tuple(kept))
         restoring.restore(self._warehouse, savepoint, plan)
         self._tell(savepoint, made, is_fork=asked.is_fork)
 
@@ -152,7 +187,7 @@ class Restorer:
             self._notice(f"tables outside of the warehouse begin without what was before: {_named(outside)}")
         elif outside := [s for s in outside if s.kind not in _GO_BACK]:
             self._notice(
-                "what was written after the savepoint into tables outside of the warehouse may come again:"
+                "what the job wrote after the savepoint into these tables outside of the warehouse comes again:"
                 f" {_named(outside)}"
             )
 

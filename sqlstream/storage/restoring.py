@@ -14,7 +14,6 @@ from sqlstream.errors import DamageError
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.recovery import Versions
 from sqlstream.storage.savepoints import put_file
-from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import JobRecord, write_record
 from sqlstream.warehouse.paths import JobPaths, Warehouse
 from sqlstream.warehouse.records import Record, read_json, read_sealed, write_sealed
@@ -24,14 +23,14 @@ from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
 class Restoring(Record, frozen=True, tag_field="format", tag=1):
     """What is to be done: the savepoint, by its name or its folder, the record of the job, and what its tables are called now.
 
-    `tables` has the tables of the warehouse by the names that they have in the savepoint, in lower case. With `keeps_sinks`
-    the job has the names in sinks outside of the warehouse that it had.
+    `tables` has the tables of the warehouse by the names that they have in the savepoint, in lower case. `sinks` are those
+    outside of the warehouse that the job goes on with, by their places in the plan; to others it is a new job.
     """
 
     savepoint: str
     record: str
     tables: Mapping[str, str]
-    keeps_sinks: bool
+    sinks: tuple[int, ...]
 
 
 class Restored(Record, frozen=True, tag_field="format", tag=1):
@@ -90,17 +89,6 @@ def complete(warehouse: Warehouse, job: str) -> str | None:
     return plan.savepoint
 
 
-def is_untouched(fs: Filesystem, job: JobPaths, version: int) -> bool:
-    """Tell whether a job was restored at its newest version, and no batch has begun since."""
-    try:
-        restored = read_json(read_sealed(fs, job.restored), Restored)
-    except FileNotFoundError:
-        return False
-    begun = JobLog(fs, job.log).entry(version)
-    last = max((s.sequence for s in begun.sources.values()), default=-1) if begun else -1
-    return restored.version == version and not fs.exists(f"{job.splits}/next/{last + 1:010d}.json")
-
-
 def _lay_out(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, record: JobRecord) -> None:
     fs, paths = warehouse.fs, warehouse.job(record.job)
     _clear(warehouse, paths)
@@ -134,17 +122,16 @@ def _clear(warehouse: Warehouse, paths: JobPaths) -> None:
 def _put_files(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, paths: JobPaths) -> None:
     """Put the files of a savepoint where the job has them, but for those that say that there is a version."""
     source, job = savepoint.warehouse, savepoint.warehouse.job(savepoint.record.job)
-    written = {f"{job.log}/", f"{job.commits}/"} | ({f"{job.output}/"} if not plan.keeps_sinks else set())
-    moved = {f"{job.root}/": f"{paths.root}/"}
+    moved = {f"{job.output}/{sink}/": f"{paths.output}/{sink}/" for sink in plan.sinks}
+    moved |= {f"{job.splits}/": f"{paths.splits}/", f"{job.state}/": f"{paths.state}/"}
     for old, new in plan.tables.items():
         moved[f"{source.table(old).job(job.name).root}/"] = f"{warehouse.table(new).job(paths.name).root}/"
     inside = savepoint.warehouse.root.startswith(f"{warehouse.root}/")
     for name in savepoint.record.files:
         path = f"{source.root}/{name}"
         folder = next((old for old in moved if path.startswith(old)), None)
-        if folder is None or path == job.record or any(path.startswith(one) for one in written):
-            continue
-        put_file(source.fs, path, warehouse.fs, moved[folder] + path.removeprefix(folder), link=inside)
+        if folder is not None:
+            put_file(source.fs, path, warehouse.fs, moved[folder] + path.removeprefix(folder), link=inside)
 
 
 def _renamed(entry: LogEntry, tables: Mapping[str, str]) -> LogEntry:

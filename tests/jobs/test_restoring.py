@@ -129,7 +129,9 @@ INSERT INTO {name} SELECT k FROM t;
 
 
 def written(folder: Path) -> list[int]:
-    return sorted(int(line) for file in folder.rglob("part-*") for line in file.read_text().splitlines() if line.isdigit())
+    return sorted(
+        int(line) for file in folder.rglob("part-*") for line in file.read_text().splitlines() if line.isdigit()
+    )
 
 
 def test_files_go_back_with_the_job_and_a_fork_has_its_own(tmp_path: Path) -> None:
