@@ -278,12 +278,18 @@ def _savepoints(warehouse: Warehouse) -> Iterator[Row]:
 
 
 def _idle(warehouse: Warehouse, job: JobHistory, logged: Mapping[str, SourceMetrics]) -> dict[str, ProcessingTime]:
-    """Return since when sources are idle: of a running job by now, else as of its last batch."""
+    """Return since when sources are idle: of a running job by now, else as of its last batch.
+
+    Sources that say how far they are, without a row, may have done so since: they are as they were in the last batch. There is a
+    batch as soon as one that is idle holds up another source.
+    """
     status = effective_status(warehouse.fs, warehouse.job(job.name))
     found = {name: source.idle_since for name, source in logged.items()}
     if status is not None and status.state == RUNNING:
         time = now()
         for name, source in logged.items():
+            if source.said_at is not None:
+                continue
             active_at = max(status.started_at, source.last_row_at or status.started_at)
             ended = source.watermark == END_OF_INPUT
             found[name] = None if ended else fell_idle(active_at, source.idle_timeout or NO_TIME, time)
