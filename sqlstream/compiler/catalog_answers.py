@@ -23,6 +23,11 @@ JOBS = (
     " split_part(error, chr(10), 1) AS error FROM sqlstream.jobs ORDER BY job"
 )
 
+CHECKS = (
+    "SELECT job, name, operator, condition, every, action, status, version, rows, detail"
+    " FROM sqlstream.checks ORDER BY job, name, operator"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -50,6 +55,8 @@ def answer(statement: Show | Describe, binder: Binder) -> Answer | WarehouseQuer
     match statement.kind:
         case "JOBS":
             return WarehouseQuery(JOBS)
+        case "STATE CHECKS":
+            return WarehouseQuery(CHECKS)
         case "TABLES":
             tables = [t for t in _in_order(catalog.tables.values()) if like(t.name)]
             return Answer(("table", "connector"), tuple((t.name, t.connector or "warehouse") for t in tables))

@@ -15,7 +15,7 @@ import duckdb
 
 from sqlstream.catalog import AggregateFunction, AnyFunction, Catalog, DuckFunction, Function, Table, View
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
-from sqlstream.compiler.job_checks import check_tables
+from sqlstream.compiler.job_checks import check_limits, check_tables
 from sqlstream.compiler.job_names import JobNames
 from sqlstream.compiler.table_options import TableOptions, changed, lasting
 from sqlstream.connectors.inference import only_named, with_columns, without_columns
@@ -55,11 +55,13 @@ from sqlstream.physical.planner import plan
 from sqlstream.secrets import remember, shown
 from sqlstream.sql.nodes import (
     CreateFunction,
+    CreateStateCheck,
     CreateTable,
     CreateView,
     Describe,
     Drop,
     DropFunction,
+    DropStateCheck,
     Explain,
     Insert,
     Reset,
@@ -136,7 +138,7 @@ class Explanation:
 
 
 # What a statement asks to be told, and all that a statement can ask to be done.
-Question: TypeAlias = Answer | WarehouseQuery | Explanation
+Question: TypeAlias = Answer | WarehouseQuery | Explanation | CreateStateCheck | DropStateCheck
 Compiled: TypeAlias = PlannedJob | Question
 
 
@@ -228,6 +230,8 @@ class Compiler:
         self._names.clear()
         parsed = [statement for source in sources for statement in parse_script(source)]
         found = [self.statement(statement) for statement in parsed]
+        if jobs := [one for one in found if isinstance(one, PlannedJob)]:
+            check_limits(parsed, {stage.name: job.name for job in jobs for stage in job.physical.stages})
         if any(isinstance(one, PlannedJob | Explanation) for one in found):
             self.table_options.check(table.name for table in self.catalog.tables.values())
         return [one for one in found if one is not None]
@@ -295,6 +299,9 @@ class Compiler:
             case Explain(statement=explained):
                 logical = self._bound(explained)
                 return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
+            case CreateStateCheck() | DropStateCheck():
+                # The warehouse knows the jobs, once those before have started.
+                return statement
             case Show() | Describe():
                 return answer(statement, self.binder)
             case _:

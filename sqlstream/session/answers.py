@@ -11,6 +11,8 @@ import pyarrow as pa
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
 from sqlstream.compiler.compiler import Explanation, Question
 from sqlstream.session.explaining import explained
+from sqlstream.session.state_checks import change_state_check
+from sqlstream.sql.nodes import CreateStateCheck, DropStateCheck
 from sqlstream.warehouse.filesystem import make_folder
 from sqlstream.warehouse.paths import Warehouse
 
@@ -30,6 +32,8 @@ def answered(
             return _relation(Answer(("plan",), tuple((line,) for line in lines)))
         case Answer():
             return _relation(question)
+        case CreateStateCheck() | DropStateCheck():
+            return _relation(change_state_check(question, warehouse, query))
         case _:
             assert_never(question)
 

@@ -56,6 +56,11 @@ class JobPaths:
         return f"{self.root}/restarts.json"
 
     @property
+    def checks(self) -> str:
+        """What the last looks at the job's state checks found."""
+        return f"{self.root}/checks.json"
+
+    @property
     def stop(self) -> str:
         return f"{self.root}/stop"
 
@@ -139,6 +144,11 @@ class Warehouse:
     def writers(self, table: str) -> list[str]:
         """Return the names of the jobs that wrote into a table, in lower case."""
         return [unquote(name) for name in self.fs.list(self.table(table).root)]
+
+    @property
+    def checks(self) -> str:
+        """The folder of the state checks of all jobs."""
+        return f"{self.root}/checks"
 
     @property
     def sessions(self) -> str:
