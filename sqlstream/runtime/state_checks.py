@@ -44,6 +44,7 @@ class StateChecks:
         self._results: dict[tuple[str, str | None], CheckResult] = {
             (r.name, r.operator): r for r in read_results(warehouse.fs, self._paths)
         }
+        self._said: dict[tuple[str, str | None], str] = {}
         self._looked: dict[str, int] = {}
         self._written: tuple[CheckResult, ...] = ()
         self._sandbox: Sandbox | None = None
@@ -66,10 +67,12 @@ class StateChecks:
         found = [*self._max_rows(version, rows), *self._queries(version, every=every)]
         news = []
         for result in found:
-            before = self._results.get((result.name, result.operator))
-            self._results[result.name, result.operator] = result
-            if result.status != PASSED and (before is None or before.status != result.status):
+            place = result.name, result.operator
+            self._results[place] = result
+            # Whoever starts a job is told, though an earlier process was.
+            if result.status != PASSED and self._said.get(place) != result.status:
                 news.append(f"state check {_said(result)}")
+            self._said[place] = result.status
         if [(r.name, r.status) for r in self._all()] != [(r.name, r.status) for r in self._written]:
             self.write()
         if (broken := next((r for r in found if r.status == BROKEN and r.action == STOP), None)) is not None:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable
 
 import duckdb
+from msgspec.structs import replace
 
 from sqlstream.compiler.catalog_answers import Answer
 from sqlstream.errors import BindError, Span, SqlStreamError, missing
-from sqlstream.sql.nodes import CreateStateCheck, DropStateCheck, OptionValue
+from sqlstream.sql.nodes import CreateStateCheck, DropStateCheck
 from sqlstream.sql.state_checks import ACTION, EVERY, STATE_CHECK_OPTIONS, option_of
 from sqlstream.units import now
 from sqlstream.warehouse.checks import MAX_ROWS, STOP, WARN, StateCheck, checks, drop_check, find_check, write_check
@@ -56,41 +57,35 @@ def _check(statement: CreateStateCheck) -> StateCheck:
             )
     every = _BATCHES.fullmatch(option_of(options, EVERY))
     if every is None:
-        raise BindError(f'option "{EVERY}": needs a number of batches, such as 10 batches', _place(options[EVERY]))
+        raise BindError(f'option "{EVERY}": needs a number of batches, such as 10 batches', options[EVERY].span)
     action = option_of(options, ACTION).lower()
     if action not in (STOP, WARN):
-        raise BindError(f'option "{ACTION}": needs one of {STOP}, {WARN}', _place(options[ACTION]))
+        raise BindError(f'option "{ACTION}": needs one of {STOP}, {WARN}', options[ACTION].span)
     operator = statement.operator.text if statement.operator else None
     return StateCheck(
         name.text, statement.job.text, operator, statement.query.text.strip(), int(every[1]), action, now()
     )
 
 
-def _place(value: OptionValue) -> Span:
-    return value.span
-
-
 def _fitting(statement: CreateStateCheck, check: StateCheck, record: JobRecord) -> StateCheck:
     """Return a check with the names that the job and its operator have. Raises BindError for one that it has not."""
     if statement.operator is None:
-        return StateCheck(check.name, record.job, None, check.sql, check.every, check.action, check.created_at)
+        return replace(check, job=record.job)
     wanted = statement.operator.text
     found = next((o.name for o in record.operators if o.name.lower() == wanted.lower()), None)
     if found is None:
         hint = missing("operator", wanted, [o.name for o in record.operators])
         raise BindError(f'job "{record.job}" has no operator "{wanted}"', statement.operator.span, hint=hint)
-    return StateCheck(check.name, record.job, found, check.sql, check.every, check.action, check.created_at)
+    return replace(check, job=record.job, operator=found)
 
 
 def _compile(place: Span, query: Query) -> None:
     """Raise for a query that does not fit the state, pointing to where it stands in the statement."""
-    text = place.source.text
-    in_place = re.sub(r"[^\n]", " ", text[: place.start]) + text[place.start : place.end]
     try:
-        query(in_place)
+        query(place.text)
     except SqlStreamError as error:
         if error.span is not None:
-            error.span = Span(place.source, error.span.start, error.span.end)
+            error.span = Span(place.source, place.start + error.span.start, place.start + error.span.end)
         raise
 
 
