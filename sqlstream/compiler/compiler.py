@@ -55,12 +55,14 @@ from sqlstream.physical.planner import plan
 from sqlstream.secrets import remember, shown
 from sqlstream.sql.nodes import (
     CreateFunction,
+    CreateSavepoint,
     CreateStateCheck,
     CreateTable,
     CreateView,
     Describe,
     Drop,
     DropFunction,
+    DropSavepoint,
     DropStateCheck,
     Explain,
     Insert,
@@ -137,8 +139,15 @@ class Explanation:
     stage: str
 
 
-# What a statement asks to be told, and all that a statement can ask to be done.
-Question: TypeAlias = Answer | WarehouseQuery | Explanation | CreateStateCheck | DropStateCheck
+@dataclass(frozen=True, slots=True)
+class SavepointRequest:
+    """What CREATE SAVEPOINT and DROP SAVEPOINT ask for, when their turn has come. It is answered with what was done."""
+
+    statement: CreateSavepoint | DropSavepoint
+
+
+# What a statement asks to be told, or to be done to a savepoint or a state check, and all that a statement can ask to be done.
+Question: TypeAlias = Answer | WarehouseQuery | Explanation | SavepointRequest | CreateStateCheck | DropStateCheck
 Compiled: TypeAlias = PlannedJob | Question
 
 
@@ -299,6 +308,8 @@ class Compiler:
             case Explain(statement=explained):
                 logical = self._bound(explained)
                 return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
+            case CreateSavepoint() | DropSavepoint():
+                return SavepointRequest(statement)
             case CreateStateCheck() | DropStateCheck():
                 # The warehouse knows the jobs, once those before have started.
                 return statement

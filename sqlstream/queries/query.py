@@ -150,7 +150,7 @@ def _check_warehouse(warehouse: Warehouse, statement: Statement) -> None:
     ours = (
         statement.shows_tables
         or bool(statement.calls)
-        or any(path[0].lower() in ("state", "sqlstream") for path in paths)
+        or any(path[0].lower() in ("state", "sqlstream", "savepoint") for path in paths)
     )
     if ours and not (os.path.isdir(warehouse.root) if warehouse.fs.local else warehouse.fs.entries(warehouse.root)):
         hint = "Run a job first, or name its folder with --warehouse."

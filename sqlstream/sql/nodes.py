@@ -126,6 +126,22 @@ class DropFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateSavepoint:
+    """`CREATE SAVEPOINT name FOR JOB job`."""
+
+    span: Span
+    name: Name
+    job: Name
+
+
+@dataclass(frozen=True, slots=True)
+class DropSavepoint:
+    span: Span
+    name: Name
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CreateStateCheck:
     """`CREATE STATE CHECK name ON job[.operator] [WITH (..)] AS (query)`; `query` is where the query stands."""
 
@@ -184,7 +200,7 @@ class Select:
 
 
 ShowKind: TypeAlias = Literal[
-    "TABLES", "VIEWS", "FUNCTIONS", "JOBS", "STATE CHECKS", "COLUMNS", "CREATE TABLE", "CREATE VIEW"
+    "TABLES", "VIEWS", "FUNCTIONS", "JOBS", "SAVEPOINTS", "STATE CHECKS", "COLUMNS", "CREATE TABLE", "CREATE VIEW"
 ]
 
 
@@ -225,9 +241,20 @@ class StatementSet:
 
 
 Definition: TypeAlias = CreateTable | CreateView | CreateFunction | Drop | DropFunction
+SavepointStatement: TypeAlias = CreateSavepoint | DropSavepoint
 StateCheckChange: TypeAlias = CreateStateCheck | DropStateCheck
 Statement: TypeAlias = (
-    Definition | StateCheckChange | SetOption | Reset | Insert | StatementSet | Select | Show | Describe | Explain
+    Definition
+    | SavepointStatement
+    | StateCheckChange
+    | SetOption
+    | Reset
+    | Insert
+    | StatementSet
+    | Select
+    | Show
+    | Describe
+    | Explain
 )
 
 

@@ -10,7 +10,7 @@ from sqlstream.sql.nodes import Describe, Show, ShowKind
 from sqlstream.sql.state_checks import StateCheckParser
 
 _NOT_DESCRIBED = ("CATALOG", "CONNECTION", "DATABASE", "JOB", "MODEL")
-_LISTS = ("TABLES", "VIEWS", "FUNCTIONS", "JOBS")
+_LISTS = ("TABLES", "VIEWS", "FUNCTIONS", "JOBS", "SAVEPOINTS")
 
 
 class ShowParser(StateCheckParser):
@@ -21,7 +21,7 @@ class ShowParser(StateCheckParser):
         self._need("SHOW")
         if self._match_texts(_LISTS):
             kind = cast(ShowKind, self._prev.text.upper())
-            like = self._parse_pattern() if kind != "JOBS" else None
+            like = self._parse_pattern() if kind not in ("JOBS", "SAVEPOINTS") else None
             return Show(self._span_from(start), kind, None, like)
         if self._match_text_seq("STATE", "CHECKS"):
             return Show(self._span_from(start), "STATE CHECKS")
