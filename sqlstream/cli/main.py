@@ -122,7 +122,9 @@ def run(
         anew = fresh_jobs(planned, True if _ALL in fresh else fresh)
         if anew and savepoint is not None:
             raise UsageError("a job begins anew, or from a savepoint", hint="Leave out --fresh, or --from.")
-        planned, restored = plan_restore(planned, session.warehouse, savepoint, as_job)
+        planned, restored = plan_restore(
+            planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
+        )
         run_jobs(session, planned, fresh=anew, restored=restored, debug=debug)
         if session.is_unread:
             raise BrokenPipeError

@@ -89,7 +89,9 @@ class Session:
         """
         with plainly():
             compiled = self.compile(SourceText("sql", text))
-            compiled, restored = plan_restore(compiled, self.warehouse, savepoint, as_job)
+            compiled, restored = plan_restore(
+                compiled, self.warehouse, savepoint, as_job, self.compiler.table_options.starting
+            )
             return self._sql(compiled, fresh, restored)
 
     def _sql(
