@@ -34,19 +34,19 @@ def oldest_readable(warehouse: Warehouse, job: str, operator: OperatorRecord, ne
 
 
 def changes_of(
-    warehouse: Warehouse, job: str, operator: OperatorRecord, table: TableDeclaration, newest: JobVersion, since: int
+    warehouse: Warehouse, job: str, operator: OperatorRecord, table: TableDeclaration, newest: JobVersion, base: int
 ) -> str:
-    """Return the SELECT of what the versions after `since` have changed in a Z-set: its columns, the weight, the version.
+    """Return the SELECT of what the versions after `base` have changed in a Z-set: its columns, the weight, the version.
 
     A segment that a version has summed up from others adds what they hold, which it takes away: the weights of a row in a version
     add up to its change.
     """
     held = _held(warehouse, job, operator, table, newest)
-    added = [s for s in held.segments if since < s.first_batch <= newest.version]
+    added = [s for s in held.segments if base < s.first_batch <= newest.version]
     taken = [
         structs.replace(s, first_batch=s.until)
         for s in held.segments
-        if s.until is not None and since < s.until <= newest.version
+        if s.until is not None and base < s.until <= newest.version
     ]
     check_segments(held.fs, held.data, [*added, *taken], content=False)
     columns = tuple(c for c in table.columns if c != WEIGHT_COLUMN)
