@@ -224,6 +224,10 @@ class Stream:
         name = (job or next(iter(self.runs))).lower()
         return verify_job(self._planned[name], self.runs[name].job)
 
+    def planned(self, job: str) -> PlannedJob:
+        """Return the plan of a job, at every stage."""
+        return self._planned[job.lower()]
+
     def _open_sandbox(self) -> Sandbox:
         """Return the sandbox of all queries, a new one when there are other functions."""
         functions = self.compiler.catalog.duck_functions

@@ -162,11 +162,11 @@ class BatchQuery:
         columns = [f.name for f in scan.schema]
         listed = ", ".join(map(quote_name, columns))
         if not self._inputs.is_read:
-            return self.add(scan.alias, f"SELECT {listed} FROM {self._inputs.read(scan)}", columns)
+            return self.add(f"read_{scan.alias}", f"SELECT {listed} FROM {self._inputs.read(scan)}", columns)
         hidden = ", ".join(c.name for c in READ)
         timed = f" WHERE NOT {UNTIMED.name}" if self.corrections.untimed else ""
         sql = f"SELECT {listed}, {hidden} FROM {self._inputs.read(scan)}{timed}"
-        return self.add(scan.alias, sql, columns, is_read=True)
+        return self.add(f"read_{scan.alias}", sql, columns, is_read=True)
 
     def scanned(self, scan: Scan) -> str | None:
         """Return what a scan reads, to write behind FROM, with all that is known of its rows; None over the tables themselves."""
@@ -232,7 +232,8 @@ class BatchQuery:
         bounds = [quote_name(name) for name in node.window.names]
         items = [*keys, *bounds, *map(aggregate, node.aggregates)]
         by = ", ".join(str(place) for place in range(1, len(keys) + len(bounds) + 1))
-        sql = f"SELECT {', '.join(items)} FROM {below.sql} WHERE {due} GROUP BY {by}"
+        where = "" if due == "true" else f" WHERE {due}"
+        sql = f"SELECT {', '.join(items)} FROM {below.sql}{where} GROUP BY {by}"
         return self.add(node.name or "window_aggregate", sql, [f.name for f in node.schema])
 
     def _sessions(self, node: SessionWindow) -> Rows:
