@@ -98,10 +98,12 @@ def _version(history: JobHistory, name: str, version: int | None) -> tuple[JobRe
 def _descriptors(job: JobSpec, last: int) -> list[list[Work]]:
     """Return what the batches of a job have read, in their order, up to one. Raises CannotVerify where that is not kept."""
     warehouse = Warehouse(job.warehouse)
-    fs, directory = warehouse.fs, f"{warehouse.job(job.name).root}/splits/next"
+    fs, folder = warehouse.fs, f"{warehouse.job(job.name).root}/splits"
+    directory = f"{folder}/next"
     known = set(fs.list(directory))
     names = [f"{number:010d}.json" for number in range(last + 1)]
-    if not known.issuperset(names):
+    # Old ones are folded into a file, also those of a job that began elsewhere after a restore.
+    if not known.issuperset(names) or any(name.startswith("seen-") for name in fs.list(folder)):
         raise CannotVerify(
             f'job "{job.name}" no longer says what its first batches have read',
             detail="A job keeps that of its last 128 batches, and drops older ones 128 at a time.",
