@@ -259,6 +259,23 @@ def savepoints(job: str | None, project: str | None, warehouse: str | None) -> N
     show_savepoints(job, project, warehouse)
 
 
+@cli.command(short_help="Show what a time to live would keep of a job's state.")
+@click.argument("state", metavar="JOB[.OPERATOR]")
+@click.argument("ttls", nargs=-1, required=True, metavar="TTL ...")
+@_folders
+def ttl(state: str, ttls: tuple[str, ...], project: str | None, warehouse: str | None) -> None:
+    """Show what each time to live, such as 1h or 7d, would keep of a job's state, and how many keys came back after that long."""
+    from sqlstream.cli.query import show
+    from sqlstream.duck.sql import quote_text
+
+    listed = ", ".join(map(quote_text, (state, *ttls)))
+    columns = (
+        "concat(operator, ' (' || state || ')') AS operator, ttl, concat(keys, ' of ', keys_now) AS keys, "
+        "concat(rows, ' of ', rows_now) AS rows, format_bytes(bytes) AS bytes, returned_keys, exact"
+    )
+    show(f"SELECT {columns} FROM sqlstream.ttl({listed})", "table", None, project, warehouse)
+
+
 @cli.command(short_help="Stop jobs after their batch, or with --drain for good.")
 @click.argument("names", nargs=-1, metavar="[JOB ...]")
 @click.option("--all", "everything", is_flag=True, help="Stop every job of the warehouse that is running.")

@@ -14,6 +14,7 @@ import duckdb
 
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob, Question
 from sqlstream.compiler.project import Project, find_project, load_project
+from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SourceText, plainly
 from sqlstream.functions.kinds import declare_any
 from sqlstream.jobs import ending
@@ -161,6 +162,10 @@ class Session:
         with plainly():
             return query(self.project, self.compiler, sql)
 
+    def ttl(self, state: str, *ttls: str) -> duckdb.DuckDBPyRelation:
+        """Return what times to live, such as "1 h", would keep of the state of `job` or `job.operator`."""
+        return self.query(f"FROM sqlstream.ttl({', '.join(map(quote_text, (state, *ttls)))})")
+
     # -- jobs
 
     @property
@@ -244,7 +249,7 @@ class Session:
         self.compiler.close()
 
     def __dir__(self) -> list[str]:
-        return ["close", "drop", "jobs", "query", "register", "sql", "stop", "wait"]
+        return ["close", "drop", "jobs", "query", "register", "sql", "stop", "ttl", "wait"]
 
     def __repr__(self) -> str:
         return f"Session({self.project.root!r}, warehouse={self.warehouse.root!r})"
