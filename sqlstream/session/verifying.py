@@ -76,7 +76,7 @@ def verify_planned(project: Project, planned: PlannedJob, record: JobRecord, ver
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class VerifyCall:
     """`VERIFY('job')` or `VERIFY('job', version)` in a query, and the name that stands for its rows."""
 
     name: str
@@ -84,10 +84,10 @@ class Call:
     version: int | None
 
 
-def calls_in(sql: str) -> tuple[str, list[Call]]:
+def calls_in(sql: str) -> tuple[str, list[VerifyCall]]:
     """Return a query with a name for each call of VERIFY in FROM, and the calls."""
     tokens = tokenize(sql) if re.search(r"\bverify\b", sql, re.IGNORECASE) else []
-    calls: list[Call] = []
+    calls: list[VerifyCall] = []
     text, done = "", 0
     for place, token in enumerate(tokens):
         found = _call(tokens[place : place + 6], len(calls)) if token.text.lower() == "verify" else None
@@ -99,17 +99,17 @@ def calls_in(sql: str) -> tuple[str, list[Call]]:
     return text + sql[done:], calls
 
 
-def _call(tokens: list[Token], number: int) -> tuple[Call, int] | None:
+def _call(tokens: list[Token], number: int) -> tuple[VerifyCall, int] | None:
     name = f"_verification_{number}"
     match [t.text for t in tokens]:
         case [_, "(", job, ")", *_] if job.startswith("'"):
-            return Call(name, job[1:-1].replace("''", "'"), None), tokens[3].end
+            return VerifyCall(name, job[1:-1].replace("''", "'"), None), tokens[3].end
         case [_, "(", job, ",", version, ")"] if job.startswith("'") and version.isdigit():
-            return Call(name, job[1:-1].replace("''", "'"), int(version)), tokens[5].end
+            return VerifyCall(name, job[1:-1].replace("''", "'"), int(version)), tokens[5].end
     return None
 
 
-def rows_of(call: Call, run: Callable[[str, int | None], Verification]) -> pa.Table:
+def rows_of(call: VerifyCall, run: Callable[[str, int | None], Verification]) -> pa.Table:
     """Return the rows of a call: the examples of differences. Raises what verifying raises."""
     rows = run(call.job, call.version).rows()
     columns = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)

@@ -21,7 +21,7 @@ from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joins import Join, LookupJoin
 from sqlstream.logical.plan.nodes import Remembering
 from sqlstream.logical.plan.tables import ResultSink
-from sqlstream.physical.batch import BatchQuery, CannotVerify, Corrections
+from sqlstream.physical.batch import BatchQuery, CannotVerify, LeftOut
 from sqlstream.physical.batch.query import Inputs
 from sqlstream.physical.batch.windows import LATE_CHANGES
 from sqlstream.physical.plan import SinkPlan
@@ -148,13 +148,13 @@ def _actual(
     return name
 
 
-def _corrections(watermark: EventTime | None) -> Iterator[tuple[str, Corrections]]:
+def _corrections(watermark: EventTime | None) -> Iterator[tuple[str, LeftOut]]:
     """Yield what a stream leaves out, one more each time."""
-    yield "", Corrections()
-    yield "untimed", Corrections(untimed=True)
-    yield "late", Corrections(untimed=True, late=True)
-    yield "expired", Corrections(untimed=True, late=True, expired=True)
-    yield "due", Corrections(untimed=True, late=True, expired=True, due=True, watermark=watermark)
+    yield "", LeftOut()
+    yield "untimed", LeftOut(untimed=True)
+    yield "late", LeftOut(untimed=True, late=True)
+    yield "expired", LeftOut(untimed=True, late=True, expired=True)
+    yield "due", LeftOut(untimed=True, late=True, expired=True, due=True, watermark=watermark)
 
 
 def _answers(

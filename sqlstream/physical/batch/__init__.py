@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from sqlstream.physical.batch.query import BatchQuery
-from sqlstream.physical.batch.rows import CannotVerify, Corrections
+from sqlstream.physical.batch.rows import CannotVerify, LeftOut
 
-__all__ = ["BatchQuery", "CannotVerify", "Corrections"]
+__all__ = ["BatchQuery", "CannotVerify", "LeftOut"]

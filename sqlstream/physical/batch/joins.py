@@ -9,7 +9,7 @@ from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.tables import Scan
-from sqlstream.physical.batch.rows import BATCH, MARK, UNTIMED, CannotVerify, Rows, listed
+from sqlstream.physical.batch.rows import BATCH, MARK, UNTIMED, BatchRows, CannotVerify, listed
 from sqlstream.physical.batch.windows import micros_of
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ def _condition(node: Joining, *more: str) -> str:
     return " AND ".join(found) or "true"
 
 
-def regular(query: BatchQuery, node: Join) -> Rows:
+def regular(query: BatchQuery, node: Join) -> BatchRows:
     """Return the rows of a join over all rows of its inputs."""
     return _joined(query, node, [query.settled(below) for below in node.inputs], [])
 
 
-def interval(query: BatchQuery, node: IntervalJoin) -> Rows:
+def interval(query: BatchQuery, node: IntervalJoin) -> BatchRows:
     """Return the rows of a join within an interval; those without a match once none can come."""
     times = [micros_of(below, time) for below, time in zip(node.inputs, node.times, strict=True)]
     inputs = [
@@ -47,8 +47,8 @@ def interval(query: BatchQuery, node: IntervalJoin) -> Rows:
 
 
 def _joined(
-    query: BatchQuery, node: Joining, inputs: list[Rows], more: list[str], due: list[str] | None = None
-) -> Rows:
+    query: BatchQuery, node: Joining, inputs: list[BatchRows], more: list[str], due: list[str] | None = None
+) -> BatchRows:
     """Return a join; `due` says of the rows of each input when they leave without a match."""
     columns = [f.name for f in node.schema]
     on = _condition(node, *more)
@@ -85,7 +85,7 @@ def _many(node: Joining) -> str:
     return " AND ".join([*equal, *([f"({node.condition.sql})"] if node.condition else [])]) or "true"
 
 
-def temporal(query: BatchQuery, node: TemporalJoin) -> Rows:
+def temporal(query: BatchQuery, node: TemporalJoin) -> BatchRows:
     """Return each row of the first input that the watermark has passed with the version of its key at its time."""
     time, since = (micros_of(below, time) for below, time in zip(node.inputs, node.times, strict=True))
     first = query.settled(node.inputs[0], time, node.delay_below)
@@ -109,7 +109,7 @@ def temporal(query: BatchQuery, node: TemporalJoin) -> Rows:
     return query.add(node.name or "temporal_join", sql, columns)
 
 
-def _versions(query: BatchQuery, node: TemporalJoin, since: str) -> Rows:
+def _versions(query: BatchQuery, node: TemporalJoin, since: str) -> BatchRows:
     """Return the versions, one for each key and time, with their time and whether the key is there from then on."""
     below = node.inputs[1]
     columns = tuple(f.name for f in below.schema)
@@ -131,7 +131,7 @@ def _versions(query: BatchQuery, node: TemporalJoin, since: str) -> Rows:
     return query.add(f"{below.alias}_versions", sql, columns)
 
 
-def lookup(query: BatchQuery, node: LookupJoin, table: str) -> Rows:
+def lookup(query: BatchQuery, node: LookupJoin, table: str) -> BatchRows:
     """Return each row with the rows that a lookup table has for its keys now."""
     below = query.rows(node.input)
     columns = [f.name for f in node.schema]

@@ -11,7 +11,7 @@ from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import SetOperation
 from sqlstream.logical.plan.tables import Normalize
 from sqlstream.physical.batch.calls import aggregate
-from sqlstream.physical.batch.rows import AT, BATCH, READ, TIMES, UNTIMED, CannotVerify, Rows, listed
+from sqlstream.physical.batch.rows import AT, BATCH, READ, TIMES, UNTIMED, BatchRows, CannotVerify, listed
 
 if TYPE_CHECKING:
     from sqlstream.physical.batch.query import BatchQuery
@@ -20,7 +20,7 @@ _LIFE = internal("life")
 _WAS = internal("was")
 
 
-def normalized(query: BatchQuery, node: Normalize) -> Rows:
+def normalized(query: BatchQuery, node: Normalize) -> BatchRows:
     """Return the changes of a table with a key as rows that come and go: each takes back the row of the key before it."""
     columns = [f.name for f in node.schema]
     read = query.scanned(node.input)
@@ -46,7 +46,7 @@ def normalized(query: BatchQuery, node: Normalize) -> Rows:
     return query.add(name, f"{after} UNION ALL {before}", columns, is_read=True)
 
 
-def aggregated(query: BatchQuery, node: Aggregate) -> Rows:
+def aggregated(query: BatchQuery, node: Aggregate) -> BatchRows:
     """Return a row for each key; of a key that was silent for its time to live, one for each of its lives."""
     columns = [f.name for f in node.schema]
     keys = [f"{k.expression.sql} AS {quote_name(k.name)}" for k in node.keys]
@@ -68,7 +68,7 @@ def aggregated(query: BatchQuery, node: Aggregate) -> Rows:
     return query.add(node.name or ("aggregate" if calls else "distinct"), sql, columns)
 
 
-def _lives(query: BatchQuery, node: Aggregate, ttl: int) -> Rows:
+def _lives(query: BatchQuery, node: Aggregate, ttl: int) -> BatchRows:
     """Return the rows of an aggregate with the life of their key that they are in: a silent key is forgotten, and begins anew."""
     below = query.rows(node.input)
     if not below.is_read or node.input.is_changelog:
@@ -87,7 +87,9 @@ def _lives(query: BatchQuery, node: Aggregate, ttl: int) -> Rows:
     return query.add(f"{below.name}_lives", sql, (*below.columns, _LIFE))
 
 
-def ranked(query: BatchQuery, node: Rank | WindowRank, below: Rows, window: tuple[str | None, ...], due: str) -> Rows:
+def ranked(
+    query: BatchQuery, node: Rank | WindowRank, below: BatchRows, window: tuple[str | None, ...], due: str
+) -> BatchRows:
     """Return the rows with their ranks; rows that are equal in the order are numbered in that of all their columns."""
     by = [*(k.sql for k in node.keys), *(quote_name(name) for name in window if name is not None)]
     order = [o.sql for o in node.order]
@@ -100,7 +102,7 @@ def ranked(query: BatchQuery, node: Rank | WindowRank, below: Rows, window: tupl
     return query.add(node.name or node.function, sql, [f.name for f in node.schema])
 
 
-def set_operation(query: BatchQuery, node: SetOperation) -> Rows:
+def set_operation(query: BatchQuery, node: SetOperation) -> BatchRows:
     """Return the rows that are on both sides, or on the left one only."""
     below = query.settled(node.input)
     columns = [f.name for f in node.schema]

@@ -21,7 +21,7 @@ from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.physical.batch import joins, keyed, windows
 from sqlstream.physical.batch.calls import aggregate, deterministic, over
-from sqlstream.physical.batch.rows import AT, BATCH, MARK, READ, TIMES, UNTIMED, CannotVerify, Corrections, Rows
+from sqlstream.physical.batch.rows import AT, BATCH, MARK, READ, TIMES, UNTIMED, BatchRows, CannotVerify, LeftOut
 from sqlstream.physical.lateral import with_made_rows
 from sqlstream.units import NO_TIME, Duration
 
@@ -49,11 +49,11 @@ class BatchQuery:
     late rows, if the corrections say so.
     """
 
-    def __init__(self, corrections: Corrections | None = None, inputs: Inputs = TABLES):
-        self.corrections = corrections or Corrections()
+    def __init__(self, corrections: LeftOut | None = None, inputs: Inputs = TABLES):
+        self.corrections = corrections or LeftOut()
         self._inputs = inputs
         self._parts: dict[str, str] = {}
-        self._made: dict[int, tuple[Node, Rows]] = {}
+        self._made: dict[int, tuple[Node, BatchRows]] = {}
 
     def of(self, sinks: Sequence[ResultSink]) -> str:
         """Return the query of what several INSERTs write into one table, with its columns."""
@@ -70,22 +70,22 @@ class BatchQuery:
 
     # -- relations
 
-    def add(self, name: str, sql: str, columns: Sequence[str], *, is_read: bool = False) -> Rows:
+    def add(self, name: str, sql: str, columns: Sequence[str], *, is_read: bool = False) -> BatchRows:
         """Return a relation of the query that is a SELECT."""
         number, wanted = 1, name
         while wanted.lower() in (known.lower() for known in self._parts):
             number += 1
             wanted = f"{name}_{number}"
         self._parts[wanted] = sql
-        return Rows(wanted, tuple(columns), is_read)
+        return BatchRows(wanted, tuple(columns), is_read)
 
-    def rows(self, node: Node) -> Rows:
+    def rows(self, node: Node) -> BatchRows:
         """Return the rows of a node; they may say when they were read."""
         if id(node) not in self._made:
             self._made[id(node)] = (node, self._rows(node))
         return self._made[id(node)][1]
 
-    def settled(self, node: Node, time: str | None = None, delay: Duration = NO_TIME) -> Rows:
+    def settled(self, node: Node, time: str | None = None, delay: Duration = NO_TIME) -> BatchRows:
         """Return the rows of a node as an operator knows them: each as often as it is there, without those that are late.
 
         `time` is SQL of the microseconds at which the watermark makes a row late, None where none is.
@@ -100,7 +100,7 @@ class BatchQuery:
             where = f" WHERE {MARK.name} IS NULL OR {time} > {MARK.name} - {delay}"
         return self.consolidated(node, below, where)
 
-    def consolidated(self, node: Node, below: Rows, where: str = "") -> Rows:
+    def consolidated(self, node: Node, below: BatchRows, where: str = "") -> BatchRows:
         """Return rows of a node that meet a condition, each as often as it is there, without the columns of READ."""
         if not _has_times(node):
             sql = f"SELECT {below.listed} FROM {below.sql}{where}"
@@ -110,7 +110,7 @@ class BatchQuery:
             sql = f"SELECT {below.listed} FROM ({summed}), range({TIMES.name})"
         return self.add(f"{below.name}_rows", sql, below.columns)
 
-    def _rows(self, node: Node) -> Rows:
+    def _rows(self, node: Node) -> BatchRows:
         node = closed(node)
         deterministic(e for e in node.expressions if not (isinstance(node, Projection) and e.is_now))
         match node:
@@ -158,7 +158,7 @@ class BatchQuery:
 
     # -- what keeps nothing
 
-    def _scan(self, scan: Scan) -> Rows:
+    def _scan(self, scan: Scan) -> BatchRows:
         columns = [f.name for f in scan.schema]
         listed = ", ".join(map(quote_name, columns))
         if not self._inputs.is_read:
@@ -172,7 +172,7 @@ class BatchQuery:
         """Return what a scan reads, to write behind FROM, with all that is known of its rows; None over the tables themselves."""
         return self._inputs.read(scan) if self._inputs.is_read else None
 
-    def _stateless(self, node: Filter | Projection | Expand | Lateral | TimeWindows | Union) -> Rows:
+    def _stateless(self, node: Filter | Projection | Expand | Lateral | TimeWindows | Union) -> BatchRows:
         columns = [f.name for f in node.schema]
         if isinstance(node, Union):
             return self._union(node)
@@ -204,7 +204,7 @@ class BatchQuery:
             case _:
                 assert_never(node)
 
-    def _union(self, node: Union) -> Rows:
+    def _union(self, node: Union) -> BatchRows:
         columns = [f.name for f in node.schema]
         inputs = [self.rows(below) for below in node.inputs]
         is_read = any(below.is_read for below in inputs)
@@ -221,7 +221,7 @@ class BatchQuery:
 
     # -- windows
 
-    def _window_aggregate(self, node: WindowAggregate) -> Rows:
+    def _window_aggregate(self, node: WindowAggregate) -> BatchRows:
         late = windows.late_end(node, node.window.end, node.lateness)
         below = self.settled(node.input, late, node.delay_below)
         over = windows.late_end(node, node.window.end)
@@ -236,7 +236,7 @@ class BatchQuery:
         sql = f"SELECT {', '.join(items)} FROM {below.sql}{where} GROUP BY {by}"
         return self.add(node.name or "window_aggregate", sql, [f.name for f in node.schema])
 
-    def _sessions(self, node: SessionWindow) -> Rows:
+    def _sessions(self, node: SessionWindow) -> BatchRows:
         if self.corrections.late and self.rows(node.input).is_read:
             below = windows.accepted_in_sessions(self, node)
         else:
@@ -246,7 +246,7 @@ class BatchQuery:
         columns = [f.name for f in node.schema]
         return self.add(node.name or "session", f"SELECT * FROM ({sql}) WHERE {due}", columns)
 
-    def _count_windows(self, node: CountWindows) -> Rows:
+    def _count_windows(self, node: CountWindows) -> BatchRows:
         time = windows.micros_of(node.input, node.time_column)
         below = self.settled(node.input, time, node.delay_below)
         due = self.corrections.is_over(time, node.delay_below)
@@ -257,7 +257,7 @@ class BatchQuery:
 
     # -- rows in the order of time
 
-    def _in_order(self, node: Over | Sort) -> Rows:
+    def _in_order(self, node: Over | Sort) -> BatchRows:
         # The watermark has passed a row when it is beyond its time: further rows of that time may come until then.
         time = f"{windows.micros_of(node.input, node.time)} + 1"
         below = self.settled(node.input, None if node.by_clock else time, node.delay_below)
@@ -272,7 +272,9 @@ class BatchQuery:
         sql = f"SELECT {below.listed}, {', '.join(calls)}{final[0]} FROM {passed.sql}{final[1]}"
         return self.add(node.name or "over", sql, [f.name for f in node.schema])
 
-    def _final(self, node: Over, passed: Rows, time: str, ordered_by: str, order: tuple[str, ...]) -> tuple[str, str]:
+    def _final(
+        self, node: Over, passed: BatchRows, time: str, ordered_by: str, order: tuple[str, ...]
+    ) -> tuple[str, str]:
         """Return what keeps back the rows whose calls look at rows that are not known yet."""
         by = f"PARTITION BY {', '.join(k.sql for k in node.keys)} " if node.keys else ""
         known = []
@@ -285,7 +287,7 @@ class BatchQuery:
         return "", f" QUALIFY {' AND '.join(known)}" if known else ""
 
 
-def _value(item: Item, below: Rows) -> str:
+def _value(item: Item, below: BatchRows) -> str:
     """Return the value of an item: the time of a batch is that at which the row was read."""
     expression = item.expression
     if not expression.is_now:

@@ -29,7 +29,7 @@ class CannotVerify(SqlStreamError):
 
 
 @dataclass(frozen=True, slots=True)
-class Corrections:
+class LeftOut:
     """How a batch query differs from the one over all rows: what a stream leaves out, and `watermark`, how far it has come.
 
     Rows without a time (`untimed`), late rows, and results that are not due are left out; `expired`: a key that was silent for
@@ -50,7 +50,7 @@ class Corrections:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class BatchRows:
     """A relation of the query: its name, its columns, and whether its rows say when they were read (the columns READ)."""
 
     name: str

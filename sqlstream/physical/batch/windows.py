@@ -12,7 +12,7 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
-from sqlstream.physical.batch.rows import BATCH, MARK, Rows, listed
+from sqlstream.physical.batch.rows import BATCH, MARK, BatchRows, listed
 from sqlstream.units import NO_TIME, Duration
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def bounds(start: str, end: str) -> str:
     return ", ".join(f"make_timestamp({sql}) AS {name}" for sql, name in named)
 
 
-def in_time_windows(node: TimeWindows, below: Rows) -> str:
+def in_time_windows(node: TimeWindows, below: BatchRows) -> str:
     """Return the SELECT of rows, each once for every window that holds it."""
     time, size, slide = micros_of(node.input, node.time_column), node.size, node.slide
     match node.kind:
@@ -74,7 +74,7 @@ def gap_end(node: SessionWindow) -> str:
     return f"epoch_us({time}) + {node.gap}"
 
 
-def in_sessions(node: SessionWindow, below: Rows) -> str:
+def in_sessions(node: SessionWindow, below: BatchRows) -> str:
     """Return the SELECT of rows with the bounds of their sessions."""
     time = micros_of(node.input, node.time_column)
     by = f"PARTITION BY {listed(node.keys)}" if node.keys else ""
@@ -91,7 +91,7 @@ def in_sessions(node: SessionWindow, below: Rows) -> str:
     return f"SELECT {below.listed}, {bounds(_START, _END)} FROM ({whole})"
 
 
-def accepted_in_sessions(query: BatchQuery, node: SessionWindow) -> Rows:
+def accepted_in_sessions(query: BatchQuery, node: SessionWindow) -> BatchRows:
     """Return the rows that were in time for their session: a row that alone would be over may be near one that is open.
 
     A row that is taken away late may have been part of a session that has closed: then there is no batch answer.
@@ -114,7 +114,7 @@ def accepted_in_sessions(query: BatchQuery, node: SessionWindow) -> Rows:
     return query.add(f"{below.name}_rows", sql, below.columns)
 
 
-def in_count_windows(node: CountWindows, below: Rows) -> str:
+def in_count_windows(node: CountWindows, below: BatchRows) -> str:
     """Return the SELECT of rows, each once for every window of rows that holds it and is complete."""
     time = time_of(node.input, node.time_column)
     by = f"PARTITION BY {listed(node.keys)}" if node.keys else ""
