@@ -32,17 +32,17 @@ class ReadAgain:
     con: duckdb.DuckDBPyConnection
     counts: dict[str, int] = field(default_factory=dict)
     _marks: dict[int, int] = field(default_factory=dict)
-    _watermark: int = 0
+    _reached: int = 0
     _tables: set[int] = field(default_factory=set)
 
     def read(self, batches: Iterable[Sequence[Work]]) -> None:
         """Read what batches, in their order, have read. Raises CannotVerify where that is no longer there."""
         for work in batches:
-            before = from_spark_millis(self._watermark)
+            before = from_spark_millis(self._reached)
             for number in sorted({one.scan for one in work}):
                 self._batch(number, [one for one in work if one.scan == number], before)
             marks = [self._marks.get(i, 0) for i in self.job.plan.watched]
-            self._watermark = max(self._watermark, min(marks, default=0))
+            self._reached = max(self._reached, min(marks, default=0))
         for number, stage in enumerate(self.job.plan.scans):
             self.counts.setdefault(stage.table.name, 0)
             if number not in self._tables:

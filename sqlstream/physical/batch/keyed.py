@@ -12,6 +12,7 @@ from sqlstream.logical.plan.relational import SetOperation
 from sqlstream.logical.plan.tables import Normalize
 from sqlstream.physical.batch.calls import aggregate
 from sqlstream.physical.batch.rows import AT, BATCH, READ, TIMES, UNTIMED, BatchRows, CannotVerify, listed
+from sqlstream.units import Duration
 
 if TYPE_CHECKING:
     from sqlstream.physical.batch.query import BatchQuery
@@ -68,7 +69,7 @@ def aggregated(query: BatchQuery, node: Aggregate) -> BatchRows:
     return query.add(node.name or ("aggregate" if calls else "distinct"), sql, columns)
 
 
-def _lives(query: BatchQuery, node: Aggregate, ttl: int) -> BatchRows:
+def _lives(query: BatchQuery, node: Aggregate, ttl: Duration) -> BatchRows:
     """Return the rows of an aggregate with the life of their key that they are in: a silent key is forgotten, and begins anew."""
     below = query.rows(node.input)
     if not below.is_read or node.input.is_changelog:
