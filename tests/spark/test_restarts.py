@@ -83,7 +83,5 @@ def test_an_outage_and_the_death_of_the_jvm_change_nothing(session: sqlstream.Se
         job.wait()
     assert session.query("SELECT n FROM copied ORDER BY n").fetchall() == [(n,) for n in range(5)]
     batches = {file.name: file.read_text().splitlines() for file in tmp_path.glob("*.txt")}
-    [twice] = [lines for lines in batches.values() if len(lines) > 1]
-    # The batch whose end the JVM did not live to see was written, and comes again with the same row.
-    assert twice == ["3 6"] * 2
-    assert sorted(line for lines in batches.values() for line in set(lines)) == ["0 0", "1 1", "2 3", "3 6", "4 10"]
+    # The batch whose end the JVM did not live to see was written and committed: it does not come again.
+    assert sorted(line for lines in batches.values() for line in lines) == ["0 0", "1 1", "2 3", "3 6", "4 10"]
