@@ -20,13 +20,11 @@ from sqlstream.operators.operator import Clock
 from sqlstream.operators.scratch import keep
 from sqlstream.storage.bucket import EXPIRED, RETURNED, WEIGHTS, Bucket
 from sqlstream.storage.manifests import SWEPT_AT
-from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
+from sqlstream.storage.zsets import KEYS, WEIGHT, WEIGHT_COLUMN, difference, summed
 from sqlstream.units import MILLISECOND, Duration, ProcessingTime, to_millis
 
 # When the last row came for a key: processing time, in milliseconds (see `units`).
 AT = Column("_at", "BIGINT")
-# The state table of the keys alone, for operators whose other tables have no one row for each.
-KEYS = "keys"
 # The columns that the view of a state has beside those of the result: instants.
 UPDATED_AT, EXPIRES_AT = "_updated_at", "_expires_at"
 # The temporary table of the keys that a batch touches.
