@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -20,6 +20,7 @@ from sqlstream.compiler.compiler import Compiled, Explanation, PlannedJob, Quest
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.job import Job
+from sqlstream.jobs.restoring import Restore
 from sqlstream.secrets import masked
 from sqlstream.session.explaining import explained
 from sqlstream.session.session import Session
@@ -27,10 +28,17 @@ from sqlstream.session.session import Session
 REFRESH_SECONDS = 0.1
 
 
-def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: Collection[str], debug: bool) -> None:
+def run_jobs(
+    session: Session,
+    planned: Sequence[Compiled],
+    *,
+    fresh: Collection[str],
+    restored: Mapping[str, Restore],
+    debug: bool,
+) -> None:
     """Run jobs: a bounded one to its end before the next begins, unbounded ones together; answer questions between them.
 
-    Those named in `fresh` begin anew.
+    Those named in `fresh` begin anew, those in `restored` from savepoints.
     """
     stopping = threading.Event()
     unbounded: list[Job] = []
@@ -43,7 +51,7 @@ def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: Collection
                 continue
             for warning in job.warnings:
                 show.say(warning.render(show.width))
-            unbounded.append(session.start(job, fresh=job.name in fresh))
+            unbounded.append(session.start(job, fresh=job.name in fresh, restore=restored.get(job.name)))
             if job.bounded:
                 _watch([unbounded.pop()], stopping, show, debug)
         for one in unbounded:

@@ -55,11 +55,13 @@ from sqlstream.physical.planner import plan
 from sqlstream.secrets import remember, shown
 from sqlstream.sql.nodes import (
     CreateFunction,
+    CreateSavepoint,
     CreateTable,
     CreateView,
     Describe,
     Drop,
     DropFunction,
+    DropSavepoint,
     Explain,
     Insert,
     Reset,
@@ -135,8 +137,15 @@ class Explanation:
     stage: str
 
 
-# What a statement asks to be told, and all that a statement can ask to be done.
-Question: TypeAlias = Answer | WarehouseQuery | Explanation
+@dataclass(frozen=True, slots=True)
+class SavepointRequest:
+    """What CREATE SAVEPOINT and DROP SAVEPOINT ask for, when their turn has come. It is answered with what was done."""
+
+    statement: CreateSavepoint | DropSavepoint
+
+
+# What a statement asks to be told, or to be done to a savepoint, and all that a statement can ask to be done.
+Question: TypeAlias = Answer | WarehouseQuery | Explanation | SavepointRequest
 Compiled: TypeAlias = PlannedJob | Question
 
 
@@ -295,6 +304,8 @@ class Compiler:
             case Explain(statement=explained):
                 logical = self._bound(explained)
                 return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
+            case CreateSavepoint() | DropSavepoint():
+                return SavepointRequest(statement)
             case Show() | Describe():
                 return answer(statement, self.binder)
             case _:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
+from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.errors import UsageError, missing
@@ -22,6 +23,7 @@ from sqlstream.warehouse.jobs import (
     read_record,
 )
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import digest
 
 
 def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> set[str]:
@@ -83,6 +85,16 @@ def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str, *, i
                 )
 
 
+# Options that say where a table is that is not in the warehouse.
+_PLACES = ("path", "topic", "url", "table", "table-name", "catalog", "class", "function")
+
+
+def _place(table: Table) -> str:
+    """Return what tells the place of a table outside of the warehouse from others, without what may be secret in it."""
+    said = {key: table.options[key] for key in _PLACES if key in table.options}
+    return digest(repr((table.connector, said))) if table.connector is not None and said else ""
+
+
 def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
     """Return what the warehouse keeps about a job as long as it lives."""
     plan = planned.physical
@@ -125,6 +137,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
                 s.table.primary_key if s.changing else (),
                 s.upserts,
                 tuple((c.name, c.type) for c in s.order),
+                _place(s.table),
             )
             for s in plan.sinks
         ),

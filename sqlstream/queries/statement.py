@@ -64,7 +64,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class TimeTravel:
-    """`path AT (VERSION => expression)`, or TIMESTAMP: a relation as it was.
+    """`path AT (VERSION => expression)`, TIMESTAMP, or SAVEPOINT: a relation as it was.
 
     `value` is a SELECT of the expression that has the expression where the statement has it.
     """
@@ -161,7 +161,7 @@ def _blank(text: str) -> str:
 def _time_travels(source: SourceText, tokens: list[Token]) -> Iterator[TimeTravel]:
     for i, token in enumerate(tokens):
         words = [t.word for t in tokens[i : i + 4]]
-        if words[:2] != ["AT", "("] or words[3:] != ["=>"] or words[2] not in ("VERSION", "TIMESTAMP"):
+        if words[:2] != ["AT", "("] or words[3:] != ["=>"] or words[2] not in ("VERSION", "TIMESTAMP", "SAVEPOINT"):
             continue
         close = _closing(tokens, i + 1)
         first, last = _relation_before(tokens, i)

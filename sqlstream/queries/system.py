@@ -20,6 +20,8 @@ from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
 from sqlstream.warehouse.restarts import read_restarts
+from sqlstream.warehouse.savepoints import FORMAT as SAVEPOINT_FORMAT
+from sqlstream.warehouse.savepoints import read_savepoint
 from sqlstream.warehouse.status import RUNNING, effective_status
 
 _COLUMNS: Mapping[str, Mapping[str, str]] = {
@@ -62,6 +64,18 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "error": "VARCHAR",
         "delay_ms": "DOUBLE",
     },
+    "savepoints": {
+        "savepoint": "VARCHAR",
+        "job": "VARCHAR",
+        "version": "BIGINT",
+        "taken_at": "TIMESTAMPTZ",
+        "committed_at": "TIMESTAMPTZ",
+        "watermark": "TIMESTAMP",
+        "rows": "BIGINT",
+        "bytes": "BIGINT",
+        "format": "BIGINT",
+        "error": "VARCHAR",
+    },
     "snapshots": {
         "job": "VARCHAR",
         "version": "BIGINT",
@@ -99,7 +113,10 @@ Connection = duckdb.DuckDBPyConnection
 
 def create_system_table(connection: Connection, name: str, warehouse: Warehouse, jobs: Iterable[JobHistory]) -> None:
     """Create one of the SYSTEM_TABLES, over the same versions of the jobs that the rest of a query reads."""
-    rows = [row for job in jobs for row in _rows(connection, name, warehouse, job)]
+    if name == "savepoints":
+        rows = [*_savepoints(warehouse)]
+    else:
+        rows = [row for job in jobs for row in _rows(connection, name, warehouse, job)]
     columns = _COLUMNS[name]
     stored = {column: "BIGINT" if type in _CONVERSIONS else type for column, type in columns.items()}
     items = ", ".join(
@@ -244,13 +261,35 @@ def _restarts(con: Connection, warehouse: Warehouse, job: JobHistory, record: Jo
         }
 
 
+def _savepoints(warehouse: Warehouse) -> Iterator[Row]:
+    """Yield a row for each savepoint; of one that cannot be read its name, and why."""
+    for name in warehouse.savepoints():
+        row: dict[str, Any] = {**dict.fromkeys(_COLUMNS["savepoints"]), "savepoint": name}
+        try:
+            found = read_savepoint(warehouse.savepoint(name), name).record
+        except FileNotFoundError:
+            # It was dropped just now.
+            continue
+        except SqlStreamError as error:
+            yield {**row, "error": error.render()}
+            continue
+        told = {column: getattr(found, column) for column in row if hasattr(found, column)}
+        yield {**row, **told, "savepoint": found.name, "format": SAVEPOINT_FORMAT}
+
+
 def _idle(warehouse: Warehouse, job: JobHistory, logged: Mapping[str, SourceMetrics]) -> dict[str, ProcessingTime]:
-    """Return since when sources are idle: of a running job by now, else as of its last batch."""
+    """Return since when sources are idle: of a running job by now, else as of its last batch.
+
+    Sources that say how far they are, without a row, may have done so since: they are as they were in the last batch. There is a
+    batch as soon as one that is idle holds up another source.
+    """
     status = effective_status(warehouse.fs, warehouse.job(job.name))
     found = {name: source.idle_since for name, source in logged.items()}
     if status is not None and status.state == RUNNING:
         time = now()
         for name, source in logged.items():
+            if source.said_at is not None:
+                continue
             active_at = max(status.started_at, source.last_row_at or status.started_at)
             ended = source.watermark == END_OF_INPUT
             found[name] = None if ended else fell_idle(active_at, source.idle_timeout or NO_TIME, time)

@@ -126,6 +126,22 @@ class DropFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateSavepoint:
+    """`CREATE SAVEPOINT name FOR JOB job`."""
+
+    span: Span
+    name: Name
+    job: Name
+
+
+@dataclass(frozen=True, slots=True)
+class DropSavepoint:
+    span: Span
+    name: Name
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SetOption:
     """`SET 'key' = 'value'`."""
 
@@ -162,7 +178,9 @@ class Select:
     query: exp.Query
 
 
-ShowKind: TypeAlias = Literal["TABLES", "VIEWS", "FUNCTIONS", "JOBS", "COLUMNS", "CREATE TABLE", "CREATE VIEW"]
+ShowKind: TypeAlias = Literal[
+    "TABLES", "VIEWS", "FUNCTIONS", "JOBS", "SAVEPOINTS", "COLUMNS", "CREATE TABLE", "CREATE VIEW"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +220,10 @@ class StatementSet:
 
 
 Definition: TypeAlias = CreateTable | CreateView | CreateFunction | Drop | DropFunction
-Statement: TypeAlias = Definition | SetOption | Reset | Insert | StatementSet | Select | Show | Describe | Explain
+SavepointStatement: TypeAlias = CreateSavepoint | DropSavepoint
+Statement: TypeAlias = (
+    Definition | SavepointStatement | SetOption | Reset | Insert | StatementSet | Select | Show | Describe | Explain
+)
 
 
 def head(statement: Statement) -> Span:

@@ -10,7 +10,7 @@ from sqlstream.sql.ddl import DefinitionParser
 from sqlstream.sql.nodes import Describe, Show, ShowKind
 
 _NOT_DESCRIBED = ("CATALOG", "CONNECTION", "DATABASE", "JOB", "MODEL")
-_LISTS = ("TABLES", "VIEWS", "FUNCTIONS", "JOBS")
+_LISTS = ("TABLES", "VIEWS", "FUNCTIONS", "JOBS", "SAVEPOINTS")
 
 
 class ShowParser(DefinitionParser):
@@ -21,7 +21,7 @@ class ShowParser(DefinitionParser):
         self._need("SHOW")
         if self._match_texts(_LISTS):
             kind = cast(ShowKind, self._prev.text.upper())
-            like = self._parse_pattern() if kind != "JOBS" else None
+            like = self._parse_pattern() if kind not in ("JOBS", "SAVEPOINTS") else None
             return Show(self._span_from(start), kind, None, like)
         if self._match_texts(("COLUMNS",)):
             if not self._match(TokenType.FROM):

@@ -83,7 +83,8 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the results go: the kind of sink, the table's name, and the columns written.
 
     With `changing` they are written with weights; of the rows of a `key` a table holds one: with `upserts` the last one. Where
-    a batch can have several, columns behind the others tell their `order`.
+    a batch can have several, columns behind the others tell their `order`. `place` tells the
+    place of a table outside of the warehouse from others, if its options name one.
     """
 
     kind: str
@@ -93,6 +94,7 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     key: tuple[str, ...] = ()
     upserts: bool = False
     order: Columns = ()
+    place: str = ""
 
 
 class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):

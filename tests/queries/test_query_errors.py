@@ -116,7 +116,7 @@ CASES = [
         """\
         error: table "flights" does not exist
         hint: existing tables: state.hourly.departures, counts, sqlstream.jobs, sqlstream.operators, \
-sqlstream.restarts, sqlstream.snapshots, sqlstream.watermarks""",
+sqlstream.restarts, sqlstream.savepoints, sqlstream.snapshots, sqlstream.watermarks""",
     ),
     (
         "SELECT 1 FROM flights AS f",
@@ -127,7 +127,7 @@ sqlstream.restarts, sqlstream.snapshots, sqlstream.watermarks""",
          1 | SELECT 1 FROM flights AS f
            |               ^^^^^^^
         hint: existing tables: state.hourly.departures, counts, sqlstream.jobs, sqlstream.operators, \
-sqlstream.restarts, sqlstream.snapshots, sqlstream.watermarks""",
+sqlstream.restarts, sqlstream.savepoints, sqlstream.snapshots, sqlstream.watermarks""",
     ),
     (
         "SELECT\n\tkount(*) FROM counts",
@@ -383,7 +383,7 @@ def test_an_empty_warehouse(tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path))
     assert open_query(warehouse, "FROM sqlstream.jobs").fetchall() == []
     assert list_relations(warehouse) == [
-        f"sqlstream.{name}" for name in ("jobs", "operators", "restarts", "snapshots", "watermarks")
+        f"sqlstream.{name}" for name in ("jobs", "operators", "restarts", "savepoints", "snapshots", "watermarks")
     ]
     with pytest.raises(QueryError, match=r'table "state\.a\.b" does not exist'):
         open_query(warehouse, "FROM state.a.b")
