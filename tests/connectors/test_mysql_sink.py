@@ -74,13 +74,25 @@ ON_SERVER: dict[str, Callable[[Any], Any]] = {
 
 def test_types_and_values(database: MySQLDatabase) -> None:
     kinds = ", ".join(f"`{name}` {kind}" for name, (kind, _) in VALUES.items())
-    script = copying(kinds, created(database, "kinds"))
+    script = f"""
+    {copying(kinds, created(database, "kinds"))};
+    CREATE TABLE keys (id BIGINT, p AS PROCTIME());
+    CREATE TABLE found ({kinds});
+    INSERT INTO found SELECT k.* FROM keys JOIN kept FOR SYSTEM_TIME AS OF keys.p AS k ON k.id = keys.id
+    """
     row, nothing = [value for _, value in VALUES.values()], [None] * (len(VALUES) - 1)
     with Stream(script) as stream:
         stream.batch("given", [row, [2, *nothing]])
-    first, second = database.run("SET time_zone = '+00:00'", "SELECT * FROM kinds ORDER BY id")
-    assert list(first) == [ON_SERVER.get(name, lambda v: v)(value) for name, (_, value) in VALUES.items()]
-    assert second == (2, *nothing)
+        first, second = database.run("SET time_zone = '+00:00'", "SELECT * FROM kinds ORDER BY id")
+        assert list(first) == [ON_SERVER.get(name, lambda v: v)(value) for name, (_, value) in VALUES.items()]
+        assert second == (2, *nothing)
+        # A lookup reads what the sink wrote.
+        stream.batch("keys", [(row[0],), (2,)])
+        looked_up = sorted(stream.rows("found"))
+        assert [
+            v.astimezone(datetime.UTC) if name == "moment" else v for name, v in zip(VALUES, looked_up[0], strict=True)
+        ] == row
+        assert looked_up[1] == second
     found = dict(
         database.run("SELECT column_name, column_type FROM information_schema.columns WHERE table_name = 'kinds'")
     )
