@@ -20,7 +20,7 @@ from sqlstream.storage.manifests import FIRED_AT, SWEPT_AT, Manifest, manifest_n
 from sqlstream.storage.metrics import earliest
 from sqlstream.storage.segments import ROW_GROUP_ROWS, Segment, check_segments, scan_stored, write_segment
 from sqlstream.storage.zsets import KEYS, WEIGHT
-from sqlstream.units import VersionRetention
+from sqlstream.units import NO_TIME, VersionRetention
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import BucketedPaths
@@ -159,17 +159,16 @@ class Spread:
         self._share_weights(con, buckets)
 
     def _share_weights(self, con: duckdb.DuckDBPyConnection, buckets: Mapping[int, Bucket]) -> None:
-        """Count in each bucket what its Z-sets amount to, if it was all of them that the operator counted together."""
-        first = min(buckets)
-        total = buckets[first].counters.get(WEIGHTS, 0)
+        """Count in each bucket what its Z-sets amount to, as the operator has: all of them, or all but that of the keys."""
+        old = [
+            Bucket.open(self.fs, self.paths.root, label, self.tables, manifest.to_json(), NO_TIME)
+            for label, manifest in self.manifests.items()
+        ]
+        total = sum(bucket.counters.get(WEIGHTS, 0) for bucket in old)
         for counted in (self.tables, [t for t in self.tables if t.name != KEYS]):
-            own = [t for t in counted if not t.replicated]
-            weights = {
-                label: _weights(con, bucket, counted if label == first else own) for label, bucket in buckets.items()
-            }
-            if total == sum(weights.values()):
-                for label, bucket in buckets.items():
-                    bucket.counters[WEIGHTS] = weights[label]
+            if total == sum(_weights(con, bucket, counted) for bucket in old):
+                for bucket in buckets.values():
+                    bucket.counters[WEIGHTS] = _weights(con, bucket, counted)
                 return
 
     def _write(
