@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.runtime.tasks import bucket_metrics
 from sqlstream.runtime.worker import JobSpec, connection
+from sqlstream.storage.begun import read_begun
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.metrics import BucketMetrics, OperatorMetrics
 from sqlstream.storage.redistribution import Spread
 from sqlstream.storage.snapshot import named_manifest
 from sqlstream.warehouse.commits import last_committed
-from sqlstream.warehouse.jobs import JobRecord
+from sqlstream.warehouse.jobs import TABLE, JobRecord
 from sqlstream.warehouse.paths import Warehouse
 
 
@@ -36,6 +37,16 @@ def newest_entry(warehouse: Warehouse, name: str) -> LogEntry | None:
 def labels_of(record: JobRecord, entry: LogEntry | None) -> tuple[int, ...]:
     """Return the labels of the buckets over which the state of a job is spread."""
     return (entry.labels if entry is not None else ()) or record.bucket_labels
+
+
+def begun_outside(warehouse: Warehouse, job: JobSpec, entry: LogEntry | None) -> bool:
+    """Tell whether a batch has begun of which a sink outside of the warehouse may have a part.
+
+    It has to be repeated as it was: where several tasks write, each writes its part of the rows once.
+    """
+    next_version = entry.version + 1 if entry is not None else 0
+    outside = any(sink.kind != TABLE for sink in job.plan.sinks)
+    return outside and read_begun(warehouse.fs, warehouse.job(job.name), next_version) is not None
 
 
 def spread(job: JobSpec, entry: LogEntry, before: Sequence[int]) -> int:
