@@ -59,6 +59,11 @@ class JobPaths:
         return f"{self.root}/restarts.json"
 
     @property
+    def checks(self) -> str:
+        """What the last looks at the job's state checks found."""
+        return f"{self.root}/checks.json"
+
+    @property
     def stop(self) -> str:
         return f"{self.root}/stop"
 
@@ -177,6 +182,11 @@ class Warehouse:
         found = copy(self)
         found.root = f"{self.root}/{folder}"
         return found
+
+    @property
+    def checks(self) -> str:
+        """The folder of the state checks of all jobs."""
+        return f"{self.root}/checks"
 
     @property
     def sessions(self) -> str:

@@ -33,6 +33,7 @@ _KINDS = tuple(
         (r"jobs/(?P<job>[^/]+)/job\.json", "what the job is: its query, and the shape of its state"),
         (r"jobs/(?P<job>[^/]+)/status\.json", "how the job is doing"),
         (r"jobs/(?P<job>[^/]+)/restarts\.json", "how often the job has started again"),
+        (r"jobs/(?P<job>[^/]+)/checks\.json", "what the last looks at the job's state checks found"),
         (r"jobs/(?P<job>[^/]+)/lock", "which process runs the job"),
         (r"jobs/(?P<job>[^/]+)/restor(ing|ed)\.json", "from which savepoint the job was restored"),
         (r"jobs/(?P<job>[^/]+)/begun\.json", "what the last batch reads that has begun"),
