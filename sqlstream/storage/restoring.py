@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from sqlstream.errors import DamageError
+from sqlstream.errors import DamageError, UsageError
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.recovery import Versions
 from sqlstream.storage.savepoints import put_file
@@ -89,7 +89,13 @@ def complete(warehouse: Warehouse, job: str, start_over: StartOver) -> str | Non
         plan = read_json(read_sealed(warehouse.fs, paths.restoring), Restoring)
     except FileNotFoundError:
         return None
-    savepoint = find_savepoint(warehouse, plan.savepoint)
+    try:
+        savepoint = find_savepoint(warehouse, plan.savepoint)
+    except UsageError as gone:
+        raise UsageError(
+            f'job "{job}" is half restored from savepoint "{plan.savepoint}", which is gone',
+            hint="Put it back, restore the job from another one with --from, or start it anew with --fresh.",
+        ) from gone
     check(savepoint)
     _lay_out(warehouse, savepoint, plan, JobRecord.from_json(plan.record), start_over)
     return plan.savepoint

@@ -302,6 +302,11 @@ def test_a_restore_that_is_killed_is_completed_by_the_next_start(tmp_path: Path)
     with open_session(tmp_path) as s:
         # Neither the old job nor the new one, but nothing between.
         assert last_committed(s.warehouse.fs, s.warehouse.job(JOB)) is None
+        folder = Path(s.warehouse.savepoint("first").root)
+        folder.rename(tmp_path / "away")
+        with pytest.raises(SqlStreamError, match='is half restored from savepoint "first", which is gone'):
+            start(s)
+        (tmp_path / "away").rename(folder)
         put(tmp_path, "c", THIRD)
         run_over(s, [*FIRST, *SECOND, *THIRD])
         assert results(s) == batch([*FIRST, *SECOND, *THIRD])
