@@ -67,6 +67,13 @@ def test_a_job_goes_back_and_on_as_if_nothing_had_been_between(tmp_path: Path) -
         job.stop()
         assert job.wait(SECONDS)
         assert results(s) == batch(FIRST)
+        # Nothing stays of what came after it.
+        root = Path(s.warehouse.root)
+        segments = {
+            folder: {p.relative_to(folder / "tables") for p in (folder / "tables").rglob("*.parquet")}
+            for folder in (root, root / "savepoints" / "first")
+        }
+        assert segments[root] == segments[root / "savepoints" / "first"] != set()
         run_over(s, FIRST)
         assert results(s) == batch(FIRST)
 
