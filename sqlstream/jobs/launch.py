@@ -60,6 +60,8 @@ def job_spec(
         fingerprint=planned.fingerprint,
         idle_timeout=options.duration("table.exec.source.idle-timeout"),
         project=project,
+        max_rows=options.max_rows([stage.name for stage in plan.stages]),
+        max_rows_action=options.text("sqlstream.state.max-rows-action").lower(),
     )
 
 
@@ -125,6 +127,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
                 count_sql=s.count_sql,
                 more_views=tuple((v.name, v.rows.sql) for v in s.more_views),
                 delay=s.delay,
+                remembered=s.remembered,
             )
             for s in plan.stages
         ),

@@ -14,8 +14,9 @@ import duckdb
 from sqlstream.duck.errors import missing_table, translate
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import DamageError, OtherVersionError, QueryError, SourceText, Span, missing
-from sqlstream.queries.statement import Statement, TimeTravel, parse_statement
-from sqlstream.queries.system import SYSTEM_TABLES, create_system_table
+from sqlstream.queries.statement import StateCall, Statement, TimeTravel, parse_statement
+from sqlstream.queries.system import SYSTEM_TABLES, create_system_table, create_table
+from sqlstream.queries.ttl import COLUMNS, ttl_rows
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.storage.views import clock_of, operator_view, table_view
 from sqlstream.units import Duration, ProcessingTime, seconds
@@ -167,7 +168,24 @@ class Relations:
             catalog = f"@{number}"
             connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
             targets.append(self._create_older(connection, catalog, travel))
-        return statement.rewritten(targets)
+        tables = [self._call(connection, number, call) for number, call in enumerate(statement.calls)]
+        return statement.rewritten(targets, tables)
+
+    def _call(self, connection: duckdb.DuckDBPyConnection, number: int, call: StateCall) -> str:
+        """Create a table with the rows of a call, and return its name."""
+        origin = call.span.source
+        asked = parse_statement(SourceText(origin.name, call.arguments), connection)
+        if asked.relations or asked.travels or asked.calls:
+            raise QueryError(f"sqlstream.{call.name} takes constants", call.span)
+        try:
+            [(arguments,)] = connection.execute(call.arguments).fetchall()
+        except duckdb.Error as error:
+            raise QueryError(translate(error, SourceText(origin.name, call.arguments)).message, call.span) from error
+        rows = list(ttl_rows(connection, self._warehouse, self._jobs, arguments, call.span))
+        catalog = quote_name(f"@c{number}")
+        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {catalog}")
+        create_table(connection, f"{catalog}.{call.name}", COLUMNS, rows)
+        return f"{catalog}.{call.name}"
 
     def _create(
         self, connection: duckdb.DuckDBPyConnection, path: tuple[str, ...], relation: Relation, pick: Pick

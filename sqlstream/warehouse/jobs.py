@@ -12,7 +12,7 @@ from sqlstream.catalog import Column
 from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
 from sqlstream.warehouse.commits import last_committed
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths
 from sqlstream.warehouse.records import GONE, OtherFormat, Record, Upgrade, damage, read_json, read_sealed, write_sealed
@@ -59,7 +59,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `view_sql` is a SELECT over the names of the state tables, which asks for the clock as operators do; `view_columns` are the
     names and types that it yields. `count_sql` selects how many windows are open in the same way, `more_views` what else people
-    query, by name. Its watermark is `delay` behind the job's.
+    query, by name. Its watermark is `delay` behind the job's. `remembered` is what a time to live forgets, or would.
     """
 
     name: str
@@ -72,6 +72,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     count_sql: str = ""
     more_views: tuple[tuple[str, str], ...] = ()
     delay: Duration = NO_TIME
+    remembered: tuple[Remembered, ...] = ()
 
     @property
     def views(self) -> Mapping[str, str]:
