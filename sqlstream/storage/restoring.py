@@ -39,13 +39,6 @@ class Restoring(Record, frozen=True, tag_field="format", tag=1):
 StartOver = Callable[[Collection[int]], None]
 
 
-class Restored(Record, frozen=True, tag_field="format", tag=1):
-    """From which version a job was laid out."""
-
-    savepoint: str
-    version: int
-
-
 def check_present(savepoint: Savepoint) -> None:
     """Raise DamageError when a file of a savepoint is missing, or has another size."""
     _refuse(savepoint, [*savepoint.faults()])
@@ -114,7 +107,6 @@ def _lay_out(
     assert entry is not None
     JobLog(fs, paths.log).append(_renamed(entry, plan.tables))
     write_record(fs, paths, record)
-    write_sealed(fs, paths.restored, Restored(plan.savepoint, version).to_json(), durable=True)
     # From here on there is a job with a version.
     commits = savepoint.warehouse.job(savepoint.record.job).commits
     fs.write_text_atomic(f"{paths.commits}/{version}", savepoint.warehouse.fs.read_text(f"{commits}/{version}"))
