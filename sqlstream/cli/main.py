@@ -177,7 +177,9 @@ def diff(
 @click.option(
     "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
 )
-@click.option("--output", metavar="FILE", help="Write what is found into a file (.csv or .json) instead of the terminal.")
+@click.option(
+    "--output", metavar="FILE", help="Write what is found into a file (.csv or .json) instead of the terminal."
+)
 @_folders
 def why(
     state: str,

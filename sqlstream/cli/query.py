@@ -95,7 +95,7 @@ def write_rows(names: Sequence[str], rows: Sequence[Sequence[str | None]], strea
 
 
 def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBase, *, count: bool = True) -> None:
-    """Write a relation's rows as a table for people, and their number; a large one in parts, so that it is never whole in memory."""
+    """Write a relation's rows, and their number, as a table for people; in parts: a large one is never whole in memory."""
     console = _terminal(stream)
     names = list(map(printable, relation.columns))
     numbers = [is_number(str(type)) for type in relation.types]
@@ -120,7 +120,7 @@ def _printed(row: Sequence[str | None]) -> list[str]:
 
 
 def _table(names: Sequence[str], numbers: Sequence[bool], widths: Sequence[int | None], *, header: bool) -> Table:
-    """Return an empty table for rows; columns without a width are as wide as they have to be, those of numbers end at the right."""
+    """Return an empty table for rows; columns without a width are as wide as they have to be."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -53,7 +53,9 @@ def _side_by_side(found: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
         column = quote_name(name)
         before, after = (f"coalesce(CAST({side}.{column} AS VARCHAR), 'NULL')" for side in ("before", "after"))
         changed = f"CASE WHEN {before} = {after} THEN {after} ELSE {before} || ' → ' || {after} END"
-        items.append(f"CASE change WHEN 'added' THEN {after} WHEN 'removed' THEN {before} ELSE {changed} END AS {column}")
+        items.append(
+            f"CASE change WHEN 'added' THEN {after} WHEN 'removed' THEN {before} ELSE {changed} END AS {column}"
+        )
     return found.project(", ".join(items))
 
 

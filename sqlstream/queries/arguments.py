@@ -45,7 +45,9 @@ def placed(given: Sequence[Given], names: Sequence[str], usage: str, span: Span)
     for place, one in enumerate(given):
         name = (one.name or (names[place] if place < len(names) else "")).lower()
         if name not in names or name in found or one.value is None:
-            raise QueryError("this argument is one too many" if one.value is not None else "it is NULL", one.span, hint=usage)
+            raise QueryError(
+                "this argument is one too many" if one.value is not None else "it is NULL", one.span, hint=usage
+            )
         found[name] = one
     if len(found) < len(names):
         raise QueryError("an argument is missing", span, hint=usage)

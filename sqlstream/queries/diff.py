@@ -87,7 +87,8 @@ class _Difference:
     def own(self) -> tuple[JobVersion, JobVersion]:
         """The versions as the operator knows them."""
         older, newer = (operator_version(self.relation.operator, v) for v in self.versions)
-        assert older is not None and newer is not None
+        assert older is not None
+        assert newer is not None
         return older, newer
 
     @cached_property
@@ -114,10 +115,11 @@ class _Difference:
     def keys(self) -> tuple[str, ...]:
         """The hash columns, as SQL, none where not every table that changed has them: then all rows are one key."""
         columns = self.relation.operator.hash_columns
-        for table in self.tables:
-            changes, names = self.changes[table.name], {c.name for c in table.columns}
-            if not names.issuperset(columns) and (changes.written or changes.forgotten):
-                return ()
+        lacking = [table for table in self.tables if not {c.name for c in table.columns}.issuperset(columns)]
+        if len(lacking) == len(self.tables):
+            return ()
+        if any(self.changes[table.name].written or self.changes[table.name].forgotten for table in lacking):
+            return ()
         return tuple(map(quote_name, columns))
 
     @cached_property
@@ -156,36 +158,52 @@ class _Difference:
         parts += self._rest(name, columns)
         net = " UNION ALL ".join(parts) or self._select(0, "all", columns, _REST) + " WHERE false"
         result = f"{name}.main.difference"
-        self.connection.execute(f"CREATE TABLE {result} AS {_paired(net, columns, self._identity(columns), self._reason(columns))}")
+        self.connection.execute(
+            f"CREATE TABLE {result} AS {_paired(net, columns, self._identity(columns), self._reason(columns))}"
+        )
         return result
 
     def _keep_keys(self, name: str) -> list[int]:
-        """Keep the keys that were written, with their kind, and those with rows that were forgotten; return which kinds there are.
+        """Keep the keys that were written, with their kind, and those whose time has come; return which kinds there are.
 
         A kind is the sum of 1, if rows were added, and 2, if the watermark, or a timer, has passed rows of the key.
         """
+        written, passed = self._key_rows()
+        by = ", ".join([*self.keys, "_all"])
+        self.connection.execute(
+            f"CREATE TABLE {name}.main.passed AS SELECT {by}, bool_or(_moved) AS _moved "
+            f"FROM ({' UNION ALL '.join(passed)}) GROUP BY {by}"
+        )
+        found = f"SELECT {by}, bool_or(_adds) AS _adds FROM ({' UNION ALL '.join(written)}) GROUP BY {by}"
+        same = self._same("_written_", "_passed_")
+        is_passed = f"EXISTS (FROM {name}.main.passed _passed_ WHERE _moved AND {same})"
+        self.connection.execute(
+            f"CREATE TABLE {name}.main.written AS SELECT *, _adds::INT + 2 * {is_passed}::INT AS {_KIND} FROM ({found}) _written_"
+        )
+        kinds = self.connection.execute(f"SELECT DISTINCT {_KIND} FROM {name}.main.written ORDER BY 1").fetchall()
+        return [kind for (kind,) in kinds]
+
+    def _key_rows(self) -> tuple[list[str], list[str]]:
+        """Return SELECTs of the keys that were written, and whether rows were added, and of those whose time has come.
+
+        Of the latter the watermark, or a timer, has passed rows, if they have `_moved`; of the others the time to live may be over.
+        """
         items = ", ".join([*self.keys, "true AS _all"])
-        written, passed = [f"SELECT {self._no_keys()}, true AS _adds WHERE false"], [f"SELECT {self._no_keys()} WHERE false"]
+        written = [f"SELECT {self._no_keys()}, true AS _adds WHERE false"]
+        passed = [f"SELECT {self._no_keys()}, true AS _moved WHERE false"]
         for table in self.tables:
             changes = self.changes[table.name]
             adds = f"{WEIGHT} > 0" if any(c.name == WEIGHT for c in table.columns) else "true"
             if changes.written:
                 written.append(f"SELECT {items}, {adds} AS _adds FROM ({changes.written})")
                 if table.name == _TIMERS[1]:
-                    passed.append(f"SELECT {items} FROM ({changes.written}) WHERE NOT ({adds})")
+                    passed.append(f"SELECT {items}, true AS _moved FROM ({changes.written}) WHERE NOT ({adds})")
             if changes.forgotten:
-                passed.append(f"SELECT {items} FROM ({changes.forgotten})")
+                passed.append(f"SELECT {items}, true AS _moved FROM ({changes.forgotten})")
             elif self._tells_expired and _AT in {c.name for c in table.columns}:
-                passed.append(f"SELECT {items} FROM ({self.rows[0][table.name]}) WHERE {adds} AND {self._due}")
-        by = ", ".join([*self.keys, "_all"])
-        self.connection.execute(f"CREATE TABLE {name}.main.passed AS SELECT DISTINCT * FROM ({' UNION ALL '.join(passed)})")
-        found = f"SELECT {by}, bool_or(_adds) AS _adds FROM ({' UNION ALL '.join(written)}) GROUP BY {by}"
-        is_passed = f"EXISTS (FROM {name}.main.passed _passed_ WHERE {self._same('_written_', '_passed_')})"
-        self.connection.execute(
-            f"CREATE TABLE {name}.main.written AS SELECT *, _adds::INT + 2 * {is_passed}::INT AS {_KIND} FROM ({found}) _written_"
-        )
-        kinds = self.connection.execute(f"SELECT DISTINCT {_KIND} FROM {name}.main.written ORDER BY 1").fetchall()
-        return [kind for (kind,) in kinds]
+                rows = self.rows[0][table.name]
+                passed.append(f"SELECT {items}, false AS _moved FROM ({rows}) WHERE {adds} AND {self._due}")
+        return written, passed
 
     def _no_keys(self) -> str:
         types = {quote_name(c.name): c.type for table in self.tables for c in table.columns}
@@ -240,7 +258,7 @@ class _Difference:
                         of = f"(FROM {of} SEMI JOIN {name}.main.passed _passed_ ON {same}) _rows_"
                     same = self._same("_rows_", "_written_")
                     found[table.name] = f"FROM {of} ANTI JOIN {name}.main.written _written_ ON {same}"
-            self.connection.execute(f'CREATE VIEW {schema}.rest AS {over(found, self.sql)}')
+            self.connection.execute(f"CREATE VIEW {schema}.rest AS {over(found, self.sql)}")
         if gone := self._gone(columns):
             return [f"{self._select(0, 'rest', columns, _REST)} WHERE {gone}"]
         if self._tells_expired and EXPIRES_AT in columns:
@@ -257,14 +275,14 @@ class _Difference:
     def _differing(self, view: str, columns: Sequence[str], kind: int) -> str:
         """Return the SELECT of the rows of two views of a name that are not the same, each once, with how often."""
         both = " UNION ALL ".join(self._select(place, view, columns, kind) for place in (0, 1))
-        return (
-            f"SELECT * EXCLUDE ({_COUNT}), sum({_COUNT}) AS {_COUNT} FROM ({both}) GROUP BY ALL HAVING sum({_COUNT}) <> 0"
-        )
+        return f"SELECT * EXCLUDE ({_COUNT}), sum({_COUNT}) AS {_COUNT} FROM ({both}) GROUP BY ALL HAVING sum({_COUNT}) <> 0"
 
     def _gone(self, columns: Sequence[str], row: str = "") -> str | None:
         """Return the condition that a row of the older version is of a window that has closed, None where there are none."""
         window, watermark = self.relation.operator.window, self.own[1].watermark
-        if self.relation.name != self.relation.operator.name or window is None or window.end not in columns:
+        if self.relation.name != self.relation.operator.name or window is None:
+            return None
+        if window.end is None or window.end not in columns:
             return None
         if watermark is None:
             return "false"
@@ -328,9 +346,12 @@ def _paired(net: str, columns: Sequence[str], identity: Sequence[str], reason: s
     found = f"SELECT {change}, {_KIND}, {before}, {after} FROM counted WHERE NOT _pairs"
     if identity:
         sides = ", ".join(
-            f"any_value(_row) FILTER (WHERE {c}) AS {name}" for c, name in (("NOT _is_new", "before"), ("_is_new", "after"))
+            f"any_value(_row) FILTER (WHERE {c}) AS {name}"
+            for c, name in (("NOT _is_new", "before"), ("_is_new", "after"))
         )
-        pairs = f"SELECT 'changed' AS change, max({_KIND}) AS {_KIND}, {sides} FROM counted WHERE _pairs GROUP BY {listed}"
+        pairs = (
+            f"SELECT 'changed' AS change, max({_KIND}) AS {_KIND}, {sides} FROM counted WHERE _pairs GROUP BY {listed}"
+        )
         found = f"{found} UNION ALL {pairs}"
     return (
         f"WITH counted AS ({single}) SELECT change, {reason} AS reason, before, after FROM ({found}) "

@@ -30,7 +30,8 @@ _UNTIL = internal("until")
 class KeyState:
     """The rows of a key in an operator's state tables, in tables of a schema; `values` are those of the operator's keys.
 
-    The index of `storage/point_reads.py` would read as much as this does, and sort it: it pays off where many keys are looked for.
+    An index as those of `storage/point_reads.py` would have to read as much, and to sort it: it pays off where keys are looked
+    for again and again.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -65,7 +66,8 @@ class KeyState:
             empty = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in table.columns)
             empty = f"SELECT {empty}, 0::BIGINT AS {BATCH_COLUMN}, NULL::BIGINT AS {_UNTIL} WHERE false"
             own = " AND ".join(
-                f"{quote_name(c.name)} IS NOT DISTINCT FROM CAST(${i} AS {c.type})" for i, c in enumerate(self._columns, 1)
+                f"{quote_name(c.name)} IS NOT DISTINCT FROM CAST(${i} AS {c.type})"
+                for i, c in enumerate(self._columns, 1)
             )
             found = " UNION ALL ".join([empty, *rows])
             select = f"SELECT {names}, {BATCH_COLUMN}, {_UNTIL} FROM ({found}) WHERE {own or 'true'}"
@@ -119,14 +121,16 @@ class KeyState:
         )
         sql = f"SELECT {key_hash.bucket(stored, len(labels))} FROM (SELECT {items})"
         [(place,)] = self.connection.execute(sql, self._parameters()).fetchall()
-        return labels[place]
+        return int(labels[place])
 
     def batches(self) -> list[int]:
         """Return the batches that changed what is stored of the key, in order."""
         changes = [f"SELECT {BATCH_COLUMN} AS batch FROM {self._table(t)}" for t in self.tables if self.is_keyed(t)]
         if not changes:
             return []
-        rows = self.connection.execute(f"SELECT DISTINCT batch FROM ({' UNION ALL '.join(changes)}) ORDER BY 1").fetchall()
+        rows = self.connection.execute(
+            f"SELECT DISTINCT batch FROM ({' UNION ALL '.join(changes)}) ORDER BY 1"
+        ).fetchall()
         return [batch for (batch,) in rows]
 
     def tables_of(self, sql: str) -> list[TableDeclaration]:

@@ -28,7 +28,8 @@ class Finding:
     content: Mapping[str, Any] | None = None
 
     def row(self) -> Mapping[str, Any]:
-        return {"part": self.part, "name": self.name, "text": self.text, "time": self.time, "content": self.content}
+        time = None if self.time is None or self.time >= END_OF_INPUT else self.time
+        return {"part": self.part, "name": self.name, "text": self.text, "time": time, "content": self.content}
 
 
 def event_time(time: EventTime) -> str:

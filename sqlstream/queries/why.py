@@ -24,7 +24,18 @@ USAGE = "Write sqlstream.why('job.operator', column := value, ..), with a value 
 COLUMNS = {"part": "VARCHAR", "name": "VARCHAR", "text": "VARCHAR", "time": "TIMESTAMP", "content": "JSON"}
 # So many rows of a view are shown.
 MOST_ROWS = 100
-_WHOLE = ("tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint", "uhugeint")
+_WHOLE = (
+    "tinyint",
+    "smallint",
+    "integer",
+    "bigint",
+    "hugeint",
+    "utinyint",
+    "usmallint",
+    "uinteger",
+    "ubigint",
+    "uhugeint",
+)
 
 
 def create_why(
@@ -51,7 +62,7 @@ def create_why(
     found = list(_Explanation(connection, schema, warehouse, relation, values, version).findings())
     rows = json.dumps([finding.row() for finding in found])
     stored = json.dumps([{**COLUMNS, "time": "BIGINT"}])
-    items = "r.part, r.name, r.text, CASE WHEN isfinite(make_timestamp(r.time)) THEN make_timestamp(r.time) END AS time, r.content"
+    items = "r.part, r.name, r.text, make_timestamp(r.time) AS time, r.content"
     connection.execute(
         f"CREATE TABLE {schema}.why AS SELECT {items} FROM (SELECT unnest(from_json($rows::JSON, {quote_text(stored)})) AS r)",
         {"rows": rows},
@@ -80,7 +91,7 @@ def _key(
             raise QueryError(f'key column "{one.name}" has two values', one.span)
         given[name] = one
     if absent := [column for name, column in columns.items() if name not in given]:
-        hint = f"The key of \"{relation.title}\" is {', '.join(operator.key_columns)}."
+        hint = f'The key of "{relation.title}" is {", ".join(operator.key_columns)}.'
         raise QueryError(f'there is no value for key column "{absent[0]}"', span, hint=hint)
     types = {name: type for table in operator.tables for name, type in table.columns}
     pairs = zip(columns, operator.hash_columns, strict=True) if columns else ()
@@ -118,7 +129,8 @@ class _Explanation:
     @cached_property
     def state(self) -> KeyState:
         record, newest = self.relation.job.record, self.relation.job.newest
-        assert record is not None and newest is not None
+        assert record is not None
+        assert newest is not None
         operator = self.relation.operator
         found = KeyState(self.connection, self.schema, self.warehouse, record, operator, self.values, newest)
         found.load()
@@ -128,7 +140,11 @@ class _Explanation:
     def views(self) -> dict[str, str]:
         """The views to show, by name; of an operator with keys those that have them."""
         operator = self.relation.operator
-        shown = operator.views if self.relation.name == operator.name else {self.relation.name: operator.views[self.relation.name]}
+        shown = (
+            operator.views
+            if self.relation.name == operator.name
+            else {self.relation.name: operator.views[self.relation.name]}
+        )
         return {name: sql for name, sql in shown.items() if self._condition(name, sql) is not None}
 
     def _condition(self, name: str, sql: str) -> str | None:
@@ -142,14 +158,14 @@ class _Explanation:
         if None in keys:
             return None
         pairs = zip(keys, self.values, strict=True)
-        same = (f"{quote_name(k)}::VARCHAR IS NOT DISTINCT FROM {_literal(value)}" for k, value in pairs if k is not None)
+        same = (
+            f"{quote_name(k)}::VARCHAR IS NOT DISTINCT FROM {_literal(value)}" for k, value in pairs if k is not None
+        )
         return " AND ".join(same)
 
     def _rows(self, name: str, version: JobVersion) -> list[Mapping[str, Any]]:
         """Return rows of a view that are of the key, at most one more than are shown."""
-        sql = self.relation.operator.views[name]
-        condition = self._condition(name, sql)
-        view = self.state.view(name, sql, version)
+        view, condition = self._of_key(name, version)
         found = self.connection.execute(
             f"SELECT to_json(_row_)::VARCHAR FROM {view} _row_ WHERE {condition} ORDER BY ALL LIMIT {MOST_ROWS + 1}"
         ).fetchall()
@@ -182,7 +198,9 @@ class _Explanation:
             text = f"nothing is kept for {of}, nor was in any version since {oldest}"
             yield Finding("nothing", None, text)
             return
-        yield Finding("nothing", None, f"nothing is kept for {of}; version {found.version} was the last that had it", found.time)
+        yield Finding(
+            "nothing", None, f"nothing is kept for {of}; version {found.version} was the last that had it", found.time
+        )
         yield from _contents("last", {name: self._rows(name, found) for name in self.views})
 
     def _last_version(self) -> JobVersion | None:
@@ -210,7 +228,17 @@ class _Explanation:
 
     def _holds(self, number: int) -> bool:
         version = self.relation.job.at_version(number)
-        return version is not None and any(self._rows(name, version) for name in self.views)
+        return version is not None and any(self._has_rows(name, version) for name in self.views)
+
+    def _has_rows(self, name: str, version: JobVersion) -> bool:
+        view, condition = self._of_key(name, version)
+        return bool(self.connection.execute(f"SELECT 1 FROM {view} WHERE {condition} LIMIT 1").fetchall())
+
+    def _of_key(self, name: str, version: JobVersion) -> tuple[str, str | None]:
+        """Return a view at a version, as SQL, and the condition that a row of it is of the key."""
+        sql = self.relation.operator.views[name]
+        condition = self._condition(name, sql)
+        return self.state.view(name, sql, version), condition
 
 
 def _literal(value: Any) -> str:

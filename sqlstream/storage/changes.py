@@ -48,7 +48,9 @@ def table_changes(
     written += _of_batches(fs, directory, table, grown, versions[0].version, versions[1].version)
     if replaced:
         columns = tuple(c for c in table.columns if c != WEIGHT_COLUMN)
-        written.append(f"SELECT {names(columns)}, -{WEIGHT} AS {WEIGHT} FROM ({scan(fs, directory, table.columns, replaced)})")
+        written.append(
+            f"SELECT {names(columns)}, -{WEIGHT} AS {WEIGHT} FROM ({scan(fs, directory, table.columns, replaced)})"
+        )
         written = [summed(columns, f"({' UNION ALL '.join(written)})")]
     return TableChanges(" UNION ALL ".join(written) or None, _forgotten(fs, directory, table, versions, older.values()))
 

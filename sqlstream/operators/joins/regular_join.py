@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.internal_columns import INTERNAL
-from sqlstream.duck.internal_columns import EXPIRES_AT, UPDATED_AT
+from sqlstream.duck.internal_columns import EXPIRES_AT, INTERNAL, UPDATED_AT
 from sqlstream.duck.sql import Rows, names, no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import Matching
