@@ -186,7 +186,7 @@ class _Difference:
     def _key_rows(self) -> tuple[list[str], list[str]]:
         """Return SELECTs of the keys that were written, and whether rows were added, and of those whose time has come.
 
-        Of the latter the watermark, or a timer, has passed rows, if they have `_moved`; of the others the time to live may be over.
+        Of the latter the watermark, or a timer, has passed rows if they have `_moved`; else their time to live may be over.
         """
         items = ", ".join([*self.keys, "true AS _all"])
         written = [f"SELECT {self._no_keys()}, true AS _adds WHERE false"]

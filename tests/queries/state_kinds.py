@@ -14,7 +14,10 @@ TABLES = """
 CREATE TABLE t (k STRING, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' MINUTE);
 CREATE TABLE u (k STRING, w INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' MINUTE);
 """
-WINDOWED = "SELECT {hint} k, window_start, window_end, COUNT(*) AS n, SUM(v) AS s FROM {table} GROUP BY k, window_start, window_end"
+WINDOWED = (
+    "SELECT {hint} k, window_start, window_end, COUNT(*) AS n, SUM(v) AS s FROM {table} "
+    "GROUP BY k, window_start, window_end"
+)
 HOURS = "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR)"
 SESSIONS = "SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' MINUTE)"
 TOP = "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k{also} ORDER BY v DESC) AS rn FROM {table}) WHERE rn <= 2"
