@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from sqlstream.errors import SqlStreamError, plainly
 from sqlstream.jobs.progress import Progress, progress_of
+from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.runtime.engine import Run
 from sqlstream.warehouse.locks import JobLock
+from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import FINISHED
 
 
@@ -22,8 +24,10 @@ class Job:
         on_end: Callable[[], None] | None = None,
         *,
         ended: str = FINISHED,
+        warehouse: Warehouse | None = None,
     ):
         self.name = name
+        self._warehouse = warehouse
         self._run = run
         self._lock = lock
         self._on_end = on_end
@@ -31,7 +35,7 @@ class Job:
         self._ended = ended
 
     def __dir__(self) -> list[str]:
-        return ["error", "name", "progress", "status", "stop", "wait", "warnings"]
+        return ["error", "name", "progress", "savepoint", "status", "stop", "wait", "warnings"]
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, {self.status})"
@@ -76,6 +80,16 @@ class Job:
         """
         if self._run is not None:
             self._run.request_stop(drain=drain)
+
+    def savepoint(self, name: str | None = None, *, to: str | None = None) -> str:
+        """Take a savepoint of the newest version of the job, which goes on meanwhile; return its name.
+
+        Without a name it is called `<job>-<version>`. With `to` it is written into that folder, whole and by itself, and not
+        into the warehouse. Raises UsageError when the job has no version yet, or a savepoint has the name.
+        """
+        assert self._warehouse is not None
+        with plainly():
+            return take_savepoint(self._warehouse, self.name, name, to).record.name
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end (or so many seconds) and return whether it came; raise the error that ended it, if one did."""

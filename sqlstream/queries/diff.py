@@ -20,9 +20,9 @@ from sqlstream.errors import QueryError, Span
 from sqlstream.queries.arguments import Given, placed
 from sqlstream.queries.statement import tokenize
 from sqlstream.queries.versions import StateRelation, find_state, find_version
-from sqlstream.storage.changes import TableChanges, table_changes
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VisibleSegments
-from sqlstream.storage.views import clock_of, operator_tables, operator_version, visible_state
+from sqlstream.storage.version_differences import TableChanges, table_changes
+from sqlstream.storage.views import clock_of, operator_version, state_tables, visible_state
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import END_OF_INPUT, MILLISECOND, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
@@ -95,7 +95,7 @@ class _Difference:
     def rows(self) -> tuple[dict[str, str], dict[str, str]]:
         """The SELECTs of all rows of the tables at both versions, by table."""
         job, operator = self.relation.job.name, self.relation.operator
-        older, newer = (operator_tables(self.warehouse, job, operator, v) for v in self.versions)
+        older, newer = (state_tables(self.warehouse, job, operator, v) for v in self.versions)
         return older, newer
 
     @cached_property

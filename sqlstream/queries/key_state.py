@@ -17,7 +17,7 @@ from sqlstream.duck.types import stored_type, time_literal
 from sqlstream.storage.manifests import Manifest
 from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, scan
 from sqlstream.storage.snapshot import JobVersion, named_manifest
-from sqlstream.storage.views import clock_of, operator_tables, operator_version
+from sqlstream.storage.views import clock_of, operator_version, state_tables
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
@@ -145,7 +145,7 @@ class KeyState:
         tables = self.tables_of(sql)
         others: Mapping[str, str] = {}
         if not all(map(self.is_keyed, tables)):
-            others = operator_tables(self.warehouse, self.record.job, self.operator, version)
+            others = state_tables(self.warehouse, self.record.job, self.operator, version)
         relations = {t.name: self._visible(t, own) if self.is_keyed(t) else others[t.name] for t in tables}
         found = f"{self.schema}.{quote_name(f'view {name}')}"
         self.connection.execute(clock_of(self.schema, version))

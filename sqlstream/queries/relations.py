@@ -12,11 +12,12 @@ import duckdb
 
 from sqlstream.duck.errors import missing_table, translate
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import DamageError, OtherVersionError, QueryError, SourceText, Span
+from sqlstream.errors import DamageError, OtherVersionError, QueryError, SourceText, Span, missing
 from sqlstream.queries.arguments import Given, Maker
 from sqlstream.queries.diff import create_diff
 from sqlstream.queries.statement import Call, Statement, TimeTravel, parse_statement
 from sqlstream.queries.system import SYSTEM_TABLES, create_system_table
+from sqlstream.queries.ttl import create_ttl
 from sqlstream.queries.versions import StateRelation, find_state, instant, no_version
 from sqlstream.queries.why import create_why
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
@@ -24,6 +25,7 @@ from sqlstream.storage.views import clock_of, operator_view, table_view
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.savepoints import Savepoint, read_savepoint
 
 Pick = Callable[[JobHistory], JobVersion | None]
 
@@ -34,6 +36,7 @@ class WarehouseTable:
 
     name: str
     writers: tuple[JobHistory, ...]
+    savepoint: Savepoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,21 @@ class Relations:
         self._warehouse = warehouse
         self._declared = {name.lower(): DeclaredTable(name, relation) for name, relation in declared.items()}
 
+    def _savepoint(self, name: str) -> tuple[Savepoint, JobHistory] | None:
+        """Return a savepoint, and the history of its job, which has one version. Raises DamageError and OtherVersionError."""
+        if name.lower() not in self._savepoints:
+            return None
+        found = self._savepoints[name.lower()]
+        if found is None:
+            opened = read_savepoint(self._warehouse.savepoint(name), name)
+            found = opened, JobHistory(opened.warehouse, opened.record.job.lower())
+            self._savepoints[name.lower()] = found
+        return found
+
+    @cached_property
+    def _savepoints(self) -> dict[str, tuple[Savepoint, JobHistory] | None]:
+        return dict.fromkeys(self._warehouse.savepoints())
+
     @cached_property
     def _jobs(self) -> dict[str, JobHistory]:
         return {name: JobHistory(self._warehouse, name) for name in self._warehouse.jobs()}
@@ -92,6 +110,15 @@ class Relations:
                 if table := self._table(name):
                     yield table
         yield from (SystemTable(name) for name in SYSTEM_TABLES)
+        for savepoint in self._savepoints:
+            with contextlib.suppress(DamageError, OtherVersionError):
+                yield from self._in_savepoint(savepoint)
+
+    def _in_savepoint(self, name: str) -> Iterator[StateRelation]:
+        if (found := self._savepoint(name)) is not None:
+            savepoint, job = found
+            for operator in job.record.operators if job.record else ():
+                yield from (StateRelation(job, operator, view, savepoint) for view in operator.views)
 
     def find(self, path: tuple[str, ...]) -> Relation | None:
         """Return what a name stands for, without regard to case; None for those that are not ours."""
@@ -101,6 +128,8 @@ class Relations:
                 operators = job.record.operators if job and job.record else ()
                 found = ((o, view) for o in operators for view in o.views if view.lower() == operator)
                 return next((StateRelation(job, *view) for view in found if job), None)
+            case "savepoint", name, operator:
+                return next((r for r in self._in_savepoint(name) if r.name.lower() == operator), None)
             case ("sqlstream", name) | ("memory", "sqlstream", name) if name in SYSTEM_TABLES:
                 return SystemTable(name)
             case (name,) | ("main" | "memory", name) | ("memory", "main", name):
@@ -144,7 +173,7 @@ class Relations:
         try:
             return _CALLS[call.function](connection, catalog, self._warehouse, self._jobs, given, call.span)
         except VersionGone as gone:
-            # `given` names a job: that is how it was found.
+            # The first argument names a job: that is how it was found.
             job = find_state(self._jobs, given[0].value, given[0].span).job
             raise no_version(job, "version that old", call.span, gone.oldest) from gone
 
@@ -153,15 +182,17 @@ class Relations:
     ) -> None:
         *schema, _ = name = [quote_name(part) for part in path]
         if len(schema) > 1:
+            connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {schema[0]}")
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(schema)}")
         match relation:
-            case StateRelation(job, operator, view):
+            case StateRelation(job, operator, view, savepoint):
                 snapshot = pick(job)
                 connection.execute(clock_of(".".join(schema), snapshot))
-                sql = operator_view(self._warehouse, job.name, operator, snapshot, operator.views[view])
-            case WarehouseTable(table, writers):
+                warehouse = savepoint.warehouse if savepoint else self._warehouse
+                sql = operator_view(warehouse, job.name, operator, snapshot, operator.views[view])
+            case WarehouseTable(table, writers, savepoint):
                 versions = [(job.record, pick(job)) for job in writers if job.record]
-                sql = table_view(self._warehouse, table, versions)
+                sql = table_view(savepoint.warehouse if savepoint else self._warehouse, table, versions)
             case DeclaredTable(_, source):
                 sql = f"SELECT * FROM {source}"
             case SystemTable(table):
@@ -179,14 +210,44 @@ class Relations:
             raise QueryError(
                 f'"{name}" has no older versions: only state and tables of the warehouse do', travel.clause
             )
+        if travel.unit == "SAVEPOINT":
+            relation = self._at_savepoint(connection, travel, relation)
         path = (catalog, *(_path(relation)[1:] if isinstance(relation, StateRelation) else _path(relation)))
         writers = (relation.job,) if isinstance(relation, StateRelation) else relation.writers
-        versions = self._versions(connection, travel, writers)
+        if relation.savepoint is not None:
+            versions: Mapping[str, JobVersion | None] = {job.name: job.newest for job in writers}
+        else:
+            versions = self._versions(connection, travel, writers)
         try:
             self._create(connection, path, relation, lambda job: versions[job.name])
         except VersionGone as gone:
             raise no_version(writers[0], "version that old", travel.clause, gone.oldest) from gone
         return ".".join(map(quote_name, path))
+
+    def _at_savepoint(
+        self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, relation: StateRelation | WarehouseTable
+    ) -> StateRelation | WarehouseTable:
+        """Return a relation as a savepoint of its job has it, or of one of the jobs that write a table."""
+        name = str(self._value(connection, travel, "?::VARCHAR"))
+        if relation.savepoint is not None or (found := self._savepoint(name)) is None:
+            raise QueryError(
+                f'savepoint "{name}" does not exist',
+                travel.clause,
+                hint=missing("savepoint", name, self._savepoints),
+            )
+        savepoint, job = found
+        if isinstance(relation, WarehouseTable):
+            if job.record is not None and job.record.sink(relation.name):
+                return WarehouseTable(relation.name, (job,), savepoint)
+        elif job.name == relation.job.name:
+            operators = (o for o in (job.record.operators if job.record else ()) if relation.name in o.views)
+            if (operator := next(operators, None)) is not None:
+                return StateRelation(job, operator, relation.name, savepoint)
+        raise QueryError(
+            f'savepoint "{name}" does not have "{".".join(_path(relation))}"',
+            travel.clause,
+            detail=f'It is of job "{savepoint.record.job}".',
+        )
 
     def _versions(
         self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, jobs: tuple[JobHistory, ...]
@@ -200,7 +261,7 @@ class Relations:
                     travel.clause,
                     hint="Write AT (TIMESTAMP => ..).",
                 )
-            number = self._value(connection, travel, "?::BIGINT")
+            number = int(self._value(connection, travel, "?::BIGINT"))
             found = {jobs[0].name: jobs[0].at_version(number)}
             asked = f"version {number}"
         else:
@@ -214,16 +275,16 @@ class Relations:
                 raise no_version(job, asked, travel.clause)
         return found
 
-    def _value(self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, conversion: str) -> int:
-        """Return what an AT clause says as a number: a constant, or what a query over `sqlstream.*` finds."""
+    def _value(self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, conversion: str) -> Any:
+        """Return what an AT clause says, converted: a constant, or what a query over `sqlstream.*` finds."""
         value = self._evaluated(connection, travel.value, travel.clause, "AT takes one value that is not NULL")
         if value is None:
             raise QueryError("AT takes one value that is not NULL", travel.clause)
         try:
-            [(number,)] = connection.execute(f"SELECT {conversion}", [value]).fetchall()
+            [(said,)] = connection.execute(f"SELECT {conversion}", [value]).fetchall()
         except duckdb.Error as error:
             raise QueryError(translate(error, SourceText("query", travel.value)).message, travel.clause) from error
-        return int(number)
+        return said
 
     def _evaluated(self, connection: duckdb.DuckDBPyConnection, sql: str, place: Span, wanted: str) -> Any:
         """Return the one value of a SELECT that has its expression where the statement has it."""
@@ -254,7 +315,7 @@ class Relations:
 
 
 # What makes the relation of a call, by the name of the function.
-_CALLS: Mapping[str, Maker] = {"diff": create_diff, "why": create_why}
+_CALLS: Mapping[str, Maker] = {"diff": create_diff, "ttl": create_ttl, "why": create_why}
 
 
 def drop_names(connection: duckdb.DuckDBPyConnection) -> None:
@@ -270,6 +331,8 @@ def drop_names(connection: duckdb.DuckDBPyConnection) -> None:
 
 def _path(relation: Relation) -> tuple[str, ...]:
     match relation:
+        case StateRelation(_, _, view, savepoint) if savepoint is not None:
+            return "savepoint", savepoint.record.name, view
         case StateRelation(job, _, view):
             return "state", job.record.job if job.record else job.name, view
         case SystemTable(name):

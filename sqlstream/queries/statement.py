@@ -37,7 +37,7 @@ _TABLE_FUNCTIONS = {
 
 # The schema of the tables, and the table functions, that tell of jobs and of their state.
 SCHEMA = "sqlstream"
-CALLS = ("diff", "why")
+CALLS = ("diff", "ttl", "why")
 
 # A relation's name follows one of these. After any other word the last name before AT is an alias, and the word ends the
 # relation's name.
@@ -68,7 +68,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class TimeTravel:
-    """`path AT (VERSION => expression)`, or TIMESTAMP: a relation as it was.
+    """`path AT (VERSION => expression)`, TIMESTAMP, or SAVEPOINT: a relation as it was.
 
     `value` is a SELECT of the expression that has the expression where the statement has it.
     """
@@ -154,7 +154,8 @@ def parse_statement(
     for node in nodes:
         _check(node, source, tokens, own)
     if len(calls) != sum(_is_call(node) for node in nodes):
-        raise QueryError(f'"{SCHEMA}.{calls[0].function}" must stand in FROM', calls[0].span)
+        message = f"{SCHEMA}.{calls[0].function} is a table function"
+        raise QueryError(message, calls[0].span, hint="Write it behind FROM.")
     paths = [tuple(n["qualified_name"]["path"]) for n in nodes if n.get("type") in ("BASE_TABLE", "SHOW_REF")]
     relations = [path for path in paths if path]
     for travel in travels:
@@ -189,7 +190,7 @@ def _blank(text: str) -> str:
 def _time_travels(source: SourceText, tokens: list[Token]) -> Iterator[TimeTravel]:
     for i, token in enumerate(tokens):
         words = [t.word for t in tokens[i : i + 4]]
-        if words[:2] != ["AT", "("] or words[3:] != ["=>"] or words[2] not in ("VERSION", "TIMESTAMP"):
+        if words[:2] != ["AT", "("] or words[3:] != ["=>"] or words[2] not in ("VERSION", "TIMESTAMP", "SAVEPOINT"):
             continue
         close = _closing(tokens, i + 1)
         first, last = _relation_before(tokens, i)

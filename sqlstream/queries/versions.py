@@ -12,15 +12,17 @@ from sqlstream.errors import QueryError, Span, missing
 from sqlstream.storage.snapshot import JobHistory, JobVersion
 from sqlstream.units import Duration, ProcessingTime, seconds
 from sqlstream.warehouse.jobs import OperatorRecord
+from sqlstream.warehouse.savepoints import Savepoint
 
 
 @dataclass(frozen=True, slots=True)
 class StateRelation:
-    """`state.<job>.<operator>`, or another name under which an operator keeps rows."""
+    """`state.<job>.<operator>`, or another name under which an operator keeps rows; or `savepoint.<name>.<operator>`."""
 
     job: JobHistory
     operator: OperatorRecord
     name: str
+    savepoint: Savepoint | None = None
 
     @property
     def title(self) -> str:

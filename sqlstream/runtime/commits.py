@@ -347,6 +347,9 @@ class Commits:
         plan = self.job.plan
         for i, clock in self._clocks(totals).items():
             totals.sources[plan.scans[i].name].idle_since = clock.idle_since(now)
+        for (i, _), (_, said_at) in self._said.items():
+            source = totals.sources[plan.scans[i].name]
+            source.said_at = max(source.said_at or said_at, said_at)
         for i in self._partitions.keys() & self.timeouts.keys():
             source = totals.sources[plan.scans[i].name]
             for name, clock in self._partition_clocks(i, source, now).items():

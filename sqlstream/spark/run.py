@@ -74,7 +74,7 @@ class SparkRun(JobThread):
             if (mark := self.totals.sources[scan.name].watermark) is not None
         }
         feed.remind(self.totals.sequence, marks)
-        if is_needed(self.fs):
+        if is_needed(self.fs, self.paths):
             self._begin_anew(feed, marks)
             return
         settle(self.spark, self.fs, self.paths)
@@ -129,14 +129,14 @@ class SparkRun(JobThread):
         assert self._checkpoint is not None
         offsets = self._checkpoint.offsets(batch)
         version = self._checkpoint.base + batch
-        if is_needed(self.fs):
+        if is_needed(self.fs, self.paths):
             write_begun(self.fs, self.paths, Begun(version, self._first + offsets.sequence, offsets.time))
         self._source.fix(offsets.sequence)
         # Exactly one action, whatever happens: without it Spark would commit a batch that it never ran.
         rows = frame.collect()
         outputs = [Output(r.kind, r.body, r.sink) for r in rows]
         self.commits.commit(version, outputs, offsets.watermark, offsets.time, now())
-        if is_needed(self.fs):
+        if is_needed(self.fs, self.paths):
             self._next_watermark_millis = next_watermark_millis(self.job, self.totals, self._next_watermark_millis)
             write_commit(self.fs, self.paths, version, self._next_watermark_millis)
             if version >= KEPT_COMMITS:
@@ -186,7 +186,7 @@ class SparkRun(JobThread):
             # A JVM that died leaves a batch behind that is being recorded: nobody else writes to the sinks before its end.
             with self._recording:
                 self._is_over = True
-            if self._checkpoint is not None and is_needed(self.fs):
+            if self._checkpoint is not None and is_needed(self.fs, self.paths):
                 remove(self._checkpoint)
 
     def _explained(self, error: Exception) -> SqlStreamError:

@@ -70,9 +70,9 @@ class SparkCheckpoint:
         return [Frame(label, WAKE, time, b"") for label in job.labels]
 
 
-def is_needed(fs: Filesystem) -> bool:
-    """Whether Spark's checkpoint cannot be in a warehouse."""
-    return not fs.local
+def is_needed(fs: Filesystem, job: JobPaths) -> bool:
+    """Whether Spark's checkpoint cannot be in a warehouse, or the job was restored from a savepoint, which has none."""
+    return not fs.local or fs.exists(job.restored)
 
 
 def new_checkpoint(job: JobSpec, entry: LogEntry | None, begun: Begun | None) -> SparkCheckpoint:

@@ -29,13 +29,13 @@ def operator_view(
 
     It is for a view in a schema that has the version's clock: see `clock_of`. Before the first version the tables are empty.
     """
-    return over(operator_tables(warehouse, job, operator, snapshot), sql)
+    return over(state_tables(warehouse, job, operator, snapshot), sql)
 
 
-def operator_tables(
+def state_tables(
     warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: JobVersion | None
 ) -> dict[str, str]:
-    """Return the SELECTs of what a version sees of an operator's state tables, by their names."""
+    """Return for each state table of an operator a SELECT of the rows that a version sees: of Z-sets, rows with weights."""
     paths = warehouse.job(job).operator(operator.name)
     snapshot = operator_version(operator, snapshot)
     visible = visible_state(warehouse, job, operator, snapshot)

@@ -12,7 +12,7 @@ from sqlstream.catalog import Column
 from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
 from sqlstream.warehouse.commits import last_committed
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths
 from sqlstream.warehouse.records import GONE, OtherFormat, Record, Upgrade, damage, read_json, read_sealed, write_sealed
@@ -74,7 +74,8 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     query, by name. Its watermark is `delay` behind the job's. Rows of the state tables that differ in the `hash_columns` have
     nothing to do with each other; those of an operator with keys are its `key_columns`. `unique` are columns that tell the rows
     of the result apart, where that is known, `window` is set where the result is one of windows, `ttl` where keys are forgotten
-    for which no row came so long. Records of earlier versions have none of the four.
+    for which no row came so long. `remembered` is what a time to live forgets, or would. Records of earlier versions have none
+    of the five.
     """
 
     name: str
@@ -91,6 +92,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     unique: tuple[str, ...] = ()
     window: WindowRecord | None = None
     ttl: Duration = NO_TIME
+    remembered: tuple[Remembered, ...] = ()
 
     @property
     def views(self) -> Mapping[str, str]:
@@ -102,7 +104,8 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the results go: the kind of sink, the table's name, and the columns written.
 
     With `changing` they are written with weights; of the rows of a `key` a table holds one: with `upserts` the last one. Where
-    a batch can have several, columns behind the others tell their `order`.
+    a batch can have several, columns behind the others tell their `order`. `place` tells the
+    place of a table outside of the warehouse from others, if its options name one.
     """
 
     kind: str
@@ -112,6 +115,7 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     key: tuple[str, ...] = ()
     upserts: bool = False
     order: Columns = ()
+    place: str = ""
 
 
 class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
