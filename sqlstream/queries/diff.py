@@ -21,7 +21,7 @@ from sqlstream.queries.arguments import Given, placed
 from sqlstream.queries.statement import tokenize
 from sqlstream.queries.versions import StateRelation, find_state, find_version
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VisibleSegments
-from sqlstream.storage.version_differences import TableChanges, table_changes
+from sqlstream.storage.version_differences import VersionDifference, version_difference
 from sqlstream.storage.views import clock_of, operator_version, state_tables, visible_state
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import END_OF_INPUT, MILLISECOND, EventTime
@@ -99,13 +99,13 @@ class _Difference:
         return older, newer
 
     @cached_property
-    def changes(self) -> dict[str, TableChanges]:
+    def changes(self) -> dict[str, VersionDifference]:
         job, operator = self.relation.job.name, self.relation.operator
         older, newer = (visible_state(self.warehouse, job, operator, v) for v in self.own)
         data = f"{self.warehouse.job(job).operator(operator.name).root}/data"
         none = VisibleSegments()
         return {
-            t.name: table_changes(
+            t.name: version_difference(
                 self.warehouse.fs, data, t, self.own, (older.get(t.name, none), newer.get(t.name, none))
             )
             for t in self.tables

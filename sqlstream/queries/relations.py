@@ -15,7 +15,7 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import DamageError, OtherVersionError, QueryError, SourceText, Span, missing
 from sqlstream.queries.arguments import Given, Maker
 from sqlstream.queries.diff import create_diff
-from sqlstream.queries.statement import Call, Statement, TimeTravel, parse_statement
+from sqlstream.queries.statement import StateCall, Statement, TimeTravel, parse_statement
 from sqlstream.queries.system import SYSTEM_TABLES, create_system_table
 from sqlstream.queries.ttl import create_ttl
 from sqlstream.queries.versions import StateRelation, find_state, instant, no_version
@@ -164,7 +164,7 @@ class Relations:
         made = [self._make(connection, f"@call{number}", call) for number, call in enumerate(statement.calls)]
         return statement.rewritten(targets, made)
 
-    def _make(self, connection: duckdb.DuckDBPyConnection, catalog: str, call: Call) -> str:
+    def _make(self, connection: duckdb.DuckDBPyConnection, catalog: str, call: StateCall) -> str:
         """Create the relation that a call stands for, in a catalog of its own, and return its name."""
         given = [
             Given(a.name, self._evaluated(connection, a.value, a.span, "an argument is one value"), a.span)

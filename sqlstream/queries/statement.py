@@ -90,7 +90,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class StateCall:
     """`sqlstream.<function>(..)` in FROM: a relation that is made for the statement; `function` is in lower case."""
 
     function: str
@@ -111,7 +111,7 @@ class Statement:
     travels: tuple[TimeTravel, ...]
     shows_tables: bool
     lists_relations: bool
-    calls: tuple[Call, ...] = ()
+    calls: tuple[StateCall, ...] = ()
 
     @property
     def names(self) -> frozenset[str]:
@@ -207,7 +207,7 @@ def _time_travels(source: SourceText, tokens: list[Token]) -> Iterator[TimeTrave
         yield TimeTravel(path, words[2], value, relation, clause)
 
 
-def _calls(source: SourceText, tokens: list[Token]) -> Iterator[Call]:
+def _calls(source: SourceText, tokens: list[Token]) -> Iterator[StateCall]:
     """Yield the calls of `sqlstream.<function>`, whatever the function is."""
     for i, schema in enumerate(tokens[:-3]):
         dot, name, opening = tokens[i + 1 : i + 4]
@@ -216,7 +216,7 @@ def _calls(source: SourceText, tokens: list[Token]) -> Iterator[Call]:
         close = _closing(tokens, i + 3)
         if close is not None and name.is_name:
             arguments = tuple(_arguments(source, tokens[i + 4 : close]))
-            yield Call(name.name.lower(), arguments, Span(source, schema.start, tokens[close].end))
+            yield StateCall(name.name.lower(), arguments, Span(source, schema.start, tokens[close].end))
 
 
 def _arguments(source: SourceText, tokens: list[Token]) -> Iterator[Argument]:
@@ -235,11 +235,11 @@ def _arguments(source: SourceText, tokens: list[Token]) -> Iterator[Argument]:
         first = i + 1
 
 
-def _name_of(call: Call) -> Span:
+def _name_of(call: StateCall) -> Span:
     return Span(call.span.source, call.span.start, call.span.start + len(SCHEMA))
 
 
-def _behind_name(call: Call) -> Span:
+def _behind_name(call: StateCall) -> Span:
     return Span(call.span.source, call.span.start + len(SCHEMA), call.span.end)
 
 

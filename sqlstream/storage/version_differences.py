@@ -15,7 +15,7 @@ from sqlstream.warehouse.filesystem import Filesystem
 
 
 @dataclass(frozen=True, slots=True)
-class TableChanges:
+class VersionDifference:
     """The rows by which an older and a newer version of a table differ, as SELECTs of the table's columns; None: there are none.
 
     `written` are those that batches wrote in between. If the table has weights, what was written and taken away again is not
@@ -27,13 +27,13 @@ class TableChanges:
     forgotten: str | None
 
 
-def table_changes(
+def version_difference(
     fs: Filesystem,
     directory: str,
     table: TableDeclaration,
     versions: tuple[JobVersion, JobVersion],
     visible: tuple[VisibleSegments, VisibleSegments],
-) -> TableChanges:
+) -> VersionDifference:
     """Return the changes of a table between two versions, the older one first, from the segments that they see.
 
     Segments of which both see all rows are not read. Raises DamageError.
@@ -52,7 +52,9 @@ def table_changes(
             f"SELECT {names(columns)}, -{WEIGHT} AS {WEIGHT} FROM ({scan(fs, directory, table.columns, replaced)})"
         )
         written = [summed(columns, f"({' UNION ALL '.join(written)})")]
-    return TableChanges(" UNION ALL ".join(written) or None, _forgotten(fs, directory, table, versions, older.values()))
+    return VersionDifference(
+        " UNION ALL ".join(written) or None, _forgotten(fs, directory, table, versions, older.values())
+    )
 
 
 def _of_batches(
