@@ -23,6 +23,8 @@ _WORDS = (
         "credential",
         "accesskey",
         "privatekey",
+        "keystorekey",
+        "keypem",
         "sharedkey",
         "connectionstring",
     ),

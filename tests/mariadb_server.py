@@ -145,8 +145,12 @@ class MariaDBServer:
             f"CREATE USER {name}@'127.0.0.1' IDENTIFIED BY '{password}'",
             f"GRANT ALL ON {name}.* TO {name}@'127.0.0.1'",
         ]
-        MySQLDatabase(self, "root", "", "mysql").run(*made)
+        self.administration().run(*made)
         return MySQLDatabase(self, name, password, name)
+
+    def administration(self) -> MySQLDatabase:
+        """Return the database of the server itself, as the user who may do everything."""
+        return MySQLDatabase(self, "root", "", "mysql")
 
     @property
     def port(self) -> int:
@@ -159,7 +163,7 @@ class MariaDBServer:
         if self._process.poll() is not None:
             raise ServerError("\n".join((self._folder / "log").read_text(errors="replace").splitlines()[-20:]))
         try:
-            return MySQLDatabase(self, "root", "", "mysql").run("SELECT 1") == [(1,)]
+            return self.administration().run("SELECT 1") == [(1,)]
         except pymysql.OperationalError:
             return False
 
@@ -178,19 +182,19 @@ class MySQLDatabase:
         at = f"127.0.0.1:{self.server.port}/{self.name}"
         return f"mysql://{self._user}:{quote(self._password, safe='')}@{at}"
 
+    def connect(self, *, autocommit: bool = True) -> Any:
+        import pymysql
+
+        port, who = self.server.port, {"user": self._user, "password": self._password}
+        return pymysql.connect(host="127.0.0.1", port=port, database=self.name, autocommit=autocommit, **who)
+
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         """Run statements, each for itself; return the rows of the last one."""
         return self.shown(*statements)[1]
 
     def shown(self, *statements: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Run statements, each for itself; return the names of the columns of the last one, and its rows."""
-        import pymysql
-
-        port, who = self.server.port, {"user": self._user, "password": self._password}
-        with (
-            pymysql.connect(host="127.0.0.1", port=port, database=self.name, autocommit=True, **who) as con,
-            con.cursor() as cursor,
-        ):
+        with self.connect() as con, con.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
             return [column[0] for column in cursor.description or ()], list(cursor.fetchall())

@@ -92,6 +92,10 @@ def cli(context: click.Context) -> None:
     metavar="[=JOB]",
     help="Delete the state and the results of the jobs, and start anew; with =JOB those of one job (can be repeated).",
 )
+@click.option(
+    "--from", "savepoint", metavar="SAVEPOINT", help="Let the job go on from a savepoint: a name, or a folder."
+)
+@click.option("--as", "as_job", metavar="NAME", help="With --from: as another job, beside the one of the savepoint.")
 @click.option("--debug", is_flag=True, help="Show what Spark and Python said when something fails.")
 @_folders
 def run(
@@ -100,6 +104,8 @@ def run(
     settings: tuple[str, ...],
     tables: tuple[str, ...],
     fresh: tuple[str, ...],
+    savepoint: str | None,
+    as_job: str | None,
     debug: bool,
     project: str | None,
     warehouse: str | None,
@@ -107,12 +113,19 @@ def run(
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
     from sqlstream.cli.run import run_jobs
     from sqlstream.jobs.launch import fresh_jobs
+    from sqlstream.jobs.restoring import plan_restore
 
     with _session(project, warehouse, settings, tables) as session:
         planned = _compile(session, files, statements)
         if not planned:
             click.echo("nothing to run: the SQL has neither an INSERT nor a query", err=True)
-        run_jobs(session, planned, fresh=fresh_jobs(planned, True if _ALL in fresh else fresh), debug=debug)
+        anew = fresh_jobs(planned, True if _ALL in fresh else fresh)
+        if anew and savepoint is not None:
+            raise UsageError("a job begins anew, or from a savepoint", hint="Leave out --fresh, or --from.")
+        planned, restored = plan_restore(
+            planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
+        )
+        run_jobs(session, planned, fresh=anew, restored=restored, debug=debug)
         if session.is_unread:
             raise BrokenPipeError
 
@@ -151,6 +164,9 @@ def query(
     type=click.Choice(["ast", "logical", "optimized", "physical"]),
     help="Show the query on its way to the plan.",
 )
+@click.option(
+    "--batch", is_flag=True, help="Show the query as one batch in DuckDB, which `verify` compares with; also of JOB."
+)
 @_folders
 def explain(
     files: tuple[str, ...],
@@ -159,17 +175,52 @@ def explain(
     tables: tuple[str, ...],
     verbose: bool,
     stage: str | None,
+    batch: bool,
     project: str | None,
     warehouse: str | None,
 ) -> None:
     """Show the plan of a query: operators, state, guarantees."""
     from sqlstream.compiler.compiler import PlannedJob
     from sqlstream.session.explaining import explained
+    from sqlstream.session.verifying import existing_record, planned_job
 
     with _session(project, warehouse, settings, tables) as session:
+        if batch and len(files) == 1 and not statements and files[0] != "-" and not os.path.exists(files[0]):
+            planned = planned_job(session.compiler, existing_record(session.warehouse, files[0]))
+            click.echo(explained(planned, "batch"))
+            return
         for job in _compile(session, files, statements):
             if isinstance(job, PlannedJob):
-                click.echo(explained(job, stage or ("physical" if verbose else "plan")))
+                click.echo(explained(job, "batch" if batch else stage or ("physical" if verbose else "plan")))
+
+
+@cli.command(name="verify", short_help="Compare what a job wrote with a batch over what it read.")
+@click.argument("job")
+@click.argument("files", nargs=-1, metavar="[FILE.sql ...]")
+@click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL that declares the job, after the files.")
+@click.option("--at", "version", type=int, metavar="VERSION", help="A version of the job (default: its newest).")
+@_settings
+@_folders
+def verify_(
+    job: str,
+    files: tuple[str, ...],
+    statements: tuple[str, ...],
+    version: int | None,
+    settings: tuple[str, ...],
+    tables: tuple[str, ...],
+    project: str | None,
+    warehouse: str | None,
+) -> int:
+    """Compute the query of a job as a batch in DuckDB, and explain every difference from what the job wrote.
+
+    Files are the script of the job, where its tables are not in the catalog. Exit codes: 0 every difference is explained, 1 one
+    is not, 2 the job cannot be verified.
+    """
+    with _session(project, warehouse, settings, tables) as session:
+        compiled = _compile(session, files, statements) if files or statements else []
+        found = session.verify(job, version, compiled=compiled)
+        click.echo(str(found))
+        return 0 if found else 1
 
 
 @cli.command(short_help="List the jobs of the warehouse.")
@@ -182,41 +233,115 @@ def jobs(project: str | None, warehouse: str | None) -> None:
     show(JOBS, "table", None, project, warehouse)
 
 
+@cli.command(short_help="Take a savepoint of a job, running or not.")
+@click.argument("job")
+@click.argument("name", required=False)
+@click.option("--to", metavar="DIR", help="Write a folder that is whole in itself, and can be moved, instead.")
+@_folders
+def savepoint(job: str, name: str | None, to: str | None, project: str | None, warehouse: str | None) -> None:
+    """Take a savepoint of the newest version of a job, running or not: its state, its place in the input, its tables.
+
+    Without a NAME it is called <job>-<version>.
+    """
+    from sqlstream.cli.savepoints import take
+
+    with _session(project, warehouse, (), load=False) as session:
+        take(session.warehouse, job, name, to)
+
+
+@cli.command(short_help="List the savepoints of the warehouse.")
+@click.argument("job", required=False)
+@_folders
+def savepoints(job: str | None, project: str | None, warehouse: str | None) -> None:
+    """List the savepoints of the warehouse, or those of one job."""
+    from sqlstream.cli.savepoints import show_savepoints
+
+    show_savepoints(job, project, warehouse)
+
+
+@cli.command(short_help="Show what a time to live would keep of a job's state.")
+@click.argument("state", metavar="JOB[.OPERATOR]")
+@click.argument("ttls", nargs=-1, required=True, metavar="TTL ...")
+@_folders
+def ttl(state: str, ttls: tuple[str, ...], project: str | None, warehouse: str | None) -> None:
+    """Show what each time to live, such as 1h or 7d, would keep of a job's state, and how many keys came back after that long."""
+    from sqlstream.cli.query import show
+    from sqlstream.duck.sql import quote_text
+
+    listed = ", ".join(map(quote_text, (state, *ttls)))
+    columns = (
+        "concat(operator, ' (' || state || ')') AS operator, ttl, concat(keys, ' of ', keys_now) AS keys, "
+        "concat(rows, ' of ', rows_now) AS rows, format_bytes(bytes) AS bytes, returned_keys, exact"
+    )
+    show(f"SELECT {columns} FROM sqlstream.ttl({listed})", "table", None, project, warehouse)
+
+
 @cli.command(short_help="Stop jobs after their batch, or with --drain for good.")
 @click.argument("names", nargs=-1, metavar="[JOB ...]")
 @click.option("--all", "everything", is_flag=True, help="Stop every job of the warehouse that is running.")
 @click.option(
     "--drain", is_flag=True, help="Read no more, close all windows as at the end of the input; the job cannot continue."
 )
+@click.option(
+    "--savepoint",
+    is_flag=False,
+    flag_value="",
+    metavar="[NAME]",
+    help="Take a savepoint of each job that has stopped; NAME is for one job.",
+)
 @_folders
-def stop(names: tuple[str, ...], everything: bool, drain: bool, project: str | None, warehouse: str | None) -> None:
+def stop(
+    names: tuple[str, ...],
+    everything: bool,
+    drain: bool,
+    savepoint: str | None,
+    project: str | None,
+    warehouse: str | None,
+) -> None:
     """Stop running jobs after their batch; the same script continues them.
 
     With --drain their input ends instead: all windows that are open are emitted, and the jobs are over for good.
+    With --savepoint a savepoint is taken of each, once it has stopped.
     """
+    from sqlstream.cli.savepoints import take
     from sqlstream.jobs import ending
 
     if everything == bool(names):
         raise UsageError("stop takes the names of jobs, or --all", hint="See what is running with: sqlstream jobs")
     with _session(project, warehouse, (), load=False) as session:
         asked = tuple(ending.running(session.warehouse)) if everything else names
+        if savepoint and len(asked) > 1:
+            raise UsageError("a savepoint is of one job", hint="Leave out its name, and each gets one of its own.")
+        if savepoint and savepoint.lower() in session.warehouse.savepoints():
+            raise UsageError(f'savepoint "{savepoint}" exists already', hint="Give it another name.")
         for name in asked:
             ending.ask(session.warehouse, name, drain=drain)
         for name in asked:
             ending.await_end(session.warehouse, name, drain=drain)
             click.echo(f'job "{name}" {"drained: all its windows are closed" if drain else "stopped"}', err=True)
+            if savepoint is not None:
+                take(session.warehouse, name, savepoint or None, None)
     if not asked:
         click.echo("no job is running", err=True)
 
 
-@cli.command(short_help="Delete a job: its state and the rows that it wrote.")
-@click.argument("job")
+@cli.command(short_help="Delete a job: its state and the rows that it wrote; or a savepoint.")
+@click.argument("job", required=False)
+@click.option("--savepoint", metavar="SAVEPOINT", help="Delete a savepoint, and no job.")
 @_folders
-def drop(job: str, project: str | None, warehouse: str | None) -> None:
-    """Delete a job: its state, its checkpoint, and the rows that it wrote."""
+def drop(job: str | None, savepoint: str | None, project: str | None, warehouse: str | None) -> None:
+    """Delete a job: its state, its checkpoint, and the rows that it wrote. Its savepoints stay."""
+    from sqlstream.jobs.savepoints import drop_savepoint
+
+    if (job is None) == (savepoint is None):
+        raise UsageError("drop takes the name of a job, or --savepoint and the name of a savepoint")
     with _session(project, warehouse, (), load=False) as session:
-        session.drop(job)
-    click.echo(f'job "{job}" dropped, with its state and the rows that it wrote', err=True)
+        if savepoint is not None:
+            drop_savepoint(session.warehouse, savepoint)
+            click.echo(f'savepoint "{savepoint}" dropped', err=True)
+        elif job is not None:
+            session.drop(job)
+            click.echo(f'job "{job}" dropped, with its state and the rows that it wrote', err=True)
 
 
 @cli.command()

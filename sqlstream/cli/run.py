@@ -6,11 +6,12 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 
+import click
 import duckdb
 
 from sqlstream.cli.display import Display, count_state, displayed
@@ -20,17 +21,26 @@ from sqlstream.compiler.compiler import Compiled, Explanation, PlannedJob, Quest
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.job import Job
+from sqlstream.jobs.restoring import Restore
 from sqlstream.secrets import masked
 from sqlstream.session.explaining import explained
 from sqlstream.session.session import Session
+from sqlstream.sql.nodes import CreateStateCheck, DropStateCheck
 
 REFRESH_SECONDS = 0.1
 
 
-def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: Collection[str], debug: bool) -> None:
+def run_jobs(
+    session: Session,
+    planned: Sequence[Compiled],
+    *,
+    fresh: Collection[str],
+    restored: Mapping[str, Restore],
+    debug: bool,
+) -> None:
     """Run jobs: a bounded one to its end before the next begins, unbounded ones together; answer questions between them.
 
-    Those named in `fresh` begin anew.
+    Those named in `fresh` begin anew, those in `restored` from savepoints.
     """
     stopping = threading.Event()
     unbounded: list[Job] = []
@@ -43,7 +53,7 @@ def run_jobs(session: Session, planned: Sequence[Compiled], *, fresh: Collection
                 continue
             for warning in job.warnings:
                 show.say(warning.render(show.width))
-            unbounded.append(session.start(job, fresh=job.name in fresh))
+            unbounded.append(session.start(job, fresh=job.name in fresh, restore=restored.get(job.name)))
             if job.bounded:
                 _watch([unbounded.pop()], stopping, show, debug)
         for one in unbounded:
@@ -56,6 +66,9 @@ def _answer(session: Session, question: Question) -> None:
         session.output.write(explained(question.job, question.stage) + "\n")
         return
     relation = session.answer(question)
+    if isinstance(question, CreateStateCheck | DropStateCheck):
+        click.echo(relation.fetchall()[0][0], err=True)
+        return
     if isinstance(question, Answer) and question.columns[0].startswith("create "):
         # The text of a statement, to be copied.
         session.output.write("".join(f"{row[0]};\n" for row in question.rows))

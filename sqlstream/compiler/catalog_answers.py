@@ -22,6 +22,16 @@ JOBS = (
     "SELECT job, status, version, watermark, rows_in, rows_out, started_at, pid,"
     " split_part(error, chr(10), 1) AS error FROM sqlstream.jobs ORDER BY job"
 )
+# Also what `sqlstream savepoints` shows.
+SAVEPOINTS = (
+    "SELECT savepoint, job, version, taken_at, watermark, rows, bytes, format,"
+    " split_part(error, chr(10), 1) AS error FROM sqlstream.savepoints"
+)
+
+CHECKS = (
+    "SELECT job, name, operator, condition, every, action, status, version, rows, detail"
+    " FROM sqlstream.checks ORDER BY job, name, operator"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,10 @@ def answer(statement: Show | Describe, binder: Binder) -> Answer | WarehouseQuer
     match statement.kind:
         case "JOBS":
             return WarehouseQuery(JOBS)
+        case "SAVEPOINTS":
+            return WarehouseQuery(f"{SAVEPOINTS} ORDER BY taken_at, savepoint")
+        case "STATE CHECKS":
+            return WarehouseQuery(CHECKS)
         case "TABLES":
             tables = [t for t in _in_order(catalog.tables.values()) if like(t.name)]
             return Answer(("table", "connector"), tuple((t.name, t.connector or "warehouse") for t in tables))

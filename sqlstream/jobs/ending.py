@@ -9,6 +9,7 @@ from sqlstream.connectors.registry import built_in
 from sqlstream.connectors.tables import discard_written
 from sqlstream.connectors.warehouse.publishing import discard_published
 from sqlstream.errors import DamageError, JobError, OtherVersionError, SqlStreamError, UsageError, missing
+from sqlstream.warehouse.checks import checks, drop_check
 from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
 from sqlstream.warehouse.leases import lock_job
 from sqlstream.warehouse.locks import SessionLock
@@ -71,6 +72,8 @@ def drop(warehouse: Warehouse, session: SessionLock, name: str, project: str) ->
     lock = lock_job(warehouse.fs, warehouse.job(name), session)
     try:
         discard(warehouse, name, project)
+        for check in [*checks(warehouse, name)]:
+            drop_check(warehouse, check.name)
     finally:
         lock.release()
 

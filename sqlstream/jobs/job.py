@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlstream.errors import SqlStreamError, plainly
+from sqlstream.errors import SqlStreamError, UsageError, plainly
 from sqlstream.jobs.progress import Progress, progress_of
+from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.verification.report import Verification
 from sqlstream.runtime.engine import Run
 from sqlstream.warehouse.locks import JobLock
+from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import FINISHED
 
 
@@ -22,16 +25,20 @@ class Job:
         on_end: Callable[[], None] | None = None,
         *,
         ended: str = FINISHED,
+        warehouse: Warehouse | None = None,
     ):
         self.name = name
+        self._warehouse = warehouse
         self._run = run
         self._lock = lock
         self._on_end = on_end
+        # Set by whoever knows its plan.
+        self.verifier: Callable[[int | None], Verification] | None = None
         # How a job that was skipped had ended.
         self._ended = ended
 
     def __dir__(self) -> list[str]:
-        return ["error", "name", "progress", "status", "stop", "wait", "warnings"]
+        return ["error", "name", "progress", "savepoint", "status", "stop", "verify", "wait", "warnings"]
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, {self.status})"
@@ -77,6 +84,16 @@ class Job:
         if self._run is not None:
             self._run.request_stop(drain=drain)
 
+    def savepoint(self, name: str | None = None, *, to: str | None = None) -> str:
+        """Take a savepoint of the newest version of the job, which goes on meanwhile; return its name.
+
+        Without a name it is called `<job>-<version>`. With `to` it is written into that folder, whole and by itself, and not
+        into the warehouse. Raises UsageError when the job has no version yet, or a savepoint has the name.
+        """
+        assert self._warehouse is not None
+        with plainly():
+            return take_savepoint(self._warehouse, self.name, name, to).record.name
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end (or so many seconds) and return whether it came; raise the error that ended it, if one did."""
         if self._run is None:
@@ -89,6 +106,17 @@ class Job:
             with plainly():
                 raise self._run.error
         return True
+
+    def verify(self, version: int | None = None) -> Verification:
+        """Compare what the job had written at a version (by default its newest) with a batch over all that it had read.
+
+        The result is true where every difference is explained; as text it says which there are. Raises CannotVerify where the
+        query, or what it read or wrote, has nothing to compare with.
+        """
+        if self.verifier is None:
+            raise UsageError(f'of job "{self.name}" nothing is kept that could be verified')
+        with plainly():
+            return self.verifier(version)
 
     def release(self) -> None:
         """Give back what the job holds; it has ended."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
+from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.errors import UsageError, missing
@@ -22,6 +23,7 @@ from sqlstream.warehouse.jobs import (
     read_record,
 )
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import digest
 
 
 def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> set[str]:
@@ -58,6 +60,8 @@ def job_spec(
         fingerprint=planned.fingerprint,
         idle_timeout=options.duration("table.exec.source.idle-timeout"),
         project=project,
+        max_rows=options.max_rows([stage.name for stage in plan.stages]),
+        max_rows_action=options.text("sqlstream.state.max-rows-action").lower(),
     )
 
 
@@ -81,6 +85,16 @@ def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str, *, i
                     hint="Write both queries into one job, with UNION ALL, "
                     f'or drop that job and what it wrote: sqlstream drop "{record.job}".',
                 )
+
+
+# Options that say where a table is that is not in the warehouse.
+_PLACES = ("path", "topic", "url", "table", "table-name", "catalog", "class", "function")
+
+
+def _place(table: Table) -> str:
+    """Return what tells the place of a table outside of the warehouse from others, without what may be secret in it."""
+    said = {key: table.options[key] for key in _PLACES if key in table.options}
+    return digest(repr((table.connector, said))) if table.connector is not None and said else ""
 
 
 def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
@@ -113,6 +127,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
                 count_sql=s.count_sql,
                 more_views=tuple((v.name, v.rows.sql) for v in s.more_views),
                 delay=s.delay,
+                remembered=s.remembered,
             )
             for s in plan.stages
         ),
@@ -125,6 +140,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
                 s.table.primary_key if s.changing else (),
                 s.upserts,
                 tuple((c.name, c.type) for c in s.order),
+                _place(s.table),
             )
             for s in plan.sinks
         ),

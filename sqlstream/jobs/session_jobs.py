@@ -9,6 +9,7 @@ from sqlstream.compiler.project import Project
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs import ending
 from sqlstream.jobs.job import Job
+from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.start import Starter
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Engine, Receivers
@@ -36,7 +37,13 @@ class SessionJobs:
         self._queries = 0
 
     def start(
-        self, planned: PlannedJob, receivers: Receivers, *, fresh: bool = False, engine: Engine | None = None
+        self,
+        planned: PlannedJob,
+        receivers: Receivers,
+        *,
+        fresh: bool = False,
+        engine: Engine | None = None,
+        restore: Restore | None = None,
     ) -> Job:
         """Start a job, or go on with it: without an engine to run it, on the one that suits it.
 
@@ -46,7 +53,7 @@ class SessionJobs:
             self._queries += 1
         name = f"select_{to_millis(now())}_{self._queries}" if planned.is_query else planned.name
         engine = engine or (self._local if planned.is_immediate else self.spark)
-        job = self._starter.start(planned, name, engine, receivers, fresh=fresh)
+        job = self._starter.start(planned, name, engine, receivers, fresh=fresh, restore=restore)
         self.started.append(job)
         return job
 

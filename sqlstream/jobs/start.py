@@ -16,10 +16,13 @@ from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
 from sqlstream.jobs.restart_strategies import NoRestart, strategy_of
 from sqlstream.jobs.restarting import RestartingRun
+from sqlstream.jobs.restoring import Restore, Restorer
 from sqlstream.runtime.engine import Engine, Layout, Pace, Receivers, Resources, Run
 from sqlstream.runtime.feed import check_input
+from sqlstream.runtime.starting_over import start_over
 from sqlstream.sql.nodes import head
 from sqlstream.storage.recovery import Versions
+from sqlstream.storage.restoring import StartOver, complete
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
 from sqlstream.warehouse.leases import lock_job
@@ -44,9 +47,18 @@ class Starter:
         self._appended: set[str] = set()
 
     def start(
-        self, planned: PlannedJob, name: str, engine: Engine, receivers: Receivers, *, fresh: bool = False
+        self,
+        planned: PlannedJob,
+        name: str,
+        engine: Engine,
+        receivers: Receivers,
+        *,
+        fresh: bool = False,
+        restore: Restore | None = None,
     ) -> Job:
         """Start a job under a name, or go on with it; one that has finished is skipped with a notice.
+
+        With `restore` it goes on from a savepoint, in place of what it had.
 
         Raises UsageError when another process runs it, or a job of this name has another plan.
         """
@@ -55,6 +67,10 @@ class Starter:
         try:
             if fresh and name not in self._appended:
                 self._discard(name)
+            if (savepoint := complete(self.warehouse, name, self._start_over(planned, name))) is not None:
+                self.notice(f'job "{name}": it is restored from savepoint "{savepoint}", which had been interrupted')
+            if restore is not None:
+                self._restore(planned, name, restore)
             self._settle(name)
             record = self._record(planned, name)
             if planned.appends:
@@ -64,9 +80,10 @@ class Starter:
             ended = self._ended(planned, record) if record is not None and not planned.appends else None
             if ended is not None:
                 lock.release()
-                return Job(name, ended=ended)
+                return Job(name, ended=ended, warehouse=self.warehouse)
             run = self._run(planned, name, record, engine, receivers)
-            job = Job(name, run, lock, (lambda: self._discard(name, lock=True)) if planned.is_query else None)
+            on_end = (lambda: self._discard(name, lock=True)) if planned.is_query else None
+            job = Job(name, run, lock, on_end, warehouse=self.warehouse)
             run.start()
             if planned.is_immediate:
                 # It has ended; the next INSERT .. VALUES may come before anybody waits for this one.
@@ -77,6 +94,20 @@ class Starter:
             if planned.is_query:
                 self._discard(name, lock=True)
             raise
+
+    def _restore(self, planned: PlannedJob, name: str, restore: Restore) -> None:
+        if planned.appends or planned.is_query:
+            raise UsageError("only a job that goes on can be restored", head(planned.statement))
+
+        def made(saved: JobRecord) -> JobRecord:
+            spec = job_spec(planned, self.project.warehouse, saved.bucket_labels, name=name, project=self.project.root)
+            return replace(job_record(planned, spec, saved.partitions), versions=saved.versions)
+
+        Restorer(self.warehouse, planned, made, self._start_over(planned, name), self.notice).run(restore)
+
+    def _start_over(self, planned: PlannedJob, name: str) -> StartOver:
+        paths, scans = self.warehouse.job(name), planned.physical.scans
+        return lambda which: start_over(self.warehouse.fs, paths.splits, scans, which, self.project.root)
 
     def _settle(self, name: str) -> None:
         """Let a job go on that a power cut has damaged. Raises DamageError when it cannot by itself."""

@@ -22,6 +22,7 @@ from sqlstream.storage.bucket import EXPIRED, RETURNED, WEIGHTS, Bucket
 from sqlstream.storage.manifests import SWEPT_AT
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
 from sqlstream.units import MILLISECOND, Duration, ProcessingTime, to_millis
+from sqlstream.warehouse.declarations import Remembered
 
 # When the last row came for a key: processing time, in milliseconds (see `units`).
 AT = Column("_at", "BIGINT")
@@ -51,6 +52,13 @@ class KeyedState:
     ordered: frozenset[str] = frozenset()
     touched_by: str = TOUCHED
     lasts: str = "false"
+
+    @property
+    def remembered(self) -> Remembered:
+        """What a time to live forgets of it."""
+        tables = tuple(self.tables)
+        bare = len(self.tables.get(self.clocked, ())) == len(self.keys) + 1
+        return Remembered(tables, self.clocked, self.keys, AT.name, MILLISECOND, self.ttl, lasts=self.lasts, bare=bare)
 
     def load(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Make `_stored_<table>` of the rows of the keys that are touched, and `_old_<table>` of those that are not forgotten."""

@@ -7,30 +7,34 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
 
 import duckdb
 
 from sqlstream.duck.errors import missing_table, translate
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import DamageError, OtherVersionError, QueryError, SourceText, Span
-from sqlstream.queries.statement import Statement, TimeTravel, parse_statement
-from sqlstream.queries.system import SYSTEM_TABLES, create_system_table
+from sqlstream.errors import DamageError, OtherVersionError, QueryError, SourceText, Span, missing
+from sqlstream.queries.statement import StateCall, Statement, TimeTravel, parse_statement
+from sqlstream.queries.system import SYSTEM_TABLES, create_system_table, create_table
+from sqlstream.queries.ttl import COLUMNS, ttl_rows
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.storage.views import clock_of, operator_view, table_view
 from sqlstream.units import Duration, ProcessingTime, seconds
 from sqlstream.warehouse.jobs import TABLE, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.savepoints import Savepoint, read_savepoint
 
 Pick = Callable[[JobHistory], JobVersion | None]
 
 
 @dataclass(frozen=True, slots=True)
 class StateRelation:
-    """`state.<job>.<operator>`, or another name under which an operator keeps rows."""
+    """`state.<job>.<operator>`, or another name under which an operator keeps rows; or `savepoint.<name>.<operator>`."""
 
     job: JobHistory
     operator: OperatorRecord
     name: str
+    savepoint: Savepoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class WarehouseTable:
 
     name: str
     writers: tuple[JobHistory, ...]
+    savepoint: Savepoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,21 @@ class Relations:
         self._warehouse = warehouse
         self._declared = {name.lower(): DeclaredTable(name, relation) for name, relation in declared.items()}
 
+    def _savepoint(self, name: str) -> tuple[Savepoint, JobHistory] | None:
+        """Return a savepoint, and the history of its job, which has one version. Raises DamageError and OtherVersionError."""
+        if name.lower() not in self._savepoints:
+            return None
+        found = self._savepoints[name.lower()]
+        if found is None:
+            opened = read_savepoint(self._warehouse.savepoint(name), name)
+            found = opened, JobHistory(opened.warehouse, opened.record.job.lower())
+            self._savepoints[name.lower()] = found
+        return found
+
+    @cached_property
+    def _savepoints(self) -> dict[str, tuple[Savepoint, JobHistory] | None]:
+        return dict.fromkeys(self._warehouse.savepoints())
+
     @cached_property
     def _jobs(self) -> dict[str, JobHistory]:
         return {name: JobHistory(self._warehouse, name) for name in self._warehouse.jobs()}
@@ -97,6 +117,15 @@ class Relations:
                 if table := self._table(name):
                     yield table
         yield from (SystemTable(name) for name in SYSTEM_TABLES)
+        for savepoint in self._savepoints:
+            with contextlib.suppress(DamageError, OtherVersionError):
+                yield from self._in_savepoint(savepoint)
+
+    def _in_savepoint(self, name: str) -> Iterator[StateRelation]:
+        if (found := self._savepoint(name)) is not None:
+            savepoint, job = found
+            for operator in job.record.operators if job.record else ():
+                yield from (StateRelation(job, operator, view, savepoint) for view in operator.views)
 
     def find(self, path: tuple[str, ...]) -> Relation | None:
         """Return what a name stands for, without regard to case; None for those that are not ours."""
@@ -106,6 +135,8 @@ class Relations:
                 operators = job.record.operators if job and job.record else ()
                 found = ((o, view) for o in operators for view in o.views if view.lower() == operator)
                 return next((StateRelation(job, *view) for view in found if job), None)
+            case "savepoint", name, operator:
+                return next((r for r in self._in_savepoint(name) if r.name.lower() == operator), None)
             case ("sqlstream", name) | ("memory", "sqlstream", name) if name in SYSTEM_TABLES:
                 return SystemTable(name)
             case (name,) | ("main" | "memory", name) | ("memory", "main", name):
@@ -137,22 +168,41 @@ class Relations:
             catalog = f"@{number}"
             connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
             targets.append(self._create_older(connection, catalog, travel))
-        return statement.rewritten(targets)
+        tables = [self._call(connection, number, call) for number, call in enumerate(statement.calls)]
+        return statement.rewritten(targets, tables)
+
+    def _call(self, connection: duckdb.DuckDBPyConnection, number: int, call: StateCall) -> str:
+        """Create a table with the rows of a call, and return its name."""
+        origin = call.span.source
+        asked = parse_statement(SourceText(origin.name, call.arguments), connection)
+        if asked.relations or asked.travels or asked.calls:
+            raise QueryError(f"sqlstream.{call.name} takes constants", call.span)
+        try:
+            [(arguments,)] = connection.execute(call.arguments).fetchall()
+        except duckdb.Error as error:
+            raise QueryError(translate(error, SourceText(origin.name, call.arguments)).message, call.span) from error
+        rows = list(ttl_rows(connection, self._warehouse, self._jobs, arguments, call.span))
+        catalog = quote_name(f"@c{number}")
+        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {catalog}")
+        create_table(connection, f"{catalog}.{call.name}", COLUMNS, rows)
+        return f"{catalog}.{call.name}"
 
     def _create(
         self, connection: duckdb.DuckDBPyConnection, path: tuple[str, ...], relation: Relation, pick: Pick
     ) -> None:
         *schema, _ = name = [quote_name(part) for part in path]
         if len(schema) > 1:
+            connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {schema[0]}")
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(schema)}")
         match relation:
-            case StateRelation(job, operator, view):
+            case StateRelation(job, operator, view, savepoint):
                 snapshot = pick(job)
                 connection.execute(clock_of(".".join(schema), snapshot))
-                sql = operator_view(self._warehouse, job.name, operator, snapshot, operator.views[view])
-            case WarehouseTable(table, writers):
+                warehouse = savepoint.warehouse if savepoint else self._warehouse
+                sql = operator_view(warehouse, job.name, operator, snapshot, operator.views[view])
+            case WarehouseTable(table, writers, savepoint):
                 versions = [(job.record, pick(job)) for job in writers if job.record]
-                sql = table_view(self._warehouse, table, versions)
+                sql = table_view(savepoint.warehouse if savepoint else self._warehouse, table, versions)
             case DeclaredTable(_, source):
                 sql = f"SELECT * FROM {source}"
             case SystemTable(table):
@@ -170,14 +220,44 @@ class Relations:
             raise QueryError(
                 f'"{name}" has no older versions: only state and tables of the warehouse do', travel.clause
             )
+        if travel.unit == "SAVEPOINT":
+            relation = self._at_savepoint(connection, travel, relation)
         path = (catalog, *(_path(relation)[1:] if isinstance(relation, StateRelation) else _path(relation)))
         writers = (relation.job,) if isinstance(relation, StateRelation) else relation.writers
-        versions = self._versions(connection, travel, writers)
+        if relation.savepoint is not None:
+            versions: Mapping[str, JobVersion | None] = {job.name: job.newest for job in writers}
+        else:
+            versions = self._versions(connection, travel, writers)
         try:
             self._create(connection, path, relation, lambda job: versions[job.name])
         except VersionGone as gone:
             raise _no_version(travel, writers[0], "version that old", gone.oldest) from gone
         return ".".join(map(quote_name, path))
+
+    def _at_savepoint(
+        self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, relation: StateRelation | WarehouseTable
+    ) -> StateRelation | WarehouseTable:
+        """Return a relation as a savepoint of its job has it, or of one of the jobs that write a table."""
+        name = str(self._value(connection, travel, "?::VARCHAR"))
+        if relation.savepoint is not None or (found := self._savepoint(name)) is None:
+            raise QueryError(
+                f'savepoint "{name}" does not exist',
+                travel.clause,
+                hint=missing("savepoint", name, self._savepoints),
+            )
+        savepoint, job = found
+        if isinstance(relation, WarehouseTable):
+            if job.record is not None and job.record.sink(relation.name):
+                return WarehouseTable(relation.name, (job,), savepoint)
+        elif job.name == relation.job.name:
+            operators = (o for o in (job.record.operators if job.record else ()) if relation.name in o.views)
+            if (operator := next(operators, None)) is not None:
+                return StateRelation(job, operator, relation.name, savepoint)
+        raise QueryError(
+            f'savepoint "{name}" does not have "{".".join(_path(relation))}"',
+            travel.clause,
+            detail=f'It is of job "{savepoint.record.job}".',
+        )
 
     def _versions(
         self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, jobs: tuple[JobHistory, ...]
@@ -191,7 +271,7 @@ class Relations:
                     travel.clause,
                     hint="Write AT (TIMESTAMP => ..).",
                 )
-            number = self._value(connection, travel, "?::BIGINT")
+            number = int(self._value(connection, travel, "?::BIGINT"))
             found = {jobs[0].name: jobs[0].at_version(number)}
             asked = f"version {number}"
         else:
@@ -205,8 +285,8 @@ class Relations:
                 raise _no_version(travel, job, asked, job.oldest)
         return found
 
-    def _value(self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, conversion: str) -> int:
-        """Return what an AT clause says as a number: a constant, or what a query over `sqlstream.*` finds."""
+    def _value(self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, conversion: str) -> Any:
+        """Return what an AT clause says, converted: a constant, or what a query over `sqlstream.*` finds."""
         origin = travel.clause.source
         value = SourceText(origin.name, travel.value)
         try:
@@ -224,13 +304,13 @@ class Relations:
             rows = connection.execute(travel.value).fetchall()
             if len(rows) != 1 or len(rows[0]) != 1 or rows[0][0] is None:
                 raise QueryError("AT takes one value that is not NULL", travel.clause)
-            [(number,)] = connection.execute(f"SELECT {conversion}", rows[0]).fetchall()
+            [(said,)] = connection.execute(f"SELECT {conversion}", rows[0]).fetchall()
         except duckdb.Error as error:
             raise QueryError(translate(error, value).message, travel.clause) from error
         except QueryError as error:
             span = Span(origin, error.span.start, error.span.end) if error.span else travel.clause
             raise QueryError(error.message, span, hint=error.hint) from error
-        return int(number)
+        return said
 
 
 def drop_names(connection: duckdb.DuckDBPyConnection) -> None:
@@ -246,6 +326,8 @@ def drop_names(connection: duckdb.DuckDBPyConnection) -> None:
 
 def _path(relation: Relation) -> tuple[str, ...]:
     match relation:
+        case StateRelation(_, _, view, savepoint) if savepoint is not None:
+            return "savepoint", savepoint.record.name, view
         case StateRelation(job, _, view):
             return "state", job.record.job if job.record else job.name, view
         case SystemTable(name):

@@ -35,6 +35,10 @@ _TABLE_FUNCTIONS = {
     *("duckdb_settings", "duckdb_tables", "duckdb_types", "duckdb_views", "pg_timezone_names", "pragma_version"),
 }
 
+# Table functions over the jobs of a warehouse, in the schema `sqlstream`, and what stands for a call of one while it is checked.
+STATE_FUNCTIONS = frozenset({"ttl"})
+_CALLED = "__sqlstream_"
+
 # A relation's name follows one of these. After any other word the last name before AT is an alias, and the word ends the
 # relation's name.
 _BEFORE_RELATION = {"FROM", "JOIN", "TABLE", "DESCRIBE", "DESC", "SHOW", "SUMMARIZE", "LATERAL"}
@@ -64,7 +68,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class TimeTravel:
-    """`path AT (VERSION => expression)`, or TIMESTAMP: a relation as it was.
+    """`path AT (VERSION => expression)`, TIMESTAMP, or SAVEPOINT: a relation as it was.
 
     `value` is a SELECT of the expression that has the expression where the statement has it.
     """
@@ -74,6 +78,15 @@ class TimeTravel:
     value: str
     relation: Span
     clause: Span
+
+
+@dataclass(frozen=True, slots=True)
+class StateCall:
+    """`sqlstream.name(arguments)`: a table function over jobs. `arguments` is a SELECT of a list of them."""
+
+    name: str
+    arguments: str
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +102,21 @@ class Statement:
     travels: tuple[TimeTravel, ...]
     shows_tables: bool
     lists_relations: bool
+    calls: tuple[StateCall, ...] = ()
 
     @property
     def names(self) -> frozenset[str]:
         """The last parts, in lower case, of all paths that it names."""
         return frozenset(path[-1].lower() for path in (*self.relations, *(t.path for t in self.travels)))
 
-    def rewritten(self, targets: Sequence[str]) -> str:
-        """Return the text with each time travel replaced by a relation.
+    def rewritten(self, targets: Sequence[str], tables: Sequence[str] = ()) -> str:
+        """Return the text with each time travel replaced by a relation, and each call by a table with its rows.
 
         Every line, and what follows on it, stays in its place, so that DuckDB's errors point into the user's text.
         """
         text = self.source.text
+        for call, table in zip(self.calls, tables, strict=True):
+            text = text[: call.span.start] + _in_place(table, call.span) + text[call.span.end :]
         for travel, target in reversed(list(zip(self.travels, targets, strict=True))):
             between = text[travel.relation.end : travel.clause.start]
             room = travel.clause.end - travel.relation.start - len(target) - len(between)
@@ -121,14 +137,19 @@ def parse_statement(
     own = frozenset(name.lower() for name in table_functions)
     tokens = tokenize(source.text)
     travels = tuple(_time_travels(source, tokens))
+    calls = tuple(_state_calls(source, tokens))
     text = source.text
+    for call in calls:
+        text = text[: call.span.start] + _in_place(_CALLED, call.span) + text[call.span.end :]
     for travel in travels:
         text = text[: travel.clause.start] + _blank(travel.clause.text) + text[travel.clause.end :]
     nodes = list(_nodes(_syntax_tree(source, text, tokens, connection)))
     for node in nodes:
         _check(node, source, tokens, own)
     paths = [tuple(n["qualified_name"]["path"]) for n in nodes if n.get("type") in ("BASE_TABLE", "SHOW_REF")]
-    relations = [path for path in paths if path]
+    relations = [path for path in paths if path and path != (_CALLED,)]
+    if len(calls) != len(paths) - sum(path != (_CALLED,) for path in paths):
+        raise QueryError(f"sqlstream.{calls[0].name} is a table function", calls[0].span, hint="Write it behind FROM.")
     for travel in travels:
         # A relation may be named twice, now and then; take away only the mention that travels.
         if travel.path not in relations:
@@ -137,7 +158,7 @@ def parse_statement(
     words = [t.word for t in tokens if t.text != ";"]
     shows_tables = words in (["SHOW", "TABLES"], ["SHOW", "ALL", "TABLES"], ["DESCRIBE"])
     lists = any(n.get("show_type") in ("SHOW_SPECIAL", "SHOW_FROM") for n in nodes)
-    return Statement(source, tuple(relations), travels, shows_tables, shows_tables or lists)
+    return Statement(source, tuple(relations), travels, shows_tables, shows_tables or lists, calls)
 
 
 def tokenize(text: str) -> list[Token]:
@@ -158,10 +179,28 @@ def _blank(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
 
 
+def _in_place(name: str, span: Span) -> str:
+    """Return a name with so many blanks and line breaks behind it that it takes the place of a longer text."""
+    return name + _blank(span.text)[len(name) :]
+
+
+def _state_calls(source: SourceText, tokens: list[Token]) -> Iterator[StateCall]:
+    for i, token in enumerate(tokens):
+        words = [t.text.lower() for t in tokens[i : i + 4]]
+        if words[:2] != ["sqlstream", "."] or words[3:] != ["("] or words[2] not in STATE_FUNCTIONS:
+            continue
+        close = _closing(tokens, i + 3)
+        if close is None:
+            raise QueryError("this call is not complete", Span(source, token.start, tokens[-1].end))
+        first, end = tokens[i + 3].end, tokens[close].start
+        listed = _blank(source.text[: first - len("SELECT [")]) + "SELECT [" + source.text[first:end] + "]"
+        yield StateCall(words[2], listed, Span(source, token.start, tokens[close].end))
+
+
 def _time_travels(source: SourceText, tokens: list[Token]) -> Iterator[TimeTravel]:
     for i, token in enumerate(tokens):
         words = [t.word for t in tokens[i : i + 4]]
-        if words[:2] != ["AT", "("] or words[3:] != ["=>"] or words[2] not in ("VERSION", "TIMESTAMP"):
+        if words[:2] != ["AT", "("] or words[3:] != ["=>"] or words[2] not in ("VERSION", "TIMESTAMP", "SAVEPOINT"):
             continue
         close = _closing(tokens, i + 1)
         first, last = _relation_before(tokens, i)

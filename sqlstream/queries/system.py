@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import duckdb
+from msgspec import structs
 
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_text
@@ -16,13 +17,29 @@ from sqlstream.storage.metrics import COUNTS, OperatorMetrics, SourceMetrics
 from sqlstream.storage.snapshot import JobHistory
 from sqlstream.storage.views import clock_of, operator_view
 from sqlstream.units import END_OF_INPUT, NO_TIME, ProcessingTime, now
+from sqlstream.warehouse.checks import MAX_ROWS, checks, read_results
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
 from sqlstream.warehouse.restarts import read_restarts
+from sqlstream.warehouse.savepoints import FORMAT as SAVEPOINT_FORMAT
+from sqlstream.warehouse.savepoints import read_savepoint
 from sqlstream.warehouse.status import RUNNING, effective_status
 
 _COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "checks": {
+        "job": "VARCHAR",
+        "name": "VARCHAR",
+        "operator": "VARCHAR",
+        "condition": "VARCHAR",
+        "every": "BIGINT",
+        "action": "VARCHAR",
+        "status": "VARCHAR",
+        "version": "BIGINT",
+        "checked_at": "TIMESTAMPTZ",
+        "rows": "BIGINT",
+        "detail": "VARCHAR",
+    },
     "jobs": {
         "job": "VARCHAR",
         "status": "VARCHAR",
@@ -62,6 +79,18 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "error": "VARCHAR",
         "delay_ms": "DOUBLE",
     },
+    "savepoints": {
+        "savepoint": "VARCHAR",
+        "job": "VARCHAR",
+        "version": "BIGINT",
+        "taken_at": "TIMESTAMPTZ",
+        "committed_at": "TIMESTAMPTZ",
+        "watermark": "TIMESTAMP",
+        "rows": "BIGINT",
+        "bytes": "BIGINT",
+        "format": "BIGINT",
+        "error": "VARCHAR",
+    },
     "snapshots": {
         "job": "VARCHAR",
         "version": "BIGINT",
@@ -99,14 +128,21 @@ Connection = duckdb.DuckDBPyConnection
 
 def create_system_table(connection: Connection, name: str, warehouse: Warehouse, jobs: Iterable[JobHistory]) -> None:
     """Create one of the SYSTEM_TABLES, over the same versions of the jobs that the rest of a query reads."""
-    rows = [row for job in jobs for row in _rows(connection, name, warehouse, job)]
-    columns = _COLUMNS[name]
+    if name == "savepoints":
+        rows = [*_savepoints(warehouse)]
+    else:
+        rows = [row for job in jobs for row in _rows(connection, name, warehouse, job)]
+    create_table(connection, f"sqlstream.{name}", _COLUMNS[name], rows)
+
+
+def create_table(connection: Connection, name: str, columns: Mapping[str, str], rows: Sequence[Row]) -> None:
+    """Create a table of rows, whose times are microseconds; the name is SQL."""
     stored = {column: "BIGINT" if type in _CONVERSIONS else type for column, type in columns.items()}
     items = ", ".join(
         f"{_CONVERSIONS.get(type, '{0}').format(f'r.{column}')} AS {column}" for column, type in columns.items()
     )
     connection.execute(
-        f"CREATE OR REPLACE TABLE sqlstream.{name} AS SELECT {items} "
+        f"CREATE OR REPLACE TABLE {name} AS SELECT {items} "
         f"FROM (SELECT unnest(from_json($rows::JSON, {quote_text(json.dumps([stored]))})) AS r)",
         {"rows": json.dumps(rows)},
     )
@@ -244,17 +280,58 @@ def _restarts(con: Connection, warehouse: Warehouse, job: JobHistory, record: Jo
         }
 
 
+def _savepoints(warehouse: Warehouse) -> Iterator[Row]:
+    """Yield a row for each savepoint; of one that cannot be read its name, and why."""
+    for name in warehouse.savepoints():
+        row: dict[str, Any] = {**dict.fromkeys(_COLUMNS["savepoints"]), "savepoint": name}
+        try:
+            found = read_savepoint(warehouse.savepoint(name), name).record
+        except FileNotFoundError:
+            # It was dropped just now.
+            continue
+        except SqlStreamError as error:
+            yield {**row, "error": error.render()}
+            continue
+        told = {column: getattr(found, column) for column in row if hasattr(found, column)}
+        yield {**row, **told, "savepoint": found.name, "format": SAVEPOINT_FORMAT}
+
+
 def _idle(warehouse: Warehouse, job: JobHistory, logged: Mapping[str, SourceMetrics]) -> dict[str, ProcessingTime]:
-    """Return since when sources are idle: of a running job by now, else as of its last batch."""
+    """Return since when sources are idle: of a running job by now, else as of its last batch.
+
+    Sources that say how far they are, without a row, may have done so since: they are as they were in the last batch. There is a
+    batch as soon as one that is idle holds up another source.
+    """
     status = effective_status(warehouse.fs, warehouse.job(job.name))
     found = {name: source.idle_since for name, source in logged.items()}
     if status is not None and status.state == RUNNING:
         time = now()
         for name, source in logged.items():
+            if source.said_at is not None:
+                continue
             active_at = max(status.started_at, source.last_row_at or status.started_at)
             ended = source.watermark == END_OF_INPUT
             found[name] = None if ended else fell_idle(active_at, source.idle_timeout or NO_TIME, time)
     return {name: since for name, since in found.items() if since is not None}
+
+
+def _checks(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
+    found = read_results(warehouse.fs, warehouse.job(job.name))
+    known = {check.name: check for check in checks(warehouse, record.job)}
+    results = {(r.name, r.operator): r for r in found if r.name == MAX_ROWS or r.name in known}
+    waiting = [check for check in known.values() if (check.name, check.operator) not in results]
+    for check in waiting:
+        yield {
+            **dict.fromkeys(_COLUMNS["checks"]),
+            "job": record.job,
+            "name": check.name,
+            "operator": check.operator,
+            "condition": check.sql,
+            "every": check.every,
+            "action": check.action,
+        }
+    for result in results.values():
+        yield {"job": record.job, **structs.asdict(result)}
 
 
 _ROWS: Mapping[str, Callable[[Connection, Warehouse, JobHistory, JobRecord], Iterator[Row]]] = {
@@ -263,4 +340,5 @@ _ROWS: Mapping[str, Callable[[Connection, Warehouse, JobHistory, JobRecord], Ite
     "snapshots": _snapshots,
     "watermarks": _watermarks,
     "restarts": _restarts,
+    "checks": _checks,
 }

@@ -1,4 +1,4 @@
-"""What SHOW, DESCRIBE and EXPLAIN answer, as relations."""
+"""What SHOW, DESCRIBE and EXPLAIN answer, and what becomes of savepoints, as relations."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
-from sqlstream.compiler.compiler import Explanation, Question
+from sqlstream.compiler.compiler import Explanation, Question, SavepointRequest
+from sqlstream.errors import SqlStreamError
+from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
 from sqlstream.session.explaining import explained
+from sqlstream.session.state_checks import change_state_check
+from sqlstream.sql.nodes import CreateSavepoint, CreateStateCheck, DropSavepoint, DropStateCheck
 from sqlstream.warehouse.filesystem import make_folder
 from sqlstream.warehouse.paths import Warehouse
 
@@ -28,10 +32,32 @@ def answered(
         case Explanation(job, stage):
             lines = explained(job, stage).splitlines()
             return _relation(Answer(("plan",), tuple((line,) for line in lines)))
+        case SavepointRequest(statement):
+            return _relation(_of_savepoint(statement, warehouse))
         case Answer():
             return _relation(question)
+        case CreateStateCheck() | DropStateCheck():
+            return _relation(change_state_check(question, warehouse, query))
         case _:
             assert_never(question)
+
+
+def _of_savepoint(statement: CreateSavepoint | DropSavepoint, warehouse: Warehouse) -> Answer:
+    """Do what a statement asks for; errors point at its name."""
+    name = statement.name.text
+    try:
+        if isinstance(statement, CreateSavepoint):
+            record = take_savepoint(warehouse, statement.job.text, name).record
+            return Answer(("savepoint", "job", "version"), ((record.name, record.job, str(record.version)),))
+        if not statement.if_exists or name.lower() in warehouse.savepoints():
+            drop_savepoint(warehouse, name)
+    except SqlStreamError as error:
+        named = statement.name
+        if isinstance(statement, CreateSavepoint) and error.message.startswith("job "):
+            named = statement.job
+        error.span = error.span or named.span
+        raise
+    return Answer(("dropped",), ((name,),))
 
 
 def _relation(answer: Answer) -> duckdb.DuckDBPyRelation:

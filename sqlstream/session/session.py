@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TextIO
 
@@ -13,18 +14,22 @@ import duckdb
 
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob, Question
 from sqlstream.compiler.project import Project, find_project, load_project
+from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SourceText, plainly
 from sqlstream.functions.kinds import declare_any
 from sqlstream.jobs import ending
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import fresh_jobs
+from sqlstream.jobs.restoring import Restore, plan_restore
 from sqlstream.jobs.session_jobs import SessionJobs
+from sqlstream.jobs.verification import Verification
 from sqlstream.options import Options
 from sqlstream.runtime.engine import Receiver
 from sqlstream.session.answers import answered
 from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.session.output import RowPrinter, printers
 from sqlstream.session.state_queries import query
+from sqlstream.session.verifying import existing_record, verify, verify_planned
 from sqlstream.storage.check import Checkup, check_job
 from sqlstream.warehouse.paths import Warehouse
 
@@ -70,21 +75,32 @@ class Session:
     # -- statements
 
     def sql(
-        self, text: str, *, fresh: bool | Collection[str] = False
+        self,
+        text: str,
+        *,
+        fresh: bool | Collection[str] = False,
+        savepoint: str | None = None,
+        as_job: str | None = None,
     ) -> Job | Changes | duckdb.DuckDBPyRelation | None:
         """Run statements; return what the last of them gives: a job, changes, a relation, or nothing.
 
         INSERT gives a job, which is not waited for (see `Job.wait`). A bare SELECT over input that ends gives a relation of its
         rows, once there are all; over other input an iterator of changes (see `Changes`). SHOW, DESCRIBE and EXPLAIN give
         relations. Where there are several jobs, a bounded one has ended before the next begins; one of nothing but VALUES has
-        always ended. `fresh` discards what the jobs, or those that it names, had before.
+        always ended. `fresh` discards what the jobs, or those that it names, had before. With a `savepoint`, by its name or its
+        folder, its job goes on from there; or, under the name `as_job`, the only job of the text does beside it.
         """
         with plainly():
-            return self._sql(text, fresh)
+            compiled = self.compile(SourceText("sql", text))
+            compiled, restored = plan_restore(
+                compiled, self.warehouse, savepoint, as_job, self.compiler.table_options.starting
+            )
+            return self._sql(compiled, fresh, restored)
 
-    def _sql(self, text: str, fresh: bool | Collection[str]) -> Job | Changes | duckdb.DuckDBPyRelation | None:
+    def _sql(
+        self, compiled: Sequence[Compiled], fresh: bool | Collection[str], restored: Mapping[str, Restore]
+    ) -> Job | Changes | duckdb.DuckDBPyRelation | None:
         result: Job | Changes | duckdb.DuckDBPyRelation | None = None
-        compiled = self.compile(SourceText("sql", text))
         anew = fresh_jobs(compiled, fresh)
         for number, one in enumerate(compiled, 1):
             if not isinstance(one, PlannedJob):
@@ -95,7 +111,7 @@ class Session:
                 warnings.warn(warning.render(), stacklevel=3)
             if one.is_query and number == len(compiled):
                 return self._select(one)
-            result = job = self.start(one, fresh=one.name in anew)
+            result = job = self.start(one, fresh=one.name in anew, restore=restored.get(one.name))
             if one.is_immediate or (one.bounded and number < len(compiled)):
                 job.wait()
         return result
@@ -146,6 +162,10 @@ class Session:
         with plainly():
             return query(self.project, self.compiler, sql)
 
+    def ttl(self, state: str, *ttls: str) -> duckdb.DuckDBPyRelation:
+        """Return what times to live, such as "1 h", would keep of the state of `job` or `job.operator`."""
+        return self.query(f"FROM sqlstream.ttl({', '.join(map(quote_text, (state, *ttls)))})")
+
     # -- jobs
 
     @property
@@ -153,8 +173,15 @@ class Session:
         """The jobs that were started here."""
         return self._jobs.started
 
-    def start(self, planned: PlannedJob, *, fresh: bool = False, receiver: Receiver | None = None) -> Job:
-        """Start a job, or go on with it; one that has finished is skipped with a notice.
+    def start(
+        self,
+        planned: PlannedJob,
+        *,
+        fresh: bool = False,
+        receiver: Receiver | None = None,
+        restore: Restore | None = None,
+    ) -> Job:
+        """Start a job, or go on with it, with `restore` from a savepoint; one that has finished is skipped with a notice.
 
         What a bare SELECT gives goes to the receiver, without one to `output`.
 
@@ -164,7 +191,21 @@ class Session:
             return self._jobs.start(planned, {0: receiver}, fresh=fresh)
         printing = printers(planned.physical.sinks, self.output, titled=not planned.is_query)
         self._printers += printing.values()
-        return self._jobs.start(planned, printing, fresh=fresh)
+        job = self._jobs.start(planned, printing, fresh=fresh, restore=restore)
+        if not planned.is_query:
+            job.verifier = partial(self._verify, planned)
+        return job
+
+    def _verify(self, planned: PlannedJob, version: int | None) -> Verification:
+        return verify_planned(self.project, planned, existing_record(self.warehouse, planned.name), version)
+
+    def verify(self, name: str, version: int | None = None, *, compiled: Iterable[Compiled] = ()) -> Verification:
+        """Compare what a job of the warehouse wrote with a batch over all that it read; see `Job.verify`.
+
+        Its plan comes from compiled scripts, or from the catalog of the project.
+        """
+        with plainly():
+            return verify(self.project, self.compiler, name, version, compiled)
 
     @property
     def is_unread(self) -> bool:
@@ -208,7 +249,7 @@ class Session:
         self.compiler.close()
 
     def __dir__(self) -> list[str]:
-        return ["close", "drop", "jobs", "query", "register", "sql", "stop", "wait"]
+        return ["close", "drop", "jobs", "query", "register", "sql", "stop", "ttl", "wait"]
 
     def __repr__(self) -> str:
         return f"Session({self.project.root!r}, warehouse={self.warehouse.root!r})"

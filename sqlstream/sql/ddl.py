@@ -12,10 +12,12 @@ from sqlstream.sql import grammar
 from sqlstream.sql.nodes import (
     ColumnDef,
     CreateFunction,
+    CreateSavepoint,
     CreateTable,
     CreateView,
     Drop,
     DropFunction,
+    DropSavepoint,
     Feature,
     Merge,
     Name,
@@ -42,7 +44,7 @@ class TableBody:
 class DefinitionParser(StreamingParser):
     """Reads the definitions of tables and views, and what definitions are made of."""
 
-    def _parse_definition(self) -> CreateTable | CreateView | CreateFunction:
+    def _parse_definition(self) -> CreateTable | CreateView | CreateFunction | CreateSavepoint:
         start = self._curr
         self._need("CREATE")
         replace = bool(self._match_text_seq("OR", "REPLACE"))
@@ -53,7 +55,9 @@ class DefinitionParser(StreamingParser):
             return self._parse_create_view(start, temporary, replace)
         if not replace and self._match(TokenType.FUNCTION):
             return self._parse_create_function(start)
-        raise self._wanted("TABLE, VIEW or FUNCTION")
+        if not (replace or temporary) and self._match_text_seq("SAVEPOINT"):
+            return self._parse_create_savepoint(start)
+        raise self._wanted("TABLE, VIEW, FUNCTION or SAVEPOINT")
 
     def _parse_create_table(self, start: Token, temporary: bool, replace: bool) -> CreateTable:
         if_not_exists = self._if_not_exists(replace)
@@ -141,7 +145,13 @@ class DefinitionParser(StreamingParser):
             raise self._refused(f"{self._prev.text.upper()} in CREATE FUNCTION", self._token_span(self._prev), hint)
         return CreateFunction(self._span_from(start), name, reference.text, reference.span, bool(if_not_exists))
 
-    def _parse_drop_relation(self) -> Drop | DropFunction:
+    def _parse_create_savepoint(self, start: Token) -> CreateSavepoint:
+        name = self._new_name("a savepoint")
+        self._need("FOR")
+        self._need("JOB")
+        return CreateSavepoint(self._span_from(start), name, self._name("the name of a job"))
+
+    def _parse_drop_relation(self) -> Drop | DropFunction | DropSavepoint:
         start = self._curr
         self._need("DROP")
         temporary = self._match_texts(("TEMPORARY", "TEMP"))
@@ -154,8 +164,12 @@ class DefinitionParser(StreamingParser):
             if_exists = self._match_text_seq("IF", "EXISTS")
             name = self._name("the name of a function")
             return DropFunction(self._span_from(start), name, bool(if_exists))
+        elif self._match_text_seq("SAVEPOINT"):
+            if_exists = self._match_text_seq("IF", "EXISTS")
+            name = self._name("the name of a savepoint")
+            return DropSavepoint(self._span_from(start), name, bool(if_exists))
         else:
-            raise self._wanted("TABLE, VIEW or FUNCTION")
+            raise self._wanted("TABLE, VIEW, FUNCTION or SAVEPOINT")
         if_exists = self._match_text_seq("IF", "EXISTS")
         name = self._name(f"the name of a {kind.lower()}")
         return Drop(self._span_from(start), kind, name, bool(if_exists), bool(temporary))

@@ -126,6 +126,43 @@ class DropFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateSavepoint:
+    """`CREATE SAVEPOINT name FOR JOB job`."""
+
+    span: Span
+    name: Name
+    job: Name
+
+
+@dataclass(frozen=True, slots=True)
+class DropSavepoint:
+    span: Span
+    name: Name
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStateCheck:
+    """`CREATE STATE CHECK name ON job[.operator] [WITH (..)] AS (query)`; `query` is where the query stands."""
+
+    span: Span
+    name: Name
+    job: Name
+    operator: Name | None
+    query: Span
+    options: dict[str, OptionValue]
+    if_not_exists: bool = False
+    or_replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropStateCheck:
+    span: Span
+    name: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SetOption:
     """`SET 'key' = 'value'`."""
 
@@ -162,7 +199,9 @@ class Select:
     query: exp.Query
 
 
-ShowKind: TypeAlias = Literal["TABLES", "VIEWS", "FUNCTIONS", "JOBS", "COLUMNS", "CREATE TABLE", "CREATE VIEW"]
+ShowKind: TypeAlias = Literal[
+    "TABLES", "VIEWS", "FUNCTIONS", "JOBS", "SAVEPOINTS", "STATE CHECKS", "COLUMNS", "CREATE TABLE", "CREATE VIEW"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +241,21 @@ class StatementSet:
 
 
 Definition: TypeAlias = CreateTable | CreateView | CreateFunction | Drop | DropFunction
-Statement: TypeAlias = Definition | SetOption | Reset | Insert | StatementSet | Select | Show | Describe | Explain
+SavepointStatement: TypeAlias = CreateSavepoint | DropSavepoint
+StateCheckChange: TypeAlias = CreateStateCheck | DropStateCheck
+Statement: TypeAlias = (
+    Definition
+    | SavepointStatement
+    | StateCheckChange
+    | SetOption
+    | Reset
+    | Insert
+    | StatementSet
+    | Select
+    | Show
+    | Describe
+    | Explain
+)
 
 
 def head(statement: Statement) -> Span:

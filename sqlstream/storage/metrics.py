@@ -38,7 +38,8 @@ class SourceMetrics(msgspec.Struct, omit_defaults=True):
     """What a job has read of one source.
 
     `sequence` is the last descriptor that was read, `last` says that there is none after it. `idle_timeout` is set where rows of
-    the source move the watermark. `lost_rows` were gone before they were read.
+    the source move the watermark. `lost_rows` were gone before they were read. `said_at` is when a watermark last moved that a
+    source of the user's own says without a row, None where it says none.
     """
 
     rows: int = 0
@@ -54,6 +55,7 @@ class SourceMetrics(msgspec.Struct, omit_defaults=True):
     sequence: int = -1
     last: bool = False
     lost_rows: int = 0
+    said_at: ProcessingTime | None = None
     partitions: dict[str, PartitionMetrics] = {}
 
 

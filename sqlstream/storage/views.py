@@ -29,6 +29,13 @@ def operator_view(
 
     It is for a view in a schema that has the version's clock: see `clock_of`. Before the first version the tables are empty.
     """
+    return over(state_tables(warehouse, job, operator, snapshot), sql)
+
+
+def state_tables(
+    warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: JobVersion | None
+) -> dict[str, str]:
+    """Return for each state table of an operator a SELECT of the rows that a version sees: of Z-sets, rows with weights."""
     paths = warehouse.job(job).operator(operator.name)
     if snapshot is not None and snapshot.watermark is not None:
         snapshot = replace(snapshot, watermark=behind(snapshot.watermark, operator.delay))
@@ -37,11 +44,10 @@ def operator_view(
         named = snapshot.newest.state_manifests(operator.name)
         replicated = frozenset(t.name for t in operator.tables if t.replicated)
         visible = visible_segments(warehouse.fs, paths, named, snapshot, replicated)
-    tables = {
+    return {
         t.name: _rows(warehouse.fs, paths, t, visible.get(t.name), snapshot)
         for t in (table.declaration for table in operator.tables)
     }
-    return over(tables, sql)
 
 
 def clock_of(schema: str, snapshot: JobVersion | None) -> str:

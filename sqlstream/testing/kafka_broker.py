@@ -28,7 +28,7 @@ REPOSITORY = "https://repo1.maven.org/maven2"
 JARS = Path(__file__).with_name("kafka_jars.txt")
 START_SECONDS = 240.0
 
-_PROTOCOLS = "listener.security.protocol.map"
+_CONTROLLER = "CONTROLLER"
 # Who may log in at a broker that `shared_broker` starts: the secured listener is for tests.
 USERS = {"ann": "correct-horse"}
 
@@ -36,8 +36,7 @@ USERS = {"ann": "correct-horse"}
 _PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": "1",
-    "controller.listener.names": "CONTROLLER",
-    _PROTOCOLS: "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "controller.listener.names": _CONTROLLER,
     "inter.broker.listener.name": "PLAINTEXT",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",
@@ -109,10 +108,12 @@ def free_port() -> int:
 
 
 class Broker:
-    """A broker of a folder. It keeps its port, its topics and its transactions when it is stopped and started again.
+    """A broker of a folder. It keeps its ports, its topics and its transactions when it is stopped and started again.
 
     With `users` (passwords by names) it has a listener SASL_PLAINTEXT, too; its option `listeners` has the address. PLAIN is for
-    these users, SCRAM-SHA-256 for those that are made later.
+    these users, SCRAM-SHA-256 for those that are made later. With `certificate` it has a listener SSL, where clients need a
+    certificate of their own, and with `users` a listener SASL_SSL. That is a PEM file with a key, its certificate, and the
+    certificate of the authority that gave it, which is the authority of clients, too.
     """
 
     def __init__(
@@ -122,19 +123,26 @@ class Broker:
         *,
         java: Sequence[str] = SMALL,
         users: Mapping[str, str] | None = None,
+        certificate: Path | None = None,
     ):
         self.folder = folder
         self._options = java
         self._properties = dict(properties or {})
-        self._port, self._controller = free_port(), free_port()
-        self._secured = free_port() if users else None
-        self._users = dict(users or {})
+        self._users, self._certificate = dict(users or {}), certificate
+        names = ["PLAINTEXT", _CONTROLLER, *(["SASL_PLAINTEXT"] if users else [])]
+        if certificate is not None:
+            names += ["SSL", *(["SASL_SSL"] if users else [])]
+        self._ports = {name: free_port() for name in names}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def servers(self) -> str:
         """What clients name as `bootstrap.servers`."""
-        return f"127.0.0.1:{self._port}"
+        return self.address("PLAINTEXT")
+
+    def address(self, listener: str) -> str:
+        """Return the address of a listener: PLAINTEXT, SASL_PLAINTEXT, SSL or SASL_SSL."""
+        return f"127.0.0.1:{self._ports[listener]}"
 
     @property
     def pid(self) -> int:
@@ -181,7 +189,7 @@ class Broker:
         self._process = None
 
     def kill(self) -> None:
-        """End the broker at once, as a crash would. A single node loses a transaction that is being committed meanwhile."""
+        """End the broker at once, as a crash would. A single node may lose a transaction that is being committed meanwhile."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -193,24 +201,34 @@ class Broker:
             data.mkdir(parents=True)
             ids = {"cluster.id": _uuid(), "directory.id": _uuid()}
             _write(data / "meta.properties", {"version": "1", "node.id": "1", **ids})
-        listeners = {"PLAINTEXT": self._port, "CONTROLLER": self._controller}
-        logins: dict[str, str] = {}
-        if self._secured is not None:
-            listeners |= {"SASL_PLAINTEXT": self._secured}
-            known = " ".join(f'user_{name}="{password}"' for name, password in self._users.items())
-            own, modules = "listener.name.sasl_plaintext", "org.apache.kafka.common.security"
-            logins = {
-                "listener.security.protocol.map": f"{_PROPERTIES[_PROTOCOLS]},SASL_PLAINTEXT:SASL_PLAINTEXT",
-                "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
-                f"{own}.plain.sasl.jaas.config": f"{modules}.plain.PlainLoginModule required {known};",
-                f"{own}.scram-sha-256.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
-            }
+        protocols = {**{name: name for name in self._ports}, _CONTROLLER: "PLAINTEXT"}
         addresses = {
-            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items()),
-            "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
+            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in self._ports.items()),
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+            "controller.quorum.voters": f"1@{self.address(_CONTROLLER)}",
             "log.dirs": str(data),
         }
-        return _write(self.folder / "server.properties", {**_PROPERTIES, **addresses, **logins, **self._properties})
+        own = {**addresses, **self._logins(), **self._encryption(), **self._properties}
+        return _write(self.folder / "server.properties", {**_PROPERTIES, **own})
+
+    def _logins(self) -> dict[str, str]:
+        if not self._users:
+            return {}
+        known = " ".join(f'user_{name}="{password}"' for name, password in self._users.items())
+        modules = "org.apache.kafka.common.security"
+        found = {"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}
+        for listener in (name.lower() for name in self._ports if name.startswith("SASL_")):
+            own = f"listener.name.{listener}"
+            found[f"{own}.plain.sasl.jaas.config"] = f"{modules}.plain.PlainLoginModule required {known};"
+            found[f"{own}.scram-sha-256.sasl.jaas.config"] = f"{modules}.scram.ScramLoginModule required;"
+        return found
+
+    def _encryption(self) -> dict[str, str]:
+        if self._certificate is None:
+            return {}
+        stores = {f"ssl.{kind}store.location": str(self._certificate) for kind in ("key", "trust")}
+        types = {f"ssl.{kind}store.type": "PEM" for kind in ("key", "trust")}
+        return {**stores, **types, "listener.name.ssl.ssl.client.auth": "required"}
 
     def _java(self, jars: list[Path]) -> list[str]:
         home = os.environ.get("JAVA_HOME")
@@ -223,7 +241,7 @@ class Broker:
     def _listens(self) -> bool:
         with socket.socket() as client:
             client.settimeout(1)
-            return client.connect_ex(("127.0.0.1", self._port)) == 0
+            return client.connect_ex(("127.0.0.1", self._ports["PLAINTEXT"])) == 0
 
 
 def _uuid() -> str:

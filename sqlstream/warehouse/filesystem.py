@@ -115,6 +115,17 @@ class Filesystem(ABC):
         """Give a file another name, in place of an older file. Raises FileNotFoundError."""
         raise NotImplementedError
 
+    def link(self, source: str, target: str) -> None:
+        """Give a file that does not change a second name, which outlives the first; copy it where files have one name.
+
+        Raises FileNotFoundError.
+        """
+        raise NotImplementedError
+
+    def move_tree(self, source: str, target: str) -> bool:
+        """Give a directory another name at once, and return False where there is one of that name, or no such operation."""
+        return False
+
     def delete_all(self, paths: Iterable[str]) -> None:
         """Delete files; missing ones are fine."""
         for path in paths:
@@ -148,6 +159,8 @@ class Filesystem(ABC):
 
 
 _TEMPORARY = ".tmp-"
+# Of a hard link: to another disk, on a file system without any, or of a file that has as many as there can be.
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 # Schemes of object stores (see `stores`).
 STORES = ("s3", "gs", "abfs", "abfss")
 # Where a local warehouse has the locks of the processes that use it.
@@ -257,6 +270,29 @@ class LocalFilesystem(Filesystem):
                 make_folder(os.path.dirname(target))
                 os.replace(source, target)
 
+    def link(self, source: str, target: str) -> None:
+        with storage_errors(target):
+            make_folder(os.path.dirname(target))
+            try:
+                os.link(source, target)
+            except FileExistsError:
+                # Of an attempt that was interrupted.
+                return
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                self.put_file(source, target)
+
+    def move_tree(self, source: str, target: str) -> bool:
+        with storage_errors(target):
+            try:
+                os.rename(source, target)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                return False
+        return True
+
     def path_for_duckdb(self, path: str) -> str:
         # read_parquet globs; a class of one character stands for itself.
         return re.sub(r"[*?\[]", r"[\g<0>]", path)
@@ -289,6 +325,11 @@ class ArrowFilesystem(Filesystem):
         with storage_errors(target):
             self._filesystem.create_dir(target.rpartition("/")[0], recursive=True)
             self._filesystem.move(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        with storage_errors(target):
+            self._filesystem.create_dir(target.rpartition("/")[0], recursive=True)
+            self._filesystem.copy_file(source, target)
 
     def read_text(self, path: str) -> str:
         with storage_errors(path), self._filesystem.open_input_stream(path) as stream:

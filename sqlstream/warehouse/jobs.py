@@ -12,7 +12,7 @@ from sqlstream.catalog import Column
 from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
 from sqlstream.warehouse.commits import last_committed
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths
 from sqlstream.warehouse.records import GONE, OtherFormat, Record, Upgrade, damage, read_json, read_sealed, write_sealed
@@ -59,7 +59,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `view_sql` is a SELECT over the names of the state tables, which asks for the clock as operators do; `view_columns` are the
     names and types that it yields. `count_sql` selects how many windows are open in the same way, `more_views` what else people
-    query, by name. Its watermark is `delay` behind the job's.
+    query, by name. Its watermark is `delay` behind the job's. `remembered` is what a time to live forgets, or would.
     """
 
     name: str
@@ -72,6 +72,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     count_sql: str = ""
     more_views: tuple[tuple[str, str], ...] = ()
     delay: Duration = NO_TIME
+    remembered: tuple[Remembered, ...] = ()
 
     @property
     def views(self) -> Mapping[str, str]:
@@ -83,7 +84,8 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the results go: the kind of sink, the table's name, and the columns written.
 
     With `changing` they are written with weights; of the rows of a `key` a table holds one: with `upserts` the last one. Where
-    a batch can have several, columns behind the others tell their `order`.
+    a batch can have several, columns behind the others tell their `order`. `place` tells the
+    place of a table outside of the warehouse from others, if its options name one.
     """
 
     kind: str
@@ -93,6 +95,7 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     key: tuple[str, ...] = ()
     upserts: bool = False
     order: Columns = ()
+    place: str = ""
 
 
 class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):

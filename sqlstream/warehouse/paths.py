@@ -9,6 +9,9 @@ from urllib.parse import unquote
 from sqlstream.names import path_name
 from sqlstream.warehouse.filesystem import SESSIONS, open_filesystem
 
+# The record of a savepoint, which is there when all the rest is.
+SAVEPOINT = "savepoint.json"
+
 
 @dataclass(frozen=True, slots=True)
 class BucketedPaths:
@@ -25,7 +28,7 @@ class BucketedPaths:
 
 @dataclass(frozen=True, slots=True)
 class JobPaths:
-    """Where a job keeps its record, status, log, checkpoint and state."""
+    """Where a job keeps its record, status, log, commits and state."""
 
     root: str
 
@@ -56,6 +59,11 @@ class JobPaths:
         return f"{self.root}/restarts.json"
 
     @property
+    def checks(self) -> str:
+        """What the last looks at the job's state checks found."""
+        return f"{self.root}/checks.json"
+
+    @property
     def stop(self) -> str:
         return f"{self.root}/stop"
 
@@ -69,8 +77,28 @@ class JobPaths:
 
     @property
     def begun(self) -> str:
-        """What the last batch reads that has begun, where Spark's checkpoint does not say it for good."""
+        """What the last batch of a job on Spark reads that has begun."""
         return f"{self.root}/begun.json"
+
+    @property
+    def scratch(self) -> str:
+        """Where Spark's checkpoint is while the job runs; nothing in it is needed after that."""
+        return f"{self.root}/scratch"
+
+    @property
+    def restoring(self) -> str:
+        """From which savepoint the job is being laid out, as long as it is."""
+        return f"{self.root}/restoring.json"
+
+    @property
+    def restored(self) -> str:
+        """From which savepoint the job was laid out."""
+        return f"{self.root}/restored.json"
+
+    @property
+    def splits(self) -> str:
+        """What batches read, and how far they have read."""
+        return f"{self.root}/splits"
 
     @property
     def log(self) -> str:
@@ -139,6 +167,26 @@ class Warehouse:
     def writers(self, table: str) -> list[str]:
         """Return the names of the jobs that wrote into a table, in lower case."""
         return [unquote(name) for name in self.fs.list(self.table(table).root)]
+
+    def savepoints(self) -> list[str]:
+        """Return the names of the savepoints, in lower case: those that are complete."""
+        folder = f"{self.root}/savepoints"
+        return [unquote(n) for n in self.fs.list(folder) if self.fs.exists(f"{folder}/{n}/{SAVEPOINT}")]
+
+    def savepoint(self, name: str) -> Warehouse:
+        """Return the folder of a savepoint: it is a warehouse of one job and what that wrote, at one version."""
+        return self.below(f"savepoints/{path_name(name.lower())}")
+
+    def below(self, folder: str) -> Warehouse:
+        """Return a folder in the warehouse as a warehouse of its own."""
+        found = copy(self)
+        found.root = f"{self.root}/{folder}"
+        return found
+
+    @property
+    def checks(self) -> str:
+        """The folder of the state checks of all jobs."""
+        return f"{self.root}/checks"
 
     @property
     def sessions(self) -> str:

@@ -25,6 +25,7 @@ _LAST_LINE = re.compile(r'\{"digest":"([0-9a-f]{16})"\}\n\Z')
 
 EMPTY, CUT, CHANGED, GONE = "is empty", "is cut off", "is not as it was written", "is missing"
 
+_SAVEPOINT = re.compile(r"/savepoints/([^/]+)/")
 # The files of a warehouse by their paths, and what each says or holds.
 _KINDS = tuple(
     (re.compile(f"/{pattern}$"), meaning)
@@ -32,14 +33,13 @@ _KINDS = tuple(
         (r"jobs/(?P<job>[^/]+)/job\.json", "what the job is: its query, and the shape of its state"),
         (r"jobs/(?P<job>[^/]+)/status\.json", "how the job is doing"),
         (r"jobs/(?P<job>[^/]+)/restarts\.json", "how often the job has started again"),
+        (r"jobs/(?P<job>[^/]+)/checks\.json", "what the last looks at the job's state checks found"),
         (r"jobs/(?P<job>[^/]+)/lock", "which process runs the job"),
+        (r"jobs/(?P<job>[^/]+)/restor(ing|ed)\.json", "from which savepoint the job was restored"),
         (r"jobs/(?P<job>[^/]+)/begun\.json", "what the last batch reads that has begun"),
         (r"jobs/(?P<job>[^/]+)/log/0*(?P<n>\d+)\.json", "what batch {n} read and wrote"),
         (r"jobs/(?P<job>[^/]+)/log/0*(?P<n>\d+)-0*(?P<m>\d+)\.json", "what batches {n} to {m} read and wrote"),
-        (r"jobs/(?P<job>[^/]+)/checkpoint/offsets/(?P<n>\d+)", "what batch {n} reads"),
         (r"jobs/(?P<job>[^/]+)/checkpoint/commits/(?P<n>\d+)", "that batch {n} is committed"),
-        (r"jobs/(?P<job>[^/]+)/checkpoint/state/.*", "to Spark which state is current"),
-        (r"jobs/(?P<job>[^/]+)/checkpoint/.*", "to Spark what the job is"),
         (r"jobs/(?P<job>[^/]+)/splits/next/0*(?P<n>\d+)\.json", "what input a batch reads"),
         (
             r"jobs/(?P<job>[^/]+)/splits/seen-\d+\.json",
@@ -61,6 +61,10 @@ _KINDS = tuple(
 def damage(path: str, fault: str, *, hint: str | None = None) -> DamageError:
     """Return the error for people that names a file, and says what it is for and what to do about it."""
     torn = fault != CHANGED
+    if (found := _SAVEPOINT.search(path)) is not None:
+        name = _word(unquote(found[1]))
+        hint = f"The job is not affected. Take another savepoint, and drop this one: sqlstream drop --savepoint {name}."
+        return DamageError(path, fault, torn=False, detail=f"It belongs to savepoint {name}.", hint=hint)
     for pattern, meaning in _KINDS:
         if found := pattern.search(path):
             parts = {name: unquote(value) for name, value in found.groupdict().items()}

@@ -161,6 +161,10 @@ class StoreFilesystem(Filesystem):
             _obstore().copy(self._store, self._key(source), self._key(target))
         self.delete(source)
 
+    def link(self, source: str, target: str) -> None:
+        with store_errors(source):
+            _obstore().copy(self._store, self._key(source), self._key(target))
+
     # -- reading
 
     def read_text(self, path: str) -> str:

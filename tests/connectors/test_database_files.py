@@ -21,15 +21,11 @@ from sqlstream.connectors.relational.writer import DatabaseWriter
 from sqlstream.connectors.sqlite.sink import SQLiteTransaction
 from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.testing import Stream
+from tests.connectors.database_sinks import COUNTS, copying, write_and_crash
 
 pytestmark = pytest.mark.slow
 
 KINDS = ("sqlite", "duckdb")
-COUNTS = """
-CREATE TABLE sold (item BIGINT, price BIGINT);
-CREATE TABLE counts (item BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (item) NOT ENFORCED) WITH ({options});
-INSERT INTO counts SELECT item, COUNT(*), SUM(price) FROM sold GROUP BY item HAVING SUM(price) < 100
-"""
 
 
 def run(kind: str, path: Path, *statements: str) -> list[tuple[Any, ...]]:
@@ -97,27 +93,10 @@ def test_types_and_values(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "file.db"
     kinds = ", ".join(f"`{name}` {type}" for name, (type, _) in VALUES.items())
     row = [value for _, value in VALUES.values()]
-    script = f"""
-    CREATE TABLE given ({kinds});
-    CREATE TABLE kept ({kinds}) WITH ({options(kind, path)});
-    INSERT INTO kept SELECT * FROM given
-    """
-    with Stream(script) as stream:
+    with Stream(copying(kinds, options(kind, path))) as stream:
         stream.batch("given", [row, [2, *[None] * (len(row) - 1)]])
     expected = [IN_SQLITE.get(name, lambda v: v)(v) for name, (_, v) in VALUES.items()] if kind == "sqlite" else row
     assert [list(r) for r in run(kind, path, "SELECT * FROM t")] == [expected, [2, *[None] * (len(row) - 1)]]
-
-
-class Crash(Exception):
-    """The job's process ends."""
-
-
-def crashing(step: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    def crashes(self: Any, given: Any) -> None:
-        step(self, given)
-        raise Crash
-
-    return crashes
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -125,26 +104,13 @@ def test_a_batch_that_comes_again_is_not_written_again(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file.db"
-    script = f"""
-    CREATE TABLE given (n BIGINT);
-    CREATE TABLE kept (n BIGINT) WITH ({options(kind, path)});
-    INSERT INTO kept SELECT n FROM given
-    """
     transaction = SQLiteTransaction if kind == "sqlite" else DuckDBTransaction
-    with Stream(script) as stream:
-        stream.batch("given", [(1,), (2,)])
-        # Before the transaction is committed, and behind it.
-        for owner, name in ((transaction, "set_last_batch"), (DatabaseWriter, "write")):
-            with monkeypatch.context() as patch:
-                patch.setattr(owner, name, crashing(getattr(owner, name)))
-                with pytest.raises(Crash):
-                    stream.batch("given", [(3,)])
-            stream.restart()
-            stream.batch("given", [(3,)])
-        assert run(kind, path, "SELECT n FROM t ORDER BY n") == [(1,), (2,), (3,), (3,)]
+    with Stream(copying("n BIGINT", options(kind, path))) as stream:
+        rows = write_and_crash(stream, transaction, DatabaseWriter, monkeypatch)
+        assert run(kind, path, "SELECT n FROM t ORDER BY n") == rows
         # The warehouse is a copy of an older one.
         run(kind, path, "UPDATE sqlstream_batches SET batch = 8")
-        with pytest.raises(DataError, match="has batches up to 8 of the job, which has committed 2 only"):
+        with pytest.raises(DataError, match="has batches up to 8 of the job, which has committed 3 only"):
             stream.restart()
 
 
@@ -210,12 +176,7 @@ print("held", flush=True); input()
 def test_rows_that_the_file_refuses(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "file.db"
     run(kind, path, "CREATE TABLE t (n BIGINT CHECK (n < 10))")
-    script = f"""
-    CREATE TABLE given (n BIGINT);
-    CREATE TABLE kept (n BIGINT) WITH ({options(kind, path, more="")});
-    INSERT INTO kept SELECT * FROM given
-    """
-    with Stream(script) as stream:
+    with Stream(copying("n BIGINT", options(kind, path, more=""))) as stream:
         stream.batch("given", [(1,)])
         with pytest.raises(DataError, match='refuses rows of table "kept"'):
             stream.batch("given", [(2,), (10,)])

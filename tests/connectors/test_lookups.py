@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.lookup import CachedLookup, open_lookup
+from sqlstream.connectors.mysql import lookup as mysql_lookup
 from sqlstream.errors import DataError, JobError, SqlStreamError
 from sqlstream.testing import Stream
+from tests.mariadb_server import MariaDBServer
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -164,6 +167,63 @@ def test_postgresql_types_and_a_lost_connection(server: str) -> None:
             {"a": 1},
             True,
         )
+
+
+def test_mysql(mariadb: MariaDBServer) -> None:
+    database = mariadb.database()
+    database.run(
+        "CREATE TABLE users (id integer PRIMARY KEY, name varchar(10), city text)",
+        "INSERT INTO users VALUES (1, 'ann', 'rome'), (2, 'bob', NULL)",
+    )
+    options = f"'connector' = 'mysql', 'url' = '{database.url}', 'table' = 'users'"
+    expected = [(1, "ann", "rome"), (2, "bob", None), (3, "ann", "rome"), *((n, None, None) for n in (4, 5, 6))]
+    assert result(options, "LEFT JOIN") == expected
+    missing = options.replace("'users'", "'nothing'")
+    with pytest.raises(DataError, match=r'table "users": Table .*nothing\' doesn\'t exist'):
+        result(missing)
+
+
+# Of keys: how the table has them, how they are declared, one that is there and one that is not.
+MYSQL_KEYS = {
+    "text": ("varchar(9) COLLATE utf8mb4_general_ci", "STRING", "it's", "IT'S"),
+    "number as text": ("int", "STRING", "7", "07"),
+    "float": ("float", "FLOAT", 0.1, 0.2),
+    "decimal": ("decimal(9,3)", "DECIMAL(9, 3)", Decimal("-1.500"), Decimal("1.500")),
+    "instant": ("timestamp(3)", "TIMESTAMP_LTZ(3)", "2026-03-29 01:30:00+00", "2026-03-29 02:30:00+00"),
+    "clock": ("time", "TIME", "10:00:00", "10:00:01"),
+    "bit": ("bit(1)", "BOOLEAN", True, False),
+    "bytes": ("varbinary(9)", "BYTES", b"\\'\x00", b""),
+    "uuid": ("uuid", "UUID", "00000000-0000-0000-0000-000000000007", "00000000-0000-0000-0000-000000000008"),
+}
+
+
+def test_mysql_keys_and_a_server_that_is_away(mariadb: MariaDBServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mysql_lookup, "_CHUNK", 1)
+    database = mariadb.database()
+    there = ", ".join(f"k{i} {kind}" for i, (kind, *_) in enumerate(MYSQL_KEYS.values()))
+    declared = ", ".join(f"k{i} {kind}" for i, (_, kind, *_) in enumerate(MYSQL_KEYS.values()))
+    script = f"""
+    CREATE TABLE rows (n INT, {declared}, p AS PROCTIME());
+    CREATE TABLE kinds ({declared}, doc ROW<a INT, b ARRAY<STRING>>)
+    WITH ('connector' = 'mysql', 'url' = '{database.url}', 'table' = 'kinds');
+    CREATE TABLE out (n INT, key INT, doc ROW<a INT, b ARRAY<STRING>>);
+    """
+    for i in range(len(MYSQL_KEYS)):
+        script += f"""INSERT INTO out SELECT r.n, {i}, k.doc FROM rows r
+        LEFT JOIN kinds FOR SYSTEM_TIME AS OF r.p AS k ON k.k{i} = r.k{i};"""
+    # All keys that are there, all that are not, and all that are both.
+    known, unknown = [v[2] for v in MYSQL_KEYS.values()], [v[3] for v in MYSQL_KEYS.values()]
+    expected = [(n, i, {"a": 1, "b": ["x"]} if n == 1 else None) for n in (1, 2) for i in range(len(MYSQL_KEYS))]
+    database.run(f"CREATE TABLE kinds ({there}, doc json)")
+    values = ["'it''s'", "7", "0.1", "-1.5", "'2026-03-29 01:30:00'", "'10:00:00'", "1", "X'5C2700'", f"'{known[-1]}'"]
+    database.run(
+        "SET time_zone = '+00:00'", f'INSERT INTO kinds VALUES ({", ".join(values)}, \'{{"a": 1, "b": ["x"]}}\')'
+    )
+    with Stream(script) as stream:
+        stream.batch("rows", [(1, *known)])
+        mariadb.crash()
+        stream.batch("rows", [(2, *unknown)])
+        assert sorted(stream.rows("out"), key=lambda row: row[:2]) == expected
 
 
 def test_a_lookup_that_fails_is_tried_again_and_never_loses_a_row(tmp_path: Path) -> None:

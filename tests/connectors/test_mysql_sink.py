@@ -20,18 +20,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from sqlstream.connectors.mysql import sink
-from sqlstream.connectors.mysql.sink import MySQLTransaction, MySQLWriter
 from sqlstream.errors import BindError, DataError, JobError, OutageError, UsageError
 from sqlstream.testing import Stream
+from tests.connectors.database_sinks import COUNTS, copying
 from tests.mariadb_server import MariaDBServer, MySQLDatabase
 
 pytestmark = pytest.mark.slow
-
-COUNTS = """
-CREATE TABLE sold (item BIGINT, price BIGINT);
-CREATE TABLE counts (item BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (item) NOT ENFORCED) WITH ({options});
-INSERT INTO counts SELECT item, COUNT(*), SUM(price) FROM sold GROUP BY item HAVING SUM(price) < 100
-"""
 
 
 @pytest.fixture(scope="module")
@@ -45,29 +39,6 @@ def options(database: MySQLDatabase, table: str, more: str = "") -> str:
 
 def created(database: MySQLDatabase, table: str) -> str:
     return options(database, table, ", 'sink.create-table' = 'true'")
-
-
-def copying(columns: str, given: str) -> str:
-    """Return a job that copies rows with some columns, the first of them the key, into a table with some options."""
-    return f"""
-    CREATE TABLE given ({columns});
-    CREATE TABLE kept ({columns}, PRIMARY KEY ({columns.split()[0]}) NOT ENFORCED) WITH ({given});
-    INSERT INTO kept SELECT * FROM given
-    """
-
-
-def test_changes_of_keys(database: MySQLDatabase) -> None:
-    with Stream(COUNTS.format(options=created(database, "counts"))) as stream:
-        stream.batch("sold", [(1, 10), (1, 20), (2, 30)])
-        assert sorted(database.run("SELECT * FROM counts")) == [(1, 2, 30), (2, 1, 30)]
-        stream.batch("sold", [(1, 80), (2, 5), (3, 7)])
-        stream.restart()
-        # A row of somebody else's stays as it is.
-        database.run("INSERT INTO counts VALUES (9, 9, 9)")
-        stream.batch("sold", [(3, 1)])
-        assert sorted(database.run("SELECT * FROM counts")) == [(2, 2, 35), (3, 2, 8), (9, 9, 9)]
-    [(batch,)] = database.run("SELECT batch FROM sqlstream_batches WHERE sink LIKE 'counts-%'")
-    assert batch == 2
 
 
 VALUES: dict[str, tuple[str, Any]] = {
@@ -104,60 +75,30 @@ ON_SERVER: dict[str, Callable[[Any], Any]] = {
 def test_types_and_values(database: MySQLDatabase) -> None:
     kinds = ", ".join(f"`{name}` {kind}" for name, (kind, _) in VALUES.items())
     script = f"""
-    CREATE TABLE given ({kinds});
-    CREATE TABLE kept ({kinds}) WITH ({created(database, "kinds")});
-    INSERT INTO kept SELECT * FROM given
+    {copying(kinds, created(database, "kinds"))};
+    CREATE TABLE keys (id BIGINT, p AS PROCTIME());
+    CREATE TABLE found ({kinds});
+    INSERT INTO found SELECT k.* FROM keys JOIN kept FOR SYSTEM_TIME AS OF keys.p AS k ON k.id = keys.id
     """
     row, nothing = [value for _, value in VALUES.values()], [None] * (len(VALUES) - 1)
     with Stream(script) as stream:
         stream.batch("given", [row, [2, *nothing]])
-    first, second = database.run("SET time_zone = '+00:00'", "SELECT * FROM kinds ORDER BY id")
-    assert list(first) == [ON_SERVER.get(name, lambda v: v)(value) for name, (_, value) in VALUES.items()]
-    assert second == (2, *nothing)
+        first, second = database.run("SET time_zone = '+00:00'", "SELECT * FROM kinds ORDER BY id")
+        assert list(first) == [ON_SERVER.get(name, lambda v: v)(value) for name, (_, value) in VALUES.items()]
+        assert second == (2, *nothing)
+        # A lookup reads what the sink wrote.
+        stream.batch("keys", [(row[0],), (2,)])
+        looked_up = sorted(stream.rows("found"))
+        assert [
+            v.astimezone(datetime.UTC) if name == "moment" else v for name, v in zip(VALUES, looked_up[0], strict=True)
+        ] == row
+        assert looked_up[1] == second
     found = dict(
         database.run("SELECT column_name, column_type FROM information_schema.columns WHERE table_name = 'kinds'")
     )
     assert (found["price"], found["at"], found["moment"], found["name"], found["bytes"]) == (
         "decimal(12,4)", "datetime(6)", "timestamp(6)", "longtext", "longblob",
     )  # fmt: skip
-
-
-class Crash(Exception):
-    """The job's process ends."""
-
-
-def crashing(step: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    def crashes(self: Any, given: Any) -> None:
-        step(self, given)
-        raise Crash
-
-    return crashes
-
-
-def test_a_batch_that_comes_again_is_not_written_again(
-    database: MySQLDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = f"""
-    CREATE TABLE given (n BIGINT);
-    CREATE TABLE kept (n BIGINT) WITH ({created(database, "once")});
-    INSERT INTO kept SELECT n FROM given
-    """
-    with Stream(script) as stream:
-        stream.batch("given", [(1,), (2,)])
-        # Between the rows and the number of the batch, before the transaction is committed, and behind it.
-        crashes = ((MySQLTransaction, "insert"), (MySQLTransaction, "set_last_batch"), (MySQLWriter, "write"))
-        for owner, name in crashes:
-            with monkeypatch.context() as patch:
-                patch.setattr(owner, name, crashing(getattr(owner, name)))
-                with pytest.raises(Crash):
-                    stream.batch("given", [(3,)])
-            stream.restart()
-            stream.batch("given", [(3,)])
-        assert database.run("SELECT n FROM once ORDER BY n") == [(1,), (2,), (3,), (3,), (3,)]
-        # The warehouse is a copy of an older one.
-        database.run("UPDATE sqlstream_batches SET batch = 8 WHERE sink LIKE 'kept-%'")
-        with pytest.raises(DataError, match="has batches up to 8 of the job, which has committed 3 only"):
-            stream.restart()
 
 
 REFUSED = {
@@ -234,11 +175,7 @@ TOO_MUCH = {
 def test_values_that_a_column_cannot_hold(case: str, database: MySQLDatabase) -> None:
     columns, there, row, said = TOO_MUCH[case]
     database.run("DROP TABLE IF EXISTS checked", f"CREATE TABLE checked ({there})")
-    script = f"""
-    CREATE TABLE given ({columns});
-    CREATE TABLE kept ({columns}) WITH ({options(database, "checked")});
-    INSERT INTO kept SELECT * FROM given
-    """
+    script = copying(columns, options(database, "checked"))
     with Stream(script) as stream, pytest.raises(DataError, match=said) as refused:
         stream.batch("given", [row])
     assert 'rows of table "kept"' in refused.value.message
@@ -248,11 +185,7 @@ def test_values_that_a_column_cannot_hold(case: str, database: MySQLDatabase) ->
 def test_times_that_a_column_holds_though_it_rounds_others(database: MySQLDatabase) -> None:
     database.run("CREATE TABLE rounding (at datetime, moment timestamp(3) NULL, clock time(1))")
     columns = "at TIMESTAMP(3), moment TIMESTAMP_LTZ(3), clock TIME"
-    script = f"""
-    CREATE TABLE given ({columns});
-    CREATE TABLE kept ({columns}) WITH ({options(database, "rounding")});
-    INSERT INTO kept SELECT * FROM given
-    """
+    script = copying(columns, options(database, "rounding"))
     at = datetime.datetime(2026, 1, 1, 10)
     moment = at.replace(microsecond=123000)
     with Stream(script) as stream:
@@ -266,7 +199,7 @@ def test_times_that_a_column_holds_though_it_rounds_others(database: MySQLDataba
 
 def test_keys_are_the_same_only_if_all_their_characters_are(database: MySQLDatabase) -> None:
     keys = ["a", "A", "ä", "a ", "", "0"]
-    with Stream(copying("k STRING, n INT", created(database, "texts"))) as stream:
+    with Stream(copying("k STRING, n INT", created(database, "texts"), key="k")) as stream:
         stream.batch("given", [(key, 1) for key in keys])
         stream.batch("given", [("a ", 2)])
     assert sorted(database.run("SELECT * FROM texts")) == sorted((key, 1 + (key == "a ")) for key in keys)
@@ -274,7 +207,7 @@ def test_keys_are_the_same_only_if_all_their_characters_are(database: MySQLDatab
 
 def test_a_row_that_is_the_same_as_another_one_elsewhere(database: MySQLDatabase) -> None:
     database.run("CREATE TABLE users (id bigint PRIMARY KEY, name varchar(20) UNIQUE, seen int DEFAULT 7)")
-    with Stream(copying("id BIGINT, name STRING", options(database, "users"))) as stream:
+    with Stream(copying("id BIGINT, name STRING", options(database, "users"), key="id")) as stream:
         stream.batch("given", [(1, "ann"), (2, "bob")])
         stream.batch("given", [(2, "eve"), (0, "bob")])
         assert database.run("SELECT * FROM users ORDER BY id") == [(0, "bob", 7), (1, "ann", 7), (2, "eve", 7)]
@@ -283,35 +216,16 @@ def test_a_row_that_is_the_same_as_another_one_elsewhere(database: MySQLDatabase
     assert database.run("SELECT count(*) FROM users") == [(3,)]
 
 
-def test_a_key_that_is_there_already(database: MySQLDatabase) -> None:
-    database.run("CREATE TABLE keyed (n bigint PRIMARY KEY)")
-    script = f"""
-    CREATE TABLE given (n BIGINT);
-    CREATE TABLE kept (n BIGINT) WITH ({options(database, "keyed")});
-    INSERT INTO kept SELECT * FROM given
-    """
-    with Stream(script) as stream:
-        stream.batch("given", [(1,)])
-        with pytest.raises(DataError) as refused:
-            stream.batch("given", [(1,)])
-    assert refused.value.hint == "Declare the PRIMARY KEY: then a row takes the place of the one that has its key."
-
-
 def test_many_rows(database: MySQLDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of several chunks and statements."""
     monkeypatch.setattr(sink, "_CHUNK", 2048)
     rows = [(n, "x" * (n % 1000)) for n in range(3000)]
-    with Stream(copying("k BIGINT, t STRING", created(database, "many"))) as stream:
+    with Stream(copying("k BIGINT, t STRING", created(database, "many"), key="k")) as stream:
         stream.batch("given", rows)
     assert database.run("SELECT * FROM many ORDER BY k") == rows
 
 
-def test_a_server_that_is_away(mariadb: MariaDBServer, database: MySQLDatabase) -> None:
-    with Stream(COUNTS.format(options=created(database, "away"))) as stream:
-        stream.batch("sold", [(1, 10)])
-        mariadb.crash()
-        stream.batch("sold", [(1, 10)])
-        assert database.run("SELECT n FROM away") == [(2,)]
+def test_a_server_that_cannot_be_reached(mariadb: MariaDBServer, database: MySQLDatabase) -> None:
     nowhere = created(database, "t").replace(f":{mariadb.port}/", ":1/") + ", 'sink.max-retries' = '1'"
     with pytest.raises(OutageError) as failed:
         Stream(COUNTS.format(options=nowhere))
@@ -321,16 +235,6 @@ def test_a_server_that_is_away(mariadb: MariaDBServer, database: MySQLDatabase) 
         Stream(COUNTS.format(options=wrong))
     assert not isinstance(denied.value, OutageError)
     assert "crets" not in denied.value.render()
-
-
-def test_a_warehouse_that_went_back(database: MySQLDatabase) -> None:
-    with Stream(COUNTS.format(options=created(database, "back"))) as stream:
-        stream.batch("sold", [(1, 10)])
-        database.run("UPDATE sqlstream_batches SET batch = 7 WHERE sink LIKE 'counts-%'")
-        stream.restart()
-        assert stream.runs["counts"].commits.notices()
-        stream.batch("sold", [(1, 10)])
-        assert database.run("SELECT n FROM back") == [(2,)]
 
 
 @pytest.mark.parametrize(

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import datetime
 import uuid
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from sqlstream.connectors.postgresql.sink import PostgreSQLTransaction, PostgreSQLWriter
-from sqlstream.errors import BindError, DataError, JobError
+from sqlstream.errors import BindError, DataError, JobError, UsageError
 from sqlstream.testing import Stream
+from tests.connectors.database_sinks import COUNTS, copying
 from tests.postgres_server import Database, PostgresServer
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.slow
-
-COUNTS = """
-CREATE TABLE sold (item BIGINT, price BIGINT);
-CREATE TABLE counts (item BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (item) NOT ENFORCED) WITH ({options});
-INSERT INTO counts SELECT item, COUNT(*), SUM(price) FROM sold GROUP BY item HAVING SUM(price) < 100
-"""
 
 
 @pytest.fixture(scope="module")
@@ -36,18 +29,6 @@ def options(database: Database, table: str, more: str = "") -> str:
 
 def created(database: Database, table: str) -> str:
     return options(database, table, ", 'sink.create-table' = 'true'")
-
-
-def test_changes_of_keys(database: Database) -> None:
-    with Stream(COUNTS.format(options=created(database, "counts"))) as stream:
-        stream.batch("sold", [(1, 10), (1, 20), (2, 30)])
-        assert sorted(database.run("SELECT * FROM counts")) == [(1, 2, 30), (2, 1, 30)]
-        stream.batch("sold", [(1, 80), (2, 5), (3, 7)])
-        stream.restart()
-        stream.batch("sold", [(3, 1)])
-        assert sorted(database.run("SELECT * FROM counts")) == [(2, 2, 35), (3, 2, 8)]
-    [(batch,)] = database.run("SELECT batch FROM sqlstream_batches WHERE sink LIKE 'counts-%'")
-    assert batch == 2
 
 
 NAMED = """
@@ -156,37 +137,6 @@ def plain(value: Any) -> Any:
     return str(value)[:19] if isinstance(value, datetime.datetime) else value
 
 
-class Crash(Exception):
-    """The job's process ends."""
-
-
-def crashing(step: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    def crashes(self: Any, given: Any) -> None:
-        step(self, given)
-        raise Crash
-
-    return crashes
-
-
-def test_a_batch_that_comes_again_is_not_written_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = f"""
-    CREATE TABLE given (n BIGINT);
-    CREATE TABLE kept (n BIGINT) WITH ({created(database, "once")});
-    INSERT INTO kept SELECT n FROM given
-    """
-    with Stream(script) as stream:
-        stream.batch("given", [(1,), (2,)])
-        # Before the transaction is committed, and behind it.
-        for owner, name in ((PostgreSQLTransaction, "set_last_batch"), (PostgreSQLWriter, "write")):
-            with monkeypatch.context() as patch:
-                patch.setattr(owner, name, crashing(getattr(owner, name)))
-                with pytest.raises(Crash):
-                    stream.batch("given", [(3,)])
-            stream.restart()
-            stream.batch("given", [(3,)])
-    assert database.run("SELECT n FROM once ORDER BY n") == [(1,), (2,), (3,), (3,)]
-
-
 REFUSED = {
     "no table": ("nothing", "a INT", "", 'PostgreSQL has no table "nothing"'),
     "no column": ("target", "id INT, nmae STRING", "", 'has no column "nmae"'),
@@ -220,29 +170,14 @@ def test_what_is_declared_wrongly_is_said_at_the_start(case: str, database: Data
 
 def test_rows_that_the_server_refuses(database: Database) -> None:
     database.run("CREATE TABLE checked (n bigint PRIMARY KEY CHECK (n < 10), short varchar(3) NOT NULL)")
-    script = f"""
-    CREATE TABLE given (n BIGINT, short STRING);
-    CREATE TABLE kept (n BIGINT, short STRING) WITH ({options(database, "checked")});
-    INSERT INTO kept SELECT * FROM given
-    """
+    script = copying("n BIGINT, short STRING", options(database, "checked"))
     for row, said in (((10, "a"), "violates check"), ((1, None), "null value"), ((1, "long"), "value too long")):
         with Stream(script) as stream, pytest.raises(DataError, match=said) as refused:
             stream.batch("given", [row])
         assert 'PostgreSQL refuses rows of table "kept"' in refused.value.message
-    with Stream(script) as stream:
-        stream.batch("given", [(1, "a")])
-        with pytest.raises(DataError) as refused:
-            stream.batch("given", [(1, "b")])
-    assert refused.value.hint == "Declare the PRIMARY KEY: then a row takes the place of the one that has its key."
 
 
-def test_a_server_that_is_away(database: Database) -> None:
-    script = COUNTS.format(options=created(database, "away"))
-    with Stream(script) as stream:
-        stream.batch("sold", [(1, 10)])
-        database.crash()
-        stream.batch("sold", [(1, 10)])
-        assert database.run("SELECT n FROM away") == [(2,)]
+def test_a_server_that_cannot_be_reached(database: Database) -> None:
     nowhere = (
         "'connector' = 'postgresql', 'url' = 'host=/nowhere password=hunter2', 'table' = 't', 'sink.max-retries' = '1'"
     )
@@ -253,13 +188,5 @@ def test_a_server_that_is_away(database: Database) -> None:
     wrong = created(Database(database.url.replace("/test_", "/no_test_")), "t")
     with pytest.raises(JobError, match=r'writing table "counts" failed: .*does not exist'):
         Stream(COUNTS.format(options=wrong))
-
-
-def test_a_warehouse_that_went_back(database: Database) -> None:
-    with Stream(COUNTS.format(options=created(database, "back"))) as stream:
-        stream.batch("sold", [(1, 10)])
-        database.run("UPDATE sqlstream_batches SET batch = 7 WHERE sink LIKE 'counts-%'")
-        stream.restart()
-        assert stream.runs["counts"].commits.notices()
-        stream.batch("sold", [(1, 10)])
-        assert database.run("SELECT n FROM back") == [(2,)]
+    with pytest.raises(UsageError, match='table "counts": the url is not one: missing "="'):
+        Stream(COUNTS.format(options=options(Database("nonsense"), "t")))

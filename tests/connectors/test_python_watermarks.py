@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import JobError, SourceText
 from sqlstream.local.engine import LocalEngine
 from sqlstream.testing import Stream
+from sqlstream.units import ProcessingTime
+from sqlstream.warehouse.locks import JobLock, SessionLock
+from sqlstream.warehouse.status import Status, write_status
 from tests.processes import SECONDS, wait_until
 
 JOB = """
@@ -124,6 +129,29 @@ def test_what_it_says_moves_it_so_that_it_is_not_idle(tmp_path: Path) -> None:
         put(file, a=([1, 2], 8), b=([11, 12], 30))
         pull(stream)
         assert counts(stream) == [(0, 2), (10, 2)]
+
+
+def test_a_source_that_goes_on_without_rows_is_not_called_idle_while_its_job_runs(tmp_path: Path) -> None:
+    asked = 'SELECT idle_since IS NOT NULL FROM sqlstream.watermarks WHERE "partition" IS NULL'
+    file = put(tmp_path / "f", a=([1], 2))
+    with Stream(job("Promising", file)) as stream:
+        pull(stream)
+        for reached in (9, 10):
+            # The second time a window closes, which makes a batch.
+            stream.advance(9_000)
+            put(file, a=([1], reached))
+            pull(stream)
+        assert counts(stream) == [(0, 1)]
+        commits = stream.runs["counts"].commits
+        fs, paths = commits.warehouse.fs, commits.paths
+        with SessionLock.open(commits.warehouse) as session:
+            JobLock.acquire(fs, paths, session)
+            write_status(
+                fs, paths, Status("RUNNING", os.getpid(), socket.gethostname(), ProcessingTime(0), ProcessingTime(0))
+            )
+            # Of other sources it would be asked how long ago, by now, the last row came: half a century.
+            assert stream.query("SELECT status FROM sqlstream.jobs") == [("RUNNING",)]
+            assert stream.query(asked) == [(False,)]
 
 
 def test_instants_are_those_of_the_zone(tmp_path: Path) -> None:

@@ -15,16 +15,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from sqlstream.testing.kafka_broker import Broker
+from tests.kafka_transactions import kill_between_transactions
 from tests.processes import wait_until
-from tests.proof.transactions import none_is_ending
 
 
 class Kafka:
-    """A broker of one node.
-
-    Killed while it ends a transaction, a cluster of one node may lose that transaction, whoever wrote it. So the broker is
-    stopped in its tracks first, and goes on if a transaction is ending just then.
-    """
+    """A broker of one node."""
 
     name = "Kafka"
 
@@ -40,16 +36,8 @@ class Kafka:
         made.result(60)
 
     def kill(self) -> None:
-        wait_until(self._killed)
+        kill_between_transactions(self.broker)
         self.broker.start()
-
-    def _killed(self) -> bool:
-        os.kill(self.broker.pid, signal.SIGSTOP)
-        if not none_is_ending(self.broker.folder / "data"):
-            os.kill(self.broker.pid, signal.SIGCONT)
-            return False
-        self.broker.kill()
-        return True
 
     def close(self) -> None:
         self.broker.stop()

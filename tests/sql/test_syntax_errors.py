@@ -291,7 +291,7 @@ syntax error: expected a query, found the end of the statement
 ====
 DROP t
 ----
-syntax error: expected TABLE, VIEW or FUNCTION, found "t"
+syntax error: expected TABLE, VIEW, FUNCTION or SAVEPOINT, found "t"
   --> q.sql:1:6
    |
  1 | DROP t

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.options import BOOLEAN, NAME, TEXT, OptionType, TableOption
@@ -28,6 +29,9 @@ MAGIC, HEAD = 0, 5
 TOPIC, RECORD, TOPIC_RECORD = "topic", "record", "topic-record"
 # The parts of a message, as the subjects of topics call them.
 KEY_PART, VALUE_PART = "key", "value"
+_CA, _CERTIFICATE = "ssl.truststore.location", "ssl.keystore.location"
+# X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
+_OTHER_HOST = (62, 64)
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _SECONDS, _TRIES, _PAUSE = 10.0, 4, 0.25
 _NO_SCHEMA, _NO_SUBJECT, _NO_VERSION = 40403, 40401, 40402
@@ -51,6 +55,18 @@ def registry_options(format: str) -> tuple[TableOption, ...]:
         ),
         TableOption(f"{format}.basic-auth.user-info", TEXT, "the user and the password, as `user:password`"),
         TableOption(f"{format}.bearer-auth.token", TEXT, "the token of a bearer"),
+        TableOption(
+            f"{format}.{_CA}",
+            NAME,
+            "a PEM file with the certificates that `https` is trusted by, in place of the system's",
+            mutable=True,
+        ),
+        TableOption(
+            f"{format}.{_CERTIFICATE}",
+            NAME,
+            "a PEM file with the key and the certificate of the client, where the registry wants one",
+            mutable=True,
+        ),
         TableOption(
             f"{format}.subject", NAME, "the subject of written schemas, and of the one that a table without columns has"
         ),
@@ -91,10 +107,15 @@ class RegisteredSchema:
 
 @dataclass(frozen=True, slots=True)
 class SchemaRegistry:
-    """A client; `authorization` is what the header of this name says. Raises OutageError while no URL answers."""
+    """A client; `authorization` is what the header of this name says. Raises OutageError while no URL answers.
+
+    `authorities` and `certificate` are files in PEM: whom `https` trusts, and the client's key and certificate.
+    """
 
     urls: tuple[str, ...]
     authorization: str | None = None
+    authorities: str | None = None
+    certificate: str | None = None
 
     @classmethod
     def of(cls, table: Table, format: str) -> SchemaRegistry:
@@ -106,7 +127,8 @@ class SchemaRegistry:
         elif token := options.get(f"{format}.bearer-auth.token"):
             authorization = f"Bearer {token}"
         remember(options)
-        return cls(tuple(u.strip().rstrip("/") for u in options[f"{format}.url"].split(",")), authorization)
+        urls = tuple(u.strip().rstrip("/") for u in options[f"{format}.url"].split(","))
+        return cls(urls, authorization, options.get(f"{format}.{_CA}"), options.get(f"{format}.{_CERTIFICATE}"))
 
     def by_id(self, id: int, *, serialized: bool = False) -> RegisteredSchema:
         """Return the schema of an id, a `serialized` one as the descriptor of a file. Raises NoSchema."""
@@ -148,13 +170,16 @@ class SchemaRegistry:
         if self.authorization is not None:
             asked.add_header("Authorization", self.authorization)
         try:
-            with urllib.request.urlopen(asked, timeout=_SECONDS) as answer:
+            context = _context(self.authorities, self.certificate) if url.startswith("https:") else None
+            with urllib.request.urlopen(asked, timeout=_SECONDS, context=context) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             if error.code >= 500 or error.code == 429:
                 return error
             raise self._refused(url, error) from None
         except (OSError, ValueError) as error:
+            if isinstance(cause := getattr(error, "reason", None), ssl.SSLCertVerificationError):
+                raise _untrusted(url, cause) from None
             # Also an answer that is no JSON: a proxy says so while the registry is down.
             return error
 
@@ -181,6 +206,34 @@ class SchemaRegistry:
             references.append((named["name"], self._schema(self.request(route), serialized=serialized)))
         kind = found.get("schemaType") or "AVRO"
         return RegisteredSchema(found["schema"], kind, found.get("id", id), tuple(references))
+
+
+@lru_cache(maxsize=64)
+def _context(authorities: str | None, certificate: str | None) -> ssl.SSLContext:
+    """Return whom `https` trusts, and who the client is. Raises JobError where a file is not there, or not in PEM."""
+    try:
+        # It trusts the system's, unless there is a file.
+        file = authorities
+        context = ssl.create_default_context(cafile=file)
+        if certificate is not None:
+            file = certificate
+            context.load_cert_chain(file)
+        return context
+    except OSError as error:
+        message = f'file "{file}" for the schema registry cannot be read as PEM'
+        raise JobError(message, detail=f"{error}.") from None
+
+
+def _untrusted(url: str, error: ssl.SSLCertVerificationError) -> JobError:
+    host = urlsplit(url).netloc.rpartition("@")[2]
+    detail = f"{error.verify_message[:1].upper()}{error.verify_message[1:].rstrip('.')}."
+    if error.verify_code in _OTHER_HOST:
+        hint = "Use a name that the certificate has."
+        return JobError(
+            f"the certificate of the schema registry at {host} is for another host", detail=detail, hint=hint
+        )
+    hint = f"Set the option {_CA} of the format to a file in PEM with the certificate of the authority that gave it."
+    return JobError(f"the certificate of the schema registry at {host} cannot be verified", detail=detail, hint=hint)
 
 
 @lru_cache(maxsize=1024)

@@ -12,11 +12,12 @@ from functools import cache
 from typing import Any
 
 from sqlstream.catalog import Table
+from sqlstream.connectors.kafka import encryption
 from sqlstream.connectors.options import TEXT, TableOption
 from sqlstream.errors import BindError, UsageError
 from sqlstream.secrets import masked, remember
 
-PREFIX = "properties."
+PREFIX = encryption.PREFIX
 GROUP = f"{PREFIX}group.id"
 SERVERS = TableOption(
     f"{PREFIX}bootstrap.servers",
@@ -32,9 +33,6 @@ _RENAMED = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "socket.connection.setup.timeout.max.ms": "socket.connection.setup.timeout.ms",
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
 }
 # What sqlstream decides itself, whatever is asked: Flink overrides most of these, too.
 _DECIDED = frozenset(
@@ -44,10 +42,8 @@ _DECIDED = frozenset(
         *("partition.discovery.interval.ms", "max.poll.records", "default.api.timeout.ms", "log_level"),
     }
 )
-_CONVERT = "Convert the store to PEM with keytool and openssl, and set 'properties.{}' to the file."
 # What Java clients alone can do, with what to do instead.
 _REFUSED = {
-    "ssl.truststore.password": "Certificates in PEM need none: leave it out.",
     "partition.assignment.strategy": "Partitions are spread over tasks by sqlstream: leave it out.",
     "interceptor.classes": "Java classes cannot run here: leave it out.",
     "metric.reporters": "Java classes cannot run here: leave it out.",
@@ -56,7 +52,7 @@ _REFUSED = {
     "sasl.client.callback.handler.class": "Java classes cannot run here; librdkafka has 'properties.sasl.oauthbearer.method'.",
 }
 _JAAS = re.compile(r"(\w+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s;]+)")
-_REJECTED = re.compile(r'property:? "(?P<name>[^"]+)"|property (?P<bare>[\w.]+)')
+_REJECTED = re.compile(r'property:? "(?P<name>[^"]+)"|property (?P<bare>[\w.]+)|(?P<encryption>\bssl(\.\w+)+)')
 
 
 def client_library(table: Table) -> Any:
@@ -84,18 +80,11 @@ def settings(table: Table) -> dict[str, str]:
 def _translated(table: Table, name: str, value: str, given: Mapping[str, str]) -> Mapping[str, str]:
     if name == "sasl.jaas.config":
         return _login(table, value)
-    if name in ("ssl.truststore.type", "ssl.keystore.type"):
-        if value.upper() not in ("PEM", "PKCS12") or (name.startswith("ssl.trust") and value.upper() != "PEM"):
-            raise _refused(table, name, _CONVERT.format("ssl.ca.location"), value=True)
-        return {}
-    if name == "ssl.truststore.location":
-        if given.get("ssl.truststore.type", "").upper() != "PEM" and not value.endswith((".pem", ".crt")):
-            raise _refused(table, name, _CONVERT.format("ssl.ca.location"))
-        return {"ssl.ca.location": value}
-    if name == "ssl.keystore.location" and given.get("ssl.keystore.type", "").upper() == "PEM":
-        return {"ssl.certificate.location": value, "ssl.key.location": value}
-    if name == "ssl.endpoint.identification.algorithm":
-        return {name: value or "none"}
+    try:
+        if (found := encryption.translated(name, value, given)) is not None:
+            return found
+    except encryption.JavaOnly as error:
+        raise _refused(table, name, str(error), value=error.by_value) from None
     if name in _REFUSED:
         raise _refused(table, name, _REFUSED[name])
     return {_RENAMED.get(name, name): value}
@@ -121,18 +110,31 @@ def _refused(table: Table, name: str, hint: str, *, value: bool = False) -> Bind
 def check_settings(table: Table) -> None:
     """Raise BindError unless librdkafka takes a table's properties: it alone knows which there are."""
     found = {k: v for k, v in settings(table).items() if k != "bootstrap.servers"}
+    options = _options(table)
+    encryption.check(table, found, options)
     kafka = client_library(table)
     try:
         _rejected(tuple(sorted(found.items())))
     except kafka.KafkaException as error:
         text = masked(error.args[0].str())
         named = _REJECTED.search(text)
-        name = (named["name"] or named["bare"]) if named else ""
+        name = (named["name"] or named["bare"] or named["encryption"]) if named else ""
         # It may have been translated: then it stands under another name.
-        at = table.option_span(PREFIX + name) if PREFIX + name in table.options else table.span
+        at = table.option_span(options.get(name, ""))
         message = f'table "{table.name}": librdkafka refuses the properties'
         hint = "Its properties: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md"
         raise BindError(message, at, detail=text, hint=hint) from None
+
+
+def _options(table: Table) -> Mapping[str, str]:
+    """Return the options of a table from which librdkafka's properties come, by the names of these."""
+    given = {k.removeprefix(PREFIX): v for k, v in table.options.items() if k.startswith(PREFIX)}
+    return {
+        own: f"{PREFIX}{name}"
+        for name, value in given.items()
+        if name not in _DECIDED
+        for own in _translated(table, name, value, given)
+    }
 
 
 @cache

@@ -11,6 +11,7 @@ from concurrent.futures import TimeoutError as Late
 from typing import Any, TypeAlias
 
 from sqlstream.catalog import Table
+from sqlstream.connectors.kafka import encryption
 from sqlstream.connectors.kafka.client import client_library, reason, settings
 from sqlstream.connectors.kafka.ranges import TopicPartition
 from sqlstream.errors import UsageError, missing
@@ -50,17 +51,22 @@ class Cluster:
     def _hear(self, error: Any) -> None:
         if error.code() != self._kafka.KafkaError._ALL_BROKERS_DOWN:
             self._trouble.append(reason(error))
+        elif self._trouble and encryption.is_distrust(self._trouble[-1]):
+            self._refusal = self._trouble[-1]
         if error.code() in (self._kafka.KafkaError._AUTHENTICATION, self._kafka.KafkaError.SASL_AUTHENTICATION_FAILED):
             self._refusal = reason(error)
 
     def _check_login(self) -> None:
-        """Raise UsageError when brokers have refused the login."""
+        """Raise UsageError when brokers have refused the login, or one side does not trust the other."""
         self._admin.poll(0)
         if self._refusal:
             raise self._refused(self._refusal)
 
     def _refused(self, said: str) -> UsageError:
-        return UsageError(f'table "{self.table.name}": Kafka refuses the access', self.table.span, detail=said or None)
+        distrust = encryption.distrust(self.table, said, settings(self.table))
+        return distrust or UsageError(
+            f'table "{self.table.name}": Kafka refuses the access', self.table.span, detail=said or None
+        )
 
     @property
     def trouble(self) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlstream.catalog import Table
+from sqlstream.connectors.kafka import encryption
 from sqlstream.connectors.kafka.client import client_library, reason, settings
 from sqlstream.connectors.kafka.messages import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE
 from sqlstream.connectors.kafka.sink_options import RETRY, one_topic, retry_seconds
@@ -83,11 +84,13 @@ class Topic:
     def _hear(self, error: Any) -> None:
         if error.code() != self.kafka.KafkaError._ALL_BROKERS_DOWN:
             self.trouble.append(error)
+        elif self.trouble and encryption.is_distrust(reason(self.trouble[-1])):
+            self._refusal = self.trouble[-1]
         if error.code() in (self.kafka.KafkaError._AUTHENTICATION, self.kafka.KafkaError.SASL_AUTHENTICATION_FAILED):
             self._refusal = error
 
     def check_login(self) -> None:
-        """Raise UsageError when brokers have refused the login."""
+        """Raise UsageError when brokers have refused the login, or one side does not trust the other."""
         self.refuse(self._refusal)
 
     def partitions(self, producer: Any) -> int:
@@ -127,6 +130,8 @@ class Topic:
             return
         codes, named = self.kafka.KafkaError, f'table "{self.table.name}"'
         text = reason(error)
+        if (distrust := encryption.distrust(self.table, text, settings(self.table))) is not None:
+            raise distrust
         if error.code() in (codes._AUTHENTICATION, codes.SASL_AUTHENTICATION_FAILED, codes._SSL):
             raise UsageError(
                 f"{named}: the brokers refuse to talk to the client", self.table.span, detail=_sentence(text)
@@ -172,7 +177,7 @@ class Topic:
         if self.trouble:
             error, told = self.trouble[-1], reason(self.trouble[-1])
             # Nobody but callbacks hears of a wrong password. What else is wrong with a connection may be gone the next time.
-            if error.code() != self.kafka.KafkaError._SSL:
+            if error.code() != self.kafka.KafkaError._SSL or encryption.is_distrust(told):
                 self.refuse(error)
         return OutageError(
             f'table "{self.table.name}": the brokers did not take the rows of topic "{self.name}" for {waited}',

@@ -1,1 +1,1 @@
-"""The `mysql` connector: a table of a MySQL or MariaDB server that jobs write."""
+"""The `mysql` connector: a table of a MySQL or MariaDB server which jobs write, and in which they look up rows."""

@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sqlstream.catalog import Table
-from sqlstream.errors import BindError, UsageError, missing
+from sqlstream.connectors.extras import imported
+from sqlstream.errors import BindError, missing
 
 SCHEMES = ("mysql", "mariadb")
 # What may follow the database in a URL.
@@ -26,15 +27,7 @@ _PASSING = frozenset((*_LOST, *_LOCKED, *_BUSY))
 
 def load(table: Table) -> ModuleType:
     """Return PyMySQL; raise UsageError where it is not installed."""
-    try:
-        import pymysql
-    except ImportError as error:
-        message = (
-            f'table "{table.name}": the connector "{table.connector}" needs PyMySQL, which cannot be imported: {error}'
-        )
-        raise UsageError(message, table.span, hint="Install it: pip install 'sqlstream[mysql]'.") from error
-    found: ModuleType = pymysql
-    return found
+    return imported(table, "mysql", ["pymysql"], called="PyMySQL")
 
 
 def address(table: Table) -> dict[str, Any]:

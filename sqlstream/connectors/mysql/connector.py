@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlstream.catalog import Table
 from sqlstream.connectors.interface import Connector
 from sqlstream.connectors.mysql import client
+from sqlstream.connectors.mysql.lookup import MySQLLookup
 from sqlstream.connectors.mysql.sink import MySQLSink
 from sqlstream.connectors.options import TEXT, TableOption
 from sqlstream.connectors.relational.writer import SINK_OPTIONS
@@ -28,6 +29,7 @@ class MySQLConnector(Connector):
         ),
         *SINK_OPTIONS,
     )
+    lookup_type = MySQLLookup
     sink_type = MySQLSink
 
     def prepare(self, table: Table) -> Table:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 from sqlstream.catalog import Table
-from sqlstream.errors import UsageError
+from sqlstream.connectors.extras import imported
 
 # Errors of a connection after which another try is of no use; PostgreSQL gives them no number before a session has begun.
 _LASTING = (
@@ -17,16 +18,7 @@ _LASTING = (
 
 def load(table: Table) -> ModuleType:
     """Return psycopg; raise UsageError where it is not installed."""
-    try:
-        import psycopg
-        import psycopg.sql
-    except ImportError as error:
-        message = (
-            f'table "{table.name}": the connector "{table.connector}" needs psycopg, which cannot be imported: {error}'
-        )
-        raise UsageError(message, table.span, hint="Install it: pip install 'sqlstream[postgresql]'.") from error
-    found: ModuleType = psycopg
-    return found
+    return imported(table, "postgresql", ["psycopg", "psycopg.sql"])
 
 
 def is_passing(error: Exception) -> bool:
@@ -45,6 +37,12 @@ def connect(table: Table, url: str) -> Any:
     return con
 
 
+def run(con: Any, statement: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+    """Run a statement with values for its `%s`; return its rows."""
+    cursor = con.execute(statement, values)
+    return list(cursor.fetchall()) if cursor.description else []
+
+
 def reason(error: Any) -> str:
     """Return what a server says about an error, in a line."""
-    return error.diag.message_primary or " ".join(str(error).split())
+    return error.diag.message_primary or " ".join(str(error).split()) or type(error).__qualname__

@@ -35,8 +35,8 @@ def check_columns(table: Table, found: FoundTable, dialect: Dialect) -> None:
 
 
 def check_key(table: Table, found: FoundTable, dialect: Dialect) -> None:
-    """Raise BindError unless the database keeps the PRIMARY KEY unique."""
-    if table.primary_key and frozenset(table.primary_key) not in found.unique:
+    """Raise BindError unless the database keeps the PRIMARY KEY unique, where it needs to."""
+    if table.primary_key and dialect.needs_index and frozenset(table.primary_key) not in found.unique:
         key = ", ".join(table.primary_key)
         what = f"has no unique index over the columns of the PRIMARY KEY ({key})"
         _refuse(table, what, dialect, f"Make one: CREATE UNIQUE INDEX name ON {table.options['table']} ({key}).")

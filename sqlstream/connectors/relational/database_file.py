@@ -3,24 +3,67 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.interface import SinkContext
-from sqlstream.connectors.relational.dialect import Dialect
-from sqlstream.connectors.relational.writer import DatabaseWriter
+from sqlstream.connectors.relational.dialect import last_batch, make_batches, set_last_batch
+from sqlstream.connectors.relational.writer import DatabaseWriter, Transaction
 from sqlstream.errors import UsageError
+
+
+class FileTransaction(Transaction):
+    """A transaction in a file, which nobody else writes meanwhile."""
+
+    def last_batch(self) -> int | None:
+        found = self.con.execute(last_batch(), [self.identity]).fetchall()
+        return int(found[0][0]) if found else None
+
+    def set_last_batch(self, number: int) -> None:
+        self.con.execute(set_last_batch(), [self.identity, number])
 
 
 class FileWriter(DatabaseWriter):
     """Writes the batches of a job into a table of a file."""
 
-    def __init__(self, table: Table, context: SinkContext, dialect: Dialect):
-        super().__init__(table, context)
-        self.dialect = dialect
-        self.path = os.path.join(context.project, table.options["path"])
-        self.identity = context.identity()
+    # The errors of values that the file does not take.
+    refusals: tuple[type[Exception], ...]
+    transaction_type: ClassVar[type[FileTransaction]]
+    begin: ClassVar[str] = "BEGIN"
 
-    def check_file(self) -> None:
+    def __init__(self, table: Table, context: SinkContext):
+        super().__init__(table, context)
+        self.path = os.path.join(context.project, table.options["path"])
+
+    @abstractmethod
+    def opened(self) -> AbstractContextManager[Any]:
+        """Open the file. What is open of a transaction at the end is rolled back."""
+
+    def prepare(self) -> None:
+        self._check_file()
+        with self.opened() as con:
+            self.check_table(con)
+            self.make(con, make_batches())
+
+    def make(self, con: Any, statement: str) -> None:
+        con.execute(statement)
+
+    @contextmanager
+    def transaction(self) -> Iterator[FileTransaction]:
+        with self.opened() as con:
+            con.execute(self.begin)
+            try:
+                yield self.transaction_type(self, con)
+                con.execute("COMMIT")
+            except self.passing_errors:
+                raise
+            except self.refusals as error:
+                raise self.refused(error) from error
+
+    def _check_file(self) -> None:
         """Raise UsageError where there is no file, and none is to be made."""
         if os.path.isfile(self.path):
             return

@@ -59,6 +59,12 @@ class Dialect(ABC):
     """A database's SQL. Types are DuckDB's where sqlstream declares them."""
 
     name: ClassVar[str]
+    # Whether rows are found by a unique index over the columns of the PRIMARY KEY.
+    needs_index: ClassVar[bool] = True
+
+    def qualified(self, name: str) -> str:
+        """Return the name of a table as it stands in SQL."""
+        return qualified(name)
 
     @abstractmethod
     def type(self, kind: str) -> str:

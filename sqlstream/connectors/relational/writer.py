@@ -10,14 +10,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import Column, Table
 from sqlstream.connectors.batch import Batch
-from sqlstream.connectors.interface import BatchWriter, SinkContext
+from sqlstream.connectors.guarantees import Delivery
+from sqlstream.connectors.interface import BatchWriter, DriverSink, SinkContext
 from sqlstream.connectors.options import BOOLEAN, NUMBER, TableOption
-from sqlstream.connectors.relational.check import CREATE
-from sqlstream.connectors.relational.dialect import BATCHES
+from sqlstream.connectors.relational.check import CREATE, check_columns, check_key, no_table
+from sqlstream.connectors.relational.dialect import BATCHES, Dialect, FoundTable
 from sqlstream.errors import DataError, JobError, OutageError
 from sqlstream.units import parse_boolean
 
@@ -37,7 +38,11 @@ T = TypeVar("T")
 
 
 class Transaction(ABC):
-    """An open transaction of a database, in which a batch is written."""
+    """An open transaction of a connection, in which a batch is written. `target` is the table as it stands in SQL."""
+
+    def __init__(self, writer: DatabaseWriter, con: Any):
+        self.table, self.identity, self.con = writer.table, writer.identity, con
+        self.target = writer.dialect.qualified(writer.table.options["table"])
 
     @abstractmethod
     def last_batch(self) -> int | None:
@@ -51,8 +56,19 @@ class Transaction(ABC):
         """Add the rows of an append-only batch."""
 
     @abstractmethod
+    def delete(self, batch: Batch, key: Sequence[Column]) -> None:
+        """Delete the rows whose keys a batch says are gone; `key` are the columns of the PRIMARY KEY."""
+
+    @abstractmethod
+    def upsert(self, batch: Batch, key: Sequence[Column]) -> None:
+        """Let the rows of a batch take the places of those that have their keys."""
+
     def replace(self, batch: Batch) -> None:
-        """Let the rows of a batch take the places of those that have their keys, and delete those whose row is gone."""
+        """Write a batch of a table with a key: the rows that are gone, and those that are new."""
+        key = [c for c in batch.columns if c.name in self.table.primary_key]
+        if batch.is_changing:
+            self.delete(batch, key)
+        self.upsert(batch, key)
 
 
 class DatabaseWriter(BatchWriter):
@@ -60,10 +76,12 @@ class DatabaseWriter(BatchWriter):
 
     # Errors after which a transaction is tried again: of a server that is away, of a file that somebody else holds.
     passing_errors: tuple[type[Exception], ...]
+    dialect: Dialect
 
     def __init__(self, table: Table, context: SinkContext):
         self.table = table
         self.context = context
+        self.identity = context.identity()
         self._retries = int(table.options.get(RETRIES, "10"))
         self._notices: list[str] = []
 
@@ -74,6 +92,14 @@ class DatabaseWriter(BatchWriter):
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Begin a transaction; it is committed at the end, or rolled back if there is an error."""
+
+    @abstractmethod
+    def found(self, con: Any, name: str) -> FoundTable | None:
+        """Return a table as it is in the database, None when there is none of the name."""
+
+    @abstractmethod
+    def make(self, con: Any, statement: str) -> None:
+        """Make a table, by a statement that does nothing where it is there."""
 
     def recover(self) -> None:
         self.attempt(self.prepare)
@@ -97,6 +123,24 @@ class DatabaseWriter(BatchWriter):
     def reason(self, error: Exception) -> str:
         """Return what an error says, in a line."""
         return " ".join(str(error).split()) or type(error).__qualname__
+
+    def check_table(self, con: Any) -> None:
+        """Create the table if that is asked. Raises BindError where it is not as it is declared."""
+        name = self.table.options["table"]
+        found = self.found(con, name)
+        if found is None and self.creates:
+            target = self.dialect.qualified(name)
+            self.make(con, self.dialect.create(target, self.table.writable, self.table.primary_key))
+            found = self.found(con, name)
+        if found is None:
+            raise no_table(self.table, name, self.dialect)
+        check_columns(self.table, found, self.dialect)
+        check_key(self.table, found, self.dialect)
+
+    def refused(self, error: Exception, *, detail: str | None = None, hint: str | None = None) -> DataError:
+        """Return the error for rows that the database does not take."""
+        message = f'{self.dialect.name} refuses rows of table "{self.table.name}": {self.reason(error)}'
+        return DataError(message, self.table.span, detail=detail, hint=hint)
 
     def attempt(self, step: Callable[[], T]) -> T:
         """Do something; again with growing delays while the database is away."""
@@ -141,8 +185,21 @@ class DatabaseWriter(BatchWriter):
                     f'table "{self.table.name}": {where}, which has committed {committed} only: its warehouse went back',
                     self.table.span,
                     detail="The batches in between may have other rows the next time, and which ones are theirs is not known.",
-                    hint=f"Take back what was written since, and set the batch of {self.context.identity()} to {committed} "
+                    hint=f"Take back what was written since, and set the batch of {self.identity} to {committed} "
                     f"in {BATCHES}; or start the job afresh, into an empty table.",
                 )
             transaction.set_last_batch(committed)
         self._notices.append(f"{where}, which has committed {committed} only: the batches in between are written again")
+
+
+class DatabaseSink(DriverSink):
+    """A table of a database."""
+
+    delivery = Delivery.TRANSACTIONAL
+    delivery_reason = "a transaction has the rows of a batch and its number"
+    takes_changes = True
+    replaces = True
+    writer_type: ClassVar[type[DatabaseWriter]]
+
+    def open(self, context: SinkContext) -> DatabaseWriter:
+        return self.writer_type(self.table, context)

@@ -8,23 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlstream.catalog import Column, Table
-from sqlstream.connectors.guarantees import Delivery
-from sqlstream.connectors.interface import DriverSink, SinkContext
-from sqlstream.connectors.relational.check import check_columns, check_key, no_table
-from sqlstream.connectors.relational.database_file import FileWriter
-from sqlstream.connectors.relational.dialect import (
-    Dialect,
-    FoundColumn,
-    FoundTable,
-    is_nested,
-    last_batch,
-    make_batches,
-    set_last_batch,
-)
-from sqlstream.connectors.relational.writer import Transaction
+from sqlstream.catalog import Column
+from sqlstream.connectors.relational.database_file import FileTransaction, FileWriter
+from sqlstream.connectors.relational.dialect import Dialect, FoundColumn, FoundTable, is_nested
+from sqlstream.connectors.relational.writer import DatabaseSink
 from sqlstream.duck.sql import quote_name, quote_text
-from sqlstream.errors import DataError
 
 if TYPE_CHECKING:
     from sqlstream.connectors.batch import Batch
@@ -49,6 +37,10 @@ class SQLite(Dialect):
     """SQLite's SQL; rows travel as integers, floating-point numbers, texts and bytes."""
 
     name = "SQLite"
+
+    def qualified(self, name: str) -> str:
+        # There are no schemas.
+        return quote_name(name)
 
     def type(self, kind: str) -> str:
         if kind in _INTEGERS:
@@ -88,38 +80,27 @@ def affinity(declared: str) -> str:
 _DIALECT = SQLite()
 
 
-class SQLiteTransaction(Transaction):
+class SQLiteTransaction(FileTransaction):
     """A transaction in a file."""
 
-    def __init__(self, table: Table, identity: str, con: sqlite3.Connection):
-        self._table, self._identity, self._con = table, identity, con
-        self._target = quote_name(table.options["table"])
-
-    def last_batch(self) -> int | None:
-        found = self._con.execute(last_batch(), [self._identity]).fetchone()
-        return None if found is None else int(found[0])
-
-    def set_last_batch(self, number: int) -> None:
-        self._con.execute(set_last_batch(), [self._identity, number])
-
     def insert(self, batch: Batch) -> None:
-        statement = _DIALECT.insert(self._target, [c.name for c in batch.columns], _values(batch.columns))
+        statement = _DIALECT.insert(self.target, [c.name for c in batch.columns], _values(batch.columns))
         self._each(batch, batch.rows(), batch.columns, statement)
 
-    def replace(self, batch: Batch) -> None:
-        key = [c for c in batch.columns if c.name in self._table.primary_key]
-        if batch.is_changing:
-            same = " AND ".join(f"{quote_name(c.name)} = ?" for c in key)
-            self._each(batch, batch.deletes(), key, f"DELETE FROM {self._target} WHERE {same}")
+    def delete(self, batch: Batch, key: Sequence[Column]) -> None:
+        same = " AND ".join(f"{quote_name(c.name)} = ?" for c in key)
+        self._each(batch, batch.deletes(), key, f"DELETE FROM {self.target} WHERE {same}")
+
+    def upsert(self, batch: Batch, key: Sequence[Column]) -> None:
         columns = [c.name for c in batch.columns]
-        upsert = _DIALECT.upsert(self._target, columns, [c.name for c in key], _values(batch.columns))
-        self._each(batch, batch.upserts(), batch.columns, upsert)
+        statement = _DIALECT.upsert(self.target, columns, [c.name for c in key], _values(batch.columns))
+        self._each(batch, batch.upserts(), batch.columns, statement)
 
     def _each(self, batch: Batch, sql: str, columns: Sequence[Column], statement: str) -> None:
         """Run a statement for each row of a query."""
         with batch.connection() as con:
             for rows in con.sql(_DIALECT.values(columns, sql)).to_arrow_reader(_CHUNK):
-                self._con.executemany(statement, zip(*(column.to_pylist() for column in rows.columns), strict=True))
+                self.con.executemany(statement, zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
 def _values(columns: Sequence[Column]) -> str:
@@ -129,44 +110,20 @@ def _values(columns: Sequence[Column]) -> str:
 class SQLiteWriter(FileWriter):
     """Writes the batches of a job into a table of a file."""
 
+    dialect = _DIALECT
+    transaction_type = SQLiteTransaction
+    begin = "BEGIN IMMEDIATE"
     passing_errors = (sqlite3.OperationalError,)
-
-    def __init__(self, table: Table, context: SinkContext):
-        super().__init__(table, context, _DIALECT)
+    refusals = (sqlite3.Error, OverflowError)
 
     def is_passing(self, error: Exception) -> bool:
         return "locked" in str(error) or "busy" in str(error)
 
-    def prepare(self) -> None:
-        self.check_file()
-        name = self.table.options["table"]
-        with self._open() as con:
-            if self.creates:
-                con.execute(_DIALECT.create(quote_name(name), self.table.writable, self.table.primary_key))
-            found = _found(con, name)
-            if found is None:
-                raise no_table(self.table, name, _DIALECT)
-            check_columns(self.table, found, _DIALECT)
-            check_key(self.table, found, _DIALECT)
-            con.execute(make_batches())
+    def found(self, con: Any, name: str) -> FoundTable | None:
+        return _found(con, name)
 
     @contextmanager
-    def transaction(self) -> Iterator[SQLiteTransaction]:
-        with self._open() as con:
-            con.execute("BEGIN IMMEDIATE")
-            try:
-                yield SQLiteTransaction(self.table, self.identity, con)
-                con.execute("COMMIT")
-            except self.passing_errors:
-                raise
-            except (sqlite3.Error, OverflowError) as error:
-                raise DataError(
-                    f'SQLite refuses rows of table "{self.table.name}": {error}', self.table.span
-                ) from error
-
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        # What is open at the end of a transaction that failed is rolled back.
+    def opened(self) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(self.path, timeout=1.0, isolation_level=None)) as con:
             yield con
 
@@ -191,13 +148,7 @@ def _found(con: sqlite3.Connection, name: str) -> FoundTable | None:
     return FoundTable(tuple(columns), tuple(unique))
 
 
-class SQLiteSink(DriverSink):
+class SQLiteSink(DatabaseSink):
     """A table of a file."""
 
-    delivery = Delivery.TRANSACTIONAL
-    delivery_reason = "a transaction has the rows of a batch and its number"
-    takes_changes = True
-    replaces = True
-
-    def open(self, context: SinkContext) -> SQLiteWriter:
-        return SQLiteWriter(self.table, context)
+    writer_type = SQLiteWriter

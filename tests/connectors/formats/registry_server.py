@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -71,8 +73,11 @@ class Registry:
 
 
 @contextmanager
-def serving() -> Iterator[Registry]:
-    """Serve an empty registry on a port of its own."""
+def serving(certificate: Path | None = None, clients: Path | None = None) -> Iterator[Registry]:
+    """Serve an empty registry on a port of its own, over https with a PEM file of a key and its certificate.
+
+    With `clients`, the certificate of an authority, it answers only those that have a certificate of it.
+    """
     registry = Registry()
 
     class Handler(BaseHTTPRequestHandler):
@@ -99,7 +104,14 @@ def serving() -> Iterator[Registry]:
             """Nobody reads it."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    registry.url = f"http://127.0.0.1:{server.server_port}"
+    if certificate is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate)
+        if clients is not None:
+            context.load_verify_locations(clients)
+            context.verify_mode = ssl.CERT_REQUIRED
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    registry.url = f"{'http' if certificate is None else 'https'}://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
         yield registry

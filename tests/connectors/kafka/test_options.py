@@ -38,6 +38,22 @@ def declared(columns: str = "n INT", /, **options: str | None) -> Table:
             'table "t": option "properties.ssl.truststore.location" is one of Java clients, which librdkafka does not have',
         ),
         (
+            {"properties.ssl.keystore.type": "JKS"},
+            'table "t": option "properties.ssl.keystore.type" is one of Java clients, which librdkafka does not have',
+        ),
+        (
+            {"properties.ssl.keystore.location": "/ann.pem"},
+            'table "t": option "properties.ssl.keystore.location" has no meaning without encryption',
+        ),
+        (
+            {"properties.security.protocol": "SSL", "properties.ssl.truststore.location": "/no-ca.pem"},
+            'table "t": file "/no-ca.pem" does not exist',
+        ),
+        (
+            {"properties.security.protocol": "SSL", "properties.ssl.ca.pem": "no certificate"},
+            'table "t": librdkafka refuses the properties',
+        ),
+        (
             {"scan.startup.mode": "timestamp"},
             '"scan.startup.mode" = "timestamp" needs the option "scan.startup.timestamp',
         ),

@@ -1,18 +1,49 @@
-"""What Kafka's own log says of transactions, read from a broker's files."""
+"""Kills of a broker that lose no transaction: what its own log says of transactions, read from its files.
+
+A transaction ends in two steps: its coordinator writes down how it ends, and answers the client; then markers are written to the
+partitions. A cluster of one node that is killed between the two may lose the transaction. When it starts again, the coordinator
+goes on before the node knows its topics (seen with Kafka 4.3.1 and 4.4.0): it takes their partitions for deleted, and leaves out
+the markers. No client can prevent that, so a test that looks for what sqlstream loses kills a broker at other moments.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+
+from sqlstream.testing.kafka_broker import Broker
+from tests.processes import wait_until
 
 _ENDING = {2, 3}  # PREPARE_COMMIT, PREPARE_ABORT
 _HEADER = 61
 _STATE_AT = 2 + 8 + 2 + 4  # behind version, producer id, epoch, timeout
 
 
+def kill_between_transactions(broker: Broker) -> None:
+    """Kill a broker that this process has started, at a moment at which no transaction waits for its markers."""
+
+    def is_killed() -> bool:
+        suspend(broker)
+        if not none_is_ending(broker.folder / "data"):
+            os.kill(broker.pid, signal.SIGCONT)
+            return False
+        broker.kill()
+        return True
+
+    wait_until(is_killed)
+
+
+def suspend(broker: Broker) -> None:
+    """Stop a broker in its tracks, and return when its last thread stands still."""
+    os.kill(broker.pid, signal.SIGSTOP)
+    os.waitpid(broker.pid, os.WUNTRACED)
+
+
 def none_is_ending(data: Path) -> bool:
-    """Whether no transaction is between the decision how it ends and its markers, in the log of a broker that does not run."""
+    """Whether no transaction waits for its markers, in the log of a broker that does not run."""
     states: dict[bytes, int] = {}
     for file in sorted(data.glob("__transaction_state-*/*.log")):
         for key, value in _records(file.read_bytes()):

@@ -1,0 +1,25 @@
+"""`sqlstream savepoint` and `sqlstream savepoints`."""
+
+from __future__ import annotations
+
+import click
+
+from sqlstream.cli.query import show
+from sqlstream.compiler.catalog_answers import SAVEPOINTS
+from sqlstream.duck.sql import quote_text
+from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.warehouse.paths import Warehouse
+
+
+def take(warehouse: Warehouse, job: str, name: str | None, to: str | None) -> None:
+    """Take a savepoint, and say so."""
+    taken = take_savepoint(warehouse, job, name, to)
+    record = taken.record
+    where = f' in "{taken.warehouse.root}"' if to is not None else ""
+    click.echo(f'savepoint "{record.name}" of job "{record.job}" at version {record.version}{where}', err=True)
+
+
+def show_savepoints(job: str | None, project: str | None, warehouse: str | None) -> None:
+    """Print the savepoints of a warehouse, or those of a job."""
+    of_job = f" WHERE lower(job) = {quote_text(job.lower())}" if job is not None else ""
+    show(f"{SAVEPOINTS}{of_job} ORDER BY taken_at, savepoint", "table", None, project, warehouse)

@@ -1,0 +1,28 @@
+"""Libraries that are extras of sqlstream: imported when a table needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+
+from sqlstream.catalog import Table
+from sqlstream.errors import Span, UsageError
+
+
+def imported(
+    table: Table, extra: str, modules: Sequence[str], *, called: str = "", asks: str = "", span: Span | None = None
+) -> ModuleType:
+    """Import the modules of a library; return the first of them.
+
+    Raises UsageError when it is not installed: with the name by which the library is `called`, what of the table `asks` for it,
+    and the extra that has it.
+    """
+    try:
+        found = [import_module(module) for module in modules]
+    except ImportError as error:
+        asks = asks or f'the connector "{table.connector}"'
+        message = f'table "{table.name}": {asks} needs {called or modules[0]}, which cannot be imported: {error}'
+        hint = f"Install it: pip install 'sqlstream[{extra}]'."
+        raise UsageError(message, span or table.span, hint=hint) from error
+    return found[0]

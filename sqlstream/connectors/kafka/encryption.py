@@ -1,0 +1,163 @@
+"""Encrypted connections: Java's names of certificates and keys as librdkafka has them, and why one side does not trust the other.
+
+Java keeps certificates in stores of its own, JKS by default; librdkafka reads files in PEM, and a store in PKCS #12 with the key
+and the certificate of the client. It says of a broker's certificate only that it cannot be verified. Python's `ssl` tells an
+authority that is not known from a host that the certificate does not name, so it is asked, once there is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import ssl
+from collections.abc import Mapping
+
+from sqlstream.catalog import Table
+from sqlstream.errors import BindError, Span, UsageError
+
+PREFIX = "properties."
+PROTOCOL = "security.protocol"
+CA, CA_PEM, CERTIFICATE, KEY = "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.key.location"
+CHECKS_HOST = "ssl.endpoint.identification.algorithm"
+_TRUSTED, _KEYS = "ssl.truststore", "ssl.keystore"
+_RENAMED = {
+    f"{_TRUSTED}.certificates": CA_PEM,
+    f"{_KEYS}.certificate.chain": "ssl.certificate.pem",
+    f"{_KEYS}.key": "ssl.key.pem",
+}
+_CHOSEN = "The client and the broker agree on it: leave it out."
+_REFUSED = {
+    f"{_TRUSTED}.password": "Certificates in PEM need none: leave it out.",
+    "ssl.protocol": _CHOSEN,
+    "ssl.enabled.protocols": _CHOSEN,
+    "ssl.provider": "Java classes cannot run here: leave it out.",
+    "ssl.engine.factory.class": "Java classes cannot run here: leave it out.",
+    "ssl.keymanager.algorithm": "Java classes cannot run here: leave it out.",
+    "ssl.trustmanager.algorithm": "Java classes cannot run here: leave it out.",
+    "ssl.secure.random.implementation": "Java classes cannot run here: leave it out.",
+}
+_CONVERT = {
+    _TRUSTED: "Write its certificates as PEM (keytool -list -rfc -keystore STORE > ca.pem), and set 'properties.ssl.ca.location' "
+    "to that file.",
+    _KEYS: "Make it PKCS12 (keytool -importkeystore -srckeystore STORE -destkeystore STORE.p12 -deststoretype PKCS12), and set "
+    f"'properties.{_KEYS}.type' = 'PKCS12'.",
+}
+_PEM_NAMES = (".pem", ".crt", ".cer")
+# What has no meaning without encryption.
+_NEEDS_SSL = (CA, CA_PEM, CERTIFICATE, KEY, "ssl.certificate.pem", "ssl.key.pem", f"{_KEYS}.location")
+_FILES = (CA, CERTIFICATE, KEY, f"{_KEYS}.location", "ssl.crl.location")
+_UNVERIFIED = re.compile(r"ssl://(?P<host>\[[^\]]+\]|[^/\s]+):(?P<port>\d+)/.*certificate verify failed")
+_CLIENT_REFUSED = re.compile(
+    r"alert (bad certificate|certificate required|unknown ca|certificate unknown|handshake failure)"
+)
+_OTHER_HOST, _OTHER_ADDRESS = 62, 64  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+_SECONDS = 5.0
+
+
+class JavaOnly(ValueError):
+    """A property that librdkafka does not have; the text says what to write instead. `by_value`: the value is what it lacks."""
+
+    def __init__(self, hint: str, *, by_value: bool = False):
+        super().__init__(hint)
+        self.by_value = by_value
+
+
+def translated(name: str, value: str, given: Mapping[str, str]) -> Mapping[str, str] | None:
+    """Return what a property of encryption is to librdkafka, None for another property. Raises JavaOnly.
+
+    >>> translated("ssl.keystore.location", "/ann.pem", {})
+    {'ssl.certificate.location': '/ann.pem', 'ssl.key.location': '/ann.pem'}
+    """
+    store, _, field = name.rpartition(".")
+    if store in (_TRUSTED, _KEYS) and field == "type":
+        if value.upper() != "PEM" and (store, value.upper()) != (_KEYS, "PKCS12"):
+            raise JavaOnly(_CONVERT[store], by_value=True)
+        return {}
+    if store in (_TRUSTED, _KEYS) and field == "location":
+        kind = given.get(f"{store}.type", "").upper()
+        is_pem = kind == "PEM" or (not kind and value.endswith(_PEM_NAMES))
+        if is_pem:
+            return dict.fromkeys((CA,) if store == _TRUSTED else (CERTIFICATE, KEY), value)
+        if store == _TRUSTED or value.endswith(".jks"):
+            raise JavaOnly(_CONVERT[store])
+        return {name: value}
+    if name == CHECKS_HOST:
+        return {name: value or "none"}
+    if name in _REFUSED:
+        raise JavaOnly(_REFUSED[name])
+    return {_RENAMED[name]: value} if name in _RENAMED else None
+
+
+def check(table: Table, found: Mapping[str, str], options: Mapping[str, str]) -> None:
+    """Raise BindError for files that are not there, and for certificates that nobody uses.
+
+    `found` are librdkafka's properties, `options` the table's options from which they come.
+    """
+    for name in (name for name in _NEEDS_SSL if name in found):
+        if not found.get(PROTOCOL, "").upper().endswith("SSL"):
+            option = options[name]
+            message = f'table "{table.name}": option "{option}" has no meaning without encryption'
+            hint = f"Set '{PREFIX}{PROTOCOL}' = 'SSL', or 'SASL_SSL' if users log in."
+            raise BindError(message, table.option_span(option), hint=hint)
+    for name in (name for name in _FILES if name in found):
+        if found[name] != "probe" and not os.path.exists(found[name]):
+            message = f'table "{table.name}": file "{found[name]}" does not exist'
+            raise BindError(message, table.option_span(options[name], value=True))
+
+
+def is_distrust(text: str) -> bool:
+    """Whether an error of librdkafka says that one side does not trust the other's certificate."""
+    return bool(_UNVERIFIED.search(text) or _CLIENT_REFUSED.search(text))
+
+
+def distrust(table: Table, text: str, found: Mapping[str, str]) -> UsageError | None:
+    """Return why one side does not trust the other, None where an error of librdkafka is about something else."""
+    if _CLIENT_REFUSED.search(text):
+        message = f'table "{table.name}": the broker refuses the certificate of the client, or wants one'
+        hint = f"Set '{PREFIX}{CERTIFICATE}' and '{PREFIX}{KEY}' to files in PEM, with a certificate that it trusts."
+        return UsageError(message, _span(table, CERTIFICATE), detail=_sentence(text), hint=hint)
+    at = _UNVERIFIED.search(text)
+    if at is None:
+        return None
+    host, port = at["host"].strip("[]"), int(at["port"])
+    error = _doubt(host, port, found)
+    if error is not None and error.verify_code in (_OTHER_HOST, _OTHER_ADDRESS):
+        message = f'table "{table.name}": the certificate of the broker at {host}:{port} is for another host'
+        hint = (
+            f"Connect by a name that the certificate has, or set '{PREFIX}{CHECKS_HOST}' = 'none' to trust whoever has "
+            "a certificate of this authority."
+        )
+        return UsageError(message, _span(table, "bootstrap.servers"), detail=_sentence(error.verify_message), hint=hint)
+    message = f'table "{table.name}": the certificate of the broker at {host}:{port} cannot be verified'
+    detail = _sentence(text if error is None else error.verify_message)
+    hint = f"Set '{PREFIX}{CA}' to a file in PEM with the certificate of the authority that gave it."
+    return UsageError(message, _span(table, CA), detail=detail, hint=hint)
+
+
+def _doubt(host: str, port: int, found: Mapping[str, str]) -> ssl.SSLCertVerificationError | None:
+    """Return what Python has against the certificate of a broker, as far as it gets."""
+    with contextlib.suppress(OSError, ValueError):
+        place = found.get(CA)
+        is_folder = place is not None and os.path.isdir(place)
+        context = ssl.create_default_context(
+            cafile=None if is_folder or place == "probe" else place,
+            capath=place if is_folder else None,
+            cadata=found.get(CA_PEM),
+        )
+        context.check_hostname = found.get(CHECKS_HOST, "https") == "https"
+        try:
+            with socket.create_connection((host, port), _SECONDS) as plain:
+                context.wrap_socket(plain, server_hostname=host).close()
+        except ssl.SSLCertVerificationError as error:
+            return error
+    return None
+
+
+def _span(table: Table, name: str) -> Span | None:
+    return table.option_span(f"{PREFIX}{name}", value=True)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

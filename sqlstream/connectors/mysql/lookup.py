@@ -1,0 +1,105 @@
+"""Lookups in tables of MySQL and MariaDB servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC
+from typing import Any
+
+import pyarrow as pa
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.interface import TableLookup
+from sqlstream.connectors.lookup_rows import KEYS
+from sqlstream.connectors.mysql import client
+from sqlstream.connectors.mysql.dialect import MySQL
+from sqlstream.connectors.relational.dialect import is_nested, qualified
+from sqlstream.connectors.relational.lookup import ServerLookup
+from sqlstream.duck import databases
+from sqlstream.duck.sql import names, quote_name, typed
+from sqlstream.errors import DataError, OutageError
+
+_DIALECT = MySQL()
+# So many keys are asked for by a statement. Servers find these by an index; of 1,000 texts MariaDB would make a table, with a
+# collation that the column may not have.
+_CHUNK = 500
+
+
+class MySQLServer(ServerLookup):
+    """Asks a MySQL or MariaDB server."""
+
+    def __init__(self, table: Table):
+        super().__init__(table)
+        self.error = client.load(table).MySQLError
+        self._given = [_given(column.type) for column in self.columns]
+
+    def connect(self) -> Any:
+        return client.connect(self.table)
+
+    def is_open(self, con: Any) -> bool:
+        return bool(con.open)
+
+    def rows(self, con: Any, keys: pa.Table) -> Sequence[Sequence[Any]]:
+        columns = self.keys_of(keys)
+        items = ", ".join(_item(c) for c in self.columns)
+        query = f"SELECT {items} FROM {qualified(self.table.options['table'])} AS _row WHERE ({names(columns)}) IN"
+        texts, found = _literals(columns, keys), []
+        for first in range(0, len(texts), _CHUNK):
+            some = "".join(texts[first : first + _CHUNK]).rstrip(",")
+            found += client.run(con, f"{query} ({some})")
+        return [[give(value) for give, value in zip(self._given, row, strict=True)] for row in found]
+
+    def failure(self, error: Exception) -> Exception:
+        if client.is_passing(error):
+            return OutageError(client.reason(error))
+        return DataError(f'table "{self.table.name}": {client.reason(error)}', self.table.span)
+
+
+def _literals(columns: Sequence[Column], keys: pa.Table) -> list[str]:
+    """Return keys as the server takes them: `(1, 'a'),`. It compares a FLOAT as the DOUBLE that it is."""
+    sent = [replace(c, type="DOUBLE") if c.type == "FLOAT" else c for c in columns]
+    with databases.passing() as con:
+        con.register(KEYS, keys)
+        rows = f"SELECT {typed(sent)} FROM (SELECT {typed(columns)} FROM {KEYS})"
+        found = con.sql(_DIALECT.literals(sent, rows, {c.name: "" for c in sent})).fetchall()
+        con.unregister(KEYS)
+    return [text for (text,) in found]
+
+
+def _item(column: Column) -> str:
+    """Return the SQL of a column of a row."""
+    name = f"_row.{quote_name(column.name)}"
+    # Texts of numbers, as they may be declared, and of times, for which the library has a duration.
+    return f"CAST({name} AS CHAR)" if column.type in ("VARCHAR", "TIME") else name
+
+
+def _given(kind: str) -> Callable[[Any], Any]:
+    """Return what makes a value of a declared type of that which the library gives; NULL stays what it is."""
+    made: Callable[[Any], Any]
+    if is_nested(kind):
+        made = json.loads
+    elif kind == "TIMESTAMP WITH TIME ZONE":
+        made = _instant
+    elif kind == "BOOLEAN":
+        made = _truth
+    else:
+        return lambda value: value
+    return lambda value: None if value is None else made(value)
+
+
+def _instant(value: Any) -> Any:
+    return value.replace(tzinfo=UTC)
+
+
+def _truth(value: Any) -> bool:
+    """Return whether a number, or a `bit`, which comes as bytes, is not 0."""
+    return any(value) if isinstance(value, bytes) else bool(value)
+
+
+class MySQLLookup(TableLookup):
+    """Rows of a table of a server."""
+
+    def function(self, *, warehouse: str, project: str) -> MySQLServer:
+        return MySQLServer(self.table)

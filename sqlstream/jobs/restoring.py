@@ -1,0 +1,280 @@
+"""Restoring a job from a savepoint: as itself, or as another job beside the first, a fork."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as data_replace
+
+from msgspec.structs import replace
+
+from sqlstream.compiler.compiler import Compiled, PlannedJob
+from sqlstream.compiler.table_options import STARTUP
+from sqlstream.connectors.warehouse.publishing import find_published, is_published
+from sqlstream.errors import UsageError, missing
+from sqlstream.jobs.difference import difference
+from sqlstream.names import problem
+from sqlstream.sql.nodes import head
+from sqlstream.storage import restoring
+from sqlstream.storage.joblog import JobLog
+from sqlstream.storage.restoring import Restoring, StartOver
+from sqlstream.units import now
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.jobs import TABLE, JobRecord, SinkRecord, read_record
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
+
+# Sinks outside of the warehouse that keep nothing, and those that take back what a job wrote after a version.
+_KEEP_NOTHING = ("print", "blackhole")
+_GO_BACK = ("filesystem", *_KEEP_NOTHING)
+# Sources that have a place of the job's own on a server.
+_WITH_SLOTS = ("postgres-cdc",)
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """From which savepoint a job is to begin, by its name or its folder; `is_fork` where it is another job than that one's.
+
+    The tables `overruled`, in lower case, are read from where their options say, and not from where the savepoint is.
+    """
+
+    savepoint: str
+    is_fork: bool = False
+    overruled: frozenset[str] = frozenset()
+
+
+def plan_restore(
+    compiled: Sequence[Compiled],
+    warehouse: Warehouse,
+    savepoint: str | None,
+    name: str | None = None,
+    overruled: frozenset[str] = frozenset(),
+) -> tuple[list[Compiled], Mapping[str, Restore]]:
+    """Return what a script asks for, and which of its jobs begin from a savepoint, by their names.
+
+    Without `name` it is the job that the savepoint is of. With it, it is the only job of the script, as a fork of that name.
+    `overruled` are tables for which options were given from outside that say where to begin. Raises UsageError when there is no
+    such job.
+    """
+    if savepoint is None:
+        if name is not None:
+            raise UsageError("--as names a job that begins from a savepoint", hint="Say from which one, with --from.")
+        return list(compiled), {}
+    jobs = [one for one in compiled if isinstance(one, PlannedJob) and not (one.appends or one.is_query)]
+    if name is None:
+        record = find_savepoint(warehouse, savepoint).record
+        found = next((job.name for job in jobs if job.name.lower() == record.job.lower()), None)
+        if found is None and len(jobs) != 1:
+            names = [job.name for job in jobs]
+            hint = missing("job", record.job, names) if names else None
+            raise UsageError(f'the SQL has no job "{record.job}", of which savepoint "{savepoint}" is', hint=hint)
+        return list(compiled), {found or jobs[0].name: Restore(savepoint, overruled=overruled)}
+    if (wrong := problem(name)) is not None:
+        raise UsageError(f"the name of a job {wrong}")
+    if len(jobs) != 1:
+        hint = "Leave one INSERT, or put all into a statement set."
+        raise UsageError(f"a fork is one job, and the SQL has {len(jobs)}", hint=hint)
+    forked = [data_replace(one, name=name) if one is jobs[0] else one for one in compiled]
+    return forked, {name: Restore(savepoint, is_fork=True, overruled=overruled)}
+
+
+class Restorer:
+    """Restores one job under the name that it is planned with. Whoever calls it holds the lock of the job.
+
+    `make_record` makes the record of the job from the one in the savepoint.
+    """
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        planned: PlannedJob,
+        make_record: Callable[[JobRecord], JobRecord],
+        start_over: StartOver,
+        notice: Callable[[str], None],
+    ):
+        self._warehouse, self._planned, self._make_record, self._notice = warehouse, planned, make_record, notice
+        self._start_over = start_over
+
+    def run(self, asked: Restore) -> None:
+        """Lay the job out. Raises UsageError or DamageError when it cannot go on from the savepoint, and changes nothing then."""
+        savepoint = find_savepoint(self._warehouse, asked.savepoint)
+        saved = _saved(savepoint)
+        scans = [scan.table for scan in self._planned.physical.scans]
+        overruled = [i for i, table in enumerate(scans) if table.name.lower() in asked.overruled]
+        self._check_plan(savepoint, saved, is_fork=asked.is_fork, overruled=bool(overruled))
+        made = self._make_record(saved)
+        if asked.is_fork:
+            self._check_fork(saved, made)
+        elif self._is_there(savepoint) and not overruled:
+            # The job has not gone on since, and need not go back.
+            return
+        else:
+            made = self._check_itself(savepoint, saved, made)
+        restoring.check(savepoint)
+        tables = {
+            old.table.lower(): new.table
+            for old, new in zip(saved.sinks, made.sinks, strict=True)
+            if old.kind == new.kind == TABLE
+        }
+        inside = savepoint.warehouse.root.startswith(f"{self._warehouse.root}/")
+        place = savepoint.record.name if inside else savepoint.warehouse.root
+        # Files know which batches they are of. Elsewhere the batches after the savepoint must not be taken for those that
+        # were written before under the same numbers.
+        kept = [i for i, sink in enumerate(saved.sinks) if sink.kind == "filesystem" and not asked.is_fork]
+        plan = Restoring(place, made.to_json(), tables, tuple(kept), tuple(overruled))
+        restoring.restore(self._warehouse, savepoint, plan, self._start_over)
+        self._tell(savepoint, made, is_fork=asked.is_fork)
+        for i in overruled:
+            self._notice(
+                f'warning: table "{scans[i].name}" is read from where its options say, not from where the savepoint is:'
+                " rows may be missing, or count twice"
+            )
+
+    def _check_plan(self, savepoint: Savepoint, saved: JobRecord, *, is_fork: bool, overruled: bool) -> None:
+        planned = self._planned
+        if not is_fork and planned.name.lower() != saved.job.lower():
+            raise UsageError(
+                f'savepoint "{savepoint.place}" is of job "{saved.job}", not of "{planned.name}"',
+                head(planned.statement),
+                hint="To run another job from it, beside that one, name it with --as.",
+            )
+        before, after = saved.plan_text, planned.plan_text
+        if is_fork:
+            before, after = _without_sinks(before), _without_sinks(after)
+        if overruled:
+            before, after = _without_starts(before), _without_starts(after)
+        if before != after:
+            raise UsageError(
+                f'savepoint "{savepoint.place}" is of a job with another query',
+                head(planned.statement),
+                detail=difference(before, after),
+                hint="A job goes on from a savepoint with the query that it had; a fork writes other tables.",
+            )
+
+    def _check_fork(self, saved: JobRecord, made: JobRecord) -> None:
+        """Raise UsageError when there is a job of the name, or it would read or write as if it were the first one."""
+        planned = self._planned
+        self._refuse_slots("a fork cannot read", "Its replication slot on the server is that of the first job.")
+        if planned.name.lower() == saved.job.lower():
+            hint = "Give the fork another name with --as; without --as that job itself is taken back."
+            raise UsageError(f'job "{planned.name}" is the job of the savepoint', hint=hint)
+        if read_record(self._warehouse.fs, self._warehouse.job(planned.name)) is not None:
+            hint = f'Give the fork another name with --as, or drop that job first: sqlstream drop "{planned.name}".'
+            raise UsageError(f'job "{planned.name}" exists already', hint=hint)
+        for old, new in zip(saved.sinks, made.sinks, strict=True):
+            if any(_is_same_place(one, new) for one in saved.sinks):
+                where = "" if new.kind == TABLE else ", and change its options to another place"
+                raise UsageError(
+                    f'a fork of job "{saved.job}" cannot write where that job does: table "{new.table}"',
+                    head(planned.statement),
+                    hint=f"Rename the table in its CREATE TABLE and in INSERT INTO{where}.",
+                )
+            if old.kind == new.kind == TABLE and _shape(old) != _shape(new):
+                raise UsageError(
+                    f'table "{new.table}" is not declared like "{old.table}", with whose rows the fork begins',
+                    head(planned.statement),
+                    hint="Declare it with the same columns and the same PRIMARY KEY.",
+                )
+
+    def _is_there(self, savepoint: Savepoint) -> bool:
+        """Tell whether the job is there, and still at the version of the savepoint."""
+        fs, paths = self._warehouse.fs, self._warehouse.job(savepoint.record.job)
+        record = read_record(fs, paths)
+        same = record is not None and record.created_at == savepoint.record.job_created_at
+        return same and last_committed(fs, paths) == savepoint.record.version
+
+    def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord) -> JobRecord:
+        """Return the record of a job that goes back. Raises UsageError where that would leave sinks ahead of it."""
+        if read_record(self._warehouse.fs, self._warehouse.job(saved.job)) is None:
+            return replace(made, created_at=saved.created_at)
+        self._refuse_slots(
+            f'job "{saved.job}" cannot go back in',
+            "The server has forgotten what the job has read since the savepoint.",
+        )
+        ahead = [f'"{s.table}" ({s.kind})' for s in saved.sinks if s.kind not in (*_GO_BACK, TABLE)]
+        tables = (s.table for s in self._planned.physical.sinks if s.table.connector is None)
+        ahead += [
+            f'"{t.name}" (published)' for t in tables if is_published(t) or find_published(self._warehouse, t.name)
+        ]
+        if ahead:
+            raise UsageError(
+                f'job "{saved.job}" cannot go back to savepoint "{savepoint.place}"',
+                detail="What it wrote since would stay, and come again, in tables outside of the warehouse: "
+                f"{', '.join(ahead)}.",
+                hint="Restore it beside the job, with --as and other tables. Or drop the job, take back by hand what it"
+                f" wrote after version {savepoint.record.version}, and restore it then.",
+            )
+        # Whoever has read of its tables must know that these are not the rows that it has read.
+        return replace(made, created_at=now())
+
+    def _refuse_slots(self, what: str, why: str) -> None:
+        """Raise UsageError when a source keeps a place for the job that cannot be shared, and does not go back."""
+        for scan in self._planned.physical.scans:
+            if scan.table.connector in _WITH_SLOTS:
+                raise UsageError(
+                    f'{what} table "{scan.table.name}" ({scan.table.connector})',
+                    head(self._planned.statement),
+                    detail=why,
+                )
+
+    def _tell(self, savepoint: Savepoint, made: JobRecord, *, is_fork: bool) -> None:
+        version = savepoint.record.version
+        self._notice(f'job "{made.job}" goes on from savepoint "{savepoint.place}", version {version}')
+        outside = [s for s in made.sinks if s.kind not in (*_KEEP_NOTHING, TABLE)]
+        if outside and is_fork:
+            self._notice(f"tables outside of the warehouse begin without what was before: {_named(outside)}")
+        elif outside := [s for s in outside if s.kind not in _GO_BACK]:
+            self._notice(
+                "what the job wrote after the savepoint into these tables outside of the warehouse comes again:"
+                f" {_named(outside)}"
+            )
+
+
+def _named(sinks: list[SinkRecord]) -> str:
+    return ", ".join(f'"{sink.table}" ({sink.kind})' for sink in sinks)
+
+
+def _saved(savepoint: Savepoint) -> JobRecord:
+    """Return the record of the job in a savepoint. Raises UsageError when no job can go on from it, and DamageError."""
+    fs, paths = savepoint.warehouse.fs, savepoint.warehouse.job(savepoint.record.job)
+    restoring.check_present(savepoint)
+    record, entry = read_record(fs, paths), JobLog(fs, paths.log).entry(savepoint.record.version)
+    assert record is not None
+    assert entry is not None
+    if any(source.last for source in entry.sources.values()):
+        raise UsageError(
+            f'savepoint "{savepoint.place}" was taken at the end of the input of job "{record.job}"',
+            detail="All windows were closed, so no job can go on from it.",
+            hint=f"Its state can be queried, as savepoint.{savepoint.record.name}.<operator>.",
+        )
+    return record
+
+
+def _without_sinks(plan_text: str) -> str:
+    """Return a plan without the names of the tables that it writes.
+
+    >>> _without_sinks("Sink a (warehouse table): k BIGINT")
+    'Sink: k BIGINT'
+    """
+    lines = plan_text.splitlines()
+    return "\n".join(f"Sink{line[line.index('): ') + 1 :]}" if line.startswith("Sink ") else line for line in lines)
+
+
+def _without_starts(plan_text: str) -> str:
+    """Return a plan without where its sources begin.
+
+    >>> _without_starts("Scan t (connector=delta, path=d, scan.startup.mode=latest) c")
+    'Scan t (connector=delta, path=d) c'
+    """
+    return re.sub(rf", {re.escape(STARTUP)}[\w-]+=[^,)]*", "", plan_text)
+
+
+def _is_same_place(old: SinkRecord, new: SinkRecord) -> bool:
+    if old.kind in _KEEP_NOTHING or old.kind != new.kind:
+        return False
+    return old.table.lower() == new.table.lower() or (bool(old.place) and old.place == new.place)
+
+
+def _shape(sink: SinkRecord) -> object:
+    return sink.columns, sink.changing, sink.key, sink.upserts, sink.order

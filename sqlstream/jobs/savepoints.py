@@ -1,0 +1,40 @@
+"""Savepoints as users ask for them: taken, found by their names, and dropped."""
+
+from __future__ import annotations
+
+from sqlstream.errors import UsageError, missing
+from sqlstream.jobs import ending
+from sqlstream.names import problem
+from sqlstream.storage import savepoints
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.savepoints import Savepoint
+
+
+def take_savepoint(warehouse: Warehouse, job: str, name: str | None = None, to: str | None = None) -> Savepoint:
+    """Take a savepoint of a job, whether it runs or not, as of its newest version; without a name it is called `<job>-<version>`.
+
+    With `to` it is written into a folder, or below a URI, whole and by itself, and not into the warehouse.
+    Raises UsageError when there is no such job, or a savepoint of the name.
+    """
+    paths = ending.existing(warehouse, job)
+    if name is None:
+        name = _free_name(warehouse, f"{paths.name}-{last_committed(warehouse.fs, paths)}")
+    if (wrong := problem(name)) is not None:
+        raise UsageError(f"the name of a savepoint {wrong}")
+    return savepoints.take(warehouse, paths.name, name, None if to is None else Warehouse(to))
+
+
+def _free_name(warehouse: Warehouse, wanted: str) -> str:
+    """Return a name, with a number behind it where there is a savepoint of that name."""
+    taken = {*warehouse.savepoints()}
+    numbered = (wanted if n == 1 else f"{wanted}-{n}" for n in range(1, len(taken) + 2))
+    return next(name for name in numbered if name.lower() not in taken)
+
+
+def drop_savepoint(warehouse: Warehouse, name: str) -> None:
+    """Delete a savepoint of a warehouse. Raises UsageError when there is none of this name."""
+    names = warehouse.savepoints()
+    if name.lower() not in names:
+        raise UsageError(f'savepoint "{name}" does not exist', hint=missing("savepoint", name, names))
+    savepoints.drop(warehouse.savepoint(name))

@@ -1,0 +1,150 @@
+"""Jobs that are laid out from savepoints, in place of what a job of the name had.
+
+What is to be done is written down first. A process that dies on the way leaves a job without a version, which the next start
+completes: it never goes on with something between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from sqlstream.errors import DamageError
+from sqlstream.storage.joblog import JobLog, LogEntry
+from sqlstream.storage.recovery import Versions
+from sqlstream.storage.savepoints import put_file
+from sqlstream.warehouse.jobs import JobRecord, write_record
+from sqlstream.warehouse.paths import JobPaths, Warehouse
+from sqlstream.warehouse.records import Record, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
+
+
+class Restoring(Record, frozen=True, tag_field="format", tag=1):
+    """What is to be done: the savepoint, by its name or its folder, the record of the job, and what its tables are called now.
+
+    `tables` has the tables of the warehouse by the names that they have in the savepoint, in lower case. `sinks` are those
+    outside of the warehouse that the job goes on with, by their places in the plan; to others it is a new job. The scans
+    `overruled`, by their places too, begin where their options say.
+    """
+
+    savepoint: str
+    record: str
+    tables: Mapping[str, str]
+    sinks: tuple[int, ...]
+    overruled: tuple[int, ...] = ()
+
+
+# Lets some scans of a job, of which the positions are laid out, begin where their options say.
+StartOver = Callable[[Collection[int]], None]
+
+
+class Restored(Record, frozen=True, tag_field="format", tag=1):
+    """From which version a job was laid out."""
+
+    savepoint: str
+    version: int
+
+
+def check_present(savepoint: Savepoint) -> None:
+    """Raise DamageError when a file of a savepoint is missing, or has another size."""
+    _refuse(savepoint, [*savepoint.faults()])
+
+
+def check(savepoint: Savepoint) -> None:
+    """Raise DamageError unless all files of a savepoint are as they were written."""
+    check_present(savepoint)
+    versions = Versions(savepoint.warehouse, savepoint.record.job, content=True)
+    _refuse(savepoint, versions.faults(savepoint.record.version))
+
+
+def _refuse(savepoint: Savepoint, faults: Sequence[DamageError]) -> None:
+    if faults:
+        first = faults[0]
+        more = f", and {len(faults) - 1} more files" if len(faults) > 1 else ""
+        raise DamageError(
+            first.path,
+            f"{first.fault}{more}",
+            torn=False,
+            detail=f'It belongs to savepoint "{savepoint.place}", which cannot be restored. Nothing was changed.',
+            hint="Restore the file from a backup, or take another savepoint.",
+        )
+
+
+def restore(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, start_over: StartOver) -> None:
+    """Lay out a job from a savepoint, in place of what it had. Whoever calls it holds the lock of the job."""
+    record = JobRecord.from_json(plan.record)
+    paths = warehouse.job(record.job)
+    write_sealed(warehouse.fs, paths.restoring, plan.to_json(), durable=True)
+    _lay_out(warehouse, savepoint, plan, record, start_over)
+
+
+def complete(warehouse: Warehouse, job: str, start_over: StartOver) -> str | None:
+    """Complete what a process began that died while it restored a job; return the savepoint, None when there is nothing to do.
+
+    Raises UsageError when the savepoint is gone.
+    """
+    paths = warehouse.job(job)
+    try:
+        plan = read_json(read_sealed(warehouse.fs, paths.restoring), Restoring)
+    except FileNotFoundError:
+        return None
+    savepoint = find_savepoint(warehouse, plan.savepoint)
+    check(savepoint)
+    _lay_out(warehouse, savepoint, plan, JobRecord.from_json(plan.record), start_over)
+    return plan.savepoint
+
+
+def _lay_out(
+    warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, record: JobRecord, start_over: StartOver
+) -> None:
+    fs, paths = warehouse.fs, warehouse.job(record.job)
+    _clear(warehouse, paths)
+    version = savepoint.record.version
+    _put_files(warehouse, savepoint, plan, paths)
+    if plan.overruled:
+        start_over(plan.overruled)
+    entry = JobLog(savepoint.warehouse.fs, savepoint.warehouse.job(savepoint.record.job).log).entry(version)
+    assert entry is not None
+    JobLog(fs, paths.log).append(_renamed(entry, plan.tables))
+    write_record(fs, paths, record)
+    write_sealed(fs, paths.restored, Restored(plan.savepoint, version).to_json(), durable=True)
+    # From here on there is a job with a version.
+    commits = savepoint.warehouse.job(savepoint.record.job).commits
+    fs.write_text_atomic(f"{paths.commits}/{version}", savepoint.warehouse.fs.read_text(f"{commits}/{version}"))
+    fs.delete(paths.restoring)
+
+
+def _clear(warehouse: Warehouse, paths: JobPaths) -> None:
+    """Delete what a job has, but for its lock and what is to be done: what readers look at first goes first."""
+    fs = warehouse.fs
+    fs.delete(paths.status)
+    fs.delete_tree(paths.commits)
+    for table in warehouse.tables():
+        if paths.name in warehouse.writers(table):
+            fs.delete_tree(warehouse.table(table).job(paths.name).root)
+    files = {info.name for info in fs.infos(paths.root)}
+    for name in fs.entries(paths.root):
+        if not name.startswith("lock") and f"{paths.root}/{name}" != paths.restoring:
+            (fs.delete if name in files else fs.delete_tree)(f"{paths.root}/{name}")
+
+
+def _put_files(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, paths: JobPaths) -> None:
+    """Put the files of a savepoint where the job has them, but for those that say that there is a version."""
+    source, job = savepoint.warehouse, savepoint.warehouse.job(savepoint.record.job)
+    moved = {f"{job.output}/{sink}/": f"{paths.output}/{sink}/" for sink in plan.sinks}
+    moved |= {f"{job.splits}/": f"{paths.splits}/", f"{job.state}/": f"{paths.state}/"}
+    for old, new in plan.tables.items():
+        moved[f"{source.table(old).job(job.name).root}/"] = f"{warehouse.table(new).job(paths.name).root}/"
+    inside = savepoint.warehouse.root.startswith(f"{warehouse.root}/")
+    for name in savepoint.record.files:
+        path = f"{source.root}/{name}"
+        folder = next((old for old in moved if path.startswith(old)), None)
+        if folder is not None:
+            put_file(source.fs, path, warehouse.fs, moved[folder] + path.removeprefix(folder), link=inside)
+
+
+def _renamed(entry: LogEntry, tables: Mapping[str, str]) -> LogEntry:
+    """Return the entry with the tables that the job has now; of others it has written nothing."""
+    named = {tables[table].lower(): name for table, name in entry.results.items() if table in tables}
+    return replace(entry, results=named)

@@ -1,0 +1,86 @@
+"""What a warehouse knows about its savepoints: their records, and where they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from sqlstream.errors import DamageError, OtherVersionError, UsageError, missing
+from sqlstream.units import EventTime, ProcessingTime
+from sqlstream.warehouse.paths import SAVEPOINT, Warehouse
+from sqlstream.warehouse.records import GONE, OtherFormat, Record, damage, read_json, read_sealed, write_sealed
+
+FORMAT = 1
+
+
+class SavepointRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
+    """A version of a job under a name. `rows` and `bytes` are those of its state and of the tables that it had written.
+
+    `files` are all files of the savepoint below its folder, with their sizes in bytes. `job_created_at` tells the job from
+    another one of its name.
+    """
+
+    name: str
+    job: str
+    job_created_at: ProcessingTime
+    version: int
+    taken_at: ProcessingTime
+    committed_at: ProcessingTime
+    watermark: EventTime | None
+    rows: int
+    bytes: int
+    files: Mapping[str, int]
+
+
+class Savepoint:
+    """A savepoint in its folder, which is a `warehouse` of one job; `place` is what its user calls it: a name, or the folder."""
+
+    def __init__(self, warehouse: Warehouse, record: SavepointRecord, place: str):
+        self.warehouse, self.record, self.place = warehouse, record, place
+
+    def faults(self) -> Iterator[DamageError]:
+        """Yield which files are missing, or have another size."""
+        fs, root = self.warehouse.fs, self.warehouse.root
+        for name, size in self.record.files.items():
+            try:
+                if fs.size(f"{root}/{name}") != size:
+                    yield damage(f"{root}/{name}", "has another size than it was written with")
+            except FileNotFoundError:
+                yield damage(f"{root}/{name}", GONE)
+
+
+def read_savepoint(folder: Warehouse, place: str) -> Savepoint:
+    """Return the savepoint in a folder. Raises FileNotFoundError, DamageError and OtherVersionError."""
+    text = read_sealed(folder.fs, f"{folder.root}/{SAVEPOINT}")
+    try:
+        return Savepoint(folder, read_json(text, SavepointRecord), place)
+    except OtherFormat as other:
+        raise OtherVersionError(
+            f'savepoint "{place}" was written by a later version of sqlstream',
+            detail=f"It has format {other.format}; this version reads formats up to {FORMAT}.",
+            hint="Use that version, or a later one.",
+        ) from other
+
+
+def write_savepoint(folder: Warehouse, record: SavepointRecord) -> None:
+    """Complete a savepoint: from now on it is one."""
+    write_sealed(folder.fs, f"{folder.root}/{SAVEPOINT}", record.to_json(), durable=True)
+
+
+def is_savepoint(folder: Warehouse) -> bool:
+    """Tell whether there is a complete savepoint in a folder."""
+    return folder.fs.exists(f"{folder.root}/{SAVEPOINT}")
+
+
+def find_savepoint(warehouse: Warehouse, name: str) -> Savepoint:
+    """Return a savepoint of a warehouse by its name, or one anywhere by its folder. Raises UsageError when there is none."""
+    names = warehouse.savepoints()
+    if name.lower() in names:
+        return read_savepoint(warehouse.savepoint(name), name)
+    if "://" in name or os.sep in name or os.path.isdir(name):
+        folder = Warehouse(name)
+        if not is_savepoint(folder):
+            hint = f"A savepoint has a file {SAVEPOINT} in its folder, which is written last."
+            raise UsageError(f'there is no savepoint in "{name}"', hint=hint)
+        return read_savepoint(folder, name)
+    raise UsageError(f'savepoint "{name}" does not exist', hint=missing("savepoint", name, names))

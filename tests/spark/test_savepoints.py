@@ -1,0 +1,61 @@
+"""Savepoints of jobs on Spark: taken while they run, and gone on from, beside each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sqlstream import Session
+from sqlstream.jobs.job import Job
+from tests.jobs.savepoint_jobs import (
+    FIRST,
+    FORK,
+    JOB,
+    SCRIPT,
+    SECOND,
+    THIRD,
+    Rows,
+    batch,
+    open_session,
+    put,
+    results,
+    rows_of,
+    wait_until_done,
+)
+from tests.processes import SECONDS
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def run(s: Session, rows: Rows, script: str, savepoint: str | None = None, as_job: str | None = None) -> Job:
+    """Run a job until it has read some rows."""
+    job = s.sql(script, savepoint=savepoint, as_job=as_job)
+    assert isinstance(job, Job)
+    wait_until_done(s, job, rows)
+    return job
+
+
+def test_a_fork_and_the_job_itself_go_on_from_a_savepoint(tmp_path: Path) -> None:
+    put(tmp_path, "a", FIRST)
+    with open_session(tmp_path) as s:
+        job = run(s, FIRST, SCRIPT)
+        job.savepoint("first")
+        put(tmp_path, "b", SECOND)
+        both = [*FIRST, *SECOND]
+        wait_until_done(s, job, both)
+        fork = run(s, both, FORK, "first", "other")
+        assert results(s) == results(s, "windows_b", "totals_b") == batch(both)
+        totals = "SELECT k, n, epoch(last)::BIGINT FROM savepoint.first.by_key"
+        assert rows_of(s, totals) == batch(FIRST)[1]
+        for one in (job, fork):
+            one.stop()
+            assert one.wait(SECONDS)
+        # The fork goes on by its name. The job itself goes back first.
+        put(tmp_path, "c", THIRD)
+        everything = [*both, *THIRD]
+        run(s, everything, f"SET 'pipeline.name' = 'other'; {FORK}")
+        s.options.reset("pipeline.name")
+        again = run(s, everything, SCRIPT, "first")
+        assert again.name == JOB
+        assert results(s) == results(s, "windows_b", "totals_b") == batch(everything)
