@@ -222,6 +222,9 @@ def why(
     type=click.Choice(["ast", "logical", "optimized", "physical"]),
     help="Show the query on its way to the plan.",
 )
+@click.option(
+    "--batch", is_flag=True, help="Show the query as one batch in DuckDB, which `verify` compares with; also of JOB."
+)
 @_folders
 def explain(
     files: tuple[str, ...],
@@ -230,17 +233,52 @@ def explain(
     tables: tuple[str, ...],
     verbose: bool,
     stage: str | None,
+    batch: bool,
     project: str | None,
     warehouse: str | None,
 ) -> None:
     """Show the plan of a query: operators, state, guarantees."""
     from sqlstream.compiler.compiler import PlannedJob
     from sqlstream.session.explaining import explained
+    from sqlstream.session.verifying import existing_record, planned_job
 
     with _session(project, warehouse, settings, tables) as session:
+        if batch and len(files) == 1 and not statements and files[0] != "-" and not os.path.exists(files[0]):
+            planned = planned_job(session.compiler, existing_record(session.warehouse, files[0]))
+            click.echo(explained(planned, "batch"))
+            return
         for job in _compile(session, files, statements):
             if isinstance(job, PlannedJob):
-                click.echo(explained(job, stage or ("physical" if verbose else "plan")))
+                click.echo(explained(job, "batch" if batch else stage or ("physical" if verbose else "plan")))
+
+
+@cli.command(name="verify", short_help="Compare what a job wrote with a batch over what it read.")
+@click.argument("job")
+@click.argument("files", nargs=-1, metavar="[FILE.sql ...]")
+@click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL that declares the job, after the files.")
+@click.option("--at", "version", type=int, metavar="VERSION", help="A version of the job (default: its newest).")
+@_settings
+@_folders
+def verify_(
+    job: str,
+    files: tuple[str, ...],
+    statements: tuple[str, ...],
+    version: int | None,
+    settings: tuple[str, ...],
+    tables: tuple[str, ...],
+    project: str | None,
+    warehouse: str | None,
+) -> int:
+    """Compute the query of a job as a batch in DuckDB, and explain every difference from what the job wrote.
+
+    Files are the script of the job, where its tables are not in the catalog. Exit codes: 0 every difference is explained, 1 one
+    is not, 2 the job cannot be verified.
+    """
+    with _session(project, warehouse, settings, tables) as session:
+        compiled = _compile(session, files, statements) if files or statements else []
+        found = session.verify(job, version, compiled=compiled)
+        click.echo(str(found))
+        return 0 if found else 1
 
 
 @cli.command(short_help="List the jobs of the warehouse.")

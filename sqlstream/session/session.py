@@ -6,6 +6,7 @@ import io
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TextIO
 
@@ -21,6 +22,7 @@ from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import fresh_jobs
 from sqlstream.jobs.restoring import Restore, plan_restore
 from sqlstream.jobs.session_jobs import SessionJobs
+from sqlstream.jobs.verification import Verification
 from sqlstream.options import Options
 from sqlstream.runtime.engine import Receiver
 from sqlstream.session.answers import answered
@@ -28,6 +30,7 @@ from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.session.output import RowPrinter, printers
 from sqlstream.session.state_queries import query
 from sqlstream.session.state_tools import Version, asked, diff_sql, why_sql
+from sqlstream.session.verifying import existing_record, verify, verify_planned
 from sqlstream.storage.check import Checkup, check_job
 from sqlstream.warehouse.paths import Warehouse
 
@@ -208,7 +211,21 @@ class Session:
             return self._jobs.start(planned, {0: receiver}, fresh=fresh)
         printing = printers(planned.physical.sinks, self.output, titled=not planned.is_query)
         self._printers += printing.values()
-        return self._jobs.start(planned, printing, fresh=fresh, restore=restore)
+        job = self._jobs.start(planned, printing, fresh=fresh, restore=restore)
+        if not planned.is_query:
+            job.verifier = partial(self._verify, planned)
+        return job
+
+    def _verify(self, planned: PlannedJob, version: int | None) -> Verification:
+        return verify_planned(self.project, planned, existing_record(self.warehouse, planned.name), version)
+
+    def verify(self, name: str, version: int | None = None, *, compiled: Iterable[Compiled] = ()) -> Verification:
+        """Compare what a job of the warehouse wrote with a batch over all that it read; see `Job.verify`.
+
+        Its plan comes from compiled scripts, or from the catalog of the project.
+        """
+        with plainly():
+            return verify(self.project, self.compiler, name, version, compiled)
 
     @property
     def is_unread(self) -> bool:

@@ -61,7 +61,7 @@ def test_dir_shows_what_is_for_users(tmp_path: Path) -> None:
         assert repr(session).startswith("Session(")
         job = session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2)")
         assert isinstance(job, sqlstream.Job)
-        assert dir(job) == ["error", "name", "progress", "savepoint", "status", "stop", "wait", "warnings"]
+        assert dir(job) == ["error", "name", "progress", "savepoint", "status", "stop", "verify", "wait", "warnings"]
         assert all(hasattr(job, name) for name in dir(job))
 
 
