@@ -154,6 +154,64 @@ def query(
     show(sql, form or _format_of(output), output, project, warehouse)
 
 
+@cli.command(short_help="Show which rows of a state differ between two versions, and why.")
+@click.argument("state", metavar="JOB.OPERATOR")
+@click.argument("older")
+@click.argument("newer")
+@click.option("--limit", default=100, show_default=True, help="Print so many rows of the table at most; 0: all.")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
+)
+@click.option("--output", metavar="FILE", help="Write the rows into a file (.csv or .json) instead of the terminal.")
+@_folders
+def diff(
+    state: str,
+    older: str,
+    newer: str,
+    limit: int,
+    form: str | None,
+    output: str | None,
+    project: str | None,
+    warehouse: str | None,
+) -> None:
+    """Show which rows of a state were added, removed and changed from version OLDER to version NEWER, and why.
+
+    A version is a number, or a time such as "2026-03-01 10:05:00", in UTC: the newest version that was committed by then.
+    """
+    from sqlstream.cli.state_tools import show_diff
+
+    show_diff(state, (older, newer), form or _format_of(output), output, limit, project, warehouse)
+
+
+@cli.command(short_help="Explain what a state holds for a key, and what becomes of it when.")
+@click.argument("state", metavar="JOB.OPERATOR")
+@click.argument("key", nargs=-1, metavar="[COLUMN=VALUE ...]")
+@click.option("--at", "version", metavar="VERSION", help="Explain an older version: a number, or a time in UTC.")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
+)
+@click.option(
+    "--output", metavar="FILE", help="Write what is found into a file (.csv or .json) instead of the terminal."
+)
+@_folders
+def why(
+    state: str,
+    key: tuple[str, ...],
+    version: str | None,
+    form: str | None,
+    output: str | None,
+    project: str | None,
+    warehouse: str | None,
+) -> None:
+    """Explain what a state holds for a key: rows, open windows and when they close, timers, when it is forgotten.
+
+    The key has a value for each key column of the operator, as origin=EWR; the value NULL is none.
+    """
+    from sqlstream.cli.state_tools import show_why
+
+    show_why(state, key, version, form or _format_of(output), output, project, warehouse)
+
+
 @cli.command(short_help="Show the plan of a query: operators, state, guarantees.")
 @click.argument("files", nargs=-1, metavar="[FILE.sql]")
 @click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL to explain.")
@@ -164,6 +222,9 @@ def query(
     type=click.Choice(["ast", "logical", "optimized", "physical"]),
     help="Show the query on its way to the plan.",
 )
+@click.option(
+    "--batch", is_flag=True, help="Show the query as one batch in DuckDB, which `verify` compares with; also of JOB."
+)
 @_folders
 def explain(
     files: tuple[str, ...],
@@ -172,17 +233,52 @@ def explain(
     tables: tuple[str, ...],
     verbose: bool,
     stage: str | None,
+    batch: bool,
     project: str | None,
     warehouse: str | None,
 ) -> None:
     """Show the plan of a query: operators, state, guarantees."""
     from sqlstream.compiler.compiler import PlannedJob
     from sqlstream.session.explaining import explained
+    from sqlstream.session.verifying import existing_record, planned_job
 
     with _session(project, warehouse, settings, tables) as session:
+        if batch and len(files) == 1 and not statements and files[0] != "-" and not os.path.exists(files[0]):
+            planned = planned_job(session.compiler, existing_record(session.warehouse, files[0]))
+            click.echo(explained(planned, "batch"))
+            return
         for job in _compile(session, files, statements):
             if isinstance(job, PlannedJob):
-                click.echo(explained(job, stage or ("physical" if verbose else "plan")))
+                click.echo(explained(job, "batch" if batch else stage or ("physical" if verbose else "plan")))
+
+
+@cli.command(name="verify", short_help="Compare what a job wrote with a batch over what it read.")
+@click.argument("job")
+@click.argument("files", nargs=-1, metavar="[FILE.sql ...]")
+@click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL that declares the job, after the files.")
+@click.option("--at", "version", type=int, metavar="VERSION", help="A version of the job (default: its newest).")
+@_settings
+@_folders
+def verify_(
+    job: str,
+    files: tuple[str, ...],
+    statements: tuple[str, ...],
+    version: int | None,
+    settings: tuple[str, ...],
+    tables: tuple[str, ...],
+    project: str | None,
+    warehouse: str | None,
+) -> int:
+    """Compute the query of a job as a batch in DuckDB, and explain every difference from what the job wrote.
+
+    Files are the script of the job, where its tables are not in the catalog. Exit codes: 0 every difference is explained, 1 one
+    is not, 2 the job cannot be verified.
+    """
+    with _session(project, warehouse, settings, tables) as session:
+        compiled = _compile(session, files, statements) if files or statements else []
+        found = session.verify(job, version, compiled=compiled)
+        click.echo(str(found))
+        return 0 if found else 1
 
 
 @cli.command(short_help="List the jobs of the warehouse.")
