@@ -28,7 +28,7 @@ class BucketedPaths:
 
 @dataclass(frozen=True, slots=True)
 class JobPaths:
-    """Where a job keeps its record, status, log, checkpoint and state."""
+    """Where a job keeps its record, status, log, commits and state."""
 
     root: str
 
@@ -77,8 +77,13 @@ class JobPaths:
 
     @property
     def begun(self) -> str:
-        """What the last batch reads that has begun, where Spark's checkpoint does not say it for good."""
+        """What the last batch of a job on Spark reads that has begun."""
         return f"{self.root}/begun.json"
+
+    @property
+    def scratch(self) -> str:
+        """Where Spark's checkpoint is while the job runs; nothing in it is needed after that."""
+        return f"{self.root}/scratch"
 
     @property
     def restoring(self) -> str:

@@ -39,10 +39,7 @@ _KINDS = tuple(
         (r"jobs/(?P<job>[^/]+)/begun\.json", "what the last batch reads that has begun"),
         (r"jobs/(?P<job>[^/]+)/log/0*(?P<n>\d+)\.json", "what batch {n} read and wrote"),
         (r"jobs/(?P<job>[^/]+)/log/0*(?P<n>\d+)-0*(?P<m>\d+)\.json", "what batches {n} to {m} read and wrote"),
-        (r"jobs/(?P<job>[^/]+)/checkpoint/offsets/(?P<n>\d+)", "what batch {n} reads"),
         (r"jobs/(?P<job>[^/]+)/checkpoint/commits/(?P<n>\d+)", "that batch {n} is committed"),
-        (r"jobs/(?P<job>[^/]+)/checkpoint/state/.*", "to Spark which state is current"),
-        (r"jobs/(?P<job>[^/]+)/checkpoint/.*", "to Spark what the job is"),
         (r"jobs/(?P<job>[^/]+)/splits/next/0*(?P<n>\d+)\.json", "what input a batch reads"),
         (
             r"jobs/(?P<job>[^/]+)/splits/seen-\d+\.json",
