@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlstream.errors import BindError, Span, missing
@@ -93,6 +93,13 @@ _ALL = (
     ),
     Option("execution.checkpointing.interval", "0", "the least time between the starts of two batches", parse_duration),
     Option(
+        "execution.checkpointing.externalized-retention",
+        "DELETE_ON_CANCELLATION",
+        "what `sqlstream drop` leaves: RETAIN_ON_CANCELLATION: a savepoint of the last version; "
+        "DELETE_ON_CANCELLATION or NO_EXTERNALIZED_CHECKPOINTS: nothing",
+        _choice("retain_on_cancellation", "delete_on_cancellation", "no_externalized_checkpoints"),
+    ),
+    Option(
         "execution.end-of-input",
         "finish",
         "finish: a bounded job closes its windows; wait: they stay open for the next run",
@@ -167,6 +174,18 @@ _ALL = (
         parse_version_retention,
     ),
     Option(
+        "sqlstream.state.max-rows",
+        "",
+        "how many rows the state of an operator may have, with .OPERATOR behind the name that of one (default: any number)",
+        _whole_number,
+    ),
+    Option(
+        "sqlstream.state.max-rows-action",
+        "stop",
+        "stop or warn: what follows when a state has more rows than sqlstream.state.max-rows",
+        _choice("stop", "warn"),
+    ),
+    Option(
         "sqlstream.unbounded-state",
         "warn",
         "warn, error or allow: what to do about an unbounded query whose state has no bound",
@@ -181,6 +200,22 @@ _ALL = (
     ),
 )
 OPTIONS: Mapping[str, Option] = {o.name: o for o in _ALL}
+# Options of Flink under the names that they have there.
+_FLINKS = {
+    "execution.checkpointing.externalized-checkpoint-retention": "execution.checkpointing.externalized-retention"
+}
+# With the name of an operator behind it, it is about that one.
+MAX_ROWS = "sqlstream.state.max-rows"
+
+
+def _name(key: str) -> str:
+    """Return the name of an option as it is stored."""
+    return key if key.startswith("spark.") else _FLINKS.get(key.lower(), key.lower())
+
+
+def _option(name: str) -> Option | None:
+    """Return the option of a name in lower case, also of one that ends with the name of an operator."""
+    return OPTIONS.get(MAX_ROWS if name.removeprefix(f"{MAX_ROWS}.") not in ("", name) else name)
 
 
 class Options:
@@ -195,12 +230,12 @@ class Options:
 
     def set(self, key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> None:
         """Set an option; raise BindError for one that does not exist, or a value that it cannot have."""
-        name = key if key.startswith("spark.") else key.lower()
+        name = _name(key)
         if not name.startswith("spark."):
-            if name not in OPTIONS:
+            if (option := _option(name)) is None:
                 raise BindError(f'option "{key}" does not exist', span, hint=missing("option", key, OPTIONS))
             try:
-                OPTIONS[name].check(value)
+                option.check(value)
             except ValueError as e:
                 raise BindError(f'option "{key}": {e}', value_span) from None
         self.values[name] = value
@@ -210,8 +245,8 @@ class Options:
         if key is None:
             self.values = dict(self._given)
             return
-        name = key if key.startswith("spark.") else key.lower()
-        if not name.startswith("spark.") and name not in OPTIONS:
+        name = _name(key)
+        if not name.startswith("spark.") and _option(name) is None:
             raise BindError(f'option "{key}" does not exist', span, hint=missing("option", key, OPTIONS))
         self.values.pop(name, None)
         if name in self._given:
@@ -232,10 +267,24 @@ class Options:
     def retention(self) -> VersionRetention:
         return parse_version_retention(self.text("sqlstream.state.retention"))
 
+    def max_rows(self, operators: Iterable[str]) -> dict[str, int]:
+        """Return how many rows the state of each operator may have, of those that have a limit: its own, or that of all."""
+        found = {name: self.values.get(f"{MAX_ROWS}.{name.lower()}") or self.text(MAX_ROWS) for name in operators}
+        return {name: int(most) for name, most in found.items() if most}
+
+    def limited(self) -> list[str]:
+        """Return the names, in lower case, of the operators that have a limit of their own."""
+        return [key.removeprefix(f"{MAX_ROWS}.") for key in self.values if key.startswith(f"{MAX_ROWS}.")]
+
     @property
     def parallelism(self) -> int:
         value = self.text("parallelism.default")
         return int(value) if value else os.cpu_count() or 1
+
+    @property
+    def retains_state(self) -> bool:
+        """Whether the last version of a job stays, as a savepoint, when the job is dropped."""
+        return self.text("execution.checkpointing.externalized-retention").lower() == "retain_on_cancellation"
 
     @property
     def memory(self) -> str:

@@ -32,6 +32,7 @@ EventTime = NewType("EventTime", int)
 ProcessingTime = NewType("ProcessingTime", int)
 Duration = NewType("Duration", int)
 
+MICROSECOND: Final = Duration(1)
 MILLISECOND: Final = Duration(1_000)
 SECOND: Final = Duration(1_000_000)
 NO_TIME: Final = Duration(0)

@@ -122,7 +122,9 @@ def run(
         anew = fresh_jobs(planned, True if _ALL in fresh else fresh)
         if anew and savepoint is not None:
             raise UsageError("a job begins anew, or from a savepoint", hint="Leave out --fresh, or --from.")
-        planned, restored = plan_restore(planned, session.warehouse, savepoint, as_job)
+        planned, restored = plan_restore(
+            planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
+        )
         run_jobs(session, planned, fresh=anew, restored=restored, debug=debug)
         if session.is_unread:
             raise BrokenPipeError
@@ -152,6 +154,64 @@ def query(
     show(sql, form or _format_of(output), output, project, warehouse)
 
 
+@cli.command(short_help="Show which rows of a state differ between two versions, and why.")
+@click.argument("state", metavar="JOB.OPERATOR")
+@click.argument("older")
+@click.argument("newer")
+@click.option("--limit", default=100, show_default=True, help="Print so many rows of the table at most; 0: all.")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
+)
+@click.option("--output", metavar="FILE", help="Write the rows into a file (.csv or .json) instead of the terminal.")
+@_folders
+def diff(
+    state: str,
+    older: str,
+    newer: str,
+    limit: int,
+    form: str | None,
+    output: str | None,
+    project: str | None,
+    warehouse: str | None,
+) -> None:
+    """Show which rows of a state were added, removed and changed from version OLDER to version NEWER, and why.
+
+    A version is a number, or a time such as "2026-03-01 10:05:00", in UTC: the newest version that was committed by then.
+    """
+    from sqlstream.cli.state_tools import show_diff
+
+    show_diff(state, (older, newer), form or _format_of(output), output, limit, project, warehouse)
+
+
+@cli.command(short_help="Explain what a state holds for a key, and what becomes of it when.")
+@click.argument("state", metavar="JOB.OPERATOR")
+@click.argument("key", nargs=-1, metavar="[COLUMN=VALUE ...]")
+@click.option("--at", "version", metavar="VERSION", help="Explain an older version: a number, or a time in UTC.")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
+)
+@click.option(
+    "--output", metavar="FILE", help="Write what is found into a file (.csv or .json) instead of the terminal."
+)
+@_folders
+def why(
+    state: str,
+    key: tuple[str, ...],
+    version: str | None,
+    form: str | None,
+    output: str | None,
+    project: str | None,
+    warehouse: str | None,
+) -> None:
+    """Explain what a state holds for a key: rows, open windows and when they close, timers, when it is forgotten.
+
+    The key has a value for each key column of the operator, as origin=EWR; the value NULL is none.
+    """
+    from sqlstream.cli.state_tools import show_why
+
+    show_why(state, key, version, form or _format_of(output), output, project, warehouse)
+
+
 @cli.command(short_help="Show the plan of a query: operators, state, guarantees.")
 @click.argument("files", nargs=-1, metavar="[FILE.sql]")
 @click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL to explain.")
@@ -162,6 +222,9 @@ def query(
     type=click.Choice(["ast", "logical", "optimized", "physical"]),
     help="Show the query on its way to the plan.",
 )
+@click.option(
+    "--batch", is_flag=True, help="Show the query as one batch in DuckDB, which `verify` compares with; also of JOB."
+)
 @_folders
 def explain(
     files: tuple[str, ...],
@@ -170,17 +233,52 @@ def explain(
     tables: tuple[str, ...],
     verbose: bool,
     stage: str | None,
+    batch: bool,
     project: str | None,
     warehouse: str | None,
 ) -> None:
     """Show the plan of a query: operators, state, guarantees."""
     from sqlstream.compiler.compiler import PlannedJob
     from sqlstream.session.explaining import explained
+    from sqlstream.session.verifying import existing_record, planned_job
 
     with _session(project, warehouse, settings, tables) as session:
+        if batch and len(files) == 1 and not statements and files[0] != "-" and not os.path.exists(files[0]):
+            planned = planned_job(session.compiler, existing_record(session.warehouse, files[0]))
+            click.echo(explained(planned, "batch"))
+            return
         for job in _compile(session, files, statements):
             if isinstance(job, PlannedJob):
-                click.echo(explained(job, stage or ("physical" if verbose else "plan")))
+                click.echo(explained(job, "batch" if batch else stage or ("physical" if verbose else "plan")))
+
+
+@cli.command(name="verify", short_help="Compare what a job wrote with a batch over what it read.")
+@click.argument("job")
+@click.argument("files", nargs=-1, metavar="[FILE.sql ...]")
+@click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL that declares the job, after the files.")
+@click.option("--at", "version", type=int, metavar="VERSION", help="A version of the job (default: its newest).")
+@_settings
+@_folders
+def verify_(
+    job: str,
+    files: tuple[str, ...],
+    statements: tuple[str, ...],
+    version: int | None,
+    settings: tuple[str, ...],
+    tables: tuple[str, ...],
+    project: str | None,
+    warehouse: str | None,
+) -> int:
+    """Compute the query of a job as a batch in DuckDB, and explain every difference from what the job wrote.
+
+    Files are the script of the job, where its tables are not in the catalog. Exit codes: 0 every difference is explained, 1 one
+    is not, 2 the job cannot be verified.
+    """
+    with _session(project, warehouse, settings, tables) as session:
+        compiled = _compile(session, files, statements) if files or statements else []
+        found = session.verify(job, version, compiled=compiled)
+        click.echo(str(found))
+        return 0 if found else 1
 
 
 @cli.command(short_help="List the jobs of the warehouse.")
@@ -217,6 +315,23 @@ def savepoints(job: str | None, project: str | None, warehouse: str | None) -> N
     from sqlstream.cli.savepoints import show_savepoints
 
     show_savepoints(job, project, warehouse)
+
+
+@cli.command(short_help="Show what a time to live would keep of a job's state.")
+@click.argument("state", metavar="JOB[.OPERATOR]")
+@click.argument("ttls", nargs=-1, required=True, metavar="TTL ...")
+@_folders
+def ttl(state: str, ttls: tuple[str, ...], project: str | None, warehouse: str | None) -> None:
+    """Show what each time to live, such as 1h or 7d, would keep of a job's state, and how many keys came back after that long."""
+    from sqlstream.cli.query import show
+    from sqlstream.duck.sql import quote_text
+
+    listed = ", ".join(map(quote_text, (state, *ttls)))
+    columns = (
+        "concat(operator, ' (' || state || ')') AS operator, ttl, concat(keys, ' of ', keys_now) AS keys, "
+        "concat(rows, ' of ', rows_now) AS rows, format_bytes(bytes) AS bytes, returned_keys, exact"
+    )
+    show(f"SELECT {columns} FROM sqlstream.ttl({listed})", "table", None, project, warehouse)
 
 
 @cli.command(short_help="Stop jobs after their batch, or with --drain for good.")

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 
+import click
 import duckdb
 
 from sqlstream.cli.display import Display, count_state, displayed
@@ -24,6 +25,7 @@ from sqlstream.jobs.restoring import Restore
 from sqlstream.secrets import masked
 from sqlstream.session.explaining import explained
 from sqlstream.session.session import Session
+from sqlstream.sql.nodes import CreateStateCheck, DropStateCheck
 
 REFRESH_SECONDS = 0.1
 
@@ -64,6 +66,9 @@ def _answer(session: Session, question: Question) -> None:
         session.output.write(explained(question.job, question.stage) + "\n")
         return
     relation = session.answer(question)
+    if isinstance(question, CreateStateCheck | DropStateCheck):
+        click.echo(relation.fetchall()[0][0], err=True)
+        return
     if isinstance(question, Answer) and question.columns[0].startswith("create "):
         # The text of a statement, to be copied.
         session.output.write("".join(f"{row[0]};\n" for row in question.rows))

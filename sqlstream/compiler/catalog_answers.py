@@ -28,6 +28,11 @@ SAVEPOINTS = (
     " split_part(error, chr(10), 1) AS error FROM sqlstream.savepoints"
 )
 
+CHECKS = (
+    "SELECT job, name, operator, condition, every, action, status, version, rows, detail"
+    " FROM sqlstream.checks ORDER BY job, name, operator"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -57,6 +62,8 @@ def answer(statement: Show | Describe, binder: Binder) -> Answer | WarehouseQuer
             return WarehouseQuery(JOBS)
         case "SAVEPOINTS":
             return WarehouseQuery(f"{SAVEPOINTS} ORDER BY taken_at, savepoint")
+        case "STATE CHECKS":
+            return WarehouseQuery(CHECKS)
         case "TABLES":
             tables = [t for t in _in_order(catalog.tables.values()) if like(t.name)]
             return Answer(("table", "connector"), tuple((t.name, t.connector or "warehouse") for t in tables))

@@ -15,7 +15,7 @@ import duckdb
 
 from sqlstream.catalog import AggregateFunction, AnyFunction, Catalog, DuckFunction, Function, Table, View
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
-from sqlstream.compiler.job_checks import check_tables
+from sqlstream.compiler.job_checks import check_limits, check_tables
 from sqlstream.compiler.job_names import JobNames
 from sqlstream.compiler.table_options import TableOptions, changed, lasting
 from sqlstream.connectors.inference import only_named, with_columns, without_columns
@@ -56,12 +56,14 @@ from sqlstream.secrets import remember, shown
 from sqlstream.sql.nodes import (
     CreateFunction,
     CreateSavepoint,
+    CreateStateCheck,
     CreateTable,
     CreateView,
     Describe,
     Drop,
     DropFunction,
     DropSavepoint,
+    DropStateCheck,
     Explain,
     Insert,
     Reset,
@@ -144,8 +146,8 @@ class SavepointRequest:
     statement: CreateSavepoint | DropSavepoint
 
 
-# What a statement asks to be told, or to be done to a savepoint, and all that a statement can ask to be done.
-Question: TypeAlias = Answer | WarehouseQuery | Explanation | SavepointRequest
+# What a statement asks to be told, or to be done to a savepoint or a state check, and all that a statement can ask to be done.
+Question: TypeAlias = Answer | WarehouseQuery | Explanation | SavepointRequest | CreateStateCheck | DropStateCheck
 Compiled: TypeAlias = PlannedJob | Question
 
 
@@ -237,6 +239,8 @@ class Compiler:
         self._names.clear()
         parsed = [statement for source in sources for statement in parse_script(source)]
         found = [self.statement(statement) for statement in parsed]
+        if jobs := [one for one in found if isinstance(one, PlannedJob)]:
+            check_limits(parsed, {stage.name: job.name for job in jobs for stage in job.physical.stages})
         if any(isinstance(one, PlannedJob | Explanation) for one in found):
             self.table_options.check(table.name for table in self.catalog.tables.values())
         return [one for one in found if one is not None]
@@ -306,6 +310,9 @@ class Compiler:
                 return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
             case CreateSavepoint() | DropSavepoint():
                 return SavepointRequest(statement)
+            case CreateStateCheck() | DropStateCheck():
+                # The warehouse knows the jobs, once those before have started.
+                return statement
             case Show() | Describe():
                 return answer(statement, self.binder)
             case _:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from sqlstream.catalog import Catalog, Table
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.connectors.formats.malformed import errors_to
 from sqlstream.connectors.tables import check_lookup, check_sink, check_source
-from sqlstream.errors import BindError, UnsupportedError
+from sqlstream.errors import BindError, UnsupportedError, missing
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joins import LookupJoin
 from sqlstream.logical.plan.tables import ResultSink, Scan
-from sqlstream.sql.nodes import Insert, Select, StatementSet
+from sqlstream.options import MAX_ROWS
+from sqlstream.sql.nodes import Insert, Select, SetOption, Statement, StatementSet
+
+
+def check_limits(statements: Iterable[Statement], operators: Mapping[str, str]) -> None:
+    """Raise for a limit on the state of an operator that no job of a script has; `operators` are those that there are."""
+    known = {name.lower() for name in operators}
+    for statement in statements:
+        if not isinstance(statement, SetOption):
+            continue
+        name = statement.key.text.lower().removeprefix(f"{MAX_ROWS}.")
+        if name != statement.key.text.lower() and name not in known:
+            jobs = sorted(set(operators.values()))
+            what = f'job "{jobs[0]}" has' if len(jobs) == 1 else "the jobs of the script have"
+            hint = missing("operator", name, operators)
+            raise BindError(f'{what} no operator "{name}"', statement.key.span, hint=hint)
 
 
 def check_tables(statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], catalog: Catalog) -> None:

@@ -13,6 +13,9 @@ from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.sql.nodes import CreateTable, OptionValue
 
+# How options begin that say where a source is first read from.
+STARTUP = "scan.startup."
+
 
 def changed(table: str, options: Mapping[str, str], given: Mapping[str, str], span: Span | None) -> dict[str, str]:
     """Return options with others over them; an empty value takes one away, and raises BindError where there is none."""
@@ -37,6 +40,11 @@ class TableOptions:
 
     def of(self, table: str) -> Mapping[str, str]:
         return self._given.get(table.lower(), {})
+
+    @property
+    def starting(self) -> frozenset[str]:
+        """The tables, in lower case, of which it was said from outside where to begin to read them."""
+        return frozenset(n for n, options in self._given.items() if any(key.startswith(STARTUP) for key in options))
 
     def declared(self, statement: CreateTable) -> CreateTable:
         """Return a CREATE TABLE with the options that its table is to have."""

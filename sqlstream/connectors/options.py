@@ -94,9 +94,11 @@ SCAN_OPTIONS = (
 
 
 def check_required(table: Table, options: Iterable[TableOption]) -> None:
-    """Raise BindError for the first option that must be there and is not."""
-    for option in options:
-        if option.required and not table.options.get(option.name):
+    """Raise BindError for the first option that must be there and is not: neither it nor one that is instead of it."""
+    listed = list(options)
+    replaced = {option.instead_of for option in listed if option.name in table.options}
+    for option in listed:
+        if option.required and option.name not in replaced and not table.options.get(option.name):
             hint = f"Write it into WITH (..): '{option.name}' = '{option.example}'."
             raise BindError(f'table "{table.name}" needs the option "{option.name}"', table.span, hint=hint)
 

@@ -89,7 +89,7 @@ def _check_options(table: Table, connector: Connector) -> None:
     known = by_name([CONNECTOR, *options_of(connector), *connector.own_options(table)])
     every = {**known, **by_name(o for name in connector.formats for o in _format_options(connector, name))}
     try:
-        check_required(table, _required(connector, table))
+        check_required(table, options_of(connector))
     except BindError:
         for name in table.options:
             # What is missing may be there under a wrong name.
@@ -110,13 +110,6 @@ def _format_options(connector: Connector, name: str) -> Sequence[TableOption]:
     form, of_values = FORMATS[name], connector.of_values
     left_out = {*(() if connector.changelogs else (OP_COLUMN,)), *(form.of_files if of_values else ())}
     return [o for o in form.options if o.name not in left_out]
-
-
-def _required(connector: Connector, table: Table) -> Sequence[TableOption]:
-    """Return the options that a table must have: of some, which says what it is, one is enough."""
-    options = options_of(connector)
-    given = next((o for o in options if o.instead_of and o.name in table.options), None)
-    return [o for o in options if given is None or o.name != given.instead_of]
 
 
 def _format(table: Table, connector: Connector) -> str:

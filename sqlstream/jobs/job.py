@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlstream.errors import SqlStreamError, plainly
+from sqlstream.errors import SqlStreamError, UsageError, plainly
 from sqlstream.jobs.progress import Progress, progress_of
 from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.verification.report import Verification
 from sqlstream.runtime.engine import Run
 from sqlstream.warehouse.locks import JobLock
 from sqlstream.warehouse.paths import Warehouse
@@ -31,11 +32,13 @@ class Job:
         self._run = run
         self._lock = lock
         self._on_end = on_end
+        # Set by whoever knows its plan.
+        self.verifier: Callable[[int | None], Verification] | None = None
         # How a job that was skipped had ended.
         self._ended = ended
 
     def __dir__(self) -> list[str]:
-        return ["error", "name", "progress", "savepoint", "status", "stop", "wait", "warnings"]
+        return ["error", "name", "progress", "savepoint", "status", "stop", "verify", "wait", "warnings"]
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, {self.status})"
@@ -103,6 +106,17 @@ class Job:
             with plainly():
                 raise self._run.error
         return True
+
+    def verify(self, version: int | None = None) -> Verification:
+        """Compare what the job had written at a version (by default its newest) with a batch over all that it had read.
+
+        The result is true where every difference is explained; as text it says which there are. Raises CannotVerify where the
+        query, or what it read or wrote, has nothing to compare with.
+        """
+        if self.verifier is None:
+            raise UsageError(f'of job "{self.name}" nothing is kept that could be verified')
+        with plainly():
+            return self.verifier(version)
 
     def release(self) -> None:
         """Give back what the job holds; it has ended."""

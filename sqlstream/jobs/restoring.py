@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as data_replace
@@ -9,6 +10,7 @@ from dataclasses import replace as data_replace
 from msgspec.structs import replace
 
 from sqlstream.compiler.compiler import Compiled, PlannedJob
+from sqlstream.compiler.table_options import STARTUP
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.difference import difference
@@ -16,8 +18,7 @@ from sqlstream.names import problem
 from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring
 from sqlstream.storage.joblog import JobLog
-from sqlstream.storage.restoring import Restoring
-from sqlstream.units import now
+from sqlstream.storage.restoring import Restoring, StartOver
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE, JobRecord, SinkRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
@@ -26,23 +27,34 @@ from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
 # Sinks outside of the warehouse that keep nothing, and those that take back what a job wrote after a version.
 _KEEP_NOTHING = ("print", "blackhole")
 _GO_BACK = ("filesystem", *_KEEP_NOTHING)
+# Sources that have a place of the job's own on a server.
+_WITH_SLOTS = ("postgres-cdc",)
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """From which savepoint a job is to begin, by its name or its folder; `is_fork` where it is another job than that one's."""
+    """From which savepoint a job is to begin, by its name or its folder; `is_fork` where it is another job than that one's.
+
+    The tables `overruled`, in lower case, are read from where their options say, and not from where the savepoint is.
+    """
 
     savepoint: str
     is_fork: bool = False
+    overruled: frozenset[str] = frozenset()
 
 
 def plan_restore(
-    compiled: Sequence[Compiled], warehouse: Warehouse, savepoint: str | None, name: str | None = None
+    compiled: Sequence[Compiled],
+    warehouse: Warehouse,
+    savepoint: str | None,
+    name: str | None = None,
+    overruled: frozenset[str] = frozenset(),
 ) -> tuple[list[Compiled], Mapping[str, Restore]]:
     """Return what a script asks for, and which of its jobs begin from a savepoint, by their names.
 
     Without `name` it is the job that the savepoint is of. With it, it is the only job of the script, as a fork of that name.
-    Raises UsageError when there is none.
+    `overruled` are tables for which options were given from outside that say where to begin. Raises UsageError when there is no
+    such job.
     """
     if savepoint is None:
         if name is not None:
@@ -56,14 +68,14 @@ def plan_restore(
             names = [job.name for job in jobs]
             hint = missing("job", record.job, names) if names else None
             raise UsageError(f'the SQL has no job "{record.job}", of which savepoint "{savepoint}" is', hint=hint)
-        return list(compiled), {found or jobs[0].name: Restore(savepoint)}
+        return list(compiled), {found or jobs[0].name: Restore(savepoint, overruled=overruled)}
     if (wrong := problem(name)) is not None:
         raise UsageError(f"the name of a job {wrong}")
     if len(jobs) != 1:
         hint = "Leave one INSERT, or put all into a statement set."
         raise UsageError(f"a fork is one job, and the SQL has {len(jobs)}", hint=hint)
     forked = [data_replace(one, name=name) if one is jobs[0] else one for one in compiled]
-    return forked, {name: Restore(savepoint, is_fork=True)}
+    return forked, {name: Restore(savepoint, is_fork=True, overruled=overruled)}
 
 
 class Restorer:
@@ -77,19 +89,23 @@ class Restorer:
         warehouse: Warehouse,
         planned: PlannedJob,
         make_record: Callable[[JobRecord], JobRecord],
+        start_over: StartOver,
         notice: Callable[[str], None],
     ):
         self._warehouse, self._planned, self._make_record, self._notice = warehouse, planned, make_record, notice
+        self._start_over = start_over
 
     def run(self, asked: Restore) -> None:
         """Lay the job out. Raises UsageError or DamageError when it cannot go on from the savepoint, and changes nothing then."""
         savepoint = find_savepoint(self._warehouse, asked.savepoint)
         saved = _saved(savepoint)
-        self._check_plan(savepoint, saved, is_fork=asked.is_fork)
+        scans = [scan.table for scan in self._planned.physical.scans]
+        overruled = [i for i, table in enumerate(scans) if table.name.lower() in asked.overruled]
+        self._check_plan(savepoint, saved, is_fork=asked.is_fork, overruled=bool(overruled))
         made = self._make_record(saved)
         if asked.is_fork:
             self._check_fork(saved, made)
-        elif self._is_there(savepoint):
+        elif self._is_there(savepoint) and not overruled:
             # The job has not gone on since, and need not go back.
             return
         else:
@@ -105,11 +121,16 @@ class Restorer:
         # Files know which batches they are of. Elsewhere the batches after the savepoint must not be taken for those that
         # were written before under the same numbers.
         kept = [i for i, sink in enumerate(saved.sinks) if sink.kind == "filesystem" and not asked.is_fork]
-        plan = Restoring(place, made.to_json(), tables, tuple(kept))
-        restoring.restore(self._warehouse, savepoint, plan)
+        plan = Restoring(place, made.to_json(), tables, tuple(kept), tuple(overruled))
+        restoring.restore(self._warehouse, savepoint, plan, self._start_over)
         self._tell(savepoint, made, is_fork=asked.is_fork)
+        for i in overruled:
+            self._notice(
+                f'warning: table "{scans[i].name}" is read from where its options say, not from where the savepoint is:'
+                " rows may be missing, or count twice"
+            )
 
-    def _check_plan(self, savepoint: Savepoint, saved: JobRecord, *, is_fork: bool) -> None:
+    def _check_plan(self, savepoint: Savepoint, saved: JobRecord, *, is_fork: bool, overruled: bool) -> None:
         planned = self._planned
         if not is_fork and planned.name.lower() != saved.job.lower():
             raise UsageError(
@@ -120,6 +141,8 @@ class Restorer:
         before, after = saved.plan_text, planned.plan_text
         if is_fork:
             before, after = _without_sinks(before), _without_sinks(after)
+        if overruled:
+            before, after = _without_starts(before), _without_starts(after)
         if before != after:
             raise UsageError(
                 f'savepoint "{savepoint.place}" is of a job with another query',
@@ -129,8 +152,9 @@ class Restorer:
             )
 
     def _check_fork(self, saved: JobRecord, made: JobRecord) -> None:
-        """Raise UsageError when there is a job of the name, or it would write where the first one does."""
+        """Raise UsageError when there is a job of the name, or it would read or write as if it were the first one."""
         planned = self._planned
+        self._refuse_slots("a fork cannot read", "Its replication slot on the server is that of the first job.")
         if planned.name.lower() == saved.job.lower():
             hint = "Give the fork another name with --as; without --as that job itself is taken back."
             raise UsageError(f'job "{planned.name}" is the job of the savepoint', hint=hint)
@@ -161,8 +185,14 @@ class Restorer:
 
     def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord) -> JobRecord:
         """Return the record of a job that goes back. Raises UsageError where that would leave sinks ahead of it."""
-        if read_record(self._warehouse.fs, self._warehouse.job(saved.job)) is None:
-            return replace(made, created_at=saved.created_at)
+        fs, paths = self._warehouse.fs, self._warehouse.job(saved.job)
+        if read_record(fs, paths) is None:
+            # Where going back was interrupted, the job was ahead before.
+            return made if fs.exists(paths.restoring) else replace(made, created_at=saved.created_at)
+        self._refuse_slots(
+            f'job "{saved.job}" cannot go back in',
+            "The server has forgotten what the job has read since the savepoint.",
+        )
         ahead = [f'"{s.table}" ({s.kind})' for s in saved.sinks if s.kind not in (*_GO_BACK, TABLE)]
         tables = (s.table for s in self._planned.physical.sinks if s.table.connector is None)
         ahead += [
@@ -176,8 +206,18 @@ class Restorer:
                 hint="Restore it beside the job, with --as and other tables. Or drop the job, take back by hand what it"
                 f" wrote after version {savepoint.record.version}, and restore it then.",
             )
-        # Whoever has read of its tables must know that these are not the rows that it has read.
-        return replace(made, created_at=now())
+        # With another time, whoever has read of its tables knows that these are not the rows that it has read.
+        return made
+
+    def _refuse_slots(self, what: str, why: str) -> None:
+        """Raise UsageError when a source keeps a place for the job that cannot be shared, and does not go back."""
+        for scan in self._planned.physical.scans:
+            if scan.table.connector in _WITH_SLOTS:
+                raise UsageError(
+                    f'{what} table "{scan.table.name}" ({scan.table.connector})',
+                    head(self._planned.statement),
+                    detail=why,
+                )
 
     def _tell(self, savepoint: Savepoint, made: JobRecord, *, is_fork: bool) -> None:
         version = savepoint.record.version
@@ -220,6 +260,15 @@ def _without_sinks(plan_text: str) -> str:
     """
     lines = plan_text.splitlines()
     return "\n".join(f"Sink{line[line.index('): ') + 1 :]}" if line.startswith("Sink ") else line for line in lines)
+
+
+def _without_starts(plan_text: str) -> str:
+    """Return a plan without where its sources begin.
+
+    >>> _without_starts("Scan t (connector=delta, path=d, scan.startup.mode=latest) c")
+    'Scan t (connector=delta, path=d) c'
+    """
+    return re.sub(rf", {re.escape(STARTUP)}[\w-]+=[^,)]*", "", plan_text)
 
 
 def _is_same_place(old: SinkRecord, new: SinkRecord) -> bool:

@@ -19,9 +19,10 @@ from sqlstream.jobs.restarting import RestartingRun
 from sqlstream.jobs.restoring import Restore, Restorer
 from sqlstream.runtime.engine import Engine, Layout, Pace, Receivers, Resources, Run
 from sqlstream.runtime.feed import check_input
+from sqlstream.runtime.starting_over import start_over
 from sqlstream.sql.nodes import head
 from sqlstream.storage.recovery import Versions
-from sqlstream.storage.restoring import complete
+from sqlstream.storage.restoring import StartOver, complete
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
 from sqlstream.warehouse.leases import lock_job
@@ -66,10 +67,10 @@ class Starter:
         try:
             if fresh and name not in self._appended:
                 self._discard(name)
-            if (savepoint := complete(self.warehouse, name)) is not None:
-                self.notice(f'job "{name}": it is restored from savepoint "{savepoint}", which had been interrupted')
             if restore is not None:
                 self._restore(planned, name, restore)
+            elif (savepoint := complete(self.warehouse, name, self._start_over(planned, name))) is not None:
+                self.notice(f'job "{name}": it is restored from savepoint "{savepoint}", which had been interrupted')
             self._settle(name)
             record = self._record(planned, name)
             if planned.appends:
@@ -102,7 +103,11 @@ class Starter:
             spec = job_spec(planned, self.project.warehouse, saved.bucket_labels, name=name, project=self.project.root)
             return replace(job_record(planned, spec, saved.partitions), versions=saved.versions)
 
-        Restorer(self.warehouse, planned, made, self.notice).run(restore)
+        Restorer(self.warehouse, planned, made, self._start_over(planned, name), self.notice).run(restore)
+
+    def _start_over(self, planned: PlannedJob, name: str) -> StartOver:
+        paths, scans = self.warehouse.job(name), planned.physical.scans
+        return lambda which: start_over(self.warehouse.fs, paths.splits, scans, which, self.project.root)
 
     def _settle(self, name: str) -> None:
         """Let a job go on that a power cut has damaged. Raises DamageError when it cannot by itself."""

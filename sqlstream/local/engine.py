@@ -11,7 +11,8 @@ from sqlstream.runtime.worker import JobSpec
 class LocalEngine:
     """Runs jobs in this process. A session gives it those of nothing but VALUES, which have ended when `start` returns.
 
-    It runs any other job, too, in a thread. A job goes on with the engine that began it: Spark has its own checkpoint.
+    It runs any other job, too, in a thread. A job goes on with the engine that began it: a batch that Spark has begun
+    is not known here.
     """
 
     can_run_again = True

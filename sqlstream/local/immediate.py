@@ -17,11 +17,8 @@ from sqlstream.runtime.engine import Receivers, hand_on
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.storage.retention import sweep_directory
 from sqlstream.units import END_OF_INPUT, ProcessingTime, now
-from sqlstream.warehouse.commits import write_commit
+from sqlstream.warehouse.commits import KEPT_COMMITS, write_commit
 from sqlstream.warehouse.status import FAILED, FINISHED, RUNNING, Status, write_status
-
-# As many as Spark keeps.
-KEPT_COMMITS = 100
 
 
 def values_splits(job: JobSpec) -> Mapping[int, Sequence[Split]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlstream.local.batches import LocalBatches
-from sqlstream.local.immediate import KEPT_COMMITS
 from sqlstream.runtime.engine import Layout, Pace, Receivers
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.job_thread import JobThread
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.units import now
+from sqlstream.warehouse.commits import KEPT_COMMITS
 
 
 class LocalRun(JobThread):

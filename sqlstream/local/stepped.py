@@ -21,6 +21,7 @@ from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.units import EventTime, ProcessingTime
+from sqlstream.warehouse.records import write_sealed
 from sqlstream.warehouse.status import RUNNING, STOPPED
 
 
@@ -87,7 +88,12 @@ class SteppedRun:
 
     def run(self, descriptor: Descriptor) -> None:
         """Run the batch that a descriptor says, and an empty one when the watermark has moved."""
-        self.batches.run(to_lines(descriptor, self.job.labels), self.clock())
+        lines = to_lines(descriptor, self.job.labels)
+        # Where the feed of other engines writes them, for whoever asks what the job has read.
+        write_sealed(
+            self.commits.warehouse.fs, f"{self.commits.paths.root}/splits/next/{descriptor.sequence:010d}.json", lines
+        )
+        self.batches.run(lines, self.clock())
 
     def follow(self) -> None:
         """Read what other jobs have committed since the last time."""

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NOW
+from sqlstream.duck.internal_columns import EXPIRES_AT, UPDATED_AT
 from sqlstream.duck.sql import names, no_rows
 from sqlstream.duck.types import encoded
 from sqlstream.operators.operator import Clock
@@ -22,13 +23,12 @@ from sqlstream.storage.bucket import EXPIRED, RETURNED, WEIGHTS, Bucket
 from sqlstream.storage.manifests import SWEPT_AT
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
 from sqlstream.units import MILLISECOND, Duration, ProcessingTime, to_millis
+from sqlstream.warehouse.declarations import Remembered
 
 # When the last row came for a key: processing time, in milliseconds (see `units`).
 AT = Column("_at", "BIGINT")
 # The state table of the keys alone, for operators whose other tables have no one row for each.
 KEYS = "keys"
-# The columns that the view of a state has beside those of the result: instants.
-UPDATED_AT, EXPIRES_AT = "_updated_at", "_expires_at"
 # The temporary table of the keys that a batch touches.
 TOUCHED = "_touched"
 # So often within its time to live forgotten keys are looked for.
@@ -51,6 +51,13 @@ class KeyedState:
     ordered: frozenset[str] = frozenset()
     touched_by: str = TOUCHED
     lasts: str = "false"
+
+    @property
+    def remembered(self) -> Remembered:
+        """What a time to live forgets of it."""
+        tables = tuple(self.tables)
+        bare = len(self.tables.get(self.clocked, ())) == len(self.keys) + 1
+        return Remembered(tables, self.clocked, self.keys, AT.name, MILLISECOND, self.ttl, lasts=self.lasts, bare=bare)
 
     def load(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
         """Make `_stored_<table>` of the rows of the keys that are touched, and `_old_<table>` of those that are not forgotten."""

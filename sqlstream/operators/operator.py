@@ -16,7 +16,7 @@ from sqlstream.duck.types import stored_type
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime, ProcessingTime
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +141,11 @@ class Operator(ABC):
     def opening(self) -> Mapping[str, str]:
         """The rows that arrive with the first batch before all others, by their part: a SELECT of rows as they arrive."""
         return {}
+
+    @property
+    def remembered(self) -> tuple[Remembered, ...]:
+        """The parts of the state that a time to live bounds, or would bound; planning knows whether the query may have one."""
+        return ()
 
     def release(self) -> None:
         """Give back what this process keeps open for the operator: the job is done."""

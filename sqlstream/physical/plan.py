@@ -17,7 +17,7 @@ from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.operators.operator import Operator, Port
 from sqlstream.storage.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
 from sqlstream.units import NO_TIME, Duration
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,8 @@ class StatefulStage:
     # What it computes; workers have no use for it.
     node: Stateful | None = field(default=None, compare=False, repr=False)
     opening: tuple[Fragment, ...] = ()
+    # What a time to live forgets of its state, or would.
+    remembered: tuple[Remembered, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from sqlstream.physical.stateful import (
     own_tables,
     process_late_views,
     process_views,
+    remembered,
     side_views,
     state_bound,
     state_view,
@@ -221,6 +222,7 @@ class _Planner:
             delay=node.delay_below,
             opening=_opening(operator, place, ports),
             fires_timers=_goes_by_clock(node),
+            remembered=remembered(node, operator),
             node=node,
         )
         self.stages.append((node, stage, []))

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never
 
+from msgspec import structs
+
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import reached
 from sqlstream.duck.sql import Rows, quote_name
 from sqlstream.errors import UnsupportedError
 from sqlstream.functions import types
+from sqlstream.logical.bind.hints import can_forget
 from sqlstream.logical.plan import joins, over, ranks, relational, tables
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
@@ -50,6 +53,7 @@ from sqlstream.physical.windows import (
     window_operator,
 )
 from sqlstream.units import NO_TIME
+from sqlstream.warehouse.declarations import Remembered
 
 
 def operator_of(node: Stateful) -> Operator:
@@ -225,6 +229,16 @@ def state_bound(node: Stateful) -> str:
 def _keeps_rows(node: Aggregate) -> bool:
     """Tell whether results are made again of all rows of a key, since they do not follow from what came and went."""
     return node.input.is_changelog and not all(can_retract(call) for _, call in calls_of(node.aggregates))
+
+
+def remembered(node: Stateful, operator: Operator) -> tuple[Remembered, ...]:
+    """Return what a time to live forgets of the state of a node, or would; of a join by its inputs' names."""
+    if isinstance(node, joins.Join):
+        aliases = (alias or ("left", "right")[place] for place, alias in enumerate(node.aliases))
+        return tuple(
+            structs.replace(kept, name=alias) for kept, alias in zip(operator.remembered, aliases, strict=True)
+        )
+    return operator.remembered if can_forget(node) else ()
 
 
 def side_views(node: Joins, operator: Operator) -> Iterator[tuple[str, Rows]]:

@@ -147,7 +147,11 @@ def _open(connection: duckdb.DuckDBPyConnection, statement: Statement, relations
 
 def _check_warehouse(warehouse: Warehouse, statement: Statement) -> None:
     paths = [*statement.relations, *(t.path for t in statement.travels)]
-    ours = statement.shows_tables or any(path[0].lower() in ("state", "sqlstream", "savepoint") for path in paths)
+    ours = (
+        statement.shows_tables
+        or bool(statement.calls)
+        or any(path[0].lower() in ("state", "sqlstream", "savepoint") for path in paths)
+    )
     if ours and not (os.path.isdir(warehouse.root) if warehouse.fs.local else warehouse.fs.entries(warehouse.root)):
         hint = "Run a job first, or name its folder with --warehouse."
         raise QueryError(f'there is no warehouse at "{warehouse.root}"', hint=hint)

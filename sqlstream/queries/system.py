@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import duckdb
+from msgspec import structs
 
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_text
@@ -16,6 +17,7 @@ from sqlstream.storage.metrics import COUNTS, OperatorMetrics, SourceMetrics
 from sqlstream.storage.snapshot import JobHistory
 from sqlstream.storage.views import clock_of, operator_view
 from sqlstream.units import END_OF_INPUT, NO_TIME, ProcessingTime, now
+from sqlstream.warehouse.checks import MAX_ROWS, checks, read_results
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
@@ -25,6 +27,19 @@ from sqlstream.warehouse.savepoints import read_savepoint
 from sqlstream.warehouse.status import RUNNING, effective_status
 
 _COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "checks": {
+        "job": "VARCHAR",
+        "name": "VARCHAR",
+        "operator": "VARCHAR",
+        "condition": "VARCHAR",
+        "every": "BIGINT",
+        "action": "VARCHAR",
+        "status": "VARCHAR",
+        "version": "BIGINT",
+        "checked_at": "TIMESTAMPTZ",
+        "rows": "BIGINT",
+        "detail": "VARCHAR",
+    },
     "jobs": {
         "job": "VARCHAR",
         "status": "VARCHAR",
@@ -117,13 +132,17 @@ def create_system_table(connection: Connection, name: str, warehouse: Warehouse,
         rows = [*_savepoints(warehouse)]
     else:
         rows = [row for job in jobs for row in _rows(connection, name, warehouse, job)]
-    columns = _COLUMNS[name]
+    create_table(connection, f"sqlstream.{name}", _COLUMNS[name], rows)
+
+
+def create_table(connection: Connection, name: str, columns: Mapping[str, str], rows: Sequence[Row]) -> None:
+    """Create a table of rows, whose times are microseconds; the name is SQL."""
     stored = {column: "BIGINT" if type in _CONVERSIONS else type for column, type in columns.items()}
     items = ", ".join(
         f"{_CONVERSIONS.get(type, '{0}').format(f'r.{column}')} AS {column}" for column, type in columns.items()
     )
     connection.execute(
-        f"CREATE OR REPLACE TABLE sqlstream.{name} AS SELECT {items} "
+        f"CREATE OR REPLACE TABLE {name} AS SELECT {items} "
         f"FROM (SELECT unnest(from_json($rows::JSON, {quote_text(json.dumps([stored]))})) AS r)",
         {"rows": json.dumps(rows)},
     )
@@ -296,10 +315,30 @@ def _idle(warehouse: Warehouse, job: JobHistory, logged: Mapping[str, SourceMetr
     return {name: since for name, since in found.items() if since is not None}
 
 
+def _checks(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
+    found = read_results(warehouse.fs, warehouse.job(job.name))
+    known = {check.name: check for check in checks(warehouse, record.job)}
+    results = {(r.name, r.operator): r for r in found if r.name == MAX_ROWS or r.name in known}
+    waiting = [check for check in known.values() if (check.name, check.operator) not in results]
+    for check in waiting:
+        yield {
+            **dict.fromkeys(_COLUMNS["checks"]),
+            "job": record.job,
+            "name": check.name,
+            "operator": check.operator,
+            "condition": check.sql,
+            "every": check.every,
+            "action": check.action,
+        }
+    for result in results.values():
+        yield {"job": record.job, **structs.asdict(result)}
+
+
 _ROWS: Mapping[str, Callable[[Connection, Warehouse, JobHistory, JobRecord], Iterator[Row]]] = {
     "jobs": _jobs,
     "operators": _operators,
     "snapshots": _snapshots,
     "watermarks": _watermarks,
     "restarts": _restarts,
+    "checks": _checks,
 }

@@ -1,6 +1,6 @@
 """What the driver does with a finished batch: results into the sink's manifest, numbers into the job's log.
 
-Both are written before Spark commits the batch and count only once it has: a batch that is repeated after a crash writes
+Both are written before the batch is committed and count only once it is: a batch that is repeated after a crash writes
 them again, and readers take the last attempt.
 """
 
@@ -224,7 +224,7 @@ class Commits:
         totals.rows_in, totals.rows_out = entry.rows_in, entry.rows_out
         totals.sources |= entry.sources
         totals.buckets = {name: dict(metrics.buckets) for name, metrics in entry.operators.items()}
-        totals.sequence = max((s.sequence for s in totals.sources.values()), default=-1)
+        totals.sequence = entry.sequence
         totals.ended = any(s.last for s in totals.sources.values())
         return totals
 

@@ -28,7 +28,7 @@ from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 
-# Descriptors that stay as files. Spark asks again for those that no committed batch has read; the rest are folded in bulk.
+# Descriptors that stay as files. A restart needs those that no committed batch has read; the rest are folded in bulk.
 KEPT = 128
 _FOLD = "seen-"
 
@@ -313,7 +313,10 @@ class Feed:
             self.scans[scan].discovery.committed(self._committed[scan])
 
     def written(self, done: int, begun: int) -> list[list[str]]:
-        """Return, in order, what was written after the descriptor `done`, as `write` did; Spark asks for those up to `begun`."""
+        """Return, in order, what was written after the descriptor `done`, as `write` did.
+
+        A batch that has begun reads those up to `begun`. Raises DamageError when one of these is missing.
+        """
         found = []
         for sequence in range(done + 1, max(begun, self.sequence) + 1):
             try:
@@ -325,7 +328,7 @@ class Feed:
     def remind(self, done: int, watermarks: Mapping[int, EventTime]) -> None:
         """Say again how far the scans' watermarks were after the descriptor `done`.
 
-        Spark keeps only the least of them over a restart. The batch that it repeats must see what it saw before, so the
+        Spark is told only the least of them after a restart. The batch that it repeats must see what it saw before, so the
         ticks go into that batch's descriptor if it was written already.
         """
         self._reminders = {i: watermark for i, watermark in watermarks.items() if i in self._watched}
@@ -338,7 +341,7 @@ class Feed:
             self._reminders = {}
 
     def fold(self, done: int) -> None:
-        """Fold descriptors that Spark will not ask for again into one file, so that their number stays small."""
+        """Fold descriptors that no batch will read again into one file, so that their number stays small."""
         old = sorted(s for s in self._descriptors() if s <= done - KEPT)
         if len(old) < KEPT:
             return

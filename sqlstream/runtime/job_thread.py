@@ -19,6 +19,7 @@ from sqlstream.runtime.engine import Layout, Pace, Receivers, hand_on, have_enou
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import idle_ticks
+from sqlstream.runtime.state_checks import StateChecks
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.secrets import masked
 from sqlstream.storage.retention import sweep, sweep_directory
@@ -56,6 +57,7 @@ class JobThread(threading.Thread, ABC):
         self.cause: BaseException | None = None
         self.feed: Feed | None = None
         self._has_begun = False
+        self._checks, self._checked = StateChecks(job, self.commits.warehouse), -1
         self._stop_requested = threading.Event()
         self._drain_requested = threading.Event()
         self._warnings: deque[str] = deque()
@@ -132,6 +134,7 @@ class JobThread(threading.Thread, ABC):
             self._write_status()
             self.feed = self._open_feed()
             self._warnings.extend([*self.commits.notices(), *self.feed.notices()])
+            self._check_before()
             self._begin(self.feed)
             self._has_begun = True
             self.state = self._drive(self.feed)
@@ -169,9 +172,11 @@ class JobThread(threading.Thread, ABC):
                 feed.drain()
             self._give(feed)
             self._tell_of_commits()
+            self._check_state()
             if have_enough(self.receivers):
                 return FINISHED
             if self._at_end(feed):
+                self._check_state(every=True)
                 if feed.drained:
                     return DRAINED
                 return FINISHED if self.pace.finish and feed.bounded else STOPPED
@@ -248,6 +253,31 @@ class JobThread(threading.Thread, ABC):
         if feed is not None:
             feed.commit(totals.sequence)
 
+    def _check_before(self) -> None:
+        """Look whether the state is as its checks demand before the first batch: none runs that would leave it broken."""
+        if self.totals.version < 0:
+            self._checks.compile()
+        else:
+            self._check_state(every=True)
+
+    def _check_state(self, *, every: bool = False) -> None:
+        """Look at the state behind the commit of a batch. Raises JobError when a check is broken that stops the job."""
+        totals = self.totals
+        if (
+            totals.version < 0
+            or (totals.version == self._checked and not every)
+            or not self._is_committed(totals.version)
+        ):
+            return
+        self._checked = totals.version
+        rows = {name: sum(one.state_rows for one in found.values()) for name, found in totals.buckets.items()}
+        try:
+            self._warnings.extend(self._checks.look(totals.version, rows, every=every))
+        except JobError:
+            if self._has_begun:
+                self._finish_batch()
+            raise
+
     def _keep_house(self, feed: Feed) -> None:
         totals = self.totals
         pause = SWEEP_SECONDS if self.fs.local else SWEEP_STORE_SECONDS
@@ -262,10 +292,11 @@ class JobThread(threading.Thread, ABC):
             if plan.kind == TABLE:
                 sweep_directory(self.fs, self.job.sink_paths(self.commits.warehouse, sink), newest, moment)
         feed.fold(totals.sequence)
+        self._checks.write()
         self._write_status()
 
     def _end(self) -> None:
-        for step in (self._let_go, self._tell_of_commits, self._close_feed, self.commits.close):
+        for step in (self._let_go, self._tell_of_commits, self._close_feed, self.commits.close, self._checks.close):
             try:
                 step()
             except Exception as e:

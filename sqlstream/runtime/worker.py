@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import duckdb
 
@@ -51,6 +51,9 @@ class JobSpec:
     # Where relative paths start.
     project: str = ""
     idle_timeout: Duration = NO_TIME
+    # How many rows the state of an operator may have, by its name, and what follows when it has more: "stop" or "warn".
+    max_rows: Mapping[str, int] = field(default_factory=dict)
+    max_rows_action: str = "stop"
 
     def remember_secrets(self) -> None:
         """Know the secrets in the options of all tables, for errors in this process not to show them."""

@@ -13,7 +13,8 @@ from sqlstream.compiler.compiler import Explanation, Question, SavepointRequest
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
 from sqlstream.session.explaining import explained
-from sqlstream.sql.nodes import CreateSavepoint, DropSavepoint
+from sqlstream.session.state_checks import change_state_check
+from sqlstream.sql.nodes import CreateSavepoint, CreateStateCheck, DropSavepoint, DropStateCheck
 from sqlstream.warehouse.filesystem import make_folder
 from sqlstream.warehouse.paths import Warehouse
 
@@ -35,6 +36,8 @@ def answered(
             return _relation(_of_savepoint(statement, warehouse))
         case Answer():
             return _relation(question)
+        case CreateStateCheck() | DropStateCheck():
+            return _relation(change_state_check(question, warehouse, query))
         case _:
             assert_never(question)
 

@@ -11,6 +11,7 @@ from sqlstream.connectors.interface import SessionSink
 from sqlstream.connectors.registry import sink_of
 from sqlstream.connectors.tables import guarantee
 from sqlstream.duck.sql import unquoted
+from sqlstream.jobs.verification.verify import batch_query
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
@@ -27,7 +28,10 @@ _CHANGELOG = "changelog"
 
 
 def explained(job: PlannedJob, stage: str) -> str:
-    """Return a job as text: `plan` for people, and for those who look inside `ast`, `logical`, `optimized` or `physical`."""
+    """Return a job as text: `plan` for people, and for those who look inside `ast`, `logical`, `optimized` or `physical`.
+
+    `batch` is the query as DuckDB computes it over all rows at once. Raises CannotVerify where there is no such one.
+    """
     match stage:
         case "plan":
             body = plan_text(job)
@@ -39,6 +43,8 @@ def explained(job: PlannedJob, stage: str) -> str:
         case "optimized":
             body = "\n".join(map(logical_text, job.optimized))
             body += f"\nrules that changed it: {', '.join(job.rules) or 'none'}"
+        case "batch":
+            body = batch_query(job)
         case _:
             body = physical_text(job.physical, job.options.parallelism, spark=not job.is_immediate)
     return f"-- job {job.name} ({'bounded' if job.bounded else 'unbounded'})\n{body}"

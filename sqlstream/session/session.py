@@ -6,6 +6,7 @@ import io
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TextIO
 
@@ -13,6 +14,7 @@ import duckdb
 
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob, Question
 from sqlstream.compiler.project import Project, find_project, load_project
+from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SourceText, plainly
 from sqlstream.functions.kinds import declare_any
 from sqlstream.jobs import ending
@@ -20,12 +22,15 @@ from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import fresh_jobs
 from sqlstream.jobs.restoring import Restore, plan_restore
 from sqlstream.jobs.session_jobs import SessionJobs
+from sqlstream.jobs.verification import Verification
 from sqlstream.options import Options
 from sqlstream.runtime.engine import Receiver
 from sqlstream.session.answers import answered
 from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.session.output import RowPrinter, printers
 from sqlstream.session.state_queries import query
+from sqlstream.session.state_tools import Version, asked, diff_sql, why_sql
+from sqlstream.session.verifying import existing_record, verify, verify_planned
 from sqlstream.storage.check import Checkup, check_job
 from sqlstream.warehouse.paths import Warehouse
 
@@ -88,7 +93,9 @@ class Session:
         """
         with plainly():
             compiled = self.compile(SourceText("sql", text))
-            compiled, restored = plan_restore(compiled, self.warehouse, savepoint, as_job)
+            compiled, restored = plan_restore(
+                compiled, self.warehouse, savepoint, as_job, self.compiler.table_options.starting
+            )
             return self._sql(compiled, fresh, restored)
 
     def _sql(
@@ -156,6 +163,29 @@ class Session:
         with plainly():
             return query(self.project, self.compiler, sql)
 
+    def diff(self, state: str, older: Version, newer: Version) -> duckdb.DuckDBPyRelation:
+        """Return the rows of a state, `job.operator`, that differ between two versions: numbers, or times in UTC.
+
+        Its columns are `change` (added, removed or changed), `reason`, and the row `before` and `after`. Raises QueryError.
+        """
+        with plainly():
+            return asked(self.query, diff_sql(state, older, newer))
+
+    def why(
+        self, state: str, key: Mapping[str, object] | None = None, *, at: Version | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """Return what a state, `job.operator`, holds for a key, which has a value for each key column, and what becomes of it.
+
+        Each row is a thing to say: the `part`, the `name` of a view, window or source, a `text` or the `content` of a row, and
+        the `time` that it is about. `at` is an older version. Raises QueryError.
+        """
+        with plainly():
+            return asked(self.query, why_sql(state, key or {}, at))
+
+    def ttl(self, state: str, *ttls: str) -> duckdb.DuckDBPyRelation:
+        """Return what times to live, such as "1 h", would keep of the state of `job` or `job.operator`."""
+        return self.query(f"FROM sqlstream.ttl({', '.join(map(quote_text, (state, *ttls)))})")
+
     # -- jobs
 
     @property
@@ -181,7 +211,21 @@ class Session:
             return self._jobs.start(planned, {0: receiver}, fresh=fresh)
         printing = printers(planned.physical.sinks, self.output, titled=not planned.is_query)
         self._printers += printing.values()
-        return self._jobs.start(planned, printing, fresh=fresh, restore=restore)
+        job = self._jobs.start(planned, printing, fresh=fresh, restore=restore)
+        if not planned.is_query:
+            job.verifier = partial(self._verify, planned)
+        return job
+
+    def _verify(self, planned: PlannedJob, version: int | None) -> Verification:
+        return verify_planned(self.project, planned, existing_record(self.warehouse, planned.name), version)
+
+    def verify(self, name: str, version: int | None = None, *, compiled: Iterable[Compiled] = ()) -> Verification:
+        """Compare what a job of the warehouse wrote with a batch over all that it read; see `Job.verify`.
+
+        Its plan comes from compiled scripts, or from the catalog of the project.
+        """
+        with plainly():
+            return verify(self.project, self.compiler, name, version, compiled)
 
     @property
     def is_unread(self) -> bool:
@@ -225,7 +269,7 @@ class Session:
         self.compiler.close()
 
     def __dir__(self) -> list[str]:
-        return ["close", "drop", "jobs", "query", "register", "sql", "stop", "wait"]
+        return ["close", "diff", "drop", "jobs", "query", "register", "sql", "stop", "ttl", "wait", "why"]
 
     def __repr__(self) -> str:
         return f"Session({self.project.root!r}, warehouse={self.warehouse.root!r})"

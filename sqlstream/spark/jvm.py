@@ -58,8 +58,6 @@ DEFAULTS: dict[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Else every write reads first, for a count that nobody asks for.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    # A power cut takes what was written in the last half minute, which is so many small batches: one before them must be whole.
-    "spark.sql.streaming.minBatchesToRetain": "100",
     # The default forks a chmod for every file of the checkpoint: 40-50 ms a batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

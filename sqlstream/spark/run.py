@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -20,28 +20,15 @@ from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.carried_errors import carried, find_carried
 from sqlstream.spark.failures import failure_of
 from sqlstream.spark.jvm import Jvm
-from sqlstream.spark.moved import settle
-from sqlstream.spark.offsets import read_and_begun
 from sqlstream.spark.pipeline import build
-from sqlstream.spark.scratch import (
-    Begun,
-    SparkCheckpoint,
-    is_needed,
-    new_checkpoint,
-    next_watermark_millis,
-    read_begun,
-    remove,
-    write_begun,
-    write_first_batch,
-)
+from sqlstream.spark.scratch import SparkCheckpoint, new_checkpoint, next_watermark_millis, remove, write_first_batch
 from sqlstream.spark.sink_workers import SparkWorkers
 from sqlstream.spark.source import DescriptorSource
-from sqlstream.units import EventTime, now
-from sqlstream.warehouse.commits import committed_spark_millis, write_commit
+from sqlstream.storage.begun import Begun, read_begun, write_begun
+from sqlstream.units import now
+from sqlstream.warehouse.commits import KEPT_COMMITS, committed_spark_millis, write_commit
 
 STOP_SECONDS = 60.0
-# As many as Spark keeps.
-KEPT_COMMITS = 100
 
 
 class SparkRun(JobThread):
@@ -74,25 +61,13 @@ class SparkRun(JobThread):
             if (mark := self.totals.sources[scan.name].watermark) is not None
         }
         feed.remind(self.totals.sequence, marks)
-        if is_needed(self.fs, self.paths):
-            self._begin_anew(feed, marks)
-            return
-        settle(self.spark, self.fs, self.paths)
-        done, begun = read_and_begun(self.fs, self.paths)
-        self._checkpoint = SparkCheckpoint(self.paths.root)
-        self._source = DescriptorSource(self.spark, self.layout.partitions, done)
-        for tasks in feed.written(done, begun):
-            self._source.offer(tasks)
-        self._start()
-
-    def _begin_anew(self, feed: Feed, marks: Mapping[int, EventTime]) -> None:
-        """Begin a new checkpoint of Spark's, which goes on from what the warehouse has."""
         done, version = self.totals.sequence, self.totals.version
         entry = self.commits.log.entry(version) if version >= 0 else None
         self._begun = read_begun(self.fs, self.paths, version + 1)
-        self._checkpoint = new_checkpoint(self.job, entry, self._begun)
-        self._source = DescriptorSource(self.spark, self.layout.partitions, -1)
-        self._first, written = done + 1, feed.written(done, done)
+        self._checkpoint = new_checkpoint(self.fs, self.paths, self.job, entry, self._begun)
+        self._source = DescriptorSource(self.spark, self.layout.partitions)
+        self._first = done + 1
+        written = feed.written(done, done if self._begun is None else self._begun.sequence)
         if entry is not None:
             self._next_watermark_millis = committed_spark_millis(self.fs, self.paths, version)
             # The next batch may be an empty one, which has begun, or which no process came to.
@@ -129,18 +104,16 @@ class SparkRun(JobThread):
         assert self._checkpoint is not None
         offsets = self._checkpoint.offsets(batch)
         version = self._checkpoint.base + batch
-        if is_needed(self.fs, self.paths):
-            write_begun(self.fs, self.paths, Begun(version, self._first + offsets.sequence, offsets.time))
+        write_begun(self.fs, self.paths, Begun(version, self._first + offsets.sequence, offsets.time))
         self._source.fix(offsets.sequence)
         # Exactly one action, whatever happens: without it Spark would commit a batch that it never ran.
         rows = frame.collect()
         outputs = [Output(r.kind, r.body, r.sink) for r in rows]
         self.commits.commit(version, outputs, offsets.watermark, offsets.time, now())
-        if is_needed(self.fs, self.paths):
-            self._next_watermark_millis = next_watermark_millis(self.job, self.totals, self._next_watermark_millis)
-            write_commit(self.fs, self.paths, version, self._next_watermark_millis)
-            if version >= KEPT_COMMITS:
-                self.fs.delete(f"{self.paths.commits}/{version - KEPT_COMMITS}")
+        self._next_watermark_millis = next_watermark_millis(self.job, self.totals, self._next_watermark_millis)
+        write_commit(self.fs, self.paths, version, self._next_watermark_millis)
+        if version >= KEPT_COMMITS:
+            self.fs.delete(f"{self.paths.commits}/{version - KEPT_COMMITS}")
 
     def _run_next(self, tasks: Sequence[str]) -> None:
         self._source.offer(tasks)
@@ -186,7 +159,7 @@ class SparkRun(JobThread):
             # A JVM that died leaves a batch behind that is being recorded: nobody else writes to the sinks before its end.
             with self._recording:
                 self._is_over = True
-            if self._checkpoint is not None and is_needed(self.fs, self.paths):
+            if self._checkpoint is not None:
                 remove(self._checkpoint)
 
     def _explained(self, error: Exception) -> SqlStreamError:

@@ -1,15 +1,15 @@
-"""Spark's checkpoint where the warehouse is no place for it: a local folder, made anew each time a job starts.
+"""Spark's checkpoint: scratch, made anew each time a job starts.
 
-Spark writes its checkpoint by renaming files, which object stores cannot. Nothing in it is needed to go on: which input a batch
-reads is in its descriptor, the state in the manifests that the job's log names, and the watermark in our own commits. So a job
-that goes on begins a new checkpoint. Spark counts its batches from 0 again; its first one is `base` to us. It runs with the
-watermark that the last commit gives it, and calls all buckets, so that those whose timers are due fire them, and the others
-register theirs with Spark.
+Nothing in it is needed to go on: which input a batch reads is in its descriptor, the state in the manifests that the job's log
+names, and the watermark in our own commits. So a job that goes on begins a new checkpoint. Spark counts its batches from 0 again;
+its first one is `base` to us. It runs with the watermark that the last commit gives it, and calls all buckets: those whose timers
+are due fire them, the others register theirs with Spark.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -24,13 +24,12 @@ from sqlstream.runtime.frames import WAKE, Frame
 from sqlstream.runtime.times import to_spark_millis
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.offsets import BatchOffsets, logged_offsets
+from sqlstream.storage.begun import Begun
 from sqlstream.storage.joblog import LogEntry
 from sqlstream.storage.snapshot import named_manifest
 from sqlstream.units import EventTime, ProcessingTime, to_millis
 from sqlstream.warehouse.filesystem import Filesystem, LocalFilesystem
-from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.paths import JobPaths, Warehouse
-from sqlstream.warehouse.records import Record, read_json, read_sealed, write_sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +40,13 @@ class SparkCheckpoint:
     stage and bucket.
     """
 
-    root: str
+    location: str
     base: int = 0
     manifests: Mapping[tuple[int, int], str] | None = None
 
-    @property
-    def location(self) -> str:
-        return JobPaths(self.root).checkpoint
-
     def offsets(self, batch: int) -> BatchOffsets:
         """Return what Spark fixed for one of its batches."""
-        return logged_offsets(LocalFilesystem(), JobPaths(self.root), batch)
+        return logged_offsets(self.location, batch)
 
     def stored(self, job: JobSpec, stage: int, bucket: int) -> tuple[str, EventTime | None] | None:
         """Return the manifest of a bucket's state as it was before the checkpoint, and the timer that it waits for."""
@@ -70,49 +65,31 @@ class SparkCheckpoint:
         return [Frame(label, WAKE, time, b"") for label in job.labels]
 
 
-def is_needed(fs: Filesystem, job: JobPaths) -> bool:
-    """Whether Spark's checkpoint cannot be in a warehouse, or the job was restored from a savepoint, which has none."""
-    return not fs.local or fs.exists(job.restored)
-
-
-def new_checkpoint(job: JobSpec, entry: LogEntry | None, begun: Begun | None) -> SparkCheckpoint:
+def new_checkpoint(
+    fs: Filesystem, paths: JobPaths, job: JobSpec, entry: LogEntry | None, begun: Begun | None
+) -> SparkCheckpoint:
     """Return a checkpoint for a job that starts, or goes on after the version of an entry of its log."""
-    root = tempfile.mkdtemp(prefix="sqlstream-checkpoint-")
+    location = _new_folder(fs, paths)
     if entry is None:
         # What has begun is told to Spark, as where a job goes on.
-        return SparkCheckpoint(root, manifests=None if begun is None else {})
+        return SparkCheckpoint(location, manifests=None if begun is None else {})
     manifests = {
         (number, bucket): name
         for number, stage in enumerate(job.plan.stages)
         for bucket, name in entry.state_manifests(stage.name).items()
     }
-    return SparkCheckpoint(root, entry.version + 1, manifests)
+    return SparkCheckpoint(location, entry.version + 1, manifests)
 
 
-class Begun(Record, frozen=True, tag_field="format", tag=1):
-    """A batch that has begun: the last descriptor that was read when it is done, its own or an earlier one's, and its time.
-
-    Sinks may have its rows before it is committed. So it reads the same when it is repeated.
-    """
-
-    version: int
-    sequence: int
-    time: ProcessingTime
-
-
-def write_begun(fs: Filesystem, job: JobPaths, begun: Begun) -> None:
-    """Fix what a batch reads, before it does anything. Raises JobError when another process may run the job by now."""
-    check_held(job)
-    write_sealed(fs, job.begun, begun.to_json())
-
-
-def read_begun(fs: Filesystem, job: JobPaths, version: int) -> Begun | None:
-    """Return the batch of a version if it has begun."""
-    try:
-        begun = read_json(read_sealed(fs, job.begun), Begun)
-    except FileNotFoundError:
-        return None
-    return begun if begun.version == version else None
+def _new_folder(fs: Filesystem, paths: JobPaths) -> str:
+    """Return where a checkpoint can be: in the job's folder, which all workers see, or a temporary one for stores."""
+    if fs.local:
+        # A process that was killed left its own.
+        fs.delete_tree(paths.scratch)
+    # Spark renames files, which stores cannot.
+    root = paths.scratch if fs.local else tempfile.mkdtemp(prefix="sqlstream-checkpoint-")
+    # Executors of a cluster that outlive their driver do not know this name.
+    return f"{root}/{uuid4().hex[:12]}"
 
 
 def write_first_batch(
@@ -137,4 +114,4 @@ def next_watermark_millis(job: JobSpec, totals: Totals, before: int) -> int:
 
 def remove(checkpoint: SparkCheckpoint) -> None:
     """Delete a checkpoint that no run needs any more."""
-    shutil.rmtree(checkpoint.root, ignore_errors=True)
+    shutil.rmtree(os.path.dirname(checkpoint.location), ignore_errors=True)

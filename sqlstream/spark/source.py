@@ -1,7 +1,7 @@
 """The only source of a job's query: descriptors, one to a micro-batch. Its offsets are their sequence numbers.
 
-Spark's MemoryStream keeps nothing on disk, so a batch costs no listing and no log of its own. What it was given is given to it
-again after a restart: the descriptors that the feed has written and no committed batch has read.
+Spark's MemoryStream keeps nothing on disk, so a batch costs no listing and no log of its own. After a restart a new one is given
+the descriptors that the feed has written and no committed batch has read.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ LINES = "value"
 
 
 class DescriptorSource:
-    """Shows Spark one descriptor at a time; `after` is the last one that a committed batch has read, -1 before the first.
+    """Shows Spark one descriptor at a time. They are numbered from 0, whichever is the first that a run gives it.
 
     A batch takes all that the stream has when Spark begins it. So the next descriptor is shown only once the one before is fixed
     as a batch's, which is written down: then a repeated batch reads the same one.
     """
 
-    def __init__(self, spark: SparkSession, partitions: int, after: int):
+    def __init__(self, spark: SparkSession, partitions: int):
         self._spark = spark
         assert spark._jvm is not None
         self._jvm: Any = spark._jvm
@@ -32,12 +32,8 @@ class DescriptorSource:
         some = self._jvm.scala.Some(partitions)
         encoder = self._jvm.org.apache.spark.sql.Encoders.STRING()
         self._stream = runtime.MemoryStream(0, spark._jsparkSession, some, encoder)
-        # An offset says how many were added, less one: those that are done count, though the stream never saw them.
-        offset = runtime.LongOffset(after)
-        getattr(self._stream, "currentOffset_$eq")(offset)
-        getattr(self._stream, "lastOffsetCommitted_$eq")(offset)
         self._lock = threading.Lock()
-        self.shown = self._fixed = after
+        self.shown = self._fixed = -1
         self._held = False
         self._waiting: deque[Sequence[str]] = deque()
 

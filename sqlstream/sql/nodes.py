@@ -142,6 +142,27 @@ class DropSavepoint:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateStateCheck:
+    """`CREATE STATE CHECK name ON job[.operator] [WITH (..)] AS (query)`; `query` is where the query stands."""
+
+    span: Span
+    name: Name
+    job: Name
+    operator: Name | None
+    query: Span
+    options: dict[str, OptionValue]
+    if_not_exists: bool = False
+    or_replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropStateCheck:
+    span: Span
+    name: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SetOption:
     """`SET 'key' = 'value'`."""
 
@@ -179,7 +200,7 @@ class Select:
 
 
 ShowKind: TypeAlias = Literal[
-    "TABLES", "VIEWS", "FUNCTIONS", "JOBS", "SAVEPOINTS", "COLUMNS", "CREATE TABLE", "CREATE VIEW"
+    "TABLES", "VIEWS", "FUNCTIONS", "JOBS", "SAVEPOINTS", "STATE CHECKS", "COLUMNS", "CREATE TABLE", "CREATE VIEW"
 ]
 
 
@@ -221,8 +242,19 @@ class StatementSet:
 
 Definition: TypeAlias = CreateTable | CreateView | CreateFunction | Drop | DropFunction
 SavepointStatement: TypeAlias = CreateSavepoint | DropSavepoint
+StateCheckChange: TypeAlias = CreateStateCheck | DropStateCheck
 Statement: TypeAlias = (
-    Definition | SavepointStatement | SetOption | Reset | Insert | StatementSet | Select | Show | Describe | Explain
+    Definition
+    | SavepointStatement
+    | StateCheckChange
+    | SetOption
+    | Reset
+    | Insert
+    | StatementSet
+    | Select
+    | Show
+    | Describe
+    | Explain
 )
 
 

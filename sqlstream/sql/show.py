@@ -6,14 +6,14 @@ from typing import cast
 
 from sqlglot.tokenizer_core import TokenType
 
-from sqlstream.sql.ddl import DefinitionParser
 from sqlstream.sql.nodes import Describe, Show, ShowKind
+from sqlstream.sql.state_checks import StateCheckParser
 
 _NOT_DESCRIBED = ("CATALOG", "CONNECTION", "DATABASE", "JOB", "MODEL")
 _LISTS = ("TABLES", "VIEWS", "FUNCTIONS", "JOBS", "SAVEPOINTS")
 
 
-class ShowParser(DefinitionParser):
+class ShowParser(StateCheckParser):
     """Reads statements that ask what there is."""
 
     def _parse_show_what(self) -> Show:
@@ -23,6 +23,8 @@ class ShowParser(DefinitionParser):
             kind = cast(ShowKind, self._prev.text.upper())
             like = self._parse_pattern() if kind not in ("JOBS", "SAVEPOINTS") else None
             return Show(self._span_from(start), kind, None, like)
+        if self._match_text_seq("STATE", "CHECKS"):
+            return Show(self._span_from(start), "STATE CHECKS")
         if self._match_texts(("COLUMNS",)):
             if not self._match(TokenType.FROM):
                 self._need("IN")
@@ -36,7 +38,7 @@ class ShowParser(DefinitionParser):
             name = self._name(f"the name of a {what.lower()}")
             return Show(self._span_from(start), cast(ShowKind, f"CREATE {what}"), name)
         raise self._wanted(
-            f"one of {', '.join(_LISTS)}, COLUMNS FROM, CREATE TABLE and CREATE VIEW",
+            f"one of {', '.join(_LISTS)}, STATE CHECKS, COLUMNS FROM, CREATE TABLE and CREATE VIEW",
             "State and results are listed by SHOW ALL TABLES in the command `sqlstream query`.",
         )
 

@@ -19,12 +19,14 @@ from sqlstream.sql.nodes import (
     ColumnDef,
     CreateFunction,
     CreateSavepoint,
+    CreateStateCheck,
     CreateTable,
     CreateView,
     Describe,
     Drop,
     DropFunction,
     DropSavepoint,
+    DropStateCheck,
     Explain,
     Insert,
     Name,
@@ -46,12 +48,14 @@ __all__ = [
     "ColumnDef",
     "CreateFunction",
     "CreateSavepoint",
+    "CreateStateCheck",
     "CreateTable",
     "CreateView",
     "Describe",
     "Drop",
     "DropFunction",
     "DropSavepoint",
+    "DropStateCheck",
     "Explain",
     "Insert",
     "Name",
@@ -171,6 +175,10 @@ class _StatementParser(ShowParser):
     def statement(self) -> Statement:
         self._refuse_statement()
         match self._curr.text.upper() if self._curr.token_type != TokenType.STRING else "":
+            case "CREATE" if self._is_state_check():
+                return self._parse_create_state_check()
+            case "DROP" if self._is_state_check():
+                return self._parse_drop_state_check()
             case "CREATE":
                 return self._parse_definition()
             case "DROP":

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlstream.errors import DamageError, JobError, OtherVersionError
-from sqlstream.storage.checkpoints import numbers
 from sqlstream.storage.joblog import LogEntry
-from sqlstream.storage.recovery import Versions
+from sqlstream.storage.recovery import Versions, numbers
 from sqlstream.storage.snapshot import first_gap
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
@@ -66,7 +65,7 @@ def _every_fault(versions: Versions) -> Iterator[DamageError]:
     newest = versions.newest
     if newest >= 0:
         yield from versions.faults(newest)
-    yield from versions.checkpoint.every_fault()
+    yield from versions.commit_faults(numbers(fs, paths.commits))
     yield from _log_faults(versions, newest)
     yield from _state_faults(versions, newest)
     outputs = [f"{paths.output}/{sink}" for sink in fs.list(paths.output)]
@@ -103,6 +102,7 @@ def repair_job(warehouse: Warehouse, name: str) -> list[str]:
     Whoever calls it holds the job's lock. Raises JobError when no version is whole.
     """
     warehouse = warehouse.uncached()
+    Versions(warehouse, name).leave_checkpoint()
     found = check_job(warehouse, name)
     if not found.damaged:
         return []

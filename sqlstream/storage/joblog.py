@@ -48,6 +48,11 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
                 hint="Run it with that version, or start the job anew with --fresh.",
             ) from other
 
+    @property
+    def sequence(self) -> int:
+        """The last descriptor that was read, -1 before the first."""
+        return max((s.sequence for s in self.sources.values()), default=-1)
+
     def state_manifests(self, operator: str) -> dict[int, str]:
         """Return the names of the manifests of an operator's buckets."""
         metrics = self.operators.get(operator, OperatorMetrics())

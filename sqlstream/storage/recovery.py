@@ -6,16 +6,19 @@ version has all of its own, and the batches after it are repeated: results of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from sqlstream.catalog import VALUES
 from sqlstream.errors import DamageError
-from sqlstream.storage.checkpoints import Checkpoint, numbers
+from sqlstream.storage.begun import Begun, read_begun, write_begun
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.manifests import Manifest, batch_of, read_manifest
+from sqlstream.storage.old_checkpoints import leave_checkpoint
 from sqlstream.storage.segments import segment_fault
+from sqlstream.warehouse.commits import commit_fault
+from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 from sqlstream.warehouse.records import GONE, damage, read_sealed
@@ -23,6 +26,12 @@ from sqlstream.warehouse.status import read_status
 
 # A power cut takes what was written shortly before: the content of the files of so many versions is looked at.
 _LATEST = 10
+
+
+def numbers(fs: Filesystem, directory: str, ending: str = "") -> list[int]:
+    """Return the numbers by which the files of a directory are called, in order."""
+    names = (name.removesuffix(ending) for name in fs.list(directory) if name.endswith(ending))
+    return sorted(int(name) for name in names if name.isdigit())
 
 
 @dataclass
@@ -38,7 +47,6 @@ class Versions:
     def __post_init__(self) -> None:
         self.fs = self.warehouse.fs
         self.paths = self.warehouse.job(self.name)
-        self.checkpoint = Checkpoint(self.fs, self.paths)
         self.log = JobLog(self.fs, self.paths.log)
 
     @cached_property
@@ -67,13 +75,18 @@ class Versions:
         """Return what hinders the job from going on after a version."""
         if version < 0:
             return []
-        found = self.checkpoint.faults(version)
+        found = self.commit_faults([version])
         entry = self.entry(version)
         if isinstance(entry, DamageError):
             return [*found, entry]
         for paths, bucket, name in self.named(entry):
             found += self.manifest_faults(paths, bucket, name)
         return [*found, *self._input_faults(entry)]
+
+    def commit_faults(self, versions: Iterable[int]) -> list[DamageError]:
+        """Return which commits are damaged."""
+        paths = [f"{self.paths.commits}/{version}" for version in versions]
+        return [damage(path, fault) for path in paths if (fault := commit_fault(self.fs, path))]
 
     def named(self, entry: LogEntry) -> Iterator[tuple[BucketedPaths, int, str]]:
         """Yield where the manifests are that an entry names: the directory, the bucket, and the name."""
@@ -132,13 +145,12 @@ class Versions:
         """Return which descriptors of what a version has read are damaged: without them it would be read again."""
         present = numbers(self.fs, f"{self.inputs}/next", ".json")
         folded = [name for name in self.fs.list(self.inputs) if name.startswith("seen-")]
-        last = max((s.sequence for s in entry.sources.values()), default=-1)
         first = int(folded[-1][5:-5]) + 1 if folded else 0
-        if not present and not folded and not self.checkpoint.is_sparks:
-            # Another source of batches than Spark's.
+        if not present and not folded and not self.fs.exists(self.paths.begun):
+            # It does not run on Spark.
             return []
         found = [self.record_fault(f"{self.inputs}/{name}") for name in folded[-1:]]
-        found += [self.record_fault(self.descriptor(sequence)) for sequence in range(first, last + 1)]
+        found += [self.record_fault(self.descriptor(sequence)) for sequence in range(first, entry.sequence + 1)]
         return [error for error in found if error is not None]
 
     # -- going back
@@ -148,6 +160,7 @@ class Versions:
 
         Returns what was damaged. Raises DamageError for damage of another kind, or when batches cannot be repeated.
         """
+        self.leave_checkpoint()
         faults: list[DamageError] = []
         for version in self.candidates():
             found = self.faults(version)
@@ -165,10 +178,14 @@ class Versions:
         self.go_back(version)
         return faults
 
+    def leave_checkpoint(self) -> None:
+        """Take from a job of an earlier version what it needs to go on without Spark's checkpoint."""
+        leave_checkpoint(self.fs, self.paths, max(numbers(self.fs, self.paths.commits), default=-1) + 1)
+
     def tidy(self, version: int) -> None:
         """Remove what is damaged, is not needed any more after a version, and would be believed."""
         kept = self._forget_inputs(version)
-        self.checkpoint.tidy(version, keep_next=kept)
+        self._settle_begun(version, kept=kept)
         for sink in self.fs.list(self.paths.output):
             directory = f"{self.paths.output}/{sink}"
             if any(self.record_fault(f"{directory}/{n:010d}.json") for n in numbers(self.fs, directory, ".json")):
@@ -190,14 +207,15 @@ class Versions:
     def go_back(self, version: int) -> None:
         """Forget what came after a version."""
         entry = self.entry(version) if version >= 0 else None
-        kept = self._forget_inputs(version)
-        begun = f"{self.checkpoint.offsets}/{version + 1}"
-        keep_next = version >= 0 and kept and self.fs.exists(begun) and not self.checkpoint.fault(begun)
+        is_same = self._settle_begun(version, kept=self._forget_inputs(version))
         self.fs.delete(self.paths.status)
-        self.checkpoint.go_back(version, keep_next=keep_next)
+        # When it is interrupted the job can go on, too: what says that a batch is done goes before what it did.
+        for n in reversed(numbers(self.fs, self.paths.commits)):
+            if n > version:
+                self.fs.delete(f"{self.paths.commits}/{n}")
         self.__dict__.pop("newest", None)
         self.log.forget_after(version)
-        self._take_back(version, begun=keep_next)
+        self._take_back(version, begun=is_same)
         named = [paths for paths, _, _ in self.named(entry)] if isinstance(entry, LogEntry) else []
         for paths in {*named, *self._places()}:
             for bucket in self.fs.list(f"{paths.root}/manifests"):
@@ -229,17 +247,29 @@ class Versions:
         """Return where the job keeps rows: the directories of its operators, and its own in tables."""
         return sorted(self._places(), key=lambda paths: paths.root)
 
+    def _begun(self, version: int) -> Begun | None:
+        """Return the batch after a version if it is known what it has begun to read."""
+        return read_begun(self.fs, self.paths, version + 1)
+
+    def _settle_begun(self, version: int, *, kept: bool) -> bool:
+        """Let the batch after a version read what it has begun to read; return whether that is known, and its input `kept`."""
+        begun = self._begun(version) if kept else None
+        if begun is None:
+            self.fs.delete(self.paths.begun)
+        else:
+            write_begun(self.fs, self.paths, begun)
+        return begun is not None
+
     def _forget_inputs(self, version: int) -> bool:
         """Remove the descriptors after a version from the first damaged one on: their input is found again.
 
         Return whether all could stay.
         """
         entry = self.entry(version) if version >= 0 else None
-        last = -1
-        if isinstance(entry, LogEntry):
-            last = max((s.sequence for s in entry.sources.values()), default=-1)
+        last = entry.sequence if isinstance(entry, LogEntry) else -1
+        begun = self._begun(version)
         later = [n for n in numbers(self.fs, f"{self.inputs}/next", ".json") if n > last]
-        expected = range(last + 1, max([*later, self.checkpoint.sequence(version + 1)]) + 1)
+        expected = range(last + 1, max([*later, -1 if begun is None else begun.sequence]) + 1)
         first = next((n for n in expected if self.record_fault(self.descriptor(n))), None)
         if first is None:
             return True

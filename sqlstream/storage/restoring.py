@@ -6,11 +6,11 @@ completes: it never goes on with something between.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from sqlstream.errors import DamageError
+from sqlstream.errors import DamageError, UsageError
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.recovery import Versions
 from sqlstream.storage.savepoints import put_file
@@ -24,20 +24,19 @@ class Restoring(Record, frozen=True, tag_field="format", tag=1):
     """What is to be done: the savepoint, by its name or its folder, the record of the job, and what its tables are called now.
 
     `tables` has the tables of the warehouse by the names that they have in the savepoint, in lower case. `sinks` are those
-    outside of the warehouse that the job goes on with, by their places in the plan; to others it is a new job.
+    outside of the warehouse that the job goes on with, by their places in the plan; to others it is a new job. The scans
+    `overruled`, by their places too, begin where their options say.
     """
 
     savepoint: str
     record: str
     tables: Mapping[str, str]
     sinks: tuple[int, ...]
+    overruled: tuple[int, ...] = ()
 
 
-class Restored(Record, frozen=True, tag_field="format", tag=1):
-    """From which version a job was laid out."""
-
-    savepoint: str
-    version: int
+# Lets some scans of a job, of which the positions are laid out, begin where their options say.
+StartOver = Callable[[Collection[int]], None]
 
 
 def check_present(savepoint: Savepoint) -> None:
@@ -65,15 +64,15 @@ def _refuse(savepoint: Savepoint, faults: Sequence[DamageError]) -> None:
         )
 
 
-def restore(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring) -> None:
+def restore(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, start_over: StartOver) -> None:
     """Lay out a job from a savepoint, in place of what it had. Whoever calls it holds the lock of the job."""
     record = JobRecord.from_json(plan.record)
     paths = warehouse.job(record.job)
     write_sealed(warehouse.fs, paths.restoring, plan.to_json(), durable=True)
-    _lay_out(warehouse, savepoint, plan, record)
+    _lay_out(warehouse, savepoint, plan, record, start_over)
 
 
-def complete(warehouse: Warehouse, job: str) -> str | None:
+def complete(warehouse: Warehouse, job: str, start_over: StartOver) -> str | None:
     """Complete what a process began that died while it restored a job; return the savepoint, None when there is nothing to do.
 
     Raises UsageError when the savepoint is gone.
@@ -83,22 +82,31 @@ def complete(warehouse: Warehouse, job: str) -> str | None:
         plan = read_json(read_sealed(warehouse.fs, paths.restoring), Restoring)
     except FileNotFoundError:
         return None
-    savepoint = find_savepoint(warehouse, plan.savepoint)
+    try:
+        savepoint = find_savepoint(warehouse, plan.savepoint)
+    except UsageError as gone:
+        raise UsageError(
+            f'job "{job}" is half restored from savepoint "{plan.savepoint}", which is gone',
+            hint="Put it back, restore the job from another one with --from, or start it anew with --fresh.",
+        ) from gone
     check(savepoint)
-    _lay_out(warehouse, savepoint, plan, JobRecord.from_json(plan.record))
+    _lay_out(warehouse, savepoint, plan, JobRecord.from_json(plan.record), start_over)
     return plan.savepoint
 
 
-def _lay_out(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, record: JobRecord) -> None:
+def _lay_out(
+    warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, record: JobRecord, start_over: StartOver
+) -> None:
     fs, paths = warehouse.fs, warehouse.job(record.job)
     _clear(warehouse, paths)
     version = savepoint.record.version
     _put_files(warehouse, savepoint, plan, paths)
+    if plan.overruled:
+        start_over(plan.overruled)
     entry = JobLog(savepoint.warehouse.fs, savepoint.warehouse.job(savepoint.record.job).log).entry(version)
     assert entry is not None
     JobLog(fs, paths.log).append(_renamed(entry, plan.tables))
     write_record(fs, paths, record)
-    write_sealed(fs, paths.restored, Restored(plan.savepoint, version).to_json(), durable=True)
     # From here on there is a job with a version.
     commits = savepoint.warehouse.job(savepoint.record.job).commits
     fs.write_text_atomic(f"{paths.commits}/{version}", savepoint.warehouse.fs.read_text(f"{commits}/{version}"))

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from sqlstream.errors import DamageError, UsageError
 from sqlstream.storage.joblog import JobLog
-from sqlstream.storage.manifests import read_manifest
+from sqlstream.storage.manifests import manifest_name, read_manifest
+from sqlstream.storage.metrics import OperatorMetrics
 from sqlstream.units import SECOND, Duration, ProcessingTime, now
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.filesystem import Filesystem
@@ -117,12 +118,11 @@ class _Taking:
         if entry is None:
             raise JobLog(fs, paths.log).missing(version)
         self._write(target.record, sealed(msgspec.json.format(record.to_json(), indent=2)))
-        for operator in record.operators:
-            for bucket, name in entry.state_manifests(operator.name).items():
-                self._put_manifest(paths.operator(operator.name), target.operator(operator.name), bucket, name)
-        for table, name in entry.results.items():
-            at, to = (w.table(table).job(paths.name) for w in (self._warehouse, self._folder))
-            self._put_manifest(at, to, 0, name)
+        entry = replace(
+            entry,
+            operators={name: self._put_operator(name, metrics) for name, metrics in entry.operators.items()},
+            results={table: self._put_table(table, name) for table, name in entry.results.items()},
+        )
         self._put_positions(max((s.sequence for s in entry.sources.values()), default=-1))
         self._put_output()
         self._write(JobLog(self._folder.fs, target.log).path(version), sealed(entry.to_json()))
@@ -143,8 +143,25 @@ class _Taking:
         self._folder.fs.delete(begun)
         return taken
 
-    def _put_manifest(self, at: BucketedPaths, to: BucketedPaths, bucket: int, name: str) -> None:
-        """Put a bucket in: what only older versions read is left out."""
+    def _put_operator(self, name: str, metrics: OperatorMetrics) -> OperatorMetrics:
+        """Put the state of an operator in, and return its metrics, which name the manifests."""
+        at, to = self._paths.operator(name), self._target.operator(name)
+        buckets = {
+            bucket: replace(one, manifest=self._put_manifest(at, to, bucket, one.manifest))
+            for bucket, one in metrics.buckets.items()
+        }
+        return replace(metrics, buckets=buckets)
+
+    def _put_table(self, table: str, manifest: str) -> str:
+        at, to = (w.table(table).job(self._paths.name) for w in (self._warehouse, self._folder))
+        return self._put_manifest(at, to, 0, manifest)
+
+    def _put_manifest(self, at: BucketedPaths, to: BucketedPaths, bucket: int, name: str) -> str:
+        """Put a bucket in, and return the name of its manifest.
+
+        What only older versions read is left out, so the manifest is another one, and has another name: there are copies of
+        manifests that are believed by their names.
+        """
         manifest = read_manifest(self._warehouse.fs, f"{at.manifests(bucket)}/{name}")
         tables = {t: tuple(s for s in segments if s.until is None) for t, segments in manifest.tables.items()}
         oldest = max(manifest.oldest, self._version)
@@ -152,7 +169,9 @@ class _Taking:
         for segment in (s for segments in tables.values() for s in segments):
             self._put(f"{at.data(bucket)}/{segment.name}", f"{to.data(bucket)}/{segment.name}", segment.bytes)
             self._rows, self._bytes = self._rows + segment.rows, self._bytes + segment.bytes
+        name = manifest_name(manifest.batch)
         self._write(f"{to.manifests(bucket)}/{name}", sealed(manifest.to_json()))
+        return name
 
     def _put_positions(self, last: int) -> None:
         """Put in what was read up to a descriptor: the file that old ones were folded into, and those since."""

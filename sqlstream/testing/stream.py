@@ -28,6 +28,7 @@ from sqlstream.errors import BindError, SourceText, UsageError, missing
 from sqlstream.functions.kinds import declare_any
 from sqlstream.functions.registration import recover
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
+from sqlstream.jobs.verification import Verification, verify_job
 from sqlstream.local.fed_tables import FedTables
 from sqlstream.local.given_rows import write_rows
 from sqlstream.local.stepped import SteppedEngine, SteppedRun
@@ -83,6 +84,7 @@ class Stream:
         self._engine = SteppedEngine(lambda: self.now)
         # By the name of the job: what runs it, and what it has printed.
         self.runs: dict[str, SteppedRun] = {}
+        self._planned: dict[str, PlannedJob] = {}
         self.printed: dict[str, list[tuple[Any, ...]]] = {}
         self._fed = FedTables(
             self.compiler,
@@ -107,6 +109,7 @@ class Stream:
         warehouse = Warehouse(self.warehouse)
         check_only_writer(warehouse, planned, planned.name)
         write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))
+        self._planned[planned.name.lower()] = planned
         self._run(planned.name.lower(), job).start()
         self.pull()
 
@@ -212,6 +215,18 @@ class Stream:
             return read(relation)
         except duckdb.Error as e:
             raise recover(e) or translate(e, sql) from e
+
+    def verify(self, job: str | None = None) -> Verification:
+        """Compare what a job (or the only one) has written with a batch in DuckDB over all rows that it has read.
+
+        Raises CannotVerify where its query has no batch form.
+        """
+        name = (job or next(iter(self.runs))).lower()
+        return verify_job(self._planned[name], self.runs[name].job)
+
+    def planned(self, job: str) -> PlannedJob:
+        """Return the plan of a job, at every stage."""
+        return self._planned[job.lower()]
 
     def _open_sandbox(self) -> Sandbox:
         """Return the sandbox of all queries, a new one when there are other functions."""

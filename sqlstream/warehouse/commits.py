@@ -12,7 +12,10 @@ from sqlstream.warehouse.paths import JobPaths
 from sqlstream.warehouse.records import CHANGED, CUT, EMPTY, GONE, damage, digest
 from sqlstream.warehouse.stores import Changed, StoreFilesystem
 
-# Of a commit; behind Spark's version there is no digest.
+# Commits that stay. A power cut takes what was written in the last half minute, which is so many small batches: one before them
+# must be whole.
+KEPT_COMMITS = 100
+# Of a commit; those that Spark wrote for earlier versions have no digest.
 _COMMIT_VERSION = re.compile(r"v\d+(?: ([0-9a-f]{16}))?")
 
 
@@ -25,7 +28,7 @@ def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
 
 
 def write_commit(fs: Filesystem, job: JobPaths, version: int, spark_millis: int = 0) -> None:
-    """Commit a version as Spark does, with the watermark of the next batch on Spark's scale.
+    """Commit a version, with the watermark of the next batch on Spark's scale.
 
     Raises JobError when another process may run the job by now, or has committed the version.
     """
@@ -54,24 +57,18 @@ def committed_spark_millis(fs: Filesystem, job: JobPaths, version: int) -> int:
 
 
 def commit_fault(fs: Filesystem, path: str) -> str | None:
-    """Return what is wrong with a commit as far as can be told from itself: Spark's is empty or cut off, ours has a digest."""
+    """Return what is wrong with a commit, as far as can be told of one that Spark wrote for an earlier version."""
     try:
-        return commit_text_fault(fs.read_text(path))
+        version, _, body = fs.read_text(path).partition("\n")
     except FileNotFoundError:
         return GONE
     except UnicodeDecodeError:
         return CHANGED
-
-
-def commit_text_fault(text: str) -> str | None:
-    """Return what is wrong with the text of a commit, or of another log of Spark's: a version, then lines of JSON."""
-    version, _, body = text.partition("\n")
+    fault = CUT if (version + body).strip("\0") else EMPTY
     try:
-        for line in body.splitlines():
-            if line != "-":
-                json.loads(line)
+        json.loads(body)
     except ValueError:
-        return EMPTY if not text.strip("\0") else CUT
-    if not body or not (found := _COMMIT_VERSION.fullmatch(version)):
-        return EMPTY if not text.strip("\0") else CUT
+        return fault
+    if not (found := _COMMIT_VERSION.fullmatch(version)):
+        return fault
     return CHANGED if found[1] and found[1] != digest(body) else None

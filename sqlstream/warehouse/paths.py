@@ -28,7 +28,7 @@ class BucketedPaths:
 
 @dataclass(frozen=True, slots=True)
 class JobPaths:
-    """Where a job keeps its record, status, log, checkpoint and state."""
+    """Where a job keeps its record, status, log, commits and state."""
 
     root: str
 
@@ -59,6 +59,11 @@ class JobPaths:
         return f"{self.root}/restarts.json"
 
     @property
+    def checks(self) -> str:
+        """What the last looks at the job's state checks found."""
+        return f"{self.root}/checks.json"
+
+    @property
     def stop(self) -> str:
         return f"{self.root}/stop"
 
@@ -72,18 +77,18 @@ class JobPaths:
 
     @property
     def begun(self) -> str:
-        """What the last batch reads that has begun, where Spark's checkpoint does not say it for good."""
+        """What the last batch of a job on Spark reads that has begun."""
         return f"{self.root}/begun.json"
+
+    @property
+    def scratch(self) -> str:
+        """Where Spark's checkpoint is while the job runs; nothing in it is needed after that."""
+        return f"{self.root}/scratch"
 
     @property
     def restoring(self) -> str:
         """From which savepoint the job is being laid out, as long as it is."""
         return f"{self.root}/restoring.json"
-
-    @property
-    def restored(self) -> str:
-        """From which savepoint the job was laid out."""
-        return f"{self.root}/restored.json"
 
     @property
     def splits(self) -> str:
@@ -172,6 +177,11 @@ class Warehouse:
         found = copy(self)
         found.root = f"{self.root}/{folder}"
         return found
+
+    @property
+    def checks(self) -> str:
+        """The folder of the state checks of all jobs."""
+        return f"{self.root}/checks"
 
     @property
     def sessions(self) -> str:

@@ -9,7 +9,7 @@ What a block is stands in the words behind its fence; readers see only the block
     csv TABLE           rows that arrive in a table, as one micro-batch; the first line has the columns. A `text` block right
                         below shows what sinks print
     json TABLE          the same, a JSON object per line
-    json in/1.json      a file of the project (also csv, sql, ..)
+    json in/1.json      a file of the project (also csv, sql, proto, ..)
     python              runs; a `text` block right below shows what it prints. `# udfs/f.py` in its first line makes it that file
     console             commands behind `$ `, and what they print
     sh                  commands that are not run: their options must exist
@@ -268,7 +268,7 @@ class _Run:
                     _check_command(shlex.split(line, comments=True))
             case "toml", ():
                 self._install(block.text)
-            case (("sql" | "python" | "text" | "csv" | "json" | "ini" | "dockerfile"), _):
+            case (("sql" | "python" | "text" | "csv" | "json" | "proto" | "ini" | "dockerfile"), _):
                 assert block.language == "text" or block.file is not None or block.words == (), block
             case _:
                 raise AssertionError(f"nobody knows what a block of {block.language} {block.words} is")

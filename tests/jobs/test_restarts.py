@@ -13,7 +13,9 @@ import sqlstream
 from sqlstream.connectors import Sink
 from sqlstream.errors import JobError, OutageError, SourceText
 from sqlstream.jobs.job import Job
+from sqlstream.jobs.restart_strategies import ExponentialDelay, NoRestart, strategy_of
 from sqlstream.local.engine import LocalEngine
+from sqlstream.options import Options
 from tests.kinds import job_of, jobs_of
 from tests.processes import wait_until
 
@@ -154,3 +156,8 @@ def test_a_strategy_has_its_options(project: Path) -> None:
         with pytest.raises(sqlstream.SqlStreamError, match=said):
             session.sql(f"SET 'restart-strategy.{name}' = '{value}'")
     session.close()
+
+
+def test_a_job_whose_input_ends_is_not_restarted_by_default_and_another_one_is() -> None:
+    assert isinstance(strategy_of(Options(), bounded=True), NoRestart)
+    assert isinstance(strategy_of(Options(), bounded=False), ExponentialDelay)

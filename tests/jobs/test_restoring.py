@@ -7,10 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
-from sqlstream import SqlStreamError
+from sqlstream import Session, SqlStreamError
+from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.errors import SourceText
+from sqlstream.jobs.restoring import plan_restore
 from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.local.engine import LocalEngine
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import read_record
 from tests.jobs.savepoint_jobs import (
@@ -61,6 +67,13 @@ def test_a_job_goes_back_and_on_as_if_nothing_had_been_between(tmp_path: Path) -
         job.stop()
         assert job.wait(SECONDS)
         assert results(s) == batch(FIRST)
+        # Nothing stays of what came after it.
+        root = Path(s.warehouse.root)
+        segments = {
+            folder: {p.relative_to(folder / "tables") for p in (folder / "tables").rglob("*.parquet")}
+            for folder in (root, root / "savepoints" / "first")
+        }
+        assert segments[root] == segments[root / "savepoints" / "first"] != set()
         run_over(s, FIRST)
         assert results(s) == batch(FIRST)
 
@@ -219,6 +232,45 @@ def test_what_cannot_be_restored_is_refused_and_changes_nothing(tmp_path: Path) 
         assert results(s) == batch([*FIRST, *SECOND])
 
 
+def test_a_source_begins_where_its_options_say_if_they_are_given_at_the_restore(tmp_path: Path) -> None:
+    script = """
+    CREATE TABLE d (k BIGINT) WITH ('connector' = 'delta', 'path' = 'd', 'source.monitor-interval' = '10 ms');
+    CREATE TABLE n (k BIGINT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED);
+    INSERT INTO n SELECT k, count(*) FROM d GROUP BY k
+    """
+
+    def add(*keys: int) -> None:
+        write_deltalake(str(tmp_path / "d"), pa.table({"k": pa.array(keys, pa.int64())}), mode="append")
+
+    add(1, 1, 2)
+    with open_session(tmp_path) as s:
+        first = start(s, script)
+        while not (first.progress.rows_in == 3 and first.is_waiting):
+            assert not first.wait(0.01)
+        first.stop()
+        assert first.wait(SECONDS)
+        take_savepoint(s.warehouse, "n", "three")
+    add(3)
+    notices: list[str] = []
+    options = {"d": {"scan.startup.mode": "latest"}}
+    with Session(str(tmp_path), table_options=options, notice=notices.append) as s:
+        compiled, restored = plan_restore(
+            s.compile(SourceText("script", script)), s.warehouse, "three", None, s.compiler.table_options.starting
+        )
+        [job] = [one for one in compiled if isinstance(one, PlannedJob)]
+        started = s._jobs.start(job, {}, engine=LocalEngine(), restore=restored["n"])
+        while not started.is_waiting:
+            assert not started.wait(0.01)
+        add(2, 4)
+        while started.progress.rows_in != 5:
+            assert not started.wait(0.01)
+        started.stop()
+        assert started.wait(SECONDS)
+        # The row with 3 came after the savepoint, and before the restore.
+        assert rows_of(s, "SELECT * FROM n") == [(1, 2), (2, 2), (4, 1)]
+        assert any(notice.startswith('warning: table "d" is read from where its options say') for notice in notices)
+
+
 def test_a_drained_job_is_not_restored_but_can_be_queried(tmp_path: Path) -> None:
     put(tmp_path, "a", FIRST)
     with open_session(tmp_path) as s:
@@ -257,6 +309,11 @@ def test_a_restore_that_is_killed_is_completed_by_the_next_start(tmp_path: Path)
     with open_session(tmp_path) as s:
         # Neither the old job nor the new one, but nothing between.
         assert last_committed(s.warehouse.fs, s.warehouse.job(JOB)) is None
+        folder = Path(s.warehouse.savepoint("first").root)
+        folder.rename(tmp_path / "away")
+        with pytest.raises(SqlStreamError, match='is half restored from savepoint "first", which is gone'):
+            start(s)
+        (tmp_path / "away").rename(folder)
         put(tmp_path, "c", THIRD)
         run_over(s, [*FIRST, *SECOND, *THIRD])
         assert results(s) == batch([*FIRST, *SECOND, *THIRD])

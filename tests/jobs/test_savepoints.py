@@ -153,14 +153,14 @@ def test_a_version_that_is_deleted_while_it_is_linked_makes_room_for_the_next(
         versions = []
         put_manifest = savepoints._Taking._put_manifest
 
-        def overtaken(taking: savepoints._Taking, *args: object) -> None:
+        def overtaken(taking: savepoints._Taking, *args: object) -> str:
             """Let the job go on to another version, and retention take a file of the first, before it is linked."""
             versions.append(taking._version)
             if len(versions) == 1:
                 put(tmp_path, "b", SECOND)
                 run_over(s, [*FIRST, *SECOND])
                 raise FileNotFoundError("a segment")
-            put_manifest(taking, *args)  # type: ignore[arg-type]
+            return put_manifest(taking, *args)  # type: ignore[arg-type]
 
         monkeypatch.setattr(savepoints._Taking, "_put_manifest", overtaken)
         taken = take_savepoint(s.warehouse, JOB, "late").record

@@ -115,8 +115,8 @@ CASES = [
         "DESCRIBE flights",
         """\
         error: table "flights" does not exist
-        hint: existing tables: state.hourly.departures, counts, sqlstream.jobs, sqlstream.operators, \
-sqlstream.restarts, sqlstream.savepoints, sqlstream.snapshots, sqlstream.watermarks""",
+        hint: existing tables: state.hourly.departures, counts, sqlstream.checks, sqlstream.jobs, \
+sqlstream.operators, sqlstream.restarts, sqlstream.savepoints, sqlstream.snapshots and 1 more""",
     ),
     (
         "SELECT 1 FROM flights AS f",
@@ -126,8 +126,8 @@ sqlstream.restarts, sqlstream.savepoints, sqlstream.snapshots, sqlstream.waterma
            |
          1 | SELECT 1 FROM flights AS f
            |               ^^^^^^^
-        hint: existing tables: state.hourly.departures, counts, sqlstream.jobs, sqlstream.operators, \
-sqlstream.restarts, sqlstream.savepoints, sqlstream.snapshots, sqlstream.watermarks""",
+        hint: existing tables: state.hourly.departures, counts, sqlstream.checks, sqlstream.jobs, \
+sqlstream.operators, sqlstream.restarts, sqlstream.savepoints, sqlstream.snapshots and 1 more""",
     ),
     (
         "SELECT\n\tkount(*) FROM counts",
@@ -382,9 +382,8 @@ def test_without_a_warehouse(tmp_path: Path) -> None:
 def test_an_empty_warehouse(tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path))
     assert open_query(warehouse, "FROM sqlstream.jobs").fetchall() == []
-    assert list_relations(warehouse) == [
-        f"sqlstream.{name}" for name in ("jobs", "operators", "restarts", "savepoints", "snapshots", "watermarks")
-    ]
+    tables = ("checks", "jobs", "operators", "restarts", "savepoints", "snapshots", "watermarks")
+    assert list_relations(warehouse) == [f"sqlstream.{name}" for name in tables]
     with pytest.raises(QueryError, match=r'table "state\.a\.b" does not exist'):
         open_query(warehouse, "FROM state.a.b")
 

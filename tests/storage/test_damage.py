@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,12 +18,13 @@ from sqlstream.local.stepped import SteppedRun
 from sqlstream.queries.query import open_query
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.session.session import Session
+from sqlstream.storage.begun import Begun, read_begun, write_begun
 from sqlstream.storage.check import check_job, repair_job
 from sqlstream.storage.manifests import manifest_name, read_manifest
 from sqlstream.storage.recovery import Versions
 from sqlstream.storage.segments import forget_known
 from sqlstream.testing import Stream
-from sqlstream.units import EPOCH
+from sqlstream.units import EPOCH, from_millis
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import write_sealed
 from sqlstream.warehouse.status import STOPPED, Status, write_status
@@ -35,6 +35,7 @@ CREATE TABLE totals (k INT, n BIGINT, total BIGINT, PRIMARY KEY (k) NOT ENFORCED
 INSERT INTO totals SELECT k, COUNT(*) AS n, SUM(x) AS total FROM t GROUP BY k;
 """
 NEWEST = 5
+TIME = from_millis(1_700_000_000_000)
 ROWS = "SELECT * FROM totals ORDER BY k"
 STATE = "SELECT * FROM state.totals.aggregate_1 ORDER BY k"
 # The files of the newest version by what they are, and one that only an older version needs.
@@ -101,15 +102,14 @@ def hurt(path: Path, way: str) -> None:
         case "zeros":
             path.write_bytes(bytes(len(data)))
         case "flipped":
-            # In the middle; of a file with checksums in one of these.
-            data[-1 if path.suffix == ".crc" else len(data) // 2] ^= 4
+            data[len(data) // 2] ^= 4
             path.write_bytes(data)
         case "missing":
             path.unlink()
 
 
 def kill(warehouse: Warehouse) -> None:
-    """Make it look as if the process had been killed just before Spark committed the newest version."""
+    """Make it look as if the process had been killed just before it committed the newest version."""
     job = warehouse.job("totals")
     os.unlink(f"{job.commits}/{NEWEST}")
     write_status(warehouse.fs, job, Status("RUNNING", 1, "here", EPOCH, EPOCH))
@@ -192,8 +192,8 @@ def test_a_job_goes_on_by_itself_after_a_power_cut(made: Made, copy: Warehouse, 
     assert goes_on(made, copy) == made.rows[NEWEST]
 
 
-def with_sparks_checkpoint(warehouse: Warehouse) -> Path:
-    """Add what a job on Spark has besides: descriptors, offsets, and Hadoop's checksums. One more batch has begun."""
+def on_spark(warehouse: Warehouse) -> Path:
+    """Add what a job on Spark has besides: descriptors, and what one more batch has begun to read."""
     job = warehouse.job("totals")
     for n in range(NEWEST + 2):
         write_sealed(
@@ -201,34 +201,66 @@ def with_sparks_checkpoint(warehouse: Warehouse) -> Path:
             f"{job.root}/splits/next/{n:010d}.json",
             json.dumps({"slot": 0, "sequence": n, "path": "x" * 99}),
         )
-        offset = f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{{}}}}\n{n}'
-        warehouse.fs.write_text_atomic(f"{job.checkpoint}/offsets/{n}", offset)
-        for directory in ("offsets", "commits") if n <= NEWEST else ("offsets",):
-            path = Path(job.checkpoint, directory, str(n))
-            sums = zlib.crc32(path.read_bytes()).to_bytes(4, "big")
-            path.with_name(f".{n}.crc").write_bytes(b"crc\0" + (512).to_bytes(4, "big") + sums)
-    warehouse.fs.write_text_atomic(f"{job.checkpoint}/metadata", '{"id":"0"}')
+    write_begun(warehouse.fs, job, Begun(NEWEST + 1, NEWEST + 1, TIME))
     return Path(job.root)
+
+
+def of_an_older_version(warehouse: Warehouse) -> Path:
+    """Make it what earlier versions left: Spark's checkpoint, with Hadoop's checksums."""
+    job = on_spark(warehouse)
+    (job / "begun.json").unlink()
+    checkpoint = job / "checkpoint"
+    for n in range(NEWEST + 2):
+        write(checkpoint / f"offsets/{n}", f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":7,"conf":{{}}}}\n{n}\n{n}')
+        write(checkpoint / f"offsets/.{n}.crc", "crc")
+        write(checkpoint / f"commits/.{n}.crc", "crc")
+    write(checkpoint / "metadata", '{"id":"0"}')
+    write(checkpoint / ".metadata.crc", "crc")
+    write(checkpoint / "state/0/_metadata/v2/0", "v2\n{}")
+    return job
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 def listed(directory: Path) -> list[int]:
     return sorted(int(path.stem) for path in directory.iterdir() if path.name[0] != ".")
 
 
+def begun_after(warehouse: Warehouse, version: int) -> Begun | None:
+    return read_begun(warehouse.fs, warehouse.job("totals"), version + 1)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_descriptor_that_no_version_has_read(copy: Warehouse, way: str) -> None:
     """Its batch has begun, and is begun anew: the input is found again."""
-    job = with_sparks_checkpoint(copy)
+    job = on_spark(copy)
     hurt(job / f"splits/next/{NEWEST + 1:010d}.json", way)
     assert way == "missing" or len(check_job(copy, "totals").damaged) == 1
     assert Versions(copy, "totals").settle() == []
-    assert listed(job / "splits/next") == listed(job / "checkpoint/offsets") == list(range(NEWEST + 1))
+    assert listed(job / "splits/next") == list(range(NEWEST + 1))
+    assert begun_after(copy, NEWEST) is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_descriptor_of_a_batch_that_was_done_but_not_committed(copy: Warehouse, way: str) -> None:
+    """The log has the batch, but it does not read what it read then."""
+    kill(copy)
+    job = on_spark(copy)
+    (job / f"splits/next/{NEWEST + 1:010d}.json").unlink()
+    write_begun(copy.fs, copy.job("totals"), Begun(NEWEST, NEWEST, TIME))
+    hurt(job / f"splits/next/{NEWEST:010d}.json", way)
+    assert Versions(copy, "totals").settle() == []
+    assert listed(job / "splits/next") == list(range(NEWEST))
+    assert begun_after(copy, NEWEST - 1) is None
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_descriptor_that_the_newest_version_has_read(copy: Warehouse, way: str) -> None:
     """Without it what was read would be read again: the job goes back to before, where it is sure."""
-    job = with_sparks_checkpoint(copy)
+    job = on_spark(copy)
     path = job / f"splits/next/{NEWEST:010d}.json"
     hurt(path, way)
     assert [error.path for error in check_job(copy, "totals").damaged] == [str(path)]
@@ -238,28 +270,61 @@ def test_a_descriptor_that_the_newest_version_has_read(copy: Warehouse, way: str
         assert repair_job(copy, "totals")
     else:
         assert [error.path for error in Versions(copy, "totals").settle()] == [str(path)]
-    assert listed(job / "splits/next") == listed(job / "checkpoint/offsets") == list(range(NEWEST))
-    assert listed(job / "checkpoint/commits") == list(range(NEWEST))
+    assert listed(job / "splits/next") == listed(job / "checkpoint/commits") == list(range(NEWEST))
+    assert begun_after(copy, NEWEST - 1) is None
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("hidden", [False, True])
-@pytest.mark.parametrize("log", ["offsets", "commits"])
-def test_what_spark_logs_and_its_checksums(copy: Warehouse, log: str, hidden: bool, way: str) -> None:
-    job = with_sparks_checkpoint(copy)
-    path = job / "checkpoint" / log / (f".{NEWEST}.crc" if hidden else str(NEWEST))
-    hurt(path, way)
-    named = [error.path for error in check_job(copy, "totals").damaged]
-    if hidden and way == "missing":
-        # Nor does Spark look for them.
-        assert named == []
-        return
-    assert any(str(job / "checkpoint" / log) in name for name in named)
+def test_a_batch_that_is_repeated_reads_what_it_read(made: Made, copy: Warehouse, way: str) -> None:
+    """A later one had begun; the log still says what the repeated one read."""
+    job = on_spark(copy)
+    hurt(job / f"checkpoint/commits/{NEWEST}", way)
+    assert len(check_job(copy, "totals").damaged) == 1
+    done = made.stream.runs["totals"].batches.commits.log.entry(NEWEST)
+    assert done is not None
     assert repair_job(copy, "totals")
     assert check_job(copy, "totals").damaged == ()
     assert listed(job / "checkpoint/commits") == list(range(NEWEST))
-    # The batch that is repeated reads what it read, if that is still known.
-    assert listed(job / "checkpoint/offsets") == list(range(NEWEST + (log == "commits")))
+    assert begun_after(copy, NEWEST - 1) == Begun(NEWEST, done.sequence, done.committed_at)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_batch_has_begun_to_read(copy: Warehouse, way: str) -> None:
+    """It is begun anew, which is no reason to go back."""
+    job = on_spark(copy)
+    hurt(job / "begun.json", way)
+    assert [error.path for error in check_job(copy, "totals").damaged] == [str(job / "begun.json")][: way != "missing"]
+    assert Versions(copy, "totals").settle() == []
+    assert check_job(copy, "totals").damaged == ()
+    assert begun_after(copy, NEWEST) is None
+
+
+def test_what_a_batch_has_begun_to_read_is_in_the_log_once_it_is_done(copy: Warehouse) -> None:
+    kill(copy)
+    job = on_spark(copy)
+    hurt(job / "begun.json", "cut")
+    assert Versions(copy, "totals").settle() == []
+    begun = begun_after(copy, NEWEST - 1)
+    assert begun is not None
+    assert begun.sequence == NEWEST
+    assert check_job(copy, "totals").damaged == ()
+
+
+def test_a_job_of_an_older_version_leaves_sparks_checkpoint(copy: Warehouse) -> None:
+    job = of_an_older_version(copy)
+    assert Versions(copy, "totals").settle() == []
+    assert begun_after(copy, NEWEST) == Begun(NEWEST + 1, NEWEST + 1, from_millis(7))
+    assert listed(job / "checkpoint/commits") == list(range(NEWEST + 1))
+    assert sorted(path.name for path in (job / "checkpoint").rglob("*") if path.name[0] in ".mos") == []
+    assert [path.name for path in (job / "checkpoint").iterdir()] == ["commits"]
+
+
+def test_a_power_cut_took_what_an_older_version_had_begun(copy: Warehouse) -> None:
+    job = of_an_older_version(copy)
+    (job / "checkpoint/offsets" / str(NEWEST + 1)).write_text("")
+    assert Versions(copy, "totals").settle() == []
+    assert begun_after(copy, NEWEST) is None
+    assert [path.name for path in (job / "checkpoint").iterdir()] == ["commits"]
 
 
 def test_rows_that_stood_in_a_statement_are_not_given_up_unasked(tmp_path: Path) -> None:
@@ -292,25 +357,12 @@ def test_a_damaged_record_is_no_reason_to_keep_a_job(tmp_path: Path) -> None:
 
 def test_all_that_says_what_was_read_is_gone(copy: Warehouse) -> None:
     """The job begins anew: else it would read its input a second time, and add it to what there is."""
-    job = with_sparks_checkpoint(copy)
+    job = on_spark(copy)
     shutil.rmtree(job / "splits")
     damaged = [os.path.relpath(error.path, job) for error in check_job(copy, "totals").damaged]
     assert damaged == [f"splits/next/{n:010d}.json" for n in range(NEWEST + 1)]
     assert Versions(copy, "totals").settle()
     assert Versions(copy, "totals").newest == -1
-
-
-@pytest.mark.parametrize("directory", ["_metadata/v2", "_stateSchema/default"])
-def test_what_spark_notes_of_an_operator_is_gone(copy: Warehouse, directory: str) -> None:
-    job = with_sparks_checkpoint(copy)
-    for name in ("_metadata/v2/0", "_stateSchema/default/0_x"):
-        copy.fs.write_text_atomic(f"{job}/checkpoint/state/0/{name}", "v2\n{}")
-    assert not check_job(copy, "totals").damaged
-    shutil.rmtree(job / "checkpoint" / "state" / "0" / directory)
-    [error] = check_job(copy, "totals").damaged
-    assert error.path == f"{job}/checkpoint/state/0/{directory}"
-    assert error.fault == "is missing"
-    assert Versions(copy, "totals").settle()
 
 
 @pytest.mark.parametrize("way", WAYS[:-1])

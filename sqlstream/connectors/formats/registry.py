@@ -160,8 +160,23 @@ _PROTOBUF = (
         NAME,
         "a file with the descriptors of messages, as `protoc --include_imports --descriptor_set_out` writes it",
         required=True,
+        example="shop.desc",
     ),
-    TableOption("protobuf.message-name", NAME, "the message, as `package.Message`", required=True),
+    TableOption(
+        "protobuf.schema-file",
+        NAME,
+        "in place of descriptors: a file with the schema (`.proto`), which is compiled; needs `sqlstream[protoc]`",
+        instead_of="protobuf.descriptor-file",
+    ),
+    TableOption(
+        "protobuf.import-path",
+        NAME,
+        "where a schema finds what it imports, folders separated by `;`; one must hold the schema itself. Without it, the "
+        "folder of the schema",
+    ),
+    TableOption(
+        "protobuf.message-name", NAME, "the message, as `package.Message`", required=True, example="shop.Order"
+    ),
 )
 _CONFLUENT_MESSAGE = TableOption(
     "protobuf-confluent.message-name",

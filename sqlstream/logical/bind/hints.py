@@ -63,7 +63,7 @@ def with_ttl(node: Node, below: Collection[Node], ttl: Duration) -> Node:
     def limited(node: Node) -> Node:
         if isinstance(node, Join):
             return replace(node, ttls=tuple(ttl if own is None else own for own in node.ttls))
-        if isinstance(node, Remembering) and _can_forget(node) and node.ttl is None:
+        if isinstance(node, Remembering) and can_forget(node) and node.ttl is None:
             return replace(node, ttl=ttl)
         return node
 
@@ -87,10 +87,10 @@ def with_session_ttl(sink: ResultSink, ttl: Duration) -> ResultSink:
 def keeps_state(node: Node, below: Collection[Node]) -> bool:
     """Tell whether a plan has an operator above some nodes that can forget keys."""
     known = {id(n) for one in below for n in walk(one)}
-    return any(_can_forget(n) and id(n) not in known for n in walk(node))
+    return any(can_forget(n) and id(n) not in known for n in walk(node))
 
 
-def _can_forget(node: Node) -> bool:
+def can_forget(node: Node) -> bool:
     """Tell whether a node has keys to forget: the one result of an aggregate of all rows is always there."""
     return isinstance(node, Remembering) and not (isinstance(node, Aggregate) and not node.keys)
 

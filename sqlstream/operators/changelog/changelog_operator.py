@@ -20,7 +20,7 @@ from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, zset
 from sqlstream.units import to_millis
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,10 @@ class ChangelogOperator(Operator):
     def key_times(self) -> tuple[Column, ...]:
         """The columns of `current` beside those of the result."""
         return self._state.times(self.of.columns)
+
+    @property
+    def remembered(self) -> tuple[Remembered, ...]:
+        return (self._state.remembered,)
 
     def step(
         self,

@@ -13,20 +13,21 @@ from functools import cached_property
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from sqlstream.catalog import Column
-from sqlstream.duck.internal_columns import INTERNAL
+from sqlstream.duck.internal_columns import EXPIRES_AT, INTERNAL, UPDATED_AT
 from sqlstream.duck.sql import Rows, names, no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import Matching
-from sqlstream.operators.keyed_state import AT, EXPIRES_AT, UPDATED_AT, KeyedState
+from sqlstream.operators.keyed_state import AT, KeyedState
 from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import keep, leaving
 from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, repeated, summed, zset
 from sqlstream.units import Duration, to_millis
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
 PRESERVED = {"left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": (0,)}
 
@@ -84,6 +85,18 @@ class RegularJoin(Operator):
             found.append(
                 KeyedState(self.matching.key_names, tables, f"keys_{place}", ttl, touched_by=f"_touched_{place}")
             )
+        return tuple(found)
+
+    @cached_property
+    def remembered(self) -> tuple[Remembered, ...]:
+        """What is kept of each input: with a time to live its keys say when a row came, else the batches of its rows do."""
+        found = []
+        for place, state in enumerate(self._states):
+            asks = tuple(f"rows_{other}" for other in self._places if other != place)
+            # Rows that have no match are among the others.
+            tables = tuple(name for name in state.tables if name != f"alone_{place}")
+            kept = replace(state.remembered, tables=tables, name=str(place), asks=asks)
+            found.append(kept if state.ttl else replace(kept, clocked=f"rows_{place}", at="", bare=False))
         return tuple(found)
 
     @cached_property

@@ -32,7 +32,7 @@ from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, current, repeated, zset
 from sqlstream.units import END_OF_INPUT, NO_TIME, Duration, EventTime, to_millis
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
 ROWS, LAST, TOTALS = "rows", "last", "totals"
 # The time (microseconds) up to which a row stays in the first table.
@@ -141,6 +141,10 @@ class OverOperator(Operator):
     @cached_property
     def side_outputs(self) -> dict[str, tuple[Column, ...]]:
         return late_outputs([self._late] if self.emits_late else [])
+
+    @property
+    def remembered(self) -> tuple[Remembered, ...]:
+        return (self._known.remembered,) if self._knows else ()
 
     # -- a batch
 

@@ -30,7 +30,7 @@ from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.metrics import earliest
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.units import Duration
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
 # The event time of a row in microseconds.
 EVENT_TIME = Column("_time", "BIGINT")
@@ -179,6 +179,10 @@ class ProcessOperator(Operator):
         if self.function.changelog_mode:
             return (*self.keys, *emitted, WEIGHT_COLUMN)
         return (*self.keys, *emitted, *time)
+
+    @cached_property
+    def remembered(self) -> tuple[Remembered, ...]:
+        return (*self.state_tables.remembered, *self.broadcast_tables.remembered)
 
     # -- a batch
 

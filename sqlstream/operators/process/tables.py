@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec.structs import replace
 
 from sqlstream.catalog import Column, StateDeclaration
 from sqlstream.duck.clock import NOW
+from sqlstream.duck.internal_columns import EXPIRES_AT, UPDATED_AT
 from sqlstream.duck.sql import Rows, quote_name, quote_text
-from sqlstream.operators.keyed_state import EXPIRES_AT, UPDATED_AT
 from sqlstream.storage.zsets import WEIGHT_COLUMN, summed, zset
-from sqlstream.units import NO_TIME, Duration
-from sqlstream.warehouse.declarations import MERGED, TableDeclaration
+from sqlstream.units import MICROSECOND, NO_TIME, Duration
+from sqlstream.warehouse.declarations import MERGED, Remembered, TableDeclaration
 
 KEYS, EVENT_TIMERS, PROCESSING_TIMERS = "keys", "event_timers", "processing_timers"
 # The row that each key has in a result of upserts.
@@ -120,7 +123,7 @@ class StateTables:
         found = [zset(KEYS, self.row)] if self.in_row else []
         for one in self.collections:
             assert one.table is not None
-            found.append(replace(zset(one.table, self.items(one)), replicated=one.state.broadcast))
+            found.append(dataclasses.replace(zset(one.table, self.items(one)), replicated=one.state.broadcast))
         if self.result:
             found.append(zset(RESULT, (*self.keys, *self.result)))
         if self.has_timers:
@@ -129,6 +132,21 @@ class StateTables:
             found.append(TableDeclaration(EVENT_TIMERS, (*self.timer_columns, WEIGHT_COLUMN), DUE.name, merge))
             found.append(zset(PROCESSING_TIMERS, self.timer_columns))
         return tuple(found)
+
+    @property
+    def remembered(self) -> Iterator[Remembered]:
+        """Yield what a time to live forgets, state by state: values of keys, and items of lists and entries of maps."""
+        for one in self.states:
+            if one.table is not None:
+                keys = (*self.key_names, one.place.name)
+                kept = Remembered((one.table,), one.table, keys, ttl=one.ttl, name=one.state.name)
+                # An entry that gets the value that it has leaves no trace.
+                kept = replace(kept, misses_writes=one.state.kind == "map")
+                yield replace(kept, at=AT.name, unit=MICROSECOND, misses_writes=False) if one.ttl else kept
+            elif one.column is not None:
+                kept = Remembered((KEYS,), KEYS, self.key_names, AT.name, MICROSECOND, one.ttl, one.state.name)
+                kept = replace(kept, holds=f"{one.column.name} IS NOT NULL", misses_writes=len(self.in_row) > 1)
+                yield replace(kept, at=one.written.name, misses_writes=False) if one.written else kept
 
     def items(self, state: StateTable) -> tuple[Column, ...]:
         """The columns of a list's or a map's table."""

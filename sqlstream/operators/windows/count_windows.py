@@ -29,7 +29,7 @@ from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, zset
 from sqlstream.units import NO_TIME, Duration, EventTime, to_millis
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
 WAITING = "waiting"
 NUMBERED = "numbered"
@@ -135,6 +135,10 @@ class CountWindowOperator(Operator):
     @property
     def _by(self) -> str:
         return f"PARTITION BY {names(self.key_columns)}" if self.keys else ""
+
+    @property
+    def remembered(self) -> tuple[Remembered, ...]:
+        return (self._known.remembered,)
 
     def step(
         self,

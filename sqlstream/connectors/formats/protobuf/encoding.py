@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -101,6 +102,8 @@ def _encoded(type: ProtobufType, rows: pa.Table, table: Table, *, is_key: bool) 
                 raise DataError(message, detail=f'Its "{found.name}" {fault}.')
             arrays.append(array)
         batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(types))
+        for fault in _clashes(dict(zip(batch.schema.names, batch.columns, strict=True)), type.descriptor):
+            raise DataError(f'a row of table "{table.name}" does not fit {type.name}', detail=f"It {fault}.")
         encoded: list[bytes] = type.handler.record_batch_to_array(batch).to_pylist()
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f'rows of table "{table.name}" do not fit {type.name}', detail=f"{error}.") from error
@@ -137,10 +140,19 @@ def _inside(array: pa.Array, field: FieldDescriptor, without_null: str | None) -
         unknown = set(filter(None, pc.unique(array).to_pylist())) - set(field.enum_type.values_by_name)
         yield from (f'is "{name}", which is none of its names' for name in sorted(unknown))
     elif pa.types.is_struct(array.type) and isinstance(field.message_type, Descriptor):
-        for number, found in enumerate(array.type):
-            yield from _faults(
-                array.field(number).filter(array.is_valid()), field.message_type.fields_by_name[found.name]
-            )
+        parts = {found.name: array.field(n).filter(array.is_valid()) for n, found in enumerate(array.type)}
+        yield from _clashes(parts, field.message_type)
+        for name, part in parts.items():
+            yield from _faults(part, field.message_type.fields_by_name[name])
+
+
+def _clashes(values: Mapping[str, pa.Array], type: Descriptor) -> Iterator[str]:
+    """Yield where a row has values for several fields of a oneof: a reader would have the last one alone."""
+    for group in type.oneofs:
+        names = [field.name for field in group.fields if field.name in values]
+        given = [pc.is_valid(values[name]).cast(pa.int32()) for name in names]
+        if len(given) > 1 and (pc.max(reduce(pc.add, given)).as_py() or 0) > 1:
+            yield f'has several of {", ".join(names)}, of which "{group.name}" can have one'
 
 
 def _zigzag(number: int) -> bytes:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from google.protobuf import descriptor_pool, message
 from google.protobuf.descriptor import Descriptor, FileDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.formats.decoded import Decoded, bytes_of, relation
+from sqlstream.connectors.formats.protobuf.schema_files import DESCRIPTORS, SCHEMA, declared_files
 from sqlstream.connectors.formats.schema_registry import (
     HEAD,
     NoSchema,
@@ -29,13 +30,13 @@ from sqlstream.connectors.formats.schema_registry import (
     subject_of,
 )
 from sqlstream.duck import databases
-from sqlstream.errors import DataError, UsageError
+from sqlstream.errors import DataError, UsageError, missing
 
 if TYPE_CHECKING:
     import duckdb
 
 PROTOBUF, CONFLUENT = "protobuf", "protobuf-confluent"
-MESSAGE_NAME, DESCRIPTORS = "message-name", "descriptor-file"
+MESSAGE_NAME = "message-name"
 _WELL_KNOWN = "google/protobuf/"
 
 
@@ -133,24 +134,30 @@ def columns_of(table: Table, format: str) -> Sequence[Column]:
 
 
 def declared_type(table: Table) -> ProtobufType:
-    """Return the type of a table that names it, and a file with its descriptor. Raises DataError where there is none."""
-    path, name = (table.options.get(f"{PROTOBUF}.{option}") for option in (DESCRIPTORS, MESSAGE_NAME))
-    if not path or not name:
-        hint = "Write the file of protoc --descriptor_set_out, and the name of a message in it, into WITH (..)."
-        missing = DESCRIPTORS if not path else MESSAGE_NAME
-        raise DataError(f'table "{table.name}" needs the option "{PROTOBUF}.{missing}"', hint=hint)
+    """Return the type of a table that names it, and a file that has it.
+
+    Raises what `declared_files` raises, and DataError where the file does not have it.
+    """
+    files, name = declared_files(table), table.options.get(f"{PROTOBUF}.{MESSAGE_NAME}")
+    if not name:
+        hint = "Write the name of a message of the file into WITH (..), as package.Message."
+        raise DataError(f'table "{table.name}" needs the option "{PROTOBUF}.{MESSAGE_NAME}"', hint=hint)
     try:
-        with open(path, "rb") as file:
-            files = FileDescriptorSet.FromString(file.read()).file
-        found = pool_of(tuple(file.SerializeToString() for file in files)).FindMessageTypeByName(name)
-    except OSError as error:
-        raise DataError(f'file "{path}" of table "{table.name}" cannot be read', detail=f"{error}.") from error
-    except message.DecodeError as error:
-        hint = "protoc --include_imports --descriptor_set_out=FILE writes one."
-        raise DataError(f'file "{path}" of table "{table.name}" holds no descriptors', hint=hint) from error
+        found = pool_of(files).FindMessageTypeByName(name)
     except (KeyError, TypeError) as error:
-        raise DataError(f'file "{path}" of table "{table.name}" has no message "{name}"', detail=f"{error}.") from error
+        path = table.options.get(SCHEMA) or table.options[DESCRIPTORS]
+        at = table.option_span(f"{PROTOBUF}.{MESSAGE_NAME}", value=True)
+        hint = missing("message", name, _message_names(files))
+        raise DataError(f'file "{path}" of table "{table.name}" has no message "{name}"', at, hint=hint) from error
     return ProtobufType.of(found, f"message {name}", table)
+
+
+def _message_names(files: Sequence[bytes]) -> list[str]:
+    """Return the full names of the messages of files, without those of Protobuf itself."""
+    found = [FileDescriptorProto.FromString(text) for text in files]
+    pool = pool_of(tuple(files))
+    own = [pool.FindFileByName(file.name) for file in found if not file.name.startswith(_WELL_KNOWN)]
+    return [message.full_name for file in own for _, message in _messages(file)]
 
 
 def _newest_there(table: Table) -> ProtobufType:

@@ -1,0 +1,153 @@
+"""What a table holds beside what it should: which rows differ, and why."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from sqlstream.duck.sql import quote_name
+from sqlstream.jobs.verification.report import SHOWN, Difference, TableReport
+
+Row = tuple[Any, ...]
+# Rows that are looked at one by one: more differ by more than their last digits.
+_MOST = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Tables of a connection: what the job wrote, and the batch answers, each with one correction more, by what it corrects.
+
+    `keys` are those of a table that holds one row for each; `looked_up` are the columns that come from lookup tables.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    actual: str
+    answers: Mapping[str, str]
+    keys: tuple[str, ...] = ()
+    looked_up: frozenset[str] = frozenset()
+
+
+def compare(con: duckdb.DuckDBPyConnection, sides: Sides) -> TableReport:
+    """Return by which rows a table differs from the batch over all rows, cause by cause."""
+    [first, *_] = sides.answers.values()
+    found = []
+    before = first
+    for cause, answer in sides.answers.items():
+        if answer != before:
+            found.append(_between(con, cause, before, answer))
+        before = answer
+    missing, extra = _rows(con, _minus(before, sides.actual)), _rows(con, _minus(sides.actual, before))
+    if sides.keys:
+        missing, extra, close = _by_key(con, sides, before, missing, extra)
+    else:
+        missing, extra, close = _close(missing, extra)
+    found.append(Difference("float", len(close), len(close), _pairs(close)))
+    missing, extra, looked = _looked_up(sides, missing, extra)
+    found.append(Difference("lookup", len(looked), len(looked), _pairs(looked)))
+    examples = [("-", row) for row in missing[:SHOWN]] + [("+", row) for row in extra[:SHOWN]]
+    found.append(Difference("unexplained", len(missing), len(extra), tuple(examples)))
+    counts = [con.execute(f"SELECT count(*) FROM {t}").fetchall()[0][0] for t in (sides.actual, first)]
+    differences = tuple(d for d in found if d.missing or d.extra)
+    return TableReport(sides.name, sides.columns, counts[0], counts[1], differences)
+
+
+def _between(con: duckdb.DuckDBPyConnection, cause: str, before: str, after: str) -> Difference:
+    """Return what a correction changes of a batch answer."""
+    counts, examples = [], []
+    for sign, sql in (("-", _minus(before, after)), ("+", _minus(after, before))):
+        counts.append(con.execute(f"SELECT count(*) FROM ({sql})").fetchall()[0][0])
+        shown = con.execute(f"SELECT * FROM ({sql}) ORDER BY ALL LIMIT {SHOWN}").fetchall()
+        examples += [(sign, row) for row in shown]
+    return Difference(cause, counts[0], counts[1], tuple(examples))
+
+
+def _minus(a: str, b: str) -> str:
+    return f"FROM {a} EXCEPT ALL FROM {b}"
+
+
+def _rows(con: duckdb.DuckDBPyConnection, sql: str) -> list[Row]:
+    return con.execute(f"SELECT * FROM ({sql}) ORDER BY ALL LIMIT {_MOST}").fetchall()
+
+
+def _by_key(
+    con: duckdb.DuckDBPyConnection, sides: Sides, answer: str, missing: list[Row], extra: list[Row]
+) -> tuple[list[Row], list[Row], list[tuple[Row, Row]]]:
+    """Return the rows that differ of a table with a key: of several rows that the query gives a key it may hold any."""
+    missing, extra, close = _close(missing, extra)
+    by = ", ".join(map(quote_name, sides.keys))
+    [(several,)] = con.execute(
+        f"SELECT count(*) FROM (SELECT 1 FROM {answer} GROUP BY {by} HAVING count(*) > 1)"
+    ).fetchall()
+    if several:
+        places = [sides.columns.index(name) for name in sides.keys]
+        held = {repr(row) for row in con.execute(f"SELECT {by} FROM {sides.actual}").fetchall()}
+        missing = [row for row in missing if repr(tuple(row[place] for place in places)) not in held]
+    return missing, extra, close
+
+
+def _close(missing: Sequence[Row], extra: Sequence[Row]) -> tuple[list[Row], list[Row], list[tuple[Row, Row]]]:
+    """Return what is left of both sides, and the pairs that differ in the last digits of floating-point numbers."""
+    waiting: dict[str, list[Row]] = defaultdict(list)
+    for row in missing:
+        waiting[_exact(row)].append(row)
+    pairs, left = [], []
+    for row in extra:
+        candidates = waiting[_exact(row)]
+        match = next((other for other in candidates if _alike(row, other)), None)
+        if match is None:
+            left.append(row)
+        else:
+            candidates.remove(match)
+            pairs.append((match, row))
+    return [row for rows in waiting.values() for row in rows], left, pairs
+
+
+def _exact(value: object) -> str:
+    """Return a value as text without its floating-point numbers."""
+    if isinstance(value, float):
+        return "~"
+    if isinstance(value, dict):
+        return repr({key: _exact(inner) for key, inner in value.items()})
+    if isinstance(value, list | tuple):
+        return repr([_exact(inner) for inner in value])
+    return repr(value)
+
+
+def _alike(a: object, b: object) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9) or (math.isnan(a) and math.isnan(b))
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_alike, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_alike(a[key], b[key]) for key in a)
+    return a == b
+
+
+def _looked_up(
+    sides: Sides, missing: list[Row], extra: list[Row]
+) -> tuple[list[Row], list[Row], list[tuple[Row, Row]]]:
+    """Return what is left of both sides, and the pairs that are equal but for what was looked up."""
+    if not sides.looked_up:
+        return missing, extra, []
+    own = [place for place, name in enumerate(sides.columns) if name not in sides.looked_up]
+    waiting: dict[str, list[Row]] = defaultdict(list)
+    for row in missing:
+        waiting[repr([row[place] for place in own])].append(row)
+    pairs, left = [], []
+    for row in extra:
+        candidates = waiting[repr([row[place] for place in own])]
+        if candidates:
+            pairs.append((candidates.pop(), row))
+        else:
+            left.append(row)
+    return [row for rows in waiting.values() for row in rows], left, pairs
+
+
+def _pairs(pairs: Sequence[tuple[Row, Row]]) -> tuple[tuple[str, Row], ...]:
+    return tuple((sign, row) for a, b in pairs[:SHOWN] for sign, row in (("-", a), ("+", b)))

@@ -1,0 +1,141 @@
+"""The rows that a job has read, read again: with the batch of each, and the watermark before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+
+from sqlstream.connectors.interface import ReadContext
+from sqlstream.connectors.registry import source_of
+from sqlstream.duck.internal_columns import ADDS
+from sqlstream.duck.sql import no_rows, quote_name
+from sqlstream.errors import SqlStreamError
+from sqlstream.logical.plan.tables import Scan
+from sqlstream.physical.batch.rows import AT, BATCH, MARK, TIMES, UNTIMED, CannotVerify
+from sqlstream.physical.plan import ScanStage
+from sqlstream.runtime import fragments as execute
+from sqlstream.runtime import malformed
+from sqlstream.runtime.batches import Work
+from sqlstream.runtime.times import from_spark_millis, to_spark_micros
+from sqlstream.runtime.worker import JobSpec
+from sqlstream.storage.zsets import WEIGHT
+from sqlstream.units import EventTime, ProcessingTime
+
+
+@dataclass
+class ReadAgain:
+    """Tables of a connection that hold what each scan of a job has read, and how far the watermark came."""
+
+    job: JobSpec
+    con: duckdb.DuckDBPyConnection
+    counts: dict[str, int] = field(default_factory=dict)
+    _marks: dict[int, int] = field(default_factory=dict)
+    _reached: int = 0
+    _tables: set[int] = field(default_factory=set)
+
+    def read(self, batches: Iterable[Sequence[Work]]) -> None:
+        """Read what batches, in their order, have read. Raises CannotVerify where that is no longer there."""
+        for work in batches:
+            before = from_spark_millis(self._reached)
+            for number in sorted({one.scan for one in work}):
+                self._batch(number, [one for one in work if one.scan == number], before)
+            marks = [self._marks.get(i, 0) for i in self.job.plan.watched]
+            self._reached = max(self._reached, min(marks, default=0))
+        for number, stage in enumerate(self.job.plan.scans):
+            self.counts.setdefault(stage.table.name, 0)
+            if number not in self._tables:
+                # Nothing was read of it.
+                self._fill(number, _nothing(stage))
+
+    def relation(self, scan: Scan) -> str:
+        """Return what to write behind FROM for a scan of the logical plan."""
+        for number, stage in enumerate(self.job.plan.scans):
+            if (stage.table.name, stage.by_clock) == (scan.table.name, scan.by_clock):
+                return _table(number)
+        raise CannotVerify(f'what was read of table "{scan.table.name}" is not known')
+
+    def _batch(self, number: int, work: Sequence[Work], before: EventTime | None) -> None:
+        stage, time = self.job.plan.scans[number], work[0].time
+        ticks = [to_spark_micros(one.tick) // 1000 for one in work if one.tick is not None]
+        splits = [one.split for one in work if one.split is not None]
+        if splits:
+            try:
+                ticks.append(self._take(number, stage, splits, work[0].sequence, time, before))
+            except (SqlStreamError, duckdb.Error, OSError) as error:
+                why = error.message if isinstance(error, SqlStreamError) else str(error).splitlines()[0]
+                raise CannotVerify(
+                    f'what the job has read of table "{stage.table.name}" cannot be read again', detail=f"{why}."
+                ) from error
+        self._marks[number] = max([self._marks.get(number, 0), *ticks])
+
+    def _take(
+        self,
+        number: int,
+        stage: ScanStage,
+        given: Sequence[Sequence[object]],
+        batch: int,
+        time: ProcessingTime,
+        before: EventTime | None,
+    ) -> int:
+        """Read the splits of a batch; return how far they move the watermark of the scan, as Spark counts."""
+        con, source = self.con, source_of(stage.table)
+        context = ReadContext(self.job.project, self.job.warehouse, time)
+        execute.set_clock(con, time, before)
+        plan = source.take(con, [source.located(source.split(one), context) for one in given], context)
+        rows = f"WITH _input AS (SELECT * FROM {plan.taken}) {stage.columns}"
+        self._fill(number, _stamped(stage, rows, before, batch, time))
+        plan.forget(con)
+        if stage.watermark is None or stage.has_partitions or stage.has_watermarks:
+            return 0
+        mine = f"SELECT * FROM {_table(number)} WHERE {BATCH.name} = {batch} AND NOT {UNTIMED.name}"
+        [(mark,)] = con.execute(f"SELECT max(epoch_us({stage.watermark})) FROM ({mine})").fetchall()
+        return to_spark_micros(mark) // 1000
+
+    def _fill(self, number: int, rows: str) -> None:
+        how = f"INSERT INTO {_table(number)}" if number in self._tables else f"CREATE TEMP TABLE {_table(number)} AS"
+        self.con.execute(f"{how} {rows}")
+        self._tables.add(number)
+
+    def count(self) -> tuple[tuple[str, int], ...]:
+        """Return how many rows were read of each table."""
+        counts: dict[str, int] = {}
+        for number, stage in enumerate(self.job.plan.scans):
+            [(count,)] = self.con.execute(f"SELECT count(*) FROM {_table(number)}").fetchall()
+            counts[stage.table.name] = count
+        return tuple(counts.items())
+
+
+def _table(number: int) -> str:
+    return f"_read_{number}"
+
+
+def _stamped(stage: ScanStage, rows: str, before: EventTime | None, batch: int, time: ProcessingTime) -> str:
+    """Return the rows of a batch with the columns that say when they were read."""
+    untimed, where = "false", ""
+    if stage.time_column is not None:
+        name = quote_name(stage.time_column)
+        bounds = malformed.time_bounds(stage.table, time)
+        untimed = f"isfinite({name}) IS NOT TRUE"
+        if stage.changes == "keyed":
+            untimed = f"({untimed} OR {execute.astray(name, bounds)}) AND {ADDS}"
+        else:
+            where = f" WHERE ({execute.astray(name, bounds)}) IS NOT TRUE"
+    times, left_out = ("1", "")
+    if stage.changes == "whole":
+        times, left_out = WEIGHT, f" EXCLUDE ({WEIGHT})"
+    stamps = {
+        MARK: "NULL" if before is None else str(before),
+        BATCH: str(batch),
+        AT: str(time),
+        TIMES: times,
+        UNTIMED: untimed,
+    }
+    items = ", ".join(f"CAST({sql} AS {column.type}) AS {column.name}" for column, sql in stamps.items())
+    return f"SELECT *{left_out}, {items} FROM ({rows}){where}"
+
+
+def _nothing(stage: ScanStage) -> str:
+    rows = f"WITH _input AS ({no_rows(stage.table.physical)}) {stage.columns}"
+    return _stamped(stage, rows, None, 0, ProcessingTime(0))

@@ -1,0 +1,124 @@
+"""What a verification has found, as data and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Why a row differs, in the order in which causes are looked at. The last one is a mistake, of sqlstream or in the input.
+CAUSES = {
+    "untimed": "rows without a time",
+    "late": "late rows",
+    "expired": "expired keys",
+    "due": "not yet due",
+    "lookup": "lookups that changed",
+    "float": "floating point",
+    "unexplained": "UNEXPLAINED",
+}
+_EXPLANATIONS = {
+    "untimed": "The batch counts rows whose event time is NULL; the job drops them.",
+    "late": "The batch counts rows that came behind the watermark; the job drops them.",
+    "expired": "A key that was silent for its time to live begins anew; what was written for it before stays.",
+    "due": "The watermark has not reached the time at which the job writes them.",
+    "lookup": "The lookup table has other rows now than when the job asked it.",
+    "float": "Sums of floating-point numbers differ in their last digits with the order of the rows.",
+    "unexplained": "",
+}
+# Rows that a report shows of each cause.
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Rows by which a table differs from the batch answer, for one cause: how many it lacks, and has beyond it.
+
+    `examples` are some of them: `-` one that only the batch has, `+` one that only the table has.
+    """
+
+    cause: str
+    missing: int
+    extra: int
+    examples: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """What was found of one table: how many rows it has and the batch over all rows, and the differences by cause."""
+
+    table: str
+    columns: tuple[str, ...]
+    rows: int
+    batch_rows: int
+    differences: tuple[Difference, ...]
+
+    @property
+    def unexplained(self) -> int:
+        return sum(d.missing + d.extra for d in self.differences if d.cause == "unexplained")
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was found of a job at a version: of each table that it writes, and how many rows it had read of which table."""
+
+    job: str
+    version: int
+    read: tuple[tuple[str, int], ...]
+    tables: tuple[TableReport, ...]
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether every difference between the tables and the batch answer is explained."""
+        return not any(table.unexplained for table in self.tables)
+
+    def __bool__(self) -> bool:
+        return self.is_explained
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Return the examples of all differences: the table, the cause, `-` or `+`, and the row."""
+        return [
+            (t.table, CAUSES[d.cause].lower(), sign, _shown(t.columns, row))
+            for t in self.tables
+            for d in t.differences
+            for sign, row in d.examples
+        ]
+
+    def __str__(self) -> str:
+        read = ", ".join(f"{count:,} row{'' if count == 1 else 's'} of {name}" for name, count in self.read)
+        lines = [f'job "{self.job}" at version {self.version}: a batch over {read or "no rows"}']
+        for table in self.tables:
+            lines += _lines(table)
+        return "\n".join(lines)
+
+
+def _lines(table: TableReport) -> Sequence[str]:
+    if not table.differences:
+        return [f'table "{table.table}": {_count(table.rows)}, equal to the batch answer']
+    verdict = "NOT EXPLAINED" if table.unexplained else "every difference is explained"
+    lines = [f'table "{table.table}": {_count(table.rows)}, the batch answer {_count(table.batch_rows)}: {verdict}']
+    for difference in table.differences:
+        lines.append(f"  {CAUSES[difference.cause]}: {_sum(difference)}. {_EXPLANATIONS[difference.cause]}".rstrip())
+        lines += [f"    {sign} {_shown(table.columns, row)}" for sign, row in difference.examples]
+        if (left := difference.missing + difference.extra - len(difference.examples)) > 0:
+            lines.append(f"    and {left:,} more")
+    return lines
+
+
+def _count(rows: int) -> str:
+    return f"{rows:,} row{'' if rows == 1 else 's'}"
+
+
+def _sum(difference: Difference) -> str:
+    found = [
+        f"{_count(number)} {where}"
+        for number, where in (
+            (difference.missing, "only in the batch answer"),
+            (difference.extra, "only in the table"),
+        )
+        if number
+    ]
+    return ", ".join(found)
+
+
+def _shown(columns: Sequence[str], row: Sequence[Any]) -> str:
+    return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in zip(columns, row, strict=True))

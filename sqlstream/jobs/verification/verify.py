@@ -1,0 +1,211 @@
+"""Verifies a job: its query as a batch over what it has read, beside what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+import duckdb
+
+from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.connectors.registry import connector_of
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import UsageError
+from sqlstream.jobs.verification.compare import Sides, compare
+from sqlstream.jobs.verification.inputs import ReadAgain
+from sqlstream.jobs.verification.lookups import looked_up
+from sqlstream.jobs.verification.report import TableReport, Verification
+from sqlstream.logical.bind.hints import with_session_ttl
+from sqlstream.logical.plan.aggregates import Aggregate
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.joins import Join, LookupJoin
+from sqlstream.logical.plan.nodes import Remembering
+from sqlstream.logical.plan.tables import ResultSink
+from sqlstream.physical.batch import BatchQuery, CannotVerify, LeftOut
+from sqlstream.physical.batch.query import Inputs
+from sqlstream.physical.batch.windows import LATE_CHANGES
+from sqlstream.physical.plan import SinkPlan
+from sqlstream.runtime.batches import Work, from_lines
+from sqlstream.runtime.worker import JobSpec, connection
+from sqlstream.storage.joblog import LogEntry
+from sqlstream.storage.snapshot import JobHistory, JobVersion
+from sqlstream.storage.views import table_view
+from sqlstream.units import EventTime
+from sqlstream.warehouse.jobs import TABLE, JobRecord
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import read_sealed
+
+
+def batch_query(planned: PlannedJob) -> str:
+    """Return the query of a job as one batch over its tables, a SELECT for each table that it writes. Raises CannotVerify."""
+    texts = []
+    for table, sinks in _by_table(_logical(planned)).items():
+        texts.append(f"-- {table}\n{BatchQuery().of(sinks)};")
+    return "\n\n".join(texts)
+
+
+def verify_job(planned: PlannedJob, job: JobSpec, version: int | None = None) -> Verification:
+    """Compare what a job had written at a version (None: its newest) with a batch over what it had read by then.
+
+    Raises CannotVerify, and UsageError when there is no such version.
+    """
+    if planned.appends:
+        raise CannotVerify("INSERT .. VALUES adds its rows each time it runs")
+    history = JobHistory(Warehouse(job.warehouse), job.name)
+    record, snapshot, entry = _version(history, job.name, version)
+    works = _descriptors(job, max((source.sequence for source in entry.sources.values()), default=-1))
+    sinks = _logical(planned)
+    _check_expired(sinks, entry)
+    by_table = _by_table(sinks)
+    with connection(job) as con:
+        inputs = ReadAgain(job, con)
+        inputs.read(works)
+        found = []
+        for plan in (plan for plan in job.plan.sinks if not plan.malformed):
+            actual = _actual(con, job, plan, record, snapshot, history)
+            own = by_table[plan.table.name.lower()]
+            answers = _answers(con, own, inputs, snapshot.watermark, job)
+            found.append(_compared(con, plan, own, actual, answers))
+        return Verification(record.job, snapshot.version, inputs.count(), tuple(found))
+
+
+def _logical(planned: PlannedJob) -> list[ResultSink]:
+    """Return the plan as it was bound, before any rule: what a rule does wrong is found, too."""
+    ttl = planned.options.duration("table.exec.state.ttl")
+    return [with_session_ttl(sink, ttl) for sink in planned.logical]
+
+
+def _by_table(sinks: Iterable[ResultSink]) -> dict[str, list[ResultSink]]:
+    found: dict[str, list[ResultSink]] = {}
+    for sink in sinks:
+        found.setdefault(sink.table.name.lower(), []).append(sink)
+    return found
+
+
+def _version(history: JobHistory, name: str, version: int | None) -> tuple[JobRecord, JobVersion, LogEntry]:
+    record = history.record
+    if record is None:
+        raise UsageError(f'job "{name}" does not exist')
+    snapshot = history.newest if version is None else history.at_version(version)
+    if snapshot is None:
+        asked = "has no version yet" if version is None else f"keeps no version {version}"
+        oldest = f"It keeps those from {history.oldest} on." if history.oldest is not None else None
+        raise UsageError(f'job "{name}" {asked}', hint=oldest)
+    entry = next(e for e in history.entries if e.version == snapshot.version)
+    return record, snapshot, entry
+
+
+def _descriptors(job: JobSpec, last: int) -> list[list[Work]]:
+    """Return what the batches of a job have read, in their order, up to one. Raises CannotVerify where that is not kept."""
+    warehouse = Warehouse(job.warehouse)
+    fs, folder = warehouse.fs, f"{warehouse.job(job.name).root}/splits"
+    directory = f"{folder}/next"
+    known = set(fs.list(directory))
+    names = [f"{number:010d}.json" for number in range(last + 1)]
+    # Old ones are folded into a file, also those of a job that began elsewhere after a restore.
+    if not known.issuperset(names) or any(name.startswith("seen-") for name in fs.list(folder)):
+        raise CannotVerify(
+            f'job "{job.name}" no longer says what its first batches have read',
+            detail="A job keeps that of its last 128 batches, and drops older ones 128 at a time.",
+        )
+    texts = fs.together(partial(read_sealed, fs), [f"{directory}/{name}" for name in names])
+    return [from_lines(text) for text in texts]
+
+
+def _check_expired(sinks: Sequence[ResultSink], entry: LogEntry) -> None:
+    """Raise CannotVerify where operators other than an aggregate of rows have forgotten keys."""
+    forgot = [name for name, metrics in entry.operators.items() if metrics.expired_keys]
+    for node in (node for sink in sinks for node in walk(sink)):
+        remembers = isinstance(node, Remembering) and not isinstance(node, Aggregate) and getattr(node, "ttl", None)
+        if forgot and (remembers or (isinstance(node, Join) and any(node.ttls))):
+            raise CannotVerify(f"{node.label} has forgotten keys: what it knew of them depends on when", node.span)
+
+
+def _actual(
+    con: duckdb.DuckDBPyConnection,
+    job: JobSpec,
+    plan: SinkPlan,
+    record: JobRecord,
+    snapshot: JobVersion,
+    history: JobHistory,
+) -> str:
+    """Return a table of the connection with what a job wrote into a table."""
+    columns = ", ".join(quote_name(name) for name, _ in plan.columns)
+    name = f"_actual_{job.plan.sinks.index(plan)}"
+    if plan.kind == TABLE:
+        rows = table_view(Warehouse(job.warehouse), plan.table.name, [(record, snapshot)])
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {columns} FROM ({rows})")
+        return name
+    shown = f'table "{plan.table.name}" ({plan.kind})'
+    if history.newest is None or snapshot.version != history.newest.version:
+        raise CannotVerify(f"{shown} has no older versions", hint="Leave out --at.")
+    found = connector_of(plan.table).snapshot(con, plan.table, job.project)
+    if found is None:
+        raise CannotVerify(f"{shown} cannot be read")
+    for stream, rows_of in found.streams.items():
+        con.register(stream, rows_of)
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {columns} FROM {found.relation}")
+    return name
+
+
+def _corrections(watermark: EventTime | None) -> Iterator[tuple[str, LeftOut]]:
+    """Yield what a stream leaves out, one more each time."""
+    yield "", LeftOut()
+    yield "untimed", LeftOut(untimed=True)
+    yield "late", LeftOut(untimed=True, late=True)
+    yield "expired", LeftOut(untimed=True, late=True, expired=True)
+    yield "due", LeftOut(untimed=True, late=True, expired=True, due=True, watermark=watermark)
+
+
+def _answers(
+    con: duckdb.DuckDBPyConnection,
+    sinks: Sequence[ResultSink],
+    inputs: ReadAgain,
+    watermark: EventTime | None,
+    job: JobSpec,
+) -> Mapping[str, str]:
+    """Return tables of the connection with the batch answers, each with one correction more; equal queries are one table."""
+    made: dict[str, str] = {}
+    found = {}
+    for cause, corrections in _corrections(watermark):
+        given = Inputs(inputs.relation, partial(_lookup, con, job), is_read=True)
+        query = BatchQuery(corrections, given).of(sinks)
+        if query not in made:
+            made[query] = f"_answer_{len(made)}"
+            try:
+                con.execute(f"CREATE OR REPLACE TEMP TABLE {made[query]} AS {query}")
+            except duckdb.Error as error:
+                said = str(error).splitlines()[0]
+                message = LATE_CHANGES if LATE_CHANGES in said else "the batch over all rows fails"
+                raise CannotVerify(message, detail=None if LATE_CHANGES in said else said) from error
+        found[cause] = made[query]
+    return found
+
+
+def _lookup(con: duckdb.DuckDBPyConnection, job: JobSpec, node: LookupJoin) -> str:
+    """Return what to write behind FROM for a lookup table: the rows that it has now."""
+    table = node.table
+    if table.connector is None:
+        raise CannotVerify(f'lookup table "{table.name}" is a table of the warehouse', node.span)
+    found = connector_of(table).snapshot(con, table, job.project)
+    if found is None:
+        raise CannotVerify(f'lookup table "{table.name}" ({table.connector}) cannot be read whole', node.span)
+    for name, stream in found.streams.items():
+        con.register(name, stream)
+    columns = ", ".join(
+        quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
+    )
+    return f"(SELECT {columns} FROM {found.relation})"
+
+
+def _compared(
+    con: duckdb.DuckDBPyConnection,
+    plan: SinkPlan,
+    sinks: Sequence[ResultSink],
+    actual: str,
+    answers: Mapping[str, str],
+) -> TableReport:
+    columns = tuple(name for name, _ in plan.columns)
+    keys = plan.table.primary_key if plan.table.connector is None and plan.changing else ()
+    tainted = frozenset(name for sink in sinks for name in looked_up(sink))
+    return compare(con, Sides(plan.table.name, columns, actual, answers, keys, tainted))

@@ -1,0 +1,85 @@
+"""Aggregate calls and calls with OVER as DuckDB writes them, and those whose answer a batch does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
+from sqlstream.duck.sql import quote_name
+from sqlstream.logical.plan.expressions import AggregateItem, Expression
+from sqlstream.logical.plan.over import PLACED, RANKS, OverItem
+from sqlstream.physical.batch.rows import CannotVerify
+
+
+def aggregate(item: AggregateItem) -> str:
+    """Return a call as a select item. Raises CannotVerify where the rows alone do not say what it gives."""
+    return f"{_call(item)} AS {quote_name(item.name)}"
+
+
+def _call(item: AggregateItem) -> str:
+    name = ALIASES.get(item.function, item.function)
+    if item.python is not None:
+        raise CannotVerify(f"aggregate {item.function} is a function of Python", item.span)
+    known = FUNCTIONS.get(name)
+    if name.startswith("approx") or name == "reservoir_quantile":
+        raise CannotVerify(f"aggregate {item.function} is an approximation", item.span)
+    if known is not None and known.ordered and known.kind in (Kind.PICK, Kind.VALUES) and not item.order_by:
+        raise CannotVerify(
+            f"what aggregate {item.function} gives depends on the order in which rows come",
+            item.span,
+            hint="Give it an ORDER BY inside of the call.",
+        )
+    deterministic(item.expressions)
+    inside = ", ".join(e.sql for e in item.arguments) or "*"
+    order = f" ORDER BY {', '.join(e.sql for e in item.order_by)}" if item.order_by else ""
+    where = f" FILTER (WHERE {item.filter.sql})" if item.filter else ""
+    return f"{name}({'DISTINCT ' if item.distinct else ''}{inside}{order}){where}"
+
+
+def deterministic(expressions: Iterable[Expression]) -> None:
+    """Raise CannotVerify where an expression is another one in each batch, or each time."""
+    for expression in expressions:
+        if expression.volatile:
+            raise CannotVerify(f"{expression.sql} gives another value each time", expression.span)
+        if expression.reads.clock:
+            what = "the watermark" if expression.reads.watermark else "the time"
+            raise CannotVerify(f"an expression depends on {what} of the batch", expression.span)
+
+
+def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[str, ...], columns: str) -> str:
+    """Return a call with OVER as a select item; `order` is that behind the time, `columns` are all, which order equal rows."""
+    call, frame = item.call, item.frame
+    deterministic((*keys, *call.expressions))
+    by = f"PARTITION BY {', '.join(k.sql for k in keys)} " if keys else ""
+    peers, rows = ", ".join([time, *order]), ", ".join([time, *order, columns])
+    name = quote_name(call.name)
+    if call.function in RANKS:
+        return f"{call.function}() OVER ({by}ORDER BY {rows if call.function == 'row_number' else peers}) AS {name}"
+    nulls = " IGNORE NULLS" if item.ignore_nulls else ""
+    if call.function in PLACED:
+        inside = ", ".join(e.sql for e in call.arguments)
+        # Of rows of one time, which are all in a frame of RANGE, the order of their columns says which is the first.
+        among = f" ORDER BY {rows}" if frame.mode == "range" and call.function not in ("lag", "lead") else ""
+        made = f"{call.function}({inside}{among}{nulls})"
+    else:
+        if call.python is not None:
+            raise CannotVerify(f"aggregate {call.function} is a function of Python", call.span)
+        made = _call(call)
+    if call.function in ("lag", "lead"):
+        return f"{made} OVER ({by}ORDER BY {rows}) AS {name}"
+    if frame.mode == "rows":
+        first = _bound(frame.preceding, "PRECEDING", "FOLLOWING")
+        last = _bound(frame.following, "FOLLOWING", "PRECEDING")
+        return f"{made} OVER ({by}ORDER BY {rows} ROWS BETWEEN {first} AND {last}) AS {name}"
+    first = _bound(frame.preceding, "PRECEDING", "FOLLOWING", "to_microseconds({})")
+    last = _bound(frame.following, "FOLLOWING", "PRECEDING", "to_microseconds({})")
+    sorted_by = peers if frame.preceding is None and not frame.following else time
+    return f"{made} OVER ({by}ORDER BY {sorted_by} RANGE BETWEEN {first} AND {last}) AS {name}"
+
+
+def _bound(distance: int | None, forth: str, back: str, unit: str = "{}") -> str:
+    if distance is None:
+        return f"UNBOUNDED {forth}"
+    if distance == 0:
+        return "CURRENT ROW"
+    return f"{unit.format(abs(distance))} {forth if distance > 0 else back}"

@@ -1,0 +1,146 @@
+"""Joins in a batch query."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, internal
+from sqlstream.duck.sql import quote_name
+from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.tables import Scan
+from sqlstream.physical.batch.rows import BATCH, MARK, UNTIMED, BatchRows, CannotVerify, listed
+from sqlstream.physical.batch.windows import micros_of
+
+if TYPE_CHECKING:
+    from sqlstream.physical.batch.query import BatchQuery
+
+_AT = internal("at")
+_THERE = internal("there")
+_HOW = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN", "semi": "SEMI JOIN"}
+
+
+def _condition(node: Joining, *more: str) -> str:
+    equal = [" = ".join(f"({k.sql})" for k in pair) for pair in zip(*node.keys, strict=True)]
+    found = [*equal, *more, *([f"({node.condition.sql})"] if node.condition else [])]
+    return " AND ".join(found) or "true"
+
+
+def regular(query: BatchQuery, node: Join) -> BatchRows:
+    """Return the rows of a join over all rows of its inputs."""
+    return _joined(query, node, [query.settled(below) for below in node.inputs], [])
+
+
+def interval(query: BatchQuery, node: IntervalJoin) -> BatchRows:
+    """Return the rows of a join within an interval; those without a match once none can come."""
+    times = [micros_of(below, time) for below, time in zip(node.inputs, node.times, strict=True)]
+    inputs = [
+        # By the time of their batch no rows are late.
+        query.settled(below, None if below.reads_by_clock else time, node.delay_below)
+        for below, time in zip(node.inputs, times, strict=True)
+    ]
+    left, right = times
+    near = f"{right} BETWEEN {left} - {node.before} AND {left} + {node.after}"
+    waits = [f"{time} + {max(0, wait)}" for time, wait in zip(times, (node.after, node.before), strict=True)]
+    due = [query.corrections.is_over(time, node.delay_below) for time in waits]
+    return _joined(query, node, inputs, [near], due)
+
+
+def _joined(
+    query: BatchQuery, node: Joining, inputs: list[BatchRows], more: list[str], due: list[str] | None = None
+) -> BatchRows:
+    """Return a join; `due` says of the rows of each input when they leave without a match."""
+    columns = [f.name for f in node.schema]
+    on = _condition(node, *more)
+    first, *others = inputs
+    name = node.name or "join"
+    if len(others) > 1:
+        joined = " CROSS JOIN ".join(rows.sql for rows in inputs)
+        conditions = _many(node)
+        return query.add(name, f"SELECT {listed(columns)} FROM {joined} WHERE {conditions}", columns)
+    [second] = others
+    kind = node.kind
+    due = due or ["true", "true"]
+    if kind == "anti":
+        sql = f"SELECT {listed(columns)} FROM {first.sql} ANTI JOIN {second.sql} ON {on} WHERE {due[0]}"
+        return query.add(name, sql, columns)
+    if kind in ("inner", "semi") or due == ["true", "true"]:
+        sql = f"SELECT {listed(columns)} FROM {first.sql} {_HOW[kind]} {second.sql} ON {on}"
+        return query.add(name, sql, columns)
+    selects = [f"SELECT {listed(columns)} FROM {first.sql} JOIN {second.sql} ON {on}"]
+    if kind in ("left", "full"):
+        nothing = "".join(f", NULL AS {quote_name(c)}" for c in second.columns)
+        selects.append(f"SELECT {first.listed}{nothing} FROM {first.sql} ANTI JOIN {second.sql} ON {on} WHERE {due[0]}")
+    if kind in ("right", "full"):
+        nothing = "".join(f"NULL AS {quote_name(c)}, " for c in first.columns)
+        selects.append(
+            f"SELECT {nothing}{second.listed} FROM {second.sql} ANTI JOIN {first.sql} ON {on} WHERE {due[1]}"
+        )
+    return query.add(name, " UNION ALL ".join(selects), columns)
+
+
+def _many(node: Joining) -> str:
+    """Return the condition of an inner join of more than two inputs."""
+    equal = [f"({a.sql}) = ({b.sql})" for pair in zip(*node.keys, strict=True) for a, b in pairwise(pair)]
+    return " AND ".join([*equal, *([f"({node.condition.sql})"] if node.condition else [])]) or "true"
+
+
+def temporal(query: BatchQuery, node: TemporalJoin) -> BatchRows:
+    """Return each row of the first input that the watermark has passed with the version of its key at its time."""
+    time, since = (micros_of(below, time) for below, time in zip(node.inputs, node.times, strict=True))
+    first = query.settled(node.inputs[0], time, node.delay_below)
+    versions = _versions(query, node, since)
+    columns = [f.name for f in node.schema]
+    due = query.corrections.is_over(time, node.delay_below)
+    lefts, rights = node.keys
+    numbered = f"SELECT *, {time} AS {_AT}_0, row_number() OVER () AS {_AT}_n FROM {first.sql} WHERE {due}"
+    known = [*(f"({a.sql}) = ({b.sql})" for a, b in zip(lefts, rights, strict=True)), f"{_AT}_0 >= {_AT}"]
+    # The version is found by time alone: where the condition is not true of it, no older one takes its place.
+    found = (
+        f"SELECT * FROM ({numbered}) JOIN {versions.sql} ON {' AND '.join(known)}"
+        f" QUALIFY row_number() OVER (PARTITION BY {_AT}_n ORDER BY {_AT} DESC) = 1"
+    )
+    matches = f"SELECT * FROM ({found}) WHERE {_THERE} AND ({node.condition.sql if node.condition else 'true'})"
+    if node.kind == "inner":
+        sql = f"SELECT {listed(columns)} FROM ({matches})"
+    else:
+        matched = f"SELECT {listed(versions.columns)}, {_AT}_n FROM ({matches})"
+        sql = f"SELECT {listed(columns)} FROM ({numbered}) LEFT JOIN ({matched}) USING ({_AT}_n)"
+    return query.add(node.name or "temporal_join", sql, columns)
+
+
+def _versions(query: BatchQuery, node: TemporalJoin, since: str) -> BatchRows:
+    """Return the versions, one for each key and time, with their time and whether the key is there from then on."""
+    below = node.inputs[1]
+    columns = tuple(f.name for f in below.schema)
+    keys = ", ".join(k.sql for k in node.keys[1])
+    by = f"PARTITION BY {', '.join(filter(None, [keys, since]))}"
+    if not below.is_changelog:
+        rows = query.settled(below, since, node.delay_below)
+        sql = f"SELECT *, {since} AS {_AT}, true AS {_THERE} FROM {rows.sql}"
+        sql += f" QUALIFY row_number() OVER ({by} ORDER BY {rows.listed}) = 1"
+        return query.add(f"{rows.name}_versions", sql, columns)
+    if not isinstance(below, Scan) or (read := query.scanned(below)) is None:
+        raise CannotVerify("a join FOR SYSTEM_TIME AS OF over changes that are computed", node.span)
+    where = f"{CHANGE.name} <> 'B' AND NOT {UNTIMED.name}"
+    if query.corrections.late:
+        where += f" AND ({MARK.name} IS NULL OR {since} > {MARK.name} - {node.delay_below})"
+    order = ", ".join(f"{c.name} DESC" for c in (BATCH, *PLACE))
+    sql = f"SELECT {listed(columns)}, {since} AS {_AT}, {ADDS} AS {_THERE} FROM {read} WHERE {where}"
+    sql += f" QUALIFY row_number() OVER ({by} ORDER BY {order}) = 1"
+    return query.add(f"{below.alias}_versions", sql, columns)
+
+
+def lookup(query: BatchQuery, node: LookupJoin, table: str) -> BatchRows:
+    """Return each row with the rows that a lookup table has for its keys now."""
+    below = query.rows(node.input)
+    columns = [f.name for f in node.schema]
+    looked = [(f"{_AT}_{number}", column) for number, (_, column) in enumerate(node.keys)]
+    items = [f"{quote_name(column)} AS {quote_name(f.name)}" for column, f in node.columns]
+    items += [f"{quote_name(column)} AS {name}" for name, column in looked]
+    on = " AND ".join(f"({key.sql}) = {name}" for (name, _), (key, _) in zip(looked, node.keys, strict=True))
+    on += f" AND ({node.condition.sql})" if node.condition else ""
+    how = "LEFT JOIN" if node.kind == "left" else "JOIN"
+    found = f"(SELECT {', '.join(items)} FROM {table})"
+    sql = f"SELECT {listed(columns)}{below.hidden} FROM {below.sql} {how} {found} ON {on}"
+    return query.add(f"{below.name}_lookup", sql, columns, is_read=below.is_read)

@@ -1,0 +1,120 @@
+"""What is so of all rows of a key: tables of changes, aggregates, ranks and set operations in a batch query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlstream.duck.internal_columns import ADDS, PLACE, internal
+from sqlstream.duck.sql import quote_name
+from sqlstream.logical.plan.aggregates import Aggregate
+from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.logical.plan.relational import SetOperation
+from sqlstream.logical.plan.tables import Normalize
+from sqlstream.physical.batch.calls import aggregate
+from sqlstream.physical.batch.rows import AT, BATCH, READ, TIMES, UNTIMED, BatchRows, CannotVerify, listed
+from sqlstream.units import Duration
+
+if TYPE_CHECKING:
+    from sqlstream.physical.batch.query import BatchQuery
+
+_LIFE = internal("life")
+_WAS = internal("was")
+
+
+def normalized(query: BatchQuery, node: Normalize) -> BatchRows:
+    """Return the changes of a table with a key as rows that come and go: each takes back the row of the key before it."""
+    columns = [f.name for f in node.schema]
+    read = query.scanned(node.input)
+    if read is None:
+        return query.rows(node.input)
+    name, by = node.input.alias, listed(node.keys)
+    order = ", ".join([BATCH.name, *(c.name for c in PLACE)])
+    there = f"{ADDS}" + (f" AND NOT {UNTIMED.name}" if query.corrections.untimed else "")
+    hidden = ", ".join(c.name for c in READ if c is not TIMES)
+    placed = query.add(
+        f"{name}_changes",
+        f"SELECT *, {there} AS {_LIFE}, row_number() OVER (PARTITION BY {by} ORDER BY {order}) AS {_WAS} FROM {read}",
+        columns,
+    )
+    after = f"SELECT {listed(columns)}, {hidden}, 1 AS {TIMES.name} FROM {placed.sql} WHERE {_LIFE}"
+    same = " AND ".join(f"_new.{quote_name(k)} IS NOT DISTINCT FROM _old.{quote_name(k)}" for k in node.keys)
+    olds = ", ".join(f"_old.{quote_name(c)}" for c in columns)
+    marks = ", ".join(f"_new.{c.name}" for c in READ if c is not TIMES)
+    before = (
+        f"SELECT {olds}, {marks}, -1 AS {TIMES.name} FROM {placed.sql} _new JOIN {placed.sql} _old"
+        f" ON {same} AND _new.{_WAS} = _old.{_WAS} + 1 WHERE _old.{_LIFE}"
+    )
+    return query.add(name, f"{after} UNION ALL {before}", columns, is_read=True)
+
+
+def aggregated(query: BatchQuery, node: Aggregate) -> BatchRows:
+    """Return a row for each key; of a key that was silent for its time to live, one for each of its lives."""
+    columns = [f.name for f in node.schema]
+    keys = [f"{k.expression.sql} AS {quote_name(k.name)}" for k in node.keys]
+    calls = [aggregate(a) for a in node.aggregates]
+    if node.ttl and query.corrections.expired:
+        below = _lives(query, node, node.ttl)
+        by = ", ".join([*(str(place) for place in range(1, len(keys) + 1)), _LIFE])
+    else:
+        below = query.settled(node.input)
+        by = ", ".join(str(place) for place in range(1, len(keys) + 1))
+    grouped = f" GROUP BY {by}" if by else ""
+    sql = f"SELECT {', '.join([*keys, *calls])} FROM {below.sql}{grouped}"
+    for number in node.empty_sets:
+        [*others, last] = node.keys
+        of_set = f"FROM {below.sql} WHERE {last.expression.sql} = {number}"
+        nothing = [f"CAST(NULL AS {k.expression.type}) AS {quote_name(k.name)}" for k in others]
+        items = ", ".join([*nothing, f"{number} AS {quote_name(last.name)}", *calls])
+        sql += f" UNION ALL SELECT {items} {of_set} HAVING count(*) = 0"
+    return query.add(node.name or ("aggregate" if calls else "distinct"), sql, columns)
+
+
+def _lives(query: BatchQuery, node: Aggregate, ttl: Duration) -> BatchRows:
+    """Return the rows of an aggregate with the life of their key that they are in: a silent key is forgotten, and begins anew."""
+    below = query.rows(node.input)
+    if not below.is_read or node.input.is_changelog:
+        raise CannotVerify("a time to live over rows that change, or that another operator emits", node.span)
+    by = ", ".join(k.expression.sql for k in node.keys) or "1"
+    since = f"lag({AT.name}) OVER (PARTITION BY {by} ORDER BY {AT.name})"
+    # All rows of one batch are one moment. The result over all rows, of a grouping set without keys, is never forgotten.
+    lasts = (
+        f" AND {node.keys[-1].expression.sql} NOT IN ({', '.join(map(str, node.empty_sets))})"
+        if node.empty_sets
+        else ""
+    )
+    begins = f"SELECT *, coalesce({AT.name} - {since} >= {ttl}, false){lasts} AS {_WAS} FROM {below.sql}"
+    life = f"sum(CAST({_WAS} AS INTEGER)) OVER (PARTITION BY {by} ORDER BY {AT.name})"
+    sql = f"SELECT {below.listed}, {life} AS {_LIFE} FROM ({begins})"
+    return query.add(f"{below.name}_lives", sql, (*below.columns, _LIFE))
+
+
+def ranked(
+    query: BatchQuery, node: Rank | WindowRank, below: BatchRows, window: tuple[str | None, ...], due: str
+) -> BatchRows:
+    """Return the rows with their ranks; rows that are equal in the order are numbered in that of all their columns."""
+    by = [*(k.sql for k in node.keys), *(quote_name(name) for name in window if name is not None)]
+    order = [o.sql for o in node.order]
+    if node.function == "row_number":
+        order.append(below.listed)
+    partition = f"PARTITION BY {', '.join(by)} " if by else ""
+    number = f"{node.function}() OVER ({partition}ORDER BY {', '.join(order)}) AS {quote_name(node.column)}"
+    limit = f" QUALIFY {quote_name(node.column)} <= {node.limit}" if node.limit is not None else ""
+    sql = f"SELECT {below.listed}, {number} FROM {below.sql} WHERE {due}{limit}"
+    return query.add(node.name or node.function, sql, [f.name for f in node.schema])
+
+
+def set_operation(query: BatchQuery, node: SetOperation) -> BatchRows:
+    """Return the rows that are on both sides, or on the left one only."""
+    below = query.settled(node.input)
+    columns = [f.name for f in node.schema]
+    side = quote_name(node.side)
+    left, right = (f"count(*) FILTER (WHERE {side} = {place})" for place in (0, 1))
+    if node.function == "intersect":
+        times = f"least({left}, {right})"
+    else:
+        times = f"greatest({left} - {right}, 0)" if not node.distinct else f"if({right} = 0, {left}, 0)"
+    if node.distinct:
+        times = f"least({times}, 1)"
+    counted = f"SELECT {listed(columns)}, {times} AS {TIMES.name} FROM {below.sql} GROUP BY {listed(columns)}"
+    sql = f"SELECT {listed(columns)} FROM ({counted}), range({TIMES.name})"
+    return query.add(node.name or node.function, sql, columns)

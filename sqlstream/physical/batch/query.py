@@ -1,0 +1,307 @@
+"""The logical plan of a job as one query of DuckDB: each node is a common table expression over those below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from sqlstream.duck.sql import quote_name
+from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
+from sqlstream.logical.plan.expressions import Item
+from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.late_rows import LateRows
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import closed
+from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.process import Process, SideOutputRead
+from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
+from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
+from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
+from sqlstream.physical.batch import joins, keyed, windows
+from sqlstream.physical.batch.calls import aggregate, deterministic, over
+from sqlstream.physical.batch.rows import AT, BATCH, MARK, READ, TIMES, UNTIMED, BatchRows, CannotVerify, LeftOut
+from sqlstream.physical.lateral import with_made_rows
+from sqlstream.units import NO_TIME, Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What scans read: SQL to write behind FROM for each. With `is_read` their rows have the columns READ and UNTIMED.
+
+    `looked_up` gives that of a lookup table.
+    """
+
+    read: Callable[[Scan], str]
+    looked_up: Callable[[LookupJoin], str]
+    is_read: bool = False
+
+
+# Over the tables of the query themselves.
+TABLES = Inputs(lambda scan: quote_name(scan.table.name), lambda node: quote_name(node.table.name))
+
+
+class BatchQuery:
+    """Makes the query of a sink. Raises CannotVerify where a node of its plan has no batch answer.
+
+    Rows of tables keep the columns that say when they were read up to the first operator that keeps state: that one leaves out
+    late rows, if the corrections say so.
+    """
+
+    def __init__(self, corrections: LeftOut | None = None, inputs: Inputs = TABLES):
+        self.corrections = corrections or LeftOut()
+        self._inputs = inputs
+        self._parts: dict[str, str] = {}
+        self._made: dict[int, tuple[Node, BatchRows]] = {}
+
+    def of(self, sinks: Sequence[ResultSink]) -> str:
+        """Return the query of what several INSERTs write into one table, with its columns."""
+        selects = []
+        for sink in sinks:
+            if sink.limit is not None:
+                raise CannotVerify("which rows a LIMIT takes depends on the order in which they come")
+            below = self.settled(sink.input)
+            pairs = zip(below.columns, sink.columns, strict=True)
+            items = ", ".join(f"CAST({quote_name(own)} AS {to.type}) AS {quote_name(to.name)}" for own, to in pairs)
+            selects.append(f"SELECT {items} FROM {below.sql}")
+        parts = ",\n".join(f"{quote_name(name)} AS (\n    {sql}\n)" for name, sql in self._parts.items())
+        return f"WITH {parts}\n" + "\nUNION ALL\n".join(selects)
+
+    # -- relations
+
+    def add(self, name: str, sql: str, columns: Sequence[str], *, is_read: bool = False) -> BatchRows:
+        """Return a relation of the query that is a SELECT."""
+        number, wanted = 1, name
+        while wanted.lower() in (known.lower() for known in self._parts):
+            number += 1
+            wanted = f"{name}_{number}"
+        self._parts[wanted] = sql
+        return BatchRows(wanted, tuple(columns), is_read)
+
+    def rows(self, node: Node) -> BatchRows:
+        """Return the rows of a node; they may say when they were read."""
+        if id(node) not in self._made:
+            self._made[id(node)] = (node, self._rows(node))
+        return self._made[id(node)][1]
+
+    def settled(self, node: Node, time: str | None = None, delay: Duration = NO_TIME) -> BatchRows:
+        """Return the rows of a node as an operator knows them: each as often as it is there, without those that are late.
+
+        `time` is SQL of the microseconds at which the watermark makes a row late, None where none is.
+        """
+        below = self.rows(node)
+        if time is not None and self.corrections.late and not below.is_read and _is_corrected(node):
+            raise CannotVerify("a window reads results that are corrected later, of which some may be late", node.span)
+        if not below.is_read:
+            return below
+        where = ""
+        if time is not None and self.corrections.late:
+            where = f" WHERE {MARK.name} IS NULL OR {time} > {MARK.name} - {delay}"
+        return self.consolidated(node, below, where)
+
+    def consolidated(self, node: Node, below: BatchRows, where: str = "") -> BatchRows:
+        """Return rows of a node that meet a condition, each as often as it is there, without the columns of READ."""
+        if not _has_times(node):
+            sql = f"SELECT {below.listed} FROM {below.sql}{where}"
+        else:
+            times = f"CAST(sum({TIMES.name}) AS BIGINT) AS {TIMES.name}"
+            summed = f"SELECT {below.listed}, {times} FROM {below.sql}{where} GROUP BY {below.listed}"
+            sql = f"SELECT {below.listed} FROM ({summed}), range({TIMES.name})"
+        return self.add(f"{below.name}_rows", sql, below.columns)
+
+    def _rows(self, node: Node) -> BatchRows:
+        node = closed(node)
+        deterministic(e for e in node.expressions if not (isinstance(node, Projection) and e.is_now))
+        match node:
+            case Scan():
+                return self._scan(node)
+            case Filter() | Projection() | Expand() | Lateral() | TimeWindows() | Union():
+                return self._stateless(node)
+            case LookupJoin():
+                return joins.lookup(self, node, self._inputs.looked_up(node))
+            case Normalize():
+                return keyed.normalized(self, node)
+            case WindowAggregate():
+                return self._window_aggregate(node)
+            case WindowRank():
+                late = windows.late_end(node, node.window.end)
+                below = self.settled(node.input, late, node.delay_below)
+                due = self.corrections.is_over(late, node.delay_below)
+                return keyed.ranked(self, node, below, (node.window.end,), due)
+            case SessionWindow():
+                return self._sessions(node)
+            case CountWindows():
+                return self._count_windows(node)
+            case Aggregate():
+                return keyed.aggregated(self, node)
+            case Rank():
+                return keyed.ranked(self, node, self.settled(node.input), (), "true")
+            case SetOperation():
+                return keyed.set_operation(self, node)
+            case Over() | Sort():
+                return self._in_order(node)
+            case Join():
+                return joins.regular(self, node)
+            case IntervalJoin():
+                return joins.interval(self, node)
+            case TemporalJoin():
+                return joins.temporal(self, node)
+            case Process() | SideOutputRead():
+                raise CannotVerify(f"{node.label} is code of Python, which has no batch form", node.span)
+            case LateRows():
+                raise CannotVerify("a query that reads late rows has no batch form", node.span)
+            case ResultSink():
+                raise TypeError("a sink has no rows")
+            case _:
+                assert_never(node)
+
+    # -- what keeps nothing
+
+    def _scan(self, scan: Scan) -> BatchRows:
+        columns = [f.name for f in scan.schema]
+        listed = ", ".join(map(quote_name, columns))
+        if not self._inputs.is_read:
+            return self.add(f"read_{scan.alias}", f"SELECT {listed} FROM {self._inputs.read(scan)}", columns)
+        hidden = ", ".join(c.name for c in READ)
+        timed = f" WHERE NOT {UNTIMED.name}" if self.corrections.untimed else ""
+        sql = f"SELECT {listed}, {hidden} FROM {self._inputs.read(scan)}{timed}"
+        return self.add(f"read_{scan.alias}", sql, columns, is_read=True)
+
+    def scanned(self, scan: Scan) -> str | None:
+        """Return what a scan reads, to write behind FROM, with all that is known of its rows; None over the tables themselves."""
+        return self._inputs.read(scan) if self._inputs.is_read else None
+
+    def _stateless(self, node: Filter | Projection | Expand | Lateral | TimeWindows | Union) -> BatchRows:
+        columns = [f.name for f in node.schema]
+        if isinstance(node, Union):
+            return self._union(node)
+        below = self.rows(node.input)
+        match node:
+            case Filter():
+                sql = f"SELECT {below.listed}{below.hidden} FROM {below.sql} WHERE {node.predicate.sql}"
+                return self.add(f"{below.name}_where", sql, columns, is_read=below.is_read)
+            case Projection():
+                items = ", ".join(f"{_value(i, below)} AS {quote_name(i.name)}" for i in node.items)
+                return self.add(
+                    f"{below.name}_select",
+                    f"SELECT {items}{below.hidden} FROM {below.sql}",
+                    columns,
+                    is_read=below.is_read,
+                )
+            case Expand():
+                number = f"unnest([{', '.join(map(str, node.numbers))}]) AS {quote_name(node.column)}"
+                sql = f"SELECT {below.listed}, {number}{below.hidden} FROM {below.sql}"
+                return self.add("grouping_sets", sql, columns, is_read=below.is_read)
+            case Lateral():
+                listed = ", ".join(map(quote_name, columns))
+                made = with_made_rows(node, f"SELECT * FROM {below.sql}")
+                sql = f"SELECT {listed}{below.hidden} FROM ({made})"
+                return self.add(f"{below.name}_lateral", sql, columns, is_read=below.is_read)
+            case TimeWindows():
+                sql = windows.in_time_windows(node, below)
+                return self.add(node.kind.lower(), sql, columns, is_read=below.is_read)
+            case _:
+                assert_never(node)
+
+    def _union(self, node: Union) -> BatchRows:
+        columns = [f.name for f in node.schema]
+        inputs = [self.rows(below) for below in node.inputs]
+        is_read = any(below.is_read for below in inputs)
+        selects = []
+        for below in inputs:
+            pairs = zip(below.columns, columns, strict=True)
+            items = ", ".join(f"{quote_name(own)} AS {quote_name(name)}" for own, name in pairs)
+            hidden = below.hidden
+            if is_read and not below.is_read:
+                # What an operator has emitted is never late.
+                hidden = f", NULL AS {MARK.name}, NULL AS {BATCH.name}, NULL AS {AT.name}, 1 AS {TIMES.name}"
+            selects.append(f"SELECT {items}{hidden} FROM {below.sql}")
+        return self.add("union_all", " UNION ALL ".join(selects), columns, is_read=is_read)
+
+    # -- windows
+
+    def _window_aggregate(self, node: WindowAggregate) -> BatchRows:
+        late = windows.late_end(node, node.window.end, node.lateness)
+        below = self.settled(node.input, late, node.delay_below)
+        over = windows.late_end(node, node.window.end)
+        due = self.corrections.is_over(over, node.delay_below)
+        if node.early is not None and due not in ("true",):
+            raise CannotVerify("EARLY_FIRE: what is emitted of open windows depends on when", node.span)
+        keys = [f"{k.expression.sql} AS {quote_name(k.name)}" for k in node.keys]
+        bounds = [quote_name(name) for name in node.window.names]
+        items = [*keys, *bounds, *map(aggregate, node.aggregates)]
+        by = ", ".join(str(place) for place in range(1, len(keys) + len(bounds) + 1))
+        where = "" if due == "true" else f" WHERE {due}"
+        sql = f"SELECT {', '.join(items)} FROM {below.sql}{where} GROUP BY {by}"
+        return self.add(node.name or "window_aggregate", sql, [f.name for f in node.schema])
+
+    def _sessions(self, node: SessionWindow) -> BatchRows:
+        if self.corrections.late and self.rows(node.input).is_read:
+            below = windows.accepted_in_sessions(self, node)
+        else:
+            below = self.settled(node.input, windows.gap_end(node), node.delay_below)
+        sql = windows.in_sessions(node, below)
+        due = self.corrections.is_over("epoch_us(window_end)", node.delay_below)
+        columns = [f.name for f in node.schema]
+        return self.add(node.name or "session", f"SELECT * FROM ({sql}) WHERE {due}", columns)
+
+    def _count_windows(self, node: CountWindows) -> BatchRows:
+        time = windows.micros_of(node.input, node.time_column)
+        below = self.settled(node.input, time, node.delay_below)
+        due = self.corrections.is_over(time, node.delay_below)
+        passed = self.add(f"{below.name}_passed", f"SELECT * FROM {below.sql} WHERE {due}", below.columns)
+        return self.add(
+            node.name or "count_windows", windows.in_count_windows(node, passed), [f.name for f in node.schema]
+        )
+
+    # -- rows in the order of time
+
+    def _in_order(self, node: Over | Sort) -> BatchRows:
+        # The watermark has passed a row when it is beyond its time: further rows of that time may come until then.
+        time = f"{windows.micros_of(node.input, node.time)} + 1"
+        below = self.settled(node.input, None if node.by_clock else time, node.delay_below)
+        due = "true" if node.by_clock else self.corrections.is_over(time, node.delay_below)
+        passed = self.add(f"{below.name}_passed", f"SELECT * FROM {below.sql} WHERE {due}", below.columns)
+        if isinstance(node, Sort):
+            return passed
+        ordered_by = windows.time_of(node.input, node.time)
+        order = tuple(o.sql for o in node.order[1:])
+        calls = [over(c, node.keys, ordered_by, order, below.listed) for c in node.calls]
+        final = self._final(node, passed, time, ordered_by, order)
+        sql = f"SELECT {below.listed}, {', '.join(calls)}{final[0]} FROM {passed.sql}{final[1]}"
+        return self.add(node.name or "over", sql, [f.name for f in node.schema])
+
+    def _final(
+        self, node: Over, passed: BatchRows, time: str, ordered_by: str, order: tuple[str, ...]
+    ) -> tuple[str, str]:
+        """Return what keeps back the rows whose calls look at rows that are not known yet."""
+        by = f"PARTITION BY {', '.join(k.sql for k in node.keys)} " if node.keys else ""
+        known = []
+        if self.corrections.is_over("0", NO_TIME) != "true" and node.following:
+            rows = ", ".join([ordered_by, *order, passed.listed])
+            known.append(f"lead(true, {node.following}) OVER ({by}ORDER BY {rows}) IS NOT NULL")
+        later = max((c.frame.following for c in node.calls if c.frame.mode == "range"), default=0)
+        if later > 0:
+            known.append(self.corrections.is_over(f"{time} + {later}", node.delay_below))
+        return "", f" QUALIFY {' AND '.join(known)}" if known else ""
+
+
+def _value(item: Item, below: BatchRows) -> str:
+    """Return the value of an item: the time of a batch is that at which the row was read."""
+    expression = item.expression
+    if not expression.is_now:
+        return expression.sql
+    if not below.is_read:
+        raise CannotVerify("an expression depends on the time of the batch", expression.span)
+    return f"CAST(make_timestamptz({AT.name}) AS {expression.type})"
+
+
+def _is_corrected(node: Node) -> bool:
+    """Whether the rows of a node are results of windows that are corrected."""
+    return isinstance(node.changelog_origin, WindowAggregate)
+
+
+def _has_times(node: Node) -> bool:
+    """Whether rows of tables that reach a node may be taken away."""
+    return isinstance(node.changelog_origin, Scan | Normalize)

@@ -1,0 +1,136 @@
+"""Windows in a batch query: which windows a row is in.
+
+The formulas are their own, not those of the operators: an answer to compare with must not repeat their mistakes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import quote_name
+from sqlstream.logical.plan.expressions import Expression
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
+from sqlstream.physical.batch.rows import BATCH, MARK, BatchRows, listed
+from sqlstream.units import NO_TIME, Duration
+
+if TYPE_CHECKING:
+    from sqlstream.physical.batch.query import BatchQuery
+
+# What the batch query fails with where late rows are taken away from sessions.
+LATE_CHANGES = "rows of sessions were changed late"
+_START, _END, _ROW, _SESSION = (internal(name) for name in ("start", "end", "number", "session"))
+
+
+def time_of(node: Node, column: str) -> str:
+    """Return the SQL of a time of a node's rows as a TIMESTAMP."""
+    field = next(f for f in node.schema if f.name == column)
+    name = quote_name(column)
+    return f"CAST({name} AS TIMESTAMP)" if field.type == "TIMESTAMP WITH TIME ZONE" else name
+
+
+def micros_of(node: Node, column: str) -> str:
+    return f"epoch_us({time_of(node, column)})"
+
+
+def bounds(start: str, end: str) -> str:
+    """Return the select items of a window's bounds, from two times in microseconds."""
+    last = f"{end} - CASE WHEN {end} % 1000 = 0 THEN 1000 ELSE 1 END"
+    named = zip((start, end, last), ("window_start", "window_end", "window_time"), strict=True)
+    return ", ".join(f"make_timestamp({sql}) AS {name}" for sql, name in named)
+
+
+def in_time_windows(node: TimeWindows, below: BatchRows) -> str:
+    """Return the SELECT of rows, each once for every window that holds it."""
+    time, size, slide = micros_of(node.input, node.time_column), node.size, node.slide
+    match node.kind:
+        case "TUMBLE":
+            starts = _floor(time, size, node.offset)
+            ends = f"{_START} + {size}"
+        case "HOP":
+            first = f"{_floor(f'({time} - {size})', slide, node.offset)} + {slide}"
+            starts = f"unnest(generate_series({first}, {_floor(time, slide, node.offset)}, {slide}))"
+            ends = f"{_START} + {size}"
+        case "CUMULATE":
+            starts = _floor(time, size, node.offset)
+            first = f"{_START} + (({time} - {_START}) // {slide} + 1) * {slide}"
+            ends = f"unnest(generate_series({first}, {_START} + {size}, {slide}))"
+    started = f"SELECT *, {starts} AS {_START} FROM {below.sql}"
+    ended = f"SELECT *, {ends} AS {_END} FROM ({started})"
+    return f"SELECT {below.listed}, {bounds(_START, _END)}{below.hidden} FROM ({ended})"
+
+
+def _floor(time: str, step: int, offset: int) -> str:
+    """Return the SQL of the last time on a grid that is not after a time, also before 1970."""
+    return f"{time} - ((({time} - {offset}) % {step} + {step}) % {step})"
+
+
+def gap_end(node: SessionWindow) -> str:
+    """Return the SQL of the end, in microseconds, of what a row alone would be as a session."""
+    time = time_of(node.input, node.time_column)
+    if isinstance(node.gap, Expression):
+        return f"epoch_us({time} + {node.gap.sql})"
+    return f"epoch_us({time}) + {node.gap}"
+
+
+def in_sessions(node: SessionWindow, below: BatchRows) -> str:
+    """Return the SELECT of rows with the bounds of their sessions."""
+    time = micros_of(node.input, node.time_column)
+    by = f"PARTITION BY {listed(node.keys)}" if node.keys else ""
+    ends = f"SELECT *, {time} AS {_START}, {gap_end(node)} AS {_END} FROM {below.sql}"
+    order = f"ORDER BY {_START}, {_END}"
+    before = f"max({_END}) OVER ({by} {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    begins = f"SELECT *, coalesce({_START} > {before}, true) AS {_ROW} FROM ({ends})"
+    # Rows of one time never begin two sessions: which of them comes first does not matter.
+    number = f"sum(CAST({_ROW} AS INTEGER)) OVER ({by} {order} ROWS UNBOUNDED PRECEDING)"
+    numbered = f"SELECT *, {number} AS {_SESSION} FROM ({begins})"
+    of_session = f"PARTITION BY {listed((*node.keys, _SESSION))}"
+    start, end = f"min({_START}) OVER ({of_session})", f"max({_END}) OVER ({of_session})"
+    whole = f"SELECT * EXCLUDE ({_START}, {_END}), {start} AS {_START}, {end} AS {_END} FROM ({numbered})"
+    return f"SELECT {below.listed}, {bounds(_START, _END)} FROM ({whole})"
+
+
+def accepted_in_sessions(query: BatchQuery, node: SessionWindow) -> BatchRows:
+    """Return the rows that were in time for their session: a row that alone would be over may be near one that is open.
+
+    A row that is taken away late may have been part of a session that has closed: then there is no batch answer.
+    """
+    below = query.rows(node.input)
+    time, end = micros_of(node.input, node.time_column), gap_end(node)
+    alone = f"coalesce({end} <= {MARK.name} - {node.delay_below}, false)"
+    if node.input.is_changelog:
+        why = f"error('{LATE_CHANGES}')"
+        return query.consolidated(node.input, below, f" WHERE CASE WHEN {alone} THEN {why} ELSE true END")
+    items = f"{time} AS {_START}, {end} AS {_END}, {alone} AS {_ROW}"
+    named = query.add(f"{below.name}_pieces", f"SELECT *, {items} FROM {below.sql}", below.columns, is_read=True)
+    same = "".join(f" AND _open.{quote_name(k)} IS NOT DISTINCT FROM _row.{quote_name(k)}" for k in node.keys)
+    near = (
+        f"SELECT 1 FROM {named.sql} _open WHERE NOT _open.{_ROW} AND _open.{BATCH.name} <= _row.{BATCH.name}"
+        f" AND _open.{_END} > _row.{MARK.name} - {node.delay_below}"
+        f" AND _open.{_START} <= _row.{_END} AND _row.{_START} <= _open.{_END}{same}"
+    )
+    sql = f"SELECT {below.listed} FROM {named.sql} _row WHERE NOT _row.{_ROW} OR EXISTS ({near})"
+    return query.add(f"{below.name}_rows", sql, below.columns)
+
+
+def in_count_windows(node: CountWindows, below: BatchRows) -> str:
+    """Return the SELECT of rows, each once for every window of rows that holds it and is complete."""
+    time = time_of(node.input, node.time_column)
+    by = f"PARTITION BY {listed(node.keys)}" if node.keys else ""
+    order = f"ORDER BY {time}, {below.listed}"
+    size, slide = node.size, node.slide
+    numbered = f"SELECT *, row_number() OVER ({by} {order}) AS {_ROW}, count(*) OVER ({by}) AS {_END} FROM {below.sql}"
+    last = f"least(({_ROW} + {size - 1}) // {slide}, {_END} // {slide})"
+    windows = f"unnest(generate_series(({_ROW} + {slide - 1}) // {slide}, {last})) AS {_SESSION}"
+    placed = f"SELECT *, {windows} FROM ({numbered})"
+    of_window = f"PARTITION BY {listed((*node.keys, _SESSION))}"
+    edges = f"epoch_us(min({time}) OVER ({of_window})) AS {_START}, epoch_us(max({time}) OVER ({of_window})) AS {_END}"
+    whole = f"SELECT * EXCLUDE ({_END}), {edges} FROM ({placed})"
+    return f"SELECT {below.listed}, {bounds(_START, _END)}, {_SESSION} AS window_id FROM ({whole})"
+
+
+def late_end(node: Node, column: str | None, lateness: Duration = NO_TIME) -> str:
+    """Return the SQL of the time at which a row's window is over for good."""
+    assert column is not None
+    return f"epoch_us({quote_name(column)})" + (f" + {lateness}" if lateness else "")

@@ -1,0 +1,280 @@
+"""`sqlstream.ttl('job.operator', '1 h', ..)`: what times to live would keep of a job's state, and which keys came back later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from typing import Any
+
+import duckdb
+
+from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import QueryError, Span, missing
+from sqlstream.queries.arguments import Given
+from sqlstream.queries.system import create_table
+from sqlstream.storage.changes import changes_of, oldest_readable, stored_bytes
+from sqlstream.storage.snapshot import JobHistory, JobVersion
+from sqlstream.storage.views import state_tables
+from sqlstream.storage.zsets import VERSION, WEIGHT
+from sqlstream.units import Duration, parse_duration
+from sqlstream.warehouse.declarations import Remembered, TableDeclaration
+from sqlstream.warehouse.jobs import OperatorRecord
+from sqlstream.warehouse.paths import Warehouse
+
+COLUMNS: Mapping[str, str] = {
+    "job": "VARCHAR",
+    "operator": "VARCHAR",
+    "state": "VARCHAR",
+    "ttl": "VARCHAR",
+    "keys": "BIGINT",
+    "rows": "BIGINT",
+    "bytes": "BIGINT",
+    "keys_now": "BIGINT",
+    "rows_now": "BIGINT",
+    "bytes_now": "BIGINT",
+    "returned_keys": "BIGINT",
+    "since": "TIMESTAMPTZ",
+    "exact": "BOOLEAN",
+}
+
+# The temporary tables: when a row last came for each key and what it has; the times between the rows of a key.
+_AGES, _GAPS = internal("ages"), internal("gaps")
+_AT, _EXACT, _ALL = internal("at"), internal("exact"), internal("all")
+_HINT = "Write sqlstream.ttl('job.operator', '1 h', '1 d'): a job or one of its operators, and times to live."
+
+Row = Mapping[str, Any]
+
+
+def create_ttl(
+    connection: duckdb.DuckDBPyConnection,
+    catalog: str,
+    warehouse: Warehouse,
+    jobs: Mapping[str, JobHistory],
+    given: Sequence[Given],
+    span: Span,
+) -> str:
+    """Create the relation of a call of `sqlstream.ttl`: see `Maker`."""
+    if named := next((one for one in given if one.name is not None), None):
+        raise QueryError("the arguments of sqlstream.ttl have no names", named.span, hint=_HINT)
+    rows = list(ttl_rows(connection, warehouse, jobs, [one.value for one in given], span))
+    name = f"{quote_name(catalog)}.ttl"
+    connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
+    create_table(connection, name, COLUMNS, rows)
+    return name
+
+
+def ttl_rows(
+    connection: duckdb.DuckDBPyConnection,
+    warehouse: Warehouse,
+    jobs: Mapping[str, JobHistory],
+    arguments: Sequence[object],
+    span: Span,
+) -> Iterator[Row]:
+    """Yield a row for each time to live, and each part of the state that it would bound. Raises QueryError with the span."""
+    if len(arguments) < 2 or not all(isinstance(a, str) for a in arguments):
+        raise QueryError("sqlstream.ttl takes a job or an operator, and times to live", span, hint=_HINT)
+    name, *texts = map(str, arguments)
+    ttls = {text: _duration(text, span) for text in texts}
+    job, operators = _found(jobs, name, span)
+    newest = job.newest
+    if newest is None:
+        raise QueryError(f'job "{job.name}" has no version yet', span)
+    parts = [(o, kept) for o in operators for kept in o.remembered]
+    if not parts:
+        bounds = "; ".join(f"{o.name}: {o.bound}" for o in operators)
+        detail = f"What bounds it: {bounds}." if bounds else "It keeps no state."
+        raise QueryError(f'"{name}" has no state that a time to live would bound', span, detail=detail)
+    for operator, kept in parts:
+        part = _Part(connection, warehouse, job, operator, kept, newest)
+        for text, ttl in ttls.items():
+            yield part.row(text, ttl)
+
+
+def _duration(text: str, span: Span) -> Duration:
+    try:
+        ttl = parse_duration(text)
+    except ValueError as error:
+        raise QueryError(str(error), span) from None
+    if not ttl:
+        raise QueryError("a time to live of 0 is for ever", span, hint="Name one from 1 ms on.")
+    return ttl
+
+
+def _found(jobs: Mapping[str, JobHistory], name: str, span: Span) -> tuple[JobHistory, tuple[OperatorRecord, ...]]:
+    """Return the job of a name, or the one that the name begins with, and its operators that are meant."""
+    records = {key: (job, record) for key, job in jobs.items() if (record := job.record)}
+    if found := records.get(name.lower()):
+        return found[0], found[1].operators
+    for key, (job, record) in records.items():
+        if not name.lower().startswith(f"{key}."):
+            continue
+        wanted = name[len(key) + 1 :].lower()
+        if operators := tuple(o for o in record.operators if o.name.lower() == wanted):
+            return job, operators
+        hint = missing("operator", wanted, [o.name for o in record.operators])
+        raise QueryError(f'job "{record.job}" has no operator "{name[len(key) + 1 :]}"', span, hint=hint)
+    hint = missing("job", name.partition(".")[0], [record.job for _, record in records.values()])
+    raise QueryError(f'job "{name.partition(".")[0]}" does not exist', span, hint=hint)
+
+
+class _Part:
+    """A part of an operator's state at the newest version, in temporary tables: its keys, and how long apart their rows came."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        warehouse: Warehouse,
+        job: JobHistory,
+        operator: OperatorRecord,
+        kept: Remembered,
+        newest: JobVersion,
+    ):
+        self.con, self.warehouse, self.job, self.operator = connection, warehouse, job, operator
+        self.kept, self.newest = kept, newest
+        self.declared = {t.name: t.declaration for t in operator.tables}
+        self.keys = ", ".join(map(quote_name, kept.keys)) or _ALL
+        # Without keys all rows are those of one.
+        self.made = self.keys if kept.keys else f"true AS {_ALL}"
+        oldest = oldest_readable(warehouse, job.name, operator, newest)
+        entries = {e.version: e.committed_at for e in job.entries if e.version >= oldest}
+        self.oldest = min(entries)
+        self.times = ", ".join(f"({version}, {time})" for version, time in entries.items())
+        self.since = entries[self.oldest]
+        self.tables = state_tables(warehouse, job.name, operator, newest)
+        self._keep_gaps()
+        self._keep_ages()
+        sizes = stored_bytes(warehouse, job.name, operator, [self.declared[t] for t in kept.tables], newest)
+        self.bytes = [sizes[t] for t in kept.tables]
+
+    def row(self, text: str, ttl: Duration) -> Row:
+        """Return what a time to live would keep."""
+        lives = f"({_AT} > {self.newest.time - ttl} OR ({self.kept.lasts}))"
+        is_counted = [not (self.kept.bare and table == self.kept.clocked) for table in self.kept.tables]
+        counts = ", ".join(
+            f"coalesce(sum(n{i}) FILTER ({lives}), 0), coalesce(sum(n{i}), 0)" for i in range(len(self.bytes))
+        )
+        [(keys, keys_now, unsure, *rows)] = self.con.execute(
+            f"SELECT count(*) FILTER ({lives}), count(*), count(*) FILTER ({lives} AND NOT {_EXACT}), {counts} FROM {_AGES}"
+        ).fetchall()
+        [(returned,)] = self.con.execute(
+            f"SELECT count(DISTINCT ({self.keys},)) FROM {_GAPS} WHERE gap >= {ttl} AND NOT ({self.kept.lasts})"
+        ).fetchall()
+        shares = [
+            size * kept // total if total else 0
+            for size, kept, total in zip(self.bytes, rows[::2], rows[1::2], strict=True)
+        ]
+        record = self.job.record
+        return {
+            "job": record.job if record else self.job.name,
+            "operator": self.operator.name,
+            "state": self.kept.name or None,
+            "ttl": text,
+            "keys": keys,
+            "rows": int(sum(compress(rows[::2], is_counted))),
+            "bytes": int(sum(shares)),
+            "keys_now": keys_now,
+            "rows_now": int(sum(compress(rows[1::2], is_counted))),
+            "bytes_now": sum(self.bytes),
+            "returned_keys": returned,
+            "since": self.since,
+            "exact": not unsure and not self.kept.misses_writes,
+        }
+
+    # -- when rows came
+
+    def _changes(self, table: str) -> str:
+        declaration: TableDeclaration = self.declared[table]
+        return changes_of(self.warehouse, self.job.name, self.operator, declaration, self.newest, self.oldest)
+
+    def _versions(self, tables: Iterable[str], holds: str = "true") -> str:
+        """Return the SELECT of the keys that each version has changed in some tables, and of its time."""
+        rows = " UNION ALL ".join(
+            f"SELECT {self.made}, {VERSION}, {WEIGHT} FROM ({self._changes(t)}) WHERE {holds}" for t in tables
+        )
+        return (
+            f"SELECT {self.keys}, {VERSION}, sum({WEIGHT}) AS _weight, any_value(_time) AS _time FROM ({rows}) "
+            f"JOIN (VALUES {self.times}) _times(_version, _time) ON {VERSION} = _version GROUP BY {self.keys}, {VERSION}"
+        )
+
+    def _touches(self) -> str:
+        """Return the SELECT of when rows came for keys: the version, the time, and by how many rows each key then changed.
+
+        The first of a key is what the oldest version knows of it: then the time is that of its last row, if it is known.
+        """
+        kept, base = (
+            self.kept,
+            state_tables(self.warehouse, self.job.name, self.operator, self.job.at_version(self.oldest)),
+        )
+        rows = f"({base[kept.clocked]}) WHERE {kept.holds}"
+        if not kept.at:
+            first = f"SELECT {self.made}, {self.oldest} AS {VERSION}, {self.since} AS _at, {WEIGHT} FROM {rows}"
+            came = f"SELECT {self.keys}, {VERSION}, _time AS _at, _weight FROM ({self._versions([kept.clocked])})"
+        else:
+            at = f"{quote_name(kept.at)} * {kept.unit}"
+            first = f"SELECT {self.made}, {self.oldest} AS {VERSION}, {at} AS _at, {WEIGHT} FROM {rows}"
+            added = (
+                f"SELECT {self.made}, {VERSION}, max({at}) FILTER ({WEIGHT} > 0) AS _at, sum({WEIGHT}) AS _weight "
+                f"FROM ({self._changes(kept.clocked)}) WHERE {kept.holds} GROUP BY ALL"
+            )
+            came = f"SELECT {self.keys}, {VERSION}, _at, _weight FROM ({added})"
+            if not kept.ttl:
+                # What took the last row of a key away came for it, too.
+                left = f"({added}) JOIN (VALUES {self.times}) _times(_version, _time) ON {VERSION} = _version"
+                came = f"SELECT {self.keys}, {VERSION}, coalesce(_at, _time) AS _at, _weight FROM {left}"
+        known = f"SELECT {self.keys}, {VERSION}, max(_at) AS _at, sum({WEIGHT}) AS _weight FROM ({first}) GROUP BY ALL"
+        return f"{known} UNION ALL {came}"
+
+    def _keep_gaps(self) -> None:
+        """Keep how long before each row of a key that was there its last row had come."""
+        own = f"SELECT {self.keys}, {VERSION}, _at, _weight, _at AS _own FROM ({self._touches()})"
+        if self.kept.asks:
+            asked = self._versions(self.kept.asks)
+            own += f" UNION ALL SELECT {self.keys}, {VERSION}, _time, 0, NULL FROM ({asked})"
+        self._create(f"{_GAPS}_rows", own)
+        # What a time to live has taken out of the state was there, too.
+        there = "true" if self.kept.ttl else "_there > 0"
+        before = f"OVER (PARTITION BY {self.keys} ORDER BY {VERSION} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+        moments = (
+            f"SELECT {self.keys}, {VERSION}, max(_at) AS _at, max(_own) AS _own, sum(_weight) AS _weight "
+            f"FROM {_GAPS}_rows GROUP BY {self.keys}, {VERSION}"
+        )
+        known = f"SELECT *, max(_own) {before} AS _last, sum(_weight) {before} AS _there FROM ({moments})"
+        self._create(
+            _GAPS,
+            f"SELECT {self.keys}, _at - _last AS gap FROM ({known}) WHERE {VERSION} > {self.oldest} AND {there}",
+        )
+
+    def _keep_ages(self) -> None:
+        """Keep the keys that are there, when a row last came for each, whether that is known, and its rows by table."""
+        kept = self.kept
+        if kept.at:
+            at = f"{quote_name(kept.at)} * {kept.unit} AS {_AT}"
+            seen = f"SELECT {self.made}, {at}, true AS {_EXACT} FROM ({self.tables[kept.clocked]}) WHERE {kept.holds}"
+            seen += f" GROUP BY ALL HAVING sum({WEIGHT}) > 0"
+        else:
+            # What the first version of all has found came with it.
+            known = f"{VERSION} > {self.oldest} OR {self.oldest} = 0"
+            seen = f"SELECT {self.keys}, _own AS {_AT}, {known} AS {_EXACT} FROM {_GAPS}_rows WHERE _own IS NOT NULL"
+        counted = [
+            f"SELECT {self.made}, {', '.join(WEIGHT if i == n else '0' for i in range(len(kept.tables)))} "
+            f"FROM ({self.tables[table]}) WHERE {kept.holds}"
+            for n, table in enumerate(kept.tables)
+        ]
+        numbers = [f"n{i}" for i in range(len(kept.tables))]
+        listed = f"{self.keys}, {', '.join(numbers)}"
+        rows = " UNION ALL ".join(counted)
+        named = f"SELECT * FROM ({rows}) _rows_({listed})"
+        sums = ", ".join(f"sum({n}) AS {n}" for n in numbers)
+        nothing = ", ".join(f"NULL AS {n}" for n in numbers)
+        both = (
+            f"SELECT {self.keys}, {_AT}, {_EXACT}, {nothing} FROM ({seen}) "
+            f"UNION ALL SELECT {self.keys}, NULL, NULL, {', '.join(numbers)} FROM ({named})"
+        )
+        # Times of a key come in order: the last one says whether it is known.
+        newest = f"max({_AT}) AS {_AT}, coalesce(arg_max({_EXACT}, {_AT}), false) AS {_EXACT}"
+        there = f"max({_AT}) IS NOT NULL" if kept.at else f"sum({numbers[0]}) > 0"
+        self._create(_AGES, f"SELECT {self.keys}, {newest}, {sums} FROM ({both}) GROUP BY {self.keys} HAVING {there}")
+
+    def _create(self, name: str, sql: str) -> None:
+        self.con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")

@@ -1,0 +1,208 @@
+"""Looks, behind the commit of a batch, whether the state of a job is as its checks demand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import duckdb
+from msgspec.structs import replace
+
+from sqlstream.duck.sql import quote_text
+from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.functions.registration import register_for_queries
+from sqlstream.queries.query import Sandbox, translate
+from sqlstream.runtime.worker import JobSpec
+from sqlstream.units import now
+from sqlstream.warehouse.checks import (
+    BROKEN,
+    ERROR,
+    MAX_ROWS,
+    PASSED,
+    STOP,
+    CheckResult,
+    StateCheck,
+    checks,
+    read_results,
+    write_results,
+)
+from sqlstream.warehouse.paths import Warehouse
+
+# Of a row that breaks a check so many characters are told.
+_SHOWN = 200
+_BATCH_ROWS = 10_000
+
+
+class StateChecks:
+    """The checks of one job that runs, and what the last look found."""
+
+    def __init__(self, job: JobSpec, warehouse: Warehouse):
+        self._job, self._warehouse = job, warehouse
+        self._paths = warehouse.job(job.name)
+        self._known: tuple[StateCheck, ...] = ()
+        # The files of the checks when they were last read.
+        self._seen: object = None
+        self._results: dict[tuple[str, str | None], CheckResult] = {
+            (r.name, r.operator): r for r in read_results(warehouse.fs, self._paths)
+        }
+        self._said: dict[tuple[str, str | None], str] = {}
+        self._looked: dict[str, int] = {}
+        self._written: tuple[CheckResult, ...] = ()
+        self._sandbox: Sandbox | None = None
+
+    def compile(self) -> None:
+        """Raise for the first check whose query does not fit the job's state."""
+        self._read()
+        for check in self._known:
+            try:
+                self._run(check)
+            except SqlStreamError as error:
+                raise _refused(check, error) from error
+
+    def look(self, version: int, rows: Mapping[str, int], *, every: bool = False) -> list[str]:
+        """Look at what is due at a committed version, or at every check; return warnings.
+
+        `rows` are the numbers of rows in the states of operators. Raises JobError when a check is broken that stops the job.
+        """
+        self._read()
+        found = [*self._max_rows(version, rows), *self._queries(version, every=every)]
+        news = []
+        for result in found:
+            place = result.name, result.operator
+            self._results[place] = result
+            # Whoever starts a job is told, though an earlier process was.
+            if result.status != PASSED and self._said.get(place) != result.status:
+                news.append(f"state check {_said(result)}")
+            self._said[place] = result.status
+        if [(r.name, r.status) for r in self._all()] != [(r.name, r.status) for r in self._written]:
+            self.write()
+        if (broken := next((r for r in found if r.status == BROKEN and r.action == STOP), None)) is not None:
+            self.write()
+            raise _broken(self._job.name, broken)
+        return news
+
+    def write(self) -> None:
+        """Let others know what the last looks found."""
+        results = self._all()
+        if results != self._written:
+            write_results(self._warehouse.fs, self._paths, results)
+            self._written = results
+
+    def close(self) -> None:
+        self.write()
+        if self._sandbox is not None:
+            self._sandbox.close()
+            self._sandbox = None
+
+    def _all(self) -> tuple[CheckResult, ...]:
+        """Return the results of the checks that there are now."""
+        names = {check.name for check in self._known}
+        kept = (r for r in self._results.values() if r.name in names or self._is_limit(r))
+        return tuple(sorted(kept, key=lambda r: (r.name, r.operator or "")))
+
+    def _is_limit(self, result: CheckResult) -> bool:
+        return result.name == MAX_ROWS and result.operator in self._job.max_rows
+
+    def _read(self) -> None:
+        """Read the checks again when files have changed."""
+        files = self._warehouse.fs.infos(self._warehouse.checks)
+        if files == self._seen:
+            return
+        self._seen, before = files, {check.name: check for check in self._known}
+        self._known = tuple(checks(self._warehouse, self._job.name))
+        for check in self._known:
+            if before.get(check.name, check) != check:
+                # It is another one now: it is looked at with the next batch.
+                self._looked.pop(check.name, None)
+
+    def _max_rows(self, version: int, counts: Mapping[str, int]) -> list[CheckResult]:
+        """Compare the numbers of rows, which batches have told, to the option's limits."""
+        found = []
+        for operator, most in self._job.max_rows.items():
+            rows = counts.get(operator, 0)
+            too_many = max(rows - most, 0)
+            found.append(
+                CheckResult(
+                    MAX_ROWS,
+                    operator,
+                    f"at most {most:,} rows",
+                    1,
+                    self._job.max_rows_action,
+                    BROKEN if too_many else PASSED,
+                    version,
+                    now(),
+                    too_many,
+                    f"{rows:,} rows" if too_many else None,
+                )
+            )
+        return found
+
+    def _queries(self, version: int, *, every: bool) -> list[CheckResult]:
+        found = []
+        for check in self._known:
+            looked = self._looked.get(check.name)
+            if not every and looked is not None and version < looked + check.every:
+                continue
+            self._looked[check.name] = version
+            made = CheckResult(check.name, check.operator, check.sql, check.every, check.action, PASSED, version, now())
+            try:
+                rows, first = self._run(check)
+            except SqlStreamError as error:
+                found.append(replace(made, status=ERROR, detail=error.message))
+                continue
+            found.append(replace(made, status=BROKEN, rows=rows, detail=first) if rows else made)
+        return found
+
+    def _run(self, check: StateCheck) -> tuple[int, str | None]:
+        """Return how many rows break a check, and the first of them. Raises SqlStreamError."""
+        if self._sandbox is None:
+            functions = self._job.functions
+            self._sandbox = Sandbox(
+                self._warehouse, functions=[lambda connection: register_for_queries(connection, functions)]
+            )
+        relation = self._sandbox.query(check.sql)
+        count, first = 0, None
+        try:
+            for batch in relation.to_arrow_reader(_BATCH_ROWS):
+                if first is None and batch.num_rows:
+                    first = _shown(batch.slice(0, 1).to_pylist()[0])
+                count += batch.num_rows
+        except duckdb.Error as error:
+            raise translate(error, check.sql) from error
+        return count, first
+
+
+def _shown(row: Mapping[str, object]) -> str:
+    text = ", ".join(
+        f"{name} = {quote_text(value) if isinstance(value, str) else value}" for name, value in row.items()
+    )
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def _said(result: CheckResult) -> str:
+    if result.name == MAX_ROWS:
+        return (
+            f'"{MAX_ROWS}" is broken: operator "{result.operator}" has {result.detail}, {result.condition} may be there'
+        )
+    if result.status == ERROR:
+        return f'"{result.name}" cannot be looked at: {result.detail}'
+    rows = f"{result.rows:,} {'row' if result.rows == 1 else 'rows'}"
+    return f'"{result.name}" is broken by {rows} at version {result.version}, the first is {result.detail}'
+
+
+def _broken(job: str, result: CheckResult) -> JobError:
+    ways = (
+        "raise 'sqlstream.state.max-rows', or set 'sqlstream.state.max-rows-action' = 'warn'"
+        if result.name == MAX_ROWS
+        else f"correct the check or write DROP STATE CHECK {result.name}"
+    )
+    return JobError(
+        f"state check {_said(result)}",
+        detail=f"Its state is as version {result.version} left it, and can be queried.",
+        hint=f"The job starts again when the check passes: {ways}.",
+    )
+
+
+def _refused(check: StateCheck, error: SqlStreamError) -> SqlStreamError:
+    error.detail = error.detail or f'State check "{check.name}" asks for it.'
+    error.hint = error.hint or f"Correct it with CREATE OR REPLACE STATE CHECK, or write DROP STATE CHECK {check.name}."
+    return error

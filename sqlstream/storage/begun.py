@@ -1,0 +1,50 @@
+"""What the next batch of a job on Spark reads, fixed before it does anything: it reads the same when it is repeated."""
+
+from __future__ import annotations
+
+import contextlib
+
+from sqlstream.errors import DamageError
+from sqlstream.storage.joblog import JobLog
+from sqlstream.units import ProcessingTime
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.leases import check_held
+from sqlstream.warehouse.paths import JobPaths
+from sqlstream.warehouse.records import Record, read_json, read_sealed, write_sealed
+
+
+class Begun(Record, frozen=True, tag_field="format", tag=1):
+    """A batch that has begun: the last descriptor that was read when it is done, its own or an earlier one's, and its time.
+
+    Sinks may have its rows before it is committed.
+    """
+
+    version: int
+    sequence: int
+    time: ProcessingTime
+
+
+def write_begun(fs: Filesystem, job: JobPaths, begun: Begun) -> None:
+    """Fix what a batch reads, before it does anything. Raises JobError when another process may run the job by now."""
+    check_held(job)
+    write_sealed(fs, job.begun, begun.to_json())
+
+
+def read_begun(fs: Filesystem, job: JobPaths, version: int) -> Begun | None:
+    """Return the batch of a version if it has begun, None if it has not, or if what says so is damaged.
+
+    Where later batches had begun, too, the log says what it read: their commits were lost, or are not in a copy of the job.
+    """
+    try:
+        begun = read_json(read_sealed(fs, job.begun), Begun)
+        if begun.version == version:
+            return begun
+    except FileNotFoundError:
+        return None
+    except DamageError:
+        pass
+    with contextlib.suppress(DamageError):
+        entry = JobLog(fs, job.log).entry(version)
+        if entry is not None:
+            return Begun(version, entry.sequence, entry.committed_at)
+    return None

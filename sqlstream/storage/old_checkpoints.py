@@ -1,0 +1,44 @@
+"""Jobs of earlier versions: they have Spark's checkpoint in their folders, with more in it than the commits."""
+
+from __future__ import annotations
+
+import json
+
+from sqlstream.storage.begun import Begun, write_begun
+from sqlstream.units import from_millis
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.paths import JobPaths
+
+
+def leave_checkpoint(fs: Filesystem, job: JobPaths, version: int) -> None:
+    """Keep what the batch of a version, the first that is not committed, has begun to read, and the commits; delete the rest.
+
+    It may be interrupted at any point, and repeated.
+    """
+    offsets = f"{job.checkpoint}/offsets"
+    # Stores never had it.
+    if not fs.local or not fs.exists(offsets):
+        return
+    begun = _begun(fs, f"{offsets}/{version}", version)
+    if begun is not None:
+        write_begun(fs, job, begun)
+    for name in fs.entries(job.commits):
+        if name.startswith("."):
+            fs.delete(f"{job.commits}/{name}")
+    files = {file.name for file in fs.infos(job.checkpoint)}
+    for name in fs.entries(job.checkpoint):
+        path = f"{job.checkpoint}/{name}"
+        if path not in (job.commits, offsets):
+            (fs.delete if name in files else fs.delete_tree)(path)
+    fs.delete_tree(offsets)
+
+
+def _begun(fs: Filesystem, path: str, version: int) -> Begun | None:
+    """Return what Spark's log of offsets says of a batch: a version, the clocks, then a line for each reading of the source."""
+    try:
+        _, clocks, sequence, *_ = fs.read_text(path).splitlines()
+        time = from_millis(json.loads(clocks)["batchTimestampMs"])
+        return Begun(version, -1 if sequence == "-" else int(sequence), time)
+    except (FileNotFoundError, ValueError, LookupError):
+        # It has not begun, or a power cut took what says so.
+        return None

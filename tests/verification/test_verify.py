@@ -1,0 +1,174 @@
+"""What `verify` says: each cause of a difference, a bug in an operator, and what has no batch answer."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from sqlstream.jobs.verification import Verification
+from sqlstream.jobs.verification.verify import batch_query
+from sqlstream.operators.windows.assigners import Arrival, AssignedWindows
+from sqlstream.physical.batch import CannotVerify
+from sqlstream.session.verifying import calls_in
+from sqlstream.testing import Stream
+
+CLICKS = "CREATE TABLE clicks (k INT, x DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '2' SECOND);"
+COUNTS = (
+    f"{CLICKS} CREATE TABLE counts (k INT, ends TIMESTAMP, n BIGINT); INSERT INTO counts SELECT k, window_end, COUNT(*)"
+    " FROM TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '10' SECOND) GROUP BY k, window_start, window_end"
+)
+
+
+def at(seconds: int) -> str:
+    return f"2026-01-01 10:00:{seconds:02}"
+
+
+def causes(report: Verification) -> dict[str, tuple[int, int]]:
+    [table] = report.tables
+    return {d.cause: (d.missing, d.extra) for d in table.differences}
+
+
+def test_a_table_that_is_the_batch_answer() -> None:
+    with Stream(COUNTS) as stream:
+        stream.batch("clicks", [(1, 1.0, at(1)), (2, 1.0, at(3)), (1, 1.0, at(9))])
+        stream.finish()
+        report = stream.verify()
+        assert report
+        assert causes(report) == {}
+        assert str(report).splitlines()[1:] == ['table "counts": 2 rows, equal to the batch answer']
+
+
+def test_late_rows_rows_without_a_time_and_open_windows() -> None:
+    with Stream(COUNTS) as stream:
+        stream.batch("clicks", [(1, 1.0, at(1)), (1, 1.0, None), (3, 1.0, None), (2, 1.0, at(15))])
+        # The window until 10 has closed: of key 1 its count is another one, of key 2 there is none.
+        stream.batch("clicks", [(1, 1.0, at(2)), (2, 1.0, at(3)), (2, 1.0, at(16))])
+        report = stream.verify()
+    assert report
+    assert causes(report) == {"untimed": (2, 0), "late": (2, 1), "due": (1, 0)}
+
+
+def test_a_row_is_late_by_the_watermark_before_its_batch() -> None:
+    with Stream(COUNTS) as stream:
+        # In one batch no row is late because of another.
+        stream.batch("clicks", [(2, 1.0, at(15)), (1, 1.0, at(1))])
+        stream.finish()
+        assert causes(stream.verify()) == {}
+
+
+def test_keys_that_expired() -> None:
+    script = (
+        f"{CLICKS} CREATE TABLE totals (k INT, n BIGINT);"
+        "SET 'table.exec.state.ttl' = '10 s'; INSERT INTO totals SELECT k, COUNT(*) FROM clicks GROUP BY k"
+    )
+    with Stream(script) as stream:
+        stream.batch("clicks", [(1, 1.0, at(1)), (2, 1.0, at(1))])
+        stream.advance(11_000)
+        stream.batch("clicks", [(1, 1.0, at(2))])
+        report = stream.verify()
+        assert sorted(stream.rows()) == [(1, 1), (1, 1), (2, 1)]
+    assert report
+    assert causes(report) == {"expired": (1, 2)}
+
+
+def test_a_lookup_table_that_has_changed() -> None:
+    script = (
+        "CREATE TABLE names (k INT, name STRING) WITH ('connector' = 'filesystem', 'path' = 'names', 'format' = 'parquet');"
+        "CREATE TABLE visits (k INT, at TIMESTAMP_LTZ(3) AS PROCTIME()); CREATE TABLE named (k INT, name STRING);"
+        "INSERT INTO named SELECT v.k, n.name FROM visits v JOIN names FOR SYSTEM_TIME AS OF v.at AS n ON v.k = n.k"
+    )
+    with Stream(script.replace("at TIMESTAMP_LTZ(3) AS PROCTIME()", "at AS PROCTIME()")) as stream:
+        _names(stream, "(1, 'ann'), (2, 'bob')")
+        stream.batch("visits", [(1,), (2,)])
+        assert causes(stream.verify()) == {}
+        _names(stream, "(1, 'eve'), (2, 'bob')")
+        report = stream.verify()
+    assert report
+    assert causes(report) == {"lookup": (1, 1)}
+
+
+def _names(stream: Stream, rows: str) -> None:
+    folder = f"{stream.compiler.project}/names"
+    con = duckdb.connect()
+    con.execute(
+        f"COPY (FROM (VALUES {rows}) AS t(k, name)) TO '{folder}' (FORMAT parquet, PER_THREAD_OUTPUT, OVERWRITE)"
+    )
+
+
+def test_sums_of_floating_point_numbers() -> None:
+    script = f"{CLICKS} CREATE TABLE sums (k INT, s DOUBLE); INSERT INTO sums SELECT k, SUM(x) FROM clicks GROUP BY k"
+    with Stream(script) as stream:
+        # (0.1 + 0.2) + 0.3 is 0.6000000000000001, 0.1 + (0.2 + 0.3) is 0.6.
+        stream.batch("clicks", [(1, 0.1, at(1))])
+        stream.batch("clicks", [(1, 0.2, at(1)), (1, 0.3, at(1))])
+        report = stream.verify()
+        [(streamed,)] = stream.query("SELECT s FROM sums")
+    assert report
+    assert causes(report) == {"float": (1, 1)}, streamed
+
+
+@pytest.mark.parametrize("lost", ["dropped", "counted twice"])
+def test_a_bug_in_an_operator_is_found(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    right = AssignedWindows.arrive
+
+    def wrong(self: AssignedWindows, rows: pa.Table, watermark: Any) -> Arrival:
+        arrival = right(self, rows, watermark)
+        before = arrival.before
+        changed = before.slice(1) if lost == "dropped" else pa.concat_tables([before, before.slice(0, 1)])
+        return dataclasses.replace(arrival, before=changed)
+
+    with Stream(COUNTS, parallelism=1) as stream:
+        stream.batch("clicks", [(1, 1.0, at(1))])
+        monkeypatch.setattr(AssignedWindows, "arrive", wrong)
+        stream.batch("clicks", [(1, 1.0, at(5)), (2, 1.0, at(4)), (2, 1.0, at(6))])
+        stream.finish()
+        report = stream.verify()
+    assert not report
+    assert "unexplained" in causes(report), report
+    assert "NOT EXPLAINED" in str(report)
+
+
+def test_what_has_no_batch_form_is_named() -> None:
+    script = f"{CLICKS} CREATE TABLE firsts (k INT, x DOUBLE); INSERT INTO firsts SELECT k, ANY_VALUE(x) FROM clicks GROUP BY k"
+    with Stream(script) as stream:
+        stream.batch("clicks", [(1, 1.0, at(1))])
+        with pytest.raises(CannotVerify) as error:
+            stream.verify()
+    assert "depends on the order in which rows come" in error.value.message
+    assert error.value.exit_code == 2
+    assert error.value.render().startswith("cannot be verified:")
+
+
+def test_rows_that_are_no_longer_there_are_named() -> None:
+    with Stream(COUNTS) as stream:
+        stream.batch("clicks", [(1, 1.0, at(1))])
+        stream.batch("clicks", [(1, 1.0, at(2))])
+        job = stream.runs["counts"].commits
+        job.warehouse.fs.delete(f"{job.paths.root}/splits/next/0000000000.json")
+        with pytest.raises(CannotVerify, match="no longer says what its first batches have read"):
+            stream.verify()
+
+
+def test_the_batch_query_runs_in_duckdb() -> None:
+    with Stream(COUNTS) as stream:
+        stream.batch("clicks", [(1, 1.0, at(1)), (2, 1.0, at(3)), (1, 1.0, at(12))])
+        stream.finish()
+        written = stream.rows()
+        sql = batch_query(stream.planned("counts"))
+    con = duckdb.connect()
+    con.execute(
+        f"CREATE TABLE clicks AS SELECT k, 1.0 AS x, CAST(t AS TIMESTAMP) AS ts"
+        f" FROM (VALUES (1, '{at(1)}'), (2, '{at(3)}'), (1, '{at(12)}')) AS v(k, t)"
+    )
+    assert sorted(con.execute(sql).fetchall()) == sorted(written)
+
+
+def test_calls_of_verify_in_a_query() -> None:
+    sql = """SELECT * FROM VERIFY('it''s') v JOIN Verify ( 'b', 3 ) ON true WHERE verify = 'VERIFY(''c'')'"""
+    text, calls = calls_in(sql)
+    assert [(c.job, c.version) for c in calls] == [("it's", None), ("b", 3)]
+    assert text == "SELECT * FROM _verification_0 v JOIN _verification_1 ON true WHERE verify = 'VERIFY(''c'')'"
