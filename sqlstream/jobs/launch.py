@@ -156,6 +156,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
             )
             for s in plan.sinks
         ),
+        retains_state=planned.options.retains_state,
     )
 
 

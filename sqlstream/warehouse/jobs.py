@@ -119,7 +119,10 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
-    """What stays the same while a job lives: its SQL, its plan, the shape of its state, and what it was made with."""
+    """What stays the same while a job lives: its SQL, its plan, the shape of its state, and what it was made with.
+
+    With `retains_state` a savepoint keeps its last version when it is dropped.
+    """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {7: partial(upgraded_times, names=("created_at",))}
 
@@ -134,6 +137,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     scans: tuple[ScanRecord, ...]
     operators: tuple[OperatorRecord, ...]
     sinks: tuple[SinkRecord, ...]
+    retains_state: bool = False
 
     def sink(self, table: str) -> SinkRecord | None:
         """Return the sink that is a table of the warehouse with a name, matched without regard to case."""
