@@ -67,10 +67,10 @@ class Starter:
         try:
             if fresh and name not in self._appended:
                 self._discard(name)
-            if (savepoint := complete(self.warehouse, name, self._start_over(planned, name))) is not None:
-                self.notice(f'job "{name}": it is restored from savepoint "{savepoint}", which had been interrupted')
             if restore is not None:
                 self._restore(planned, name, restore)
+            elif (savepoint := complete(self.warehouse, name, self._start_over(planned, name))) is not None:
+                self.notice(f'job "{name}": it is restored from savepoint "{savepoint}", which had been interrupted')
             self._settle(name)
             record = self._record(planned, name)
             if planned.appends:
