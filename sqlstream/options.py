@@ -93,6 +93,13 @@ _ALL = (
     ),
     Option("execution.checkpointing.interval", "0", "the least time between the starts of two batches", parse_duration),
     Option(
+        "execution.checkpointing.externalized-retention",
+        "DELETE_ON_CANCELLATION",
+        "what `sqlstream drop` leaves: RETAIN_ON_CANCELLATION: a savepoint of the last version; "
+        "DELETE_ON_CANCELLATION or NO_EXTERNALIZED_CHECKPOINTS: nothing",
+        _choice("retain_on_cancellation", "delete_on_cancellation", "no_externalized_checkpoints"),
+    ),
+    Option(
         "execution.end-of-input",
         "finish",
         "finish: a bounded job closes its windows; wait: they stay open for the next run",
@@ -193,8 +200,17 @@ _ALL = (
     ),
 )
 OPTIONS: Mapping[str, Option] = {o.name: o for o in _ALL}
+# Options of Flink under the names that they have there.
+_FLINKS = {
+    "execution.checkpointing.externalized-checkpoint-retention": "execution.checkpointing.externalized-retention"
+}
 # With the name of an operator behind it, it is about that one.
 MAX_ROWS = "sqlstream.state.max-rows"
+
+
+def _name(key: str) -> str:
+    """Return the name of an option as it is stored."""
+    return key if key.startswith("spark.") else _FLINKS.get(key.lower(), key.lower())
 
 
 def _option(name: str) -> Option | None:
@@ -214,7 +230,7 @@ class Options:
 
     def set(self, key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> None:
         """Set an option; raise BindError for one that does not exist, or a value that it cannot have."""
-        name = key if key.startswith("spark.") else key.lower()
+        name = _name(key)
         if not name.startswith("spark."):
             if (option := _option(name)) is None:
                 raise BindError(f'option "{key}" does not exist', span, hint=missing("option", key, OPTIONS))
@@ -229,7 +245,7 @@ class Options:
         if key is None:
             self.values = dict(self._given)
             return
-        name = key if key.startswith("spark.") else key.lower()
+        name = _name(key)
         if not name.startswith("spark.") and _option(name) is None:
             raise BindError(f'option "{key}" does not exist', span, hint=missing("option", key, OPTIONS))
         self.values.pop(name, None)
@@ -264,6 +280,11 @@ class Options:
     def parallelism(self) -> int:
         value = self.text("parallelism.default")
         return int(value) if value else os.cpu_count() or 1
+
+    @property
+    def retains_state(self) -> bool:
+        """Whether the last version of a job stays, as a savepoint, when the job is dropped."""
+        return self.text("execution.checkpointing.externalized-retention").lower() == "retain_on_cancellation"
 
     @property
     def memory(self) -> str:

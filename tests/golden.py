@@ -8,7 +8,7 @@ is a verb at the start of a line, SQL or rows below it, and, after `----`, what 
     tick <table> <time>  move the table's watermark without a row
     finish               end the input
     advance <ms>         move the processing time
-    restart              go on in a new process
+    restart [same]       go on in a new process, with another parallelism unless it is to be the same
     query [<table>]      rows of the SQL, or of the table; sorted as text, unless the SQL has ORDER BY
     state <operator>     the operator's view, with the names of its columns, but for those that show the processing time
     output [<job>]       what a job that prints has printed
@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +44,8 @@ from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
 
 DAY = date(2026, 1, 1)
+# A case begins with 3 tasks, and goes on with these, one after the other.
+PARALLELISMS = (2, 5, 1, 3)
 CLOCKED = ("_updated_at", "_expires_at")
 VERBS = (
     "statement",
@@ -82,7 +85,7 @@ class Runner(Protocol):
 
     def finish(self) -> None: ...
 
-    def restart(self) -> None: ...
+    def restart(self, *, same: bool) -> None: ...
 
     def query(self, sql: str) -> list[Row]: ...
 
@@ -119,6 +122,7 @@ class InProcess:
     def __init__(self, functions: Sequence[Callable[..., Any]] = ()):
         self.stream = Stream("", options={"parallelism.default": "3"}, parallelism=3)
         self.stream.compiler.add_functions([_declared(function) for function in functions])
+        self._parallelism = cycle(PARALLELISMS)
 
     def statement(self, sql: str) -> None:
         self.stream.script(sql, "sql")
@@ -136,8 +140,8 @@ class InProcess:
     def finish(self) -> None:
         self.stream.finish()
 
-    def restart(self) -> None:
-        self.stream.restart()
+    def restart(self, *, same: bool) -> None:
+        self.stream.restart(None if same else next(self._parallelism))
 
     def query(self, sql: str) -> list[Row]:
         return self.stream.query(sql)
@@ -265,7 +269,7 @@ def execute(record: Record, runner: Runner) -> list[str] | None:
         case "finish":
             runner.finish()
         case "restart":
-            runner.restart()
+            runner.restart(same=argument == "same")
         case "query":
             rows = runner.query(text or f"FROM {argument}")
             return list(map(written, rows)) if "ORDER BY" in text else sorted(map(written, rows))

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import duckdb
@@ -27,7 +28,7 @@ from sqlstream.session.session import Session
 from sqlstream.spark.run import SparkRun
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import write_rows
-from tests.golden import Row
+from tests.golden import PARALLELISMS, Row
 from tests.kinds import of_type
 from tests.processes import SECONDS
 
@@ -76,6 +77,7 @@ class OnSpark:
         self.planned: list[PlannedJob] = []
         self.jobs: list[Job] = []
         self.files = 0
+        self.parallelism = cycle(PARALLELISMS)
 
     def _watched(self, table: Table) -> dict[str, str]:
         path = os.path.join(self.folder, "fed", table.name.lower())
@@ -170,10 +172,14 @@ class OnSpark:
         for job in self.jobs:
             self._wait(job, partial(has_finished, job))
 
-    def restart(self) -> None:
+    def restart(self, *, same: bool) -> None:
         for job in self.jobs:
             job.stop()
             job.wait(SECONDS)
+        if not same:
+            tasks = str(next(self.parallelism))
+            for planned in self.planned:
+                planned.options.set("parallelism.default", tasks)
         self.jobs = [self._start(planned) for planned in self.planned]
         for job in self.jobs:
             self._wait(job, partial(has_started, job))

@@ -154,6 +154,64 @@ def query(
     show(sql, form or _format_of(output), output, project, warehouse)
 
 
+@cli.command(short_help="Show which rows of a state differ between two versions, and why.")
+@click.argument("state", metavar="JOB.OPERATOR")
+@click.argument("older")
+@click.argument("newer")
+@click.option("--limit", default=100, show_default=True, help="Print so many rows of the table at most; 0: all.")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
+)
+@click.option("--output", metavar="FILE", help="Write the rows into a file (.csv or .json) instead of the terminal.")
+@_folders
+def diff(
+    state: str,
+    older: str,
+    newer: str,
+    limit: int,
+    form: str | None,
+    output: str | None,
+    project: str | None,
+    warehouse: str | None,
+) -> None:
+    """Show which rows of a state were added, removed and changed from version OLDER to version NEWER, and why.
+
+    A version is a number, or a time such as "2026-03-01 10:05:00", in UTC: the newest version that was committed by then.
+    """
+    from sqlstream.cli.state_tools import show_diff
+
+    show_diff(state, (older, newer), form or _format_of(output), output, limit, project, warehouse)
+
+
+@cli.command(short_help="Explain what a state holds for a key, and what becomes of it when.")
+@click.argument("state", metavar="JOB.OPERATOR")
+@click.argument("key", nargs=-1, metavar="[COLUMN=VALUE ...]")
+@click.option("--at", "version", metavar="VERSION", help="Explain an older version: a number, or a time in UTC.")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
+)
+@click.option(
+    "--output", metavar="FILE", help="Write what is found into a file (.csv or .json) instead of the terminal."
+)
+@_folders
+def why(
+    state: str,
+    key: tuple[str, ...],
+    version: str | None,
+    form: str | None,
+    output: str | None,
+    project: str | None,
+    warehouse: str | None,
+) -> None:
+    """Explain what a state holds for a key: rows, open windows and when they close, timers, when it is forgotten.
+
+    The key has a value for each key column of the operator, as origin=EWR; the value NULL is none.
+    """
+    from sqlstream.cli.state_tools import show_why
+
+    show_why(state, key, version, form or _format_of(output), output, project, warehouse)
+
+
 @cli.command(short_help="Show the plan of a query: operators, state, guarantees.")
 @click.argument("files", nargs=-1, metavar="[FILE.sql]")
 @click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL to explain.")

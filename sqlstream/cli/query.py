@@ -24,6 +24,7 @@ from sqlstream.session.output import is_number, printable
 from sqlstream.session.state_queries import open_project_query
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 # Rows that are in memory at a time.
@@ -33,7 +34,11 @@ PIPE_WIDTH = 10_000
 
 def show(sql: str, form: str, output: str | None, project: str | None, warehouse: str | None) -> None:
     """Run a query and write its rows to the terminal, or into a file."""
-    relation = open_project_query(find_project(project, warehouse), sql)
+    show_relation(open_project_query(find_project(project, warehouse), sql), form, output, sql)
+
+
+def show_relation(relation: duckdb.DuckDBPyRelation, form: str, output: str | None, sql: str = "") -> None:
+    """Write a relation's rows to the terminal, or into a file; `sql` is what an error while they are computed points into."""
     with _stream(output) as stream:
         try:
             {"table": write_table, "csv": _csv, "json": _json}[form](relation, stream)
@@ -68,8 +73,7 @@ def _texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[str | None]]:
     yield from _values(relation.project(", ".join(texts)))
 
 
-def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBase) -> None:
-    """Write a relation's rows as a table for people; a large one in parts, so that it is never whole in memory."""
+def _terminal(stream: TextIO | io.TextIOBase) -> Console:
     from rich.console import Console
 
     class Terminal(Console):
@@ -78,39 +82,51 @@ def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBas
             raise BrokenPipeError
 
     # A pipe has no width: a line per row, however long.
-    console = Terminal(
-        file=cast(TextIO, stream), highlight=False, markup=False, width=None if stream.isatty() else PIPE_WIDTH
-    )
+    width = None if stream.isatty() else PIPE_WIDTH
+    return Terminal(file=cast(TextIO, stream), highlight=False, markup=False, width=width)
+
+
+def write_rows(names: Sequence[str], rows: Sequence[Sequence[str | None]], stream: TextIO | io.TextIOBase) -> None:
+    """Write rows of texts as a table for people."""
+    table = _table(list(map(printable, names)), [False] * len(names), [None] * len(names), header=True)
+    for row in rows:
+        table.add_row(*_printed(row))
+    _terminal(stream).print(table)
+
+
+def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBase, *, count: bool = True) -> None:
+    """Write a relation's rows, and their number, as a table for people; in parts: a large one is never whole in memory."""
+    console = _terminal(stream)
     names = list(map(printable, relation.columns))
+    numbers = [is_number(str(type)) for type in relation.types]
     widths = list(map(len, names))
-    rows, count = _texts(relation), 0
-    while (part := [_printed(row) for row in itertools.islice(rows, ROWS)]) or not count:
+    rows, written = _texts(relation), 0
+    while (part := [_printed(row) for row in itertools.islice(rows, ROWS)]) or not written:
         widths = [max(w, *(len(row[i]) for row in part), 0) for i, w in enumerate(widths)]
         fits = sum(widths) + 3 * len(widths) <= console.width
-        table = _table(relation, names, widths if count and fits else [None] * len(names), header=not count)
+        table = _table(names, numbers, widths if written and fits else [None] * len(names), header=not written)
         for row in part:
             table.add_row(*row)
         console.print(table)
-        count += len(part)
+        written += len(part)
         if len(part) < ROWS:
             break
-    console.print(f"({count} row{'' if count == 1 else 's'})")
+    if count:
+        console.print(f"({written} row{'' if written == 1 else 's'})")
 
 
 def _printed(row: Sequence[str | None]) -> list[str]:
     return ["NULL" if v is None else printable(v) for v in row]
 
 
-def _table(
-    relation: duckdb.DuckDBPyRelation, names: Sequence[str], widths: Sequence[int | None], *, header: bool
-) -> Table:
-    """Return an empty table for rows of a relation; columns without a width are as wide as they have to be."""
+def _table(names: Sequence[str], numbers: Sequence[bool], widths: Sequence[int | None], *, header: bool) -> Table:
+    """Return an empty table for rows; columns without a width are as wide as they have to be."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=header)
-    for name, type, width in zip(names, relation.types, widths, strict=True):
-        justify: Literal["left", "right"] = "right" if is_number(str(type)) else "left"
+    for name, number, width in zip(names, numbers, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if number else "left"
         table.add_column(name, justify=justify, overflow="fold", min_width=width)
     return table
 

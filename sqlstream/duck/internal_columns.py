@@ -42,3 +42,8 @@ def last_of_keys(keys: Iterable[str], changes: str) -> str:
     """Return the SELECT of the last change of every key; both `keys` and `changes`, which goes behind FROM, are SQL."""
     order = ", ".join(f"{c.name} DESC" for c in PLACE)
     return f"SELECT * FROM {changes} QUALIFY row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {order}) = 1"
+
+
+# The columns that the view of a state has beside those of the result: when a row last came for the key, and when the key is
+# forgotten.
+UPDATED_AT, EXPIRES_AT = "_updated_at", "_expires_at"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.registry import built_in
@@ -66,11 +67,23 @@ def await_end(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: 
         raise JobError(message, detail=status.error, hint=hint)
 
 
-def drop(warehouse: Warehouse, session: SessionLock, name: str, project: str) -> None:
-    """Delete a job that nobody runs: its state, its checkpoint, and the rows that it wrote, also into the project's folders."""
+def drop(
+    warehouse: Warehouse,
+    session: SessionLock,
+    name: str,
+    project: str,
+    *,
+    before: Callable[[JobRecord], None] = lambda record: None,
+) -> None:
+    """Delete a job that nobody runs: its state, its checkpoint, and the rows that it wrote, also into the project's folders.
+
+    `before` is called with its record, if that can be read, when nobody else can run the job any more.
+    """
     existing(warehouse, name)
     lock = lock_job(warehouse.fs, warehouse.job(name), session)
     try:
+        if isinstance(record := _record(warehouse, warehouse.job(name)), JobRecord):
+            before(record)
         discard(warehouse, name, project)
         for check in [*checks(warehouse, name)]:
             drop_check(warehouse, check.name)

@@ -10,9 +10,16 @@ from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.errors import UsageError, missing
+from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
+from sqlstream.logical.plan.nodes import Stateful, Windowed
+from sqlstream.logical.plan.over import Over
+from sqlstream.logical.plan.ranks import Rank
+from sqlstream.logical.plan.relational import SetOperation
+from sqlstream.logical.plan.windows import CountWindows, SessionWindow
+from sqlstream.physical.windows import made_above
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
-from sqlstream.units import now
+from sqlstream.units import NO_TIME, Duration, now
 from sqlstream.warehouse.jobs import (
     TABLE,
     JobRecord,
@@ -20,6 +27,7 @@ from sqlstream.warehouse.jobs import (
     ScanRecord,
     SinkRecord,
     TableRecord,
+    WindowRecord,
     read_record,
 )
 from sqlstream.warehouse.paths import Warehouse
@@ -127,6 +135,10 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
                 count_sql=s.count_sql,
                 more_views=tuple((v.name, v.rows.sql) for v in s.more_views),
                 delay=s.delay,
+                hash_columns=s.hash_columns,
+                unique=s.unique,
+                window=_window(s.node),
+                ttl=_ttl(s.node),
                 remembered=s.remembered,
             )
             for s in plan.stages
@@ -144,4 +156,20 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
             )
             for s in plan.sinks
         ),
+        retains_state=planned.options.retains_state,
     )
+
+
+def _window(node: Stateful | None) -> WindowRecord | None:
+    """Return where the view of a node shows the windows that its result is of, if it is of windows of time."""
+    if not isinstance(node, Windowed) or node.window_columns is None:
+        return None
+    lateness = node.lateness if isinstance(node, WindowAggregate) else NO_TIME
+    grow = isinstance(node, SessionWindow) or isinstance(made_above(node), SessionWindow)
+    return WindowRecord(node.window_columns.start, node.window_columns.end, lateness, grow)
+
+
+def _ttl(node: Stateful | None) -> Duration:
+    """Return the time to live of all that an operator keeps of a key."""
+    # The states of a process function, and the inputs of a join, have each their own.
+    return (node.ttl or NO_TIME) if isinstance(node, CountWindows | Aggregate | Rank | SetOperation | Over) else NO_TIME

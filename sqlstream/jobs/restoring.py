@@ -19,7 +19,6 @@ from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring
 from sqlstream.storage.joblog import JobLog
 from sqlstream.storage.restoring import Restoring, StartOver
-from sqlstream.units import now
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE, JobRecord, SinkRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
@@ -186,8 +185,10 @@ class Restorer:
 
     def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord) -> JobRecord:
         """Return the record of a job that goes back. Raises UsageError where that would leave sinks ahead of it."""
-        if read_record(self._warehouse.fs, self._warehouse.job(saved.job)) is None:
-            return replace(made, created_at=saved.created_at)
+        fs, paths = self._warehouse.fs, self._warehouse.job(saved.job)
+        if read_record(fs, paths) is None:
+            # Where going back was interrupted, the job was ahead before.
+            return made if fs.exists(paths.restoring) else replace(made, created_at=saved.created_at)
         self._refuse_slots(
             f'job "{saved.job}" cannot go back in',
             "The server has forgotten what the job has read since the savepoint.",
@@ -205,8 +206,8 @@ class Restorer:
                 hint="Restore it beside the job, with --as and other tables. Or drop the job, take back by hand what it"
                 f" wrote after version {savepoint.record.version}, and restore it then.",
             )
-        # Whoever has read of its tables must know that these are not the rows that it has read.
-        return replace(made, created_at=now())
+        # With another time, whoever has read of its tables knows that these are not the rows that it has read.
+        return made
 
     def _refuse_slots(self, what: str, why: str) -> None:
         """Raise UsageError when a source keeps a place for the job that cannot be shared, and does not go back."""

@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterable
 
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.compiler.project import Project
-from sqlstream.errors import SqlStreamError
+from sqlstream.errors import DamageError, SqlStreamError
 from sqlstream.jobs import ending
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.restoring import Restore
+from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.jobs.start import Starter
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Engine, Receivers
 from sqlstream.spark.engine import SparkEngine
 from sqlstream.storage.check import repair_job
 from sqlstream.units import now, to_millis
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.jobs import JobRecord
 from sqlstream.warehouse.leases import lock_job
 from sqlstream.warehouse.locks import SessionLock
 from sqlstream.warehouse.paths import Warehouse
@@ -29,7 +32,7 @@ class SessionJobs:
 
     def __init__(self, project: Project, warehouse: Warehouse, notice: Callable[[str], None]):
         self.started: list[Job] = []
-        self._project, self._warehouse = project, warehouse
+        self._project, self._warehouse, self._notice = project, warehouse, notice
         self._open_lock: SessionLock | None = None
         self.spark = SparkEngine(project, lambda: self._lock().descriptor, notice)
         self._local = LocalEngine()
@@ -59,7 +62,20 @@ class SessionJobs:
 
     def drop(self, name: str) -> None:
         """Delete a job: its state, its checkpoint, and the rows that it wrote."""
-        ending.drop(self._warehouse, self._lock(), name, self._project.root)
+        ending.drop(self._warehouse, self._lock(), name, self._project.root, before=self._retain)
+
+    def _retain(self, record: JobRecord) -> None:
+        """Take a savepoint of the last version of a job that is about to be dropped, if its options say so."""
+        paths = self._warehouse.job(record.job)
+        if not record.retains_state or last_committed(self._warehouse.fs, paths) is None:
+            return
+        try:
+            name = take_savepoint(self._warehouse, record.job).record.name
+        except DamageError as error:
+            # A job that is damaged can be dropped all the same.
+            self._notice(f'no savepoint keeps the state of job "{record.job}": {error.message}')
+            return
+        self._notice(f'savepoint "{name}" keeps the last version of job "{record.job}"; drop it with --savepoint')
 
     def repair(self, name: str) -> list[str]:
         """Take a job back to its newest whole version; return sentences on what was done. Raises when a process runs it."""

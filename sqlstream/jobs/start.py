@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace as replace_spec
 
 from msgspec.structs import replace
 
@@ -14,12 +15,14 @@ from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
+from sqlstream.jobs.parallelism import begun_outside, labels_of, newest_entry, spread
 from sqlstream.jobs.restart_strategies import NoRestart, strategy_of
 from sqlstream.jobs.restarting import RestartingRun
 from sqlstream.jobs.restoring import Restore, Restorer
 from sqlstream.runtime.engine import Engine, Layout, Pace, Receivers, Resources, Run
 from sqlstream.runtime.feed import check_input
 from sqlstream.runtime.starting_over import start_over
+from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
 from sqlstream.storage.recovery import Versions
 from sqlstream.storage.restoring import StartOver, complete
@@ -67,10 +70,10 @@ class Starter:
         try:
             if fresh and name not in self._appended:
                 self._discard(name)
-            if (savepoint := complete(self.warehouse, name, self._start_over(planned, name))) is not None:
-                self.notice(f'job "{name}": it is restored from savepoint "{savepoint}", which had been interrupted')
             if restore is not None:
                 self._restore(planned, name, restore)
+            elif (savepoint := complete(self.warehouse, name, self._start_over(planned, name))) is not None:
+                self.notice(f'job "{name}": it is restored from savepoint "{savepoint}", which had been interrupted')
             self._settle(name)
             record = self._record(planned, name)
             if planned.appends:
@@ -163,8 +166,10 @@ class Starter:
             check_input(planned.physical.scans, self.project.root)
         options = planned.options
         engine.prepare(Resources(options.parallelism, options.spark))
-        layout = Layout(record.partitions, record.bucket_labels) if record else engine.layout(options.parallelism)
-        spec = job_spec(planned, self.project.warehouse, layout.labels, name=name, project=self.project.root)
+        wanted = engine.layout(options.parallelism)
+        spec = job_spec(planned, self.project.warehouse, wanted.labels, name=name, project=self.project.root)
+        layout = wanted if record is None else self._spread(spec, record, wanted)
+        spec = replace_spec(spec, labels=layout.labels)
         if record is None or not planned.appends:
             self._write_record(job_record(planned, spec, layout.partitions), record)
         pace = Pace(options.finish, options.duration("execution.checkpointing.interval"))
@@ -179,6 +184,25 @@ class Starter:
             lambda: engine.run(spec, layout, pace, receivers),
             strategy,
         )
+
+    def _spread(self, spec: JobSpec, record: JobRecord, wanted: Layout) -> Layout:
+        """Spread the state of a job that goes on over as many tasks as it has now; return how it is spread then."""
+        entry = newest_entry(self.warehouse, spec.name)
+        before = labels_of(record, entry)
+        if before == wanted.labels or not spec.plan.stages:
+            return wanted
+        number, now = len(before), len(wanted.labels)
+        if begun_outside(self.warehouse, spec, entry):
+            self.notice(
+                f'job "{spec.name}" goes on with {number} tasks, not {now}: a batch had begun, and what it writes must '
+                "not change. Stop the job after that batch, and run it again."
+            )
+            return Layout(number, before)
+        if entry is not None:
+            rows = sum(metrics.state_rows for metrics in entry.operators.values())
+            self.notice(f'job "{spec.name}": spreading {rows:,} rows of state over {now} tasks, from {number} ...')
+            spread(spec, entry, before)
+        return wanted
 
     def _write_record(self, made: JobRecord, before: JobRecord | None) -> None:
         """Record a job as it starts; of one that goes on, what it may go on with changed, which its views must know."""

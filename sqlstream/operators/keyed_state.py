@@ -14,22 +14,19 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NOW
+from sqlstream.duck.internal_columns import EXPIRES_AT, UPDATED_AT
 from sqlstream.duck.sql import names, no_rows
 from sqlstream.duck.types import encoded
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.scratch import keep
 from sqlstream.storage.bucket import EXPIRED, RETURNED, WEIGHTS, Bucket
 from sqlstream.storage.manifests import SWEPT_AT
-from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
+from sqlstream.storage.zsets import KEYS, WEIGHT, WEIGHT_COLUMN, difference, summed
 from sqlstream.units import MILLISECOND, Duration, ProcessingTime, to_millis
 from sqlstream.warehouse.declarations import Remembered
 
 # When the last row came for a key: processing time, in milliseconds (see `units`).
 AT = Column("_at", "BIGINT")
-# The state table of the keys alone, for operators whose other tables have no one row for each.
-KEYS = "keys"
-# The columns that the view of a state has beside those of the result: instants.
-UPDATED_AT, EXPIRES_AT = "_updated_at", "_expires_at"
 # The temporary table of the keys that a batch touches.
 TOUCHED = "_touched"
 # So often within its time to live forgotten keys are looked for.

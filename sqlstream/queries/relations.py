@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -14,27 +13,21 @@ import duckdb
 from sqlstream.duck.errors import missing_table, translate
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import DamageError, OtherVersionError, QueryError, SourceText, Span, missing
+from sqlstream.queries.arguments import Given, Maker
+from sqlstream.queries.diff import create_diff
 from sqlstream.queries.statement import StateCall, Statement, TimeTravel, parse_statement
-from sqlstream.queries.system import SYSTEM_TABLES, create_system_table, create_table
-from sqlstream.queries.ttl import COLUMNS, ttl_rows
+from sqlstream.queries.system import SYSTEM_TABLES, create_system_table
+from sqlstream.queries.ttl import create_ttl
+from sqlstream.queries.versions import StateRelation, find_state, instant, no_version
+from sqlstream.queries.why import create_why
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.storage.views import clock_of, operator_view, table_view
-from sqlstream.units import Duration, ProcessingTime, seconds
-from sqlstream.warehouse.jobs import TABLE, OperatorRecord
+from sqlstream.units import ProcessingTime
+from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.savepoints import Savepoint, read_savepoint
 
 Pick = Callable[[JobHistory], JobVersion | None]
-
-
-@dataclass(frozen=True, slots=True)
-class StateRelation:
-    """`state.<job>.<operator>`, or another name under which an operator keeps rows; or `savepoint.<name>.<operator>`."""
-
-    job: JobHistory
-    operator: OperatorRecord
-    name: str
-    savepoint: Savepoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,24 +161,21 @@ class Relations:
             catalog = f"@{number}"
             connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
             targets.append(self._create_older(connection, catalog, travel))
-        tables = [self._call(connection, number, call) for number, call in enumerate(statement.calls)]
-        return statement.rewritten(targets, tables)
+        made = [self._make(connection, f"@call{number}", call) for number, call in enumerate(statement.calls)]
+        return statement.rewritten(targets, made)
 
-    def _call(self, connection: duckdb.DuckDBPyConnection, number: int, call: StateCall) -> str:
-        """Create a table with the rows of a call, and return its name."""
-        origin = call.span.source
-        asked = parse_statement(SourceText(origin.name, call.arguments), connection)
-        if asked.relations or asked.travels or asked.calls:
-            raise QueryError(f"sqlstream.{call.name} takes constants", call.span)
+    def _make(self, connection: duckdb.DuckDBPyConnection, catalog: str, call: StateCall) -> str:
+        """Create the relation that a call stands for, in a catalog of its own, and return its name."""
+        given = [
+            Given(a.name, self._evaluated(connection, a.value, a.span, "an argument is one value"), a.span)
+            for a in call.arguments
+        ]
         try:
-            [(arguments,)] = connection.execute(call.arguments).fetchall()
-        except duckdb.Error as error:
-            raise QueryError(translate(error, SourceText(origin.name, call.arguments)).message, call.span) from error
-        rows = list(ttl_rows(connection, self._warehouse, self._jobs, arguments, call.span))
-        catalog = quote_name(f"@c{number}")
-        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {catalog}")
-        create_table(connection, f"{catalog}.{call.name}", COLUMNS, rows)
-        return f"{catalog}.{call.name}"
+            return _CALLS[call.function](connection, catalog, self._warehouse, self._jobs, given, call.span)
+        except VersionGone as gone:
+            # The first argument names a job: that is how it was found.
+            job = find_state(self._jobs, given[0].value, given[0].span).job
+            raise no_version(job, "version that old", call.span, gone.oldest) from gone
 
     def _create(
         self, connection: duckdb.DuckDBPyConnection, path: tuple[str, ...], relation: Relation, pick: Pick
@@ -231,7 +221,7 @@ class Relations:
         try:
             self._create(connection, path, relation, lambda job: versions[job.name])
         except VersionGone as gone:
-            raise _no_version(travel, writers[0], "version that old", gone.oldest) from gone
+            raise no_version(writers[0], "version that old", travel.clause, gone.oldest) from gone
         return ".".join(map(quote_name, path))
 
     def _at_savepoint(
@@ -277,40 +267,55 @@ class Relations:
         else:
             time = ProcessingTime(self._value(connection, travel, "epoch_us(?::TIMESTAMPTZ)"))
             found = {job.name: job.at_time(time) for job in jobs}
-            asked = f"version of {_instant(time)} or before"
+            asked = f"version of {instant(time)} or before"
         for job in jobs:
             # One of several jobs may have begun later: it had written nothing then.
             began_later = any(found.values()) and job.oldest == 0
             if found[job.name] is None and not began_later:
-                raise _no_version(travel, job, asked, job.oldest)
+                raise no_version(job, asked, travel.clause)
         return found
 
     def _value(self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, conversion: str) -> Any:
         """Return what an AT clause says, converted: a constant, or what a query over `sqlstream.*` finds."""
-        origin = travel.clause.source
-        value = SourceText(origin.name, travel.value)
+        value = self._evaluated(connection, travel.value, travel.clause, "AT takes one value that is not NULL")
+        if value is None:
+            raise QueryError("AT takes one value that is not NULL", travel.clause)
+        try:
+            [(said,)] = connection.execute(f"SELECT {conversion}", [value]).fetchall()
+        except duckdb.Error as error:
+            raise QueryError(translate(error, SourceText("query", travel.value)).message, travel.clause) from error
+        return said
+
+    def _evaluated(self, connection: duckdb.DuckDBPyConnection, sql: str, place: Span, wanted: str) -> Any:
+        """Return the one value of a SELECT that has its expression where the statement has it."""
+        origin = place.source
+        value = SourceText(origin.name, sql)
         try:
             asked = parse_statement(value, connection)
             named = [(path, self.find(path)) for path in asked.relations]
             declared = {*self._declared, *(name.lower() for name in self._named)}
             ours = (isinstance(r, StateRelation | WarehouseTable) or path[-1].lower() in declared for path, r in named)
-            if asked.travels or any(ours):
+            if asked.travels or asked.calls or any(ours):
                 hint = "A query in it can read the tables of sqlstream.*, such as sqlstream.snapshots."
-                raise QueryError("AT takes a constant, or a query over sqlstream.*", travel.clause, hint=hint)
+                what = "AT" if place.text[:2].upper() == "AT" else "an argument"
+                raise QueryError(f"{what} takes a constant, or a query over sqlstream.*", place, hint=hint)
             for _, relation in named:
                 # What is none of ours may be a CTE.
                 if relation is not None:
                     self._create(connection, _path(relation), relation, lambda job: job.newest)
-            rows = connection.execute(travel.value).fetchall()
-            if len(rows) != 1 or len(rows[0]) != 1 or rows[0][0] is None:
-                raise QueryError("AT takes one value that is not NULL", travel.clause)
-            [(said,)] = connection.execute(f"SELECT {conversion}", rows[0]).fetchall()
+            rows = connection.execute(sql).fetchall()
+            if len(rows) != 1 or len(rows[0]) != 1:
+                raise QueryError(wanted, place)
         except duckdb.Error as error:
-            raise QueryError(translate(error, value).message, travel.clause) from error
+            raise QueryError(translate(error, value).message, place) from error
         except QueryError as error:
-            span = Span(origin, error.span.start, error.span.end) if error.span else travel.clause
+            span = Span(origin, error.span.start, error.span.end) if error.span else place
             raise QueryError(error.message, span, hint=error.hint) from error
-        return said
+        return rows[0][0]
+
+
+# What makes the relation of a call, by the name of the function.
+_CALLS: Mapping[str, Maker] = {"diff": create_diff, "ttl": create_ttl, "why": create_why}
 
 
 def drop_names(connection: duckdb.DuckDBPyConnection) -> None:
@@ -334,24 +339,3 @@ def _path(relation: Relation) -> tuple[str, ...]:
             return "sqlstream", name
         case WarehouseTable(name) | DeclaredTable(name):
             return (name,)
-
-
-def _no_version(travel: TimeTravel, job: JobHistory, asked: str, oldest: int | None) -> QueryError:
-    name = job.record.job if job.record else job.name
-    newest = job.newest_entry
-    if newest is None or oldest is None:
-        return QueryError(f'job "{name}" has no version yet', travel.clause)
-    first = next((e for e in job.entries if e.version >= oldest), newest)
-    return QueryError(
-        f'job "{name}" keeps no {asked}',
-        travel.clause,
-        detail=f"Its oldest version is {first.version} of {_instant(first.committed_at)}, "
-        f"its newest {newest.version} of {_instant(newest.committed_at)}.",
-    )
-
-
-def _instant(time: ProcessingTime) -> str:
-    try:
-        return f"{datetime.fromtimestamp(seconds(Duration(time)), UTC):%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError):
-        return "a year past what a calendar has"

@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 
 from sqlstream.duck.errors import translate
-from sqlstream.errors import QueryError, SourceText, Span
+from sqlstream.errors import QueryError, SourceText, Span, missing
 
 ALLOWED = "Write one SELECT, WITH, VALUES, FROM, SHOW, DESCRIBE, SUMMARIZE or EXPLAIN statement."
 
@@ -35,9 +35,9 @@ _TABLE_FUNCTIONS = {
     *("duckdb_settings", "duckdb_tables", "duckdb_types", "duckdb_views", "pg_timezone_names", "pragma_version"),
 }
 
-# Table functions over the jobs of a warehouse, in the schema `sqlstream`, and what stands for a call of one while it is checked.
-STATE_FUNCTIONS = frozenset({"ttl"})
-_CALLED = "__sqlstream_"
+# The schema of the tables, and the table functions, that tell of jobs and of their state.
+SCHEMA = "sqlstream"
+CALLS = ("diff", "ttl", "why")
 
 # A relation's name follows one of these. After any other word the last name before AT is an alias, and the word ends the
 # relation's name.
@@ -81,11 +81,20 @@ class TimeTravel:
 
 
 @dataclass(frozen=True, slots=True)
-class StateCall:
-    """`sqlstream.name(arguments)`: a table function over jobs. `arguments` is a SELECT of a list of them."""
+class Argument:
+    """An argument of a call: its name, if it has one, and a SELECT of it that has it where the statement has it."""
 
-    name: str
-    arguments: str
+    name: str | None
+    value: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class StateCall:
+    """`sqlstream.<function>(..)` in FROM: a relation that is made for the statement; `function` is in lower case."""
+
+    function: str
+    arguments: tuple[Argument, ...]
     span: Span
 
 
@@ -109,21 +118,21 @@ class Statement:
         """The last parts, in lower case, of all paths that it names."""
         return frozenset(path[-1].lower() for path in (*self.relations, *(t.path for t in self.travels)))
 
-    def rewritten(self, targets: Sequence[str], tables: Sequence[str] = ()) -> str:
-        """Return the text with each time travel replaced by a relation, and each call by a table with its rows.
+    def rewritten(self, targets: Sequence[str], made: Sequence[str] = ()) -> str:
+        """Return the text with each time travel replaced by a relation of `targets`, each call by one of `made`.
 
         Every line, and what follows on it, stays in its place, so that DuckDB's errors point into the user's text.
         """
         text = self.source.text
-        for call, table in zip(self.calls, tables, strict=True):
-            text = text[: call.span.start] + _in_place(table, call.span) + text[call.span.end :]
-        for travel, target in reversed(list(zip(self.travels, targets, strict=True))):
-            between = text[travel.relation.end : travel.clause.start]
-            room = travel.clause.end - travel.relation.start - len(target) - len(between)
-            blank = _blank(travel.clause.text)
+        pieces = [(t.relation, t.clause, target) for t, target in zip(self.travels, targets, strict=True)]
+        pieces += [(_name_of(c), _behind_name(c), target) for c, target in zip(self.calls, made, strict=True)]
+        for relation, clause, target in sorted(pieces, key=lambda piece: -piece[0].start):
+            between = text[relation.end : clause.start]
+            room = clause.end - relation.start - len(target) - len(between)
+            blank = _blank(clause.text)
             while len(blank) > room and " " in blank:
                 blank = blank.replace(" ", "", 1)
-            text = text[: travel.relation.start] + target + between + blank + text[travel.clause.end :]
+            text = text[: relation.start] + target + between + blank + text[clause.end :]
         return text
 
 
@@ -136,20 +145,19 @@ def parse_statement(
     """
     own = frozenset(name.lower() for name in table_functions)
     tokens = tokenize(source.text)
+    calls = tuple(_calls(source, tokens))
     travels = tuple(_time_travels(source, tokens))
-    calls = tuple(_state_calls(source, tokens))
     text = source.text
-    for call in calls:
-        text = text[: call.span.start] + _in_place(_CALLED, call.span) + text[call.span.end :]
     for travel in travels:
         text = text[: travel.clause.start] + _blank(travel.clause.text) + text[travel.clause.end :]
     nodes = list(_nodes(_syntax_tree(source, text, tokens, connection)))
     for node in nodes:
         _check(node, source, tokens, own)
+    if len(calls) != sum(_is_call(node) for node in nodes):
+        message = f"{SCHEMA}.{calls[0].function} is a table function"
+        raise QueryError(message, calls[0].span, hint="Write it behind FROM.")
     paths = [tuple(n["qualified_name"]["path"]) for n in nodes if n.get("type") in ("BASE_TABLE", "SHOW_REF")]
-    relations = [path for path in paths if path and path != (_CALLED,)]
-    if len(calls) != len(paths) - sum(path != (_CALLED,) for path in paths):
-        raise QueryError(f"sqlstream.{calls[0].name} is a table function", calls[0].span, hint="Write it behind FROM.")
+    relations = [path for path in paths if path]
     for travel in travels:
         # A relation may be named twice, now and then; take away only the mention that travels.
         if travel.path not in relations:
@@ -179,24 +187,6 @@ def _blank(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
 
 
-def _in_place(name: str, span: Span) -> str:
-    """Return a name with so many blanks and line breaks behind it that it takes the place of a longer text."""
-    return name + _blank(span.text)[len(name) :]
-
-
-def _state_calls(source: SourceText, tokens: list[Token]) -> Iterator[StateCall]:
-    for i, token in enumerate(tokens):
-        words = [t.text.lower() for t in tokens[i : i + 4]]
-        if words[:2] != ["sqlstream", "."] or words[3:] != ["("] or words[2] not in STATE_FUNCTIONS:
-            continue
-        close = _closing(tokens, i + 3)
-        if close is None:
-            raise QueryError("this call is not complete", Span(source, token.start, tokens[-1].end))
-        first, end = tokens[i + 3].end, tokens[close].start
-        listed = _blank(source.text[: first - len("SELECT [")]) + "SELECT [" + source.text[first:end] + "]"
-        yield StateCall(words[2], listed, Span(source, token.start, tokens[close].end))
-
-
 def _time_travels(source: SourceText, tokens: list[Token]) -> Iterator[TimeTravel]:
     for i, token in enumerate(tokens):
         words = [t.word for t in tokens[i : i + 4]]
@@ -215,6 +205,42 @@ def _time_travels(source: SourceText, tokens: list[Token]) -> Iterator[TimeTrave
         select = "SELECT" + _blank(source.text[unit + len("SELECT") : expression])
         value = _blank(source.text[:unit]) + select + source.text[expression : tokens[close].start]
         yield TimeTravel(path, words[2], value, relation, clause)
+
+
+def _calls(source: SourceText, tokens: list[Token]) -> Iterator[StateCall]:
+    """Yield the calls of `sqlstream.<function>`, whatever the function is."""
+    for i, schema in enumerate(tokens[:-3]):
+        dot, name, opening = tokens[i + 1 : i + 4]
+        if not schema.is_name or schema.name.lower() != SCHEMA or dot.text != "." or opening.text != "(":
+            continue
+        close = _closing(tokens, i + 3)
+        if close is not None and name.is_name:
+            arguments = tuple(_arguments(source, tokens[i + 4 : close]))
+            yield StateCall(name.name.lower(), arguments, Span(source, schema.start, tokens[close].end))
+
+
+def _arguments(source: SourceText, tokens: list[Token]) -> Iterator[Argument]:
+    depth, first = 0, 0
+    for i, token in enumerate([*tokens, Token(",", 0, 0)]):
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(token.text, 0)
+        if token.text != "," or depth or i == first:
+            continue
+        named = i > first + 2 and tokens[first].is_name and tokens[first + 1].text in (":=", "=>")
+        name = tokens[first].name if named else None
+        start, end = tokens[first + 2 * named].start, tokens[i - 1].end
+        # A call begins with more characters than SELECT has.
+        before = _blank(source.text[: start - len("SELECT ")])
+        value = f"{before}SELECT {source.text[start:end]}"
+        yield Argument(name, value, Span(source, tokens[first].start, end))
+        first = i + 1
+
+
+def _name_of(call: StateCall) -> Span:
+    return Span(call.span.source, call.span.start, call.span.start + len(SCHEMA))
+
+
+def _behind_name(call: StateCall) -> Span:
+    return Span(call.span.source, call.span.start + len(SCHEMA), call.span.end)
 
 
 def _closing(tokens: list[Token], opening: int) -> int | None:
@@ -318,10 +344,23 @@ def _check(node: dict[str, Any], source: SourceText, tokens: list[Token], own: f
         raise QueryError(f"a query cannot contain {verb}", _place(source, found), hint=ALLOWED)
     if kind != "TABLE_FUNCTION":
         return
-    if (name := node["function"]["function_name"].lower()) not in _TABLE_FUNCTIONS | own:
+    if _is_call(node):
+        _check_call(node["function"]["function_name"], source, tokens)
+    elif (name := node["function"]["function_name"].lower()) not in _TABLE_FUNCTIONS | own:
         found = next((t for t, after in pairwise(tokens) if t.name.lower() == name and after.text == "("), None)
         hint = "Write the query itself." if name in ("query", "query_table") else None
         raise QueryError(f'the table function "{name}" is not available in queries', _place(source, found), hint=hint)
+
+
+def _is_call(node: dict[str, Any]) -> bool:
+    return node.get("type") == "TABLE_FUNCTION" and str(node["function"]["schema"]).lower() == SCHEMA
+
+
+def _check_call(name: str, source: SourceText, tokens: list[Token]) -> None:
+    if name.lower() not in CALLS:
+        found = next((t for t, after in pairwise(tokens) if t.name == name and after.text == "("), None)
+        hint = missing("function", f"{SCHEMA}.{name}", [f"{SCHEMA}.{call}" for call in CALLS])
+        raise QueryError(f'function "{SCHEMA}.{name}" does not exist', _place(source, found), hint=hint)
 
 
 def _place(source: SourceText, token: Token | None) -> Span | None:

@@ -11,6 +11,8 @@ import duckdb
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import QueryError, Span, missing
+from sqlstream.queries.arguments import Given
+from sqlstream.queries.system import create_table
 from sqlstream.storage.changes import changes_of, oldest_readable, stored_bytes
 from sqlstream.storage.snapshot import JobHistory, JobVersion
 from sqlstream.storage.views import state_tables
@@ -42,6 +44,24 @@ _AT, _EXACT, _ALL = internal("at"), internal("exact"), internal("all")
 _HINT = "Write sqlstream.ttl('job.operator', '1 h', '1 d'): a job or one of its operators, and times to live."
 
 Row = Mapping[str, Any]
+
+
+def create_ttl(
+    connection: duckdb.DuckDBPyConnection,
+    catalog: str,
+    warehouse: Warehouse,
+    jobs: Mapping[str, JobHistory],
+    given: Sequence[Given],
+    span: Span,
+) -> str:
+    """Create the relation of a call of `sqlstream.ttl`: see `Maker`."""
+    if named := next((one for one in given if one.name is not None), None):
+        raise QueryError("the arguments of sqlstream.ttl have no names", named.span, hint=_HINT)
+    rows = list(ttl_rows(connection, warehouse, jobs, [one.value for one in given], span))
+    name = f"{quote_name(catalog)}.ttl"
+    connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
+    create_table(connection, name, COLUMNS, rows)
+    return name
 
 
 def ttl_rows(

@@ -339,6 +339,7 @@ class Commits:
                 sources=totals.sources,
                 operators=totals.operators(),
                 results=self._results,
+                labels=self.job.labels,
             )
         )
         self.totals = totals

@@ -35,12 +35,13 @@ from sqlstream.runtime.batches import Work
 from sqlstream.runtime.fragments import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, pack_for_all, port_of, serialise
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection
-from sqlstream.storage.bucket import EXPIRED, RETURNED
+from sqlstream.storage.bucket import EXPIRED, RETURNED, Bucket
 from sqlstream.storage.metrics import BucketMetrics, BucketReport, PartitionReport, ScanReport
 from sqlstream.storage.segments import Segment, write_segment
 from sqlstream.storage.views import behind
 from sqlstream.storage.zsets import VERSION
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime
+from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.paths import Warehouse
 
 # The one table of a sink's directory.
@@ -202,7 +203,7 @@ class Advance:
                 self.state.event_timer = EventTime(self.state.event_timer + delay)
             self.manifest = self.state.commit(con, clock.batch, clock.time, clock.watermark)
         self.event_timer = self.state.event_timer
-        report = BucketReport(self.stage.name, self.bucket, self.measures())
+        report = BucketReport(self.stage.name, self.bucket, bucket_metrics(self.state, self.stage.operator.tables))
         yield Output("metrics", msgspec.json.encode(report).decode())
 
     def _after(self, waiting: Mapping[str, Sequence[pa.RecordBatch]]) -> Iterator[Frame | Output]:
@@ -219,23 +220,23 @@ class Advance:
                     if fragment.output == output:
                         yield from run_fragment(self.job, con, fragment, rows, self.clock.time, self.clock.batch)
 
-    def measures(self) -> BucketMetrics:
-        """Return what the job's log keeps about this bucket."""
-        state = self.state
-        return BucketMetrics(
-            manifest=state.manifest_name,
-            state_rows=state.live_rows,
-            state_bytes=state.bytes,
-            segments=sum(len(state.segments(t.name)) for t in self.stage.operator.tables),
-            late_rows=state.counters.get("late_rows", 0),
-            missed_windows=state.counters.get("missed_windows", 0),
-            expired_keys=state.counters.get(EXPIRED, 0),
-            returned_keys=state.counters.get(RETURNED, 0),
-            absent_deletes=state.counters.get("absent_deletes", 0),
-            event_timer=state.event_timer,
-            processing_timer=state.processing_timer,
-            counters=user_counters(state.counters),
-        )
+
+def bucket_metrics(state: Bucket, tables: Sequence[TableDeclaration]) -> BucketMetrics:
+    """Return what the job's log keeps about a bucket of an operator with some tables."""
+    return BucketMetrics(
+        manifest=state.manifest_name,
+        state_rows=state.live_rows,
+        state_bytes=state.bytes,
+        segments=sum(len(state.segments(t.name)) for t in tables),
+        late_rows=state.counters.get("late_rows", 0),
+        missed_windows=state.counters.get("missed_windows", 0),
+        expired_keys=state.counters.get(EXPIRED, 0),
+        returned_keys=state.counters.get(RETURNED, 0),
+        absent_deletes=state.counters.get("absent_deletes", 0),
+        event_timer=state.event_timer,
+        processing_timer=state.processing_timer,
+        counters=user_counters(state.counters),
+    )
 
 
 # What an error of DuckDB's is to people, if whoever is asked knows.

@@ -29,6 +29,7 @@ from sqlstream.session.answers import answered
 from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.session.output import RowPrinter, printers
 from sqlstream.session.state_queries import query
+from sqlstream.session.state_tools import Version, asked, diff_sql, why_sql
 from sqlstream.session.verifying import existing_record, verify, verify_planned
 from sqlstream.storage.check import Checkup, check_job
 from sqlstream.warehouse.paths import Warehouse
@@ -162,6 +163,25 @@ class Session:
         with plainly():
             return query(self.project, self.compiler, sql)
 
+    def diff(self, state: str, older: Version, newer: Version) -> duckdb.DuckDBPyRelation:
+        """Return the rows of a state, `job.operator`, that differ between two versions: numbers, or times in UTC.
+
+        Its columns are `change` (added, removed or changed), `reason`, and the row `before` and `after`. Raises QueryError.
+        """
+        with plainly():
+            return asked(self.query, diff_sql(state, older, newer))
+
+    def why(
+        self, state: str, key: Mapping[str, object] | None = None, *, at: Version | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """Return what a state, `job.operator`, holds for a key, which has a value for each key column, and what becomes of it.
+
+        Each row is a thing to say: the `part`, the `name` of a view, window or source, a `text` or the `content` of a row, and
+        the `time` that it is about. `at` is an older version. Raises QueryError.
+        """
+        with plainly():
+            return asked(self.query, why_sql(state, key or {}, at))
+
     def ttl(self, state: str, *ttls: str) -> duckdb.DuckDBPyRelation:
         """Return what times to live, such as "1 h", would keep of the state of `job` or `job.operator`."""
         return self.query(f"FROM sqlstream.ttl({', '.join(map(quote_text, (state, *ttls)))})")
@@ -249,7 +269,7 @@ class Session:
         self.compiler.close()
 
     def __dir__(self) -> list[str]:
-        return ["close", "drop", "jobs", "query", "register", "sql", "stop", "ttl", "wait"]
+        return ["close", "diff", "drop", "jobs", "query", "register", "sql", "stop", "ttl", "wait", "why"]
 
     def __repr__(self) -> str:
         return f"Session({self.project.root!r}, warehouse={self.warehouse.root!r})"

@@ -24,6 +24,7 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
 
     `watermark` is None before the first. `results` names the manifest of
     what the job had written into each table of the warehouse; the numbers of an operator's bucket name that of its state.
+    `labels` are those of the buckets over which the state is spread; versions of sqlstream before 0.2 did not write them.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {1: in_microseconds}
@@ -36,6 +37,7 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
     sources: Mapping[str, SourceMetrics] = {}
     operators: Mapping[str, OperatorMetrics] = {}
     results: Mapping[str, str] = {}
+    labels: tuple[int, ...] = ()
 
     @classmethod
     def from_json(cls, text: str) -> LogEntry:

@@ -20,6 +20,8 @@ FORMAT = 5
 HISTORY_LENGTH = 64
 # Counters whose names begin so hold the processing time at which forgotten keys were last looked for.
 SWEPT_AT = "swept_at"
+# The counter of the processing time up to which the bucket's timers have fired.
+FIRED_AT = "timers_fired_at"
 
 
 class Moment(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from sqlstream.errors import DamageError
+from sqlstream.errors import DamageError, UsageError
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.recovery import Versions
 from sqlstream.storage.savepoints import put_file
@@ -37,13 +37,6 @@ class Restoring(Record, frozen=True, tag_field="format", tag=1):
 
 # Lets some scans of a job, of which the positions are laid out, begin where their options say.
 StartOver = Callable[[Collection[int]], None]
-
-
-class Restored(Record, frozen=True, tag_field="format", tag=1):
-    """From which version a job was laid out."""
-
-    savepoint: str
-    version: int
 
 
 def check_present(savepoint: Savepoint) -> None:
@@ -89,7 +82,13 @@ def complete(warehouse: Warehouse, job: str, start_over: StartOver) -> str | Non
         plan = read_json(read_sealed(warehouse.fs, paths.restoring), Restoring)
     except FileNotFoundError:
         return None
-    savepoint = find_savepoint(warehouse, plan.savepoint)
+    try:
+        savepoint = find_savepoint(warehouse, plan.savepoint)
+    except UsageError as gone:
+        raise UsageError(
+            f'job "{job}" is half restored from savepoint "{plan.savepoint}", which is gone',
+            hint="Put it back, restore the job from another one with --from, or start it anew with --fresh.",
+        ) from gone
     check(savepoint)
     _lay_out(warehouse, savepoint, plan, JobRecord.from_json(plan.record), start_over)
     return plan.savepoint
@@ -108,7 +107,6 @@ def _lay_out(
     assert entry is not None
     JobLog(fs, paths.log).append(_renamed(entry, plan.tables))
     write_record(fs, paths, record)
-    write_sealed(fs, paths.restored, Restored(plan.savepoint, version).to_json(), durable=True)
     # From here on there is a job with a version.
     commits = savepoint.warehouse.job(savepoint.record.job).commits
     fs.write_text_atomic(f"{paths.commits}/{version}", savepoint.warehouse.fs.read_text(f"{commits}/{version}"))

@@ -16,6 +16,8 @@ from sqlstream.warehouse.paths import BucketedPaths, JobPaths
 GRACE: Final = Duration(60 * SECOND)
 # A file being written grows all the time, but a process may be suspended.
 LEFTOVER: Final = Duration(3600 * SECOND)
+# So many versions before the last one may be asked for by a recovery.
+KEPT_STATES: Final = 2
 
 
 def sweep(fs: Filesystem, job: JobPaths, oldest_version: int, newest_committed: int, now: ProcessingTime) -> int:
@@ -24,11 +26,36 @@ def sweep(fs: Filesystem, job: JobPaths, oldest_version: int, newest_committed: 
     Only the process that runs the job may call this. `oldest_version` is the oldest one to keep in the log; how long
     rows are kept is decided by the manifests.
     """
-    JobLog(fs, job.log).prune(oldest_version)
-    return sum(
-        sweep_directory(fs, BucketedPaths(f"{job.state}/{operator}"), newest_committed, now)
-        for operator in fs.list(job.state)
-    )
+    log = JobLog(fs, job.log)
+    log.prune(oldest_version)
+    operators = [BucketedPaths(f"{job.state}/{operator}") for operator in fs.list(job.state)]
+    deleted = sum(sweep_directory(fs, paths, newest_committed, now) for paths in operators)
+    return deleted + _sweep_left(fs, log, operators, newest_committed, now)
+
+
+def _sweep_left(
+    fs: Filesystem, log: JobLog, operators: Iterable[BucketedPaths], newest_committed: int, now: ProcessingTime
+) -> int:
+    """Delete the buckets that the job has left for others, once no reader and no recovery asks for them."""
+    entry = log.entry(newest_committed)
+    kept = set(map(str, entry.labels)) if entry is not None else set()
+    found = [(paths, bucket) for paths in operators for bucket in fs.list(f"{paths.root}/manifests")]
+    left = [(paths, int(b)) for paths, b in found if b not in kept and fs.list(paths.manifests(int(b)))]
+    if not kept or not left:
+        return 0
+    # A version that was spread anew is told from those before it by its labels, and is as old as its batch at least.
+    before = [e for e in log.entries(newest_committed, faults=[]) if set(map(str, e.labels)) != kept]
+    after = log.entries(newest_committed, before[-1].version + 1 if before else 0, faults=[])
+    if len(after) <= KEPT_STATES or after[KEPT_STATES].committed_at >= now - GRACE:
+        return 0
+    gone = [
+        f"{directory}/{name}"
+        for paths, bucket in left
+        for directory in (paths.manifests(bucket), paths.data(bucket))
+        for name in fs.list(directory)
+    ]
+    fs.delete_all(gone)
+    return len(gone)
 
 
 def sweep_directory(fs: Filesystem, paths: BucketedPaths, newest_committed: int, now: ProcessingTime) -> int:

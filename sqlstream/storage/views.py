@@ -37,17 +37,31 @@ def state_tables(
 ) -> dict[str, str]:
     """Return for each state table of an operator a SELECT of the rows that a version sees: of Z-sets, rows with weights."""
     paths = warehouse.job(job).operator(operator.name)
-    if snapshot is not None and snapshot.watermark is not None:
-        snapshot = replace(snapshot, watermark=behind(snapshot.watermark, operator.delay))
-    visible: Mapping[str, VisibleSegments] = {}
-    if snapshot is not None:
-        named = snapshot.newest.state_manifests(operator.name)
-        replicated = frozenset(t.name for t in operator.tables if t.replicated)
-        visible = visible_segments(warehouse.fs, paths, named, snapshot, replicated)
+    snapshot = operator_version(operator, snapshot)
+    visible = visible_state(warehouse, job, operator, snapshot)
     return {
         t.name: _rows(warehouse.fs, paths, t, visible.get(t.name), snapshot)
         for t in (table.declaration for table in operator.tables)
     }
+
+
+def operator_version(operator: OperatorRecord, snapshot: JobVersion | None) -> JobVersion | None:
+    """Return a version of a job as one of its operators knows it, whose watermark may be behind the job's."""
+    if snapshot is None or snapshot.watermark is None:
+        return snapshot
+    return replace(snapshot, watermark=behind(snapshot.watermark, operator.delay))
+
+
+def visible_state(
+    warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: JobVersion | None
+) -> Mapping[str, VisibleSegments]:
+    """Return what each state table of an operator holds at a version, as `operator_version` returns it."""
+    if snapshot is None:
+        return {}
+    paths = warehouse.job(job).operator(operator.name)
+    named = snapshot.newest.state_manifests(operator.name)
+    replicated = frozenset(t.name for t in operator.tables if t.replicated)
+    return visible_segments(warehouse.fs, paths, named, snapshot, replicated)
 
 
 def clock_of(schema: str, snapshot: JobVersion | None) -> str:

@@ -14,6 +14,8 @@ WEIGHT_COLUMN = Column(WEIGHT, "BIGINT")
 # The batch of a change.
 VERSION = internal("version")
 VERSION_COLUMN = Column(VERSION, "BIGINT")
+# The state table of the keys alone, for operators whose other tables have no one row for each.
+KEYS = "keys"
 
 
 def zset(name: str, columns: Sequence[Column]) -> TableDeclaration:

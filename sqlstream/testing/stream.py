@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
@@ -28,6 +29,8 @@ from sqlstream.errors import BindError, SourceText, UsageError, missing
 from sqlstream.functions.kinds import declare_any
 from sqlstream.functions.registration import recover
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
+from sqlstream.jobs.parallelism import newest_entry
+from sqlstream.jobs.parallelism import spread as spread_state
 from sqlstream.jobs.verification import Verification, verify_job
 from sqlstream.local.fed_tables import FedTables
 from sqlstream.local.given_rows import write_rows
@@ -177,13 +180,23 @@ class Stream:
             run.fire_timers()
         self.pull()
 
-    def restart(self) -> None:
-        """Forget everything that is not on disk, as a new process would."""
+    def restart(self, parallelism: int | None = None) -> None:
+        """Forget everything that is not on disk, as a new process would; go on with another parallelism if one is given."""
+        self._parallelism = self._parallelism if parallelism is None else parallelism
+        labels = self._engine.layout(self._parallelism).labels
         forget_known()
         forget_indexes()
         for name, run in list(self.runs.items()):
             release(run.job)
-            self._run(name, run.job)
+            self._run(name, self._spread(run.job, labels))
+
+    def _spread(self, job: JobSpec, labels: tuple[int, ...]) -> JobSpec:
+        """Return a job that goes on, with its state in buckets with these labels."""
+        entry = newest_entry(Warehouse(job.warehouse), job.name)
+        spread = replace(job, labels=labels)
+        if entry is not None and entry.labels != labels:
+            spread_state(spread, entry, job.labels)
+        return spread
 
     def rows(self, job: str | None = None) -> list[tuple[Any, ...]]:
         """Return what a job (or the only one) has emitted so far, in no particular order.

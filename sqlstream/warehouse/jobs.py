@@ -54,12 +54,28 @@ class TableRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         return TableDeclaration(self.name, columns, self.time_column, self.merge, self.replaces, self.replicated)
 
 
+class WindowRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The columns of an operator's view that have the bounds of its windows, and how much later than its end each is forgotten.
+
+    Windows that `grow` have later ends as rows come.
+    """
+
+    start: str | None
+    end: str | None
+    lateness: Duration = NO_TIME
+    grow: bool = False
+
+
 class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stateful operator: its state tables, and the view of them that people query.
 
     `view_sql` is a SELECT over the names of the state tables, which asks for the clock as operators do; `view_columns` are the
     names and types that it yields. `count_sql` selects how many windows are open in the same way, `more_views` what else people
-    query, by name. Its watermark is `delay` behind the job's. `remembered` is what a time to live forgets, or would.
+    query, by name. Its watermark is `delay` behind the job's. Rows of the state tables that differ in the `hash_columns` have
+    nothing to do with each other; those of an operator with keys are its `key_columns`. `unique` are columns that tell the rows
+    of the result apart, where that is known, `window` is set where the result is one of windows, `ttl` where keys are forgotten
+    for which no row came so long. `remembered` is what a time to live forgets, or would. Records of earlier versions have none
+    of the five.
     """
 
     name: str
@@ -72,6 +88,10 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     count_sql: str = ""
     more_views: tuple[tuple[str, str], ...] = ()
     delay: Duration = NO_TIME
+    hash_columns: tuple[str, ...] = ()
+    unique: tuple[str, ...] = ()
+    window: WindowRecord | None = None
+    ttl: Duration = NO_TIME
     remembered: tuple[Remembered, ...] = ()
 
     @property
@@ -99,7 +119,10 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
-    """What stays the same while a job lives: its SQL, its plan, the shape of its state, and what it was made with."""
+    """What stays the same while a job lives: its SQL, its plan, the shape of its state, and what it was made with.
+
+    With `retains_state` a savepoint keeps its last version when it is dropped.
+    """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {7: partial(upgraded_times, names=("created_at",))}
 
@@ -114,6 +137,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     scans: tuple[ScanRecord, ...]
     operators: tuple[OperatorRecord, ...]
     sinks: tuple[SinkRecord, ...]
+    retains_state: bool = False
 
     def sink(self, table: str) -> SinkRecord | None:
         """Return the sink that is a table of the warehouse with a name, matched without regard to case."""

@@ -91,11 +91,6 @@ class JobPaths:
         return f"{self.root}/restoring.json"
 
     @property
-    def restored(self) -> str:
-        """From which savepoint the job was laid out."""
-        return f"{self.root}/restored.json"
-
-    @property
     def splits(self) -> str:
         """What batches read, and how far they have read."""
         return f"{self.root}/splits"

@@ -35,7 +35,7 @@ _KINDS = tuple(
         (r"jobs/(?P<job>[^/]+)/restarts\.json", "how often the job has started again"),
         (r"jobs/(?P<job>[^/]+)/checks\.json", "what the last looks at the job's state checks found"),
         (r"jobs/(?P<job>[^/]+)/lock", "which process runs the job"),
-        (r"jobs/(?P<job>[^/]+)/restor(ing|ed)\.json", "from which savepoint the job was restored"),
+        (r"jobs/(?P<job>[^/]+)/restoring\.json", "from which savepoint the job is being restored"),
         (r"jobs/(?P<job>[^/]+)/begun\.json", "what the last batch reads that has begun"),
         (r"jobs/(?P<job>[^/]+)/log/0*(?P<n>\d+)\.json", "what batch {n} read and wrote"),
         (r"jobs/(?P<job>[^/]+)/log/0*(?P<n>\d+)-0*(?P<m>\d+)\.json", "what batches {n} to {m} read and wrote"),

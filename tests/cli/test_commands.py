@@ -18,6 +18,7 @@ import pytest
 
 import sqlstream
 from sqlstream.testing import Stream
+from tests.command_line import run_command
 from tests.kinds import job_of, of_type
 
 pytestmark = pytest.mark.slow
@@ -36,11 +37,45 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(project: Path, *arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PATH": path} if path is not None else dict(os.environ)
-    if path is not None:
-        environment.pop("JAVA_HOME", None)
+    return run_command(project, *arguments, environment=None if path is None else environment(path))
+
+
+def in_new_interpreter(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "sqlstream", *arguments]
-    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+
+
+def environment(path: str) -> dict[str, str]:
+    """Return the environment with another PATH, and no other way to a Java."""
+    return {**{k: v for k, v in os.environ.items() if k != "JAVA_HOME"}, "PATH": path}
+
+
+# In this order: each finds what the one before has left.
+EACH_COMMAND = (
+    ("--version",),
+    ("explain", "-e", "SELECT k FROM events"),
+    ("run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1); SHOW TABLES"),
+    ("query", "SELECT a FROM t"),
+    ("check",),
+    ("stop", "--all"),
+    ("drop", "t_values"),
+    ("jobs",),
+    ("docs", "sql/windows"),
+    ("run", "-e", "SELECT y FROM events"),
+)
+
+
+def test_each_command_is_the_same_in_a_new_interpreter(tmp_path: Path) -> None:
+    seen = []
+    for way in (in_new_interpreter, run_command):
+        project = tmp_path / way.__name__
+        (project / "catalog").mkdir(parents=True)
+        (project / "catalog" / "events.sql").write_text(TABLE)
+        ran = [way(project, *arguments) for arguments in EACH_COMMAND]
+        assert [done.returncode for done in ran] == [0] * (len(EACH_COMMAND) - 1) + [2], ran
+        seen.append([(done.stdout, done.stderr) for done in ran])
+    assert seen[0] == seen[1]
+    assert all(out or err for out, err in seen[0])
 
 
 def test_version_and_help(project: Path) -> None:
@@ -295,8 +330,7 @@ def test_fresh_is_for_all_jobs_or_for_those_it_names(project: Path) -> None:
 
 def test_sql_from_standard_input_and_from_files(project: Path) -> None:
     def piped(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "sqlstream", *arguments]
-        return subprocess.run(command, cwd=project, input=text, capture_output=True, text=True, check=False)
+        return run_command(project, *arguments, given=text)
 
     done = piped("CREATE TABLE t (a INT); INSERT INTO t VALUES (1)", "run", "-")
     assert done.returncode == 0, done.stderr
@@ -370,9 +404,10 @@ def test_a_package_that_is_missing_fails_those_that_need_it(project: Path) -> No
     )
     # A module of this name that cannot be imported stands in for one that is not there.
     (project / "psycopg.py").write_text("raise ModuleNotFoundError(\"No module named 'psycopg'\", name='psycopg')\n")
-    assert run(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)").returncode == 0
+    made = in_new_interpreter(project, "run", "-e", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)")
+    assert made.returncode == 0, made.stderr
     join = "SELECT v.id, u.name FROM visits v JOIN users FOR SYSTEM_TIME AS OF v.p AS u ON u.id = v.id"
-    wrong = run(project, "explain", "-e", join)
+    wrong = in_new_interpreter(project, "explain", "-e", join)
     assert wrong.returncode == 2
     assert "hint: Install it: pip install 'sqlstream[postgresql]'." in wrong.stderr
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import run_command
+
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
@@ -22,9 +24,15 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "flights"
 
 
-def sqlstream(project: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "sqlstream", *arguments, "--project", str(project)]
+def run(project: Path, *scripts: str) -> str:
+    command = [sys.executable, "-m", "sqlstream", "run", *scripts, "--project", str(project)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def query(project: Path, sql: str) -> str:
+    done = run_command(project, "query", sql, "--format", "csv")
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -41,7 +49,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bounded = bounded.replace("'format' = 'parquet',\n)", "'format' = 'parquet'\n)")
     (project / "catalog" / "flights.sql").write_text(bounded)
     scripts = [str(EXAMPLE / f"{name}.sql") for name in ("departures", "delay_bands", "weather", "bad_hours", "demo")]
-    (project / "out.txt").write_text(sqlstream(project, "run", *scripts))
+    (project / "out.txt").write_text(run(project, *scripts))
     return project
 
 
@@ -49,7 +57,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_stream_gives_the_batch_answer(project: Path, table: str) -> None:
     expected = (EXAMPLE / "expected" / f"{table}.csv").read_text()
     header = expected.splitlines()[0]
-    shown = sqlstream(project, "query", f"SELECT {header} FROM {table}", "--format", "csv")
+    shown = query(project, f"SELECT {header} FROM {table}")
     assert rows(shown) == rows(expected)
 
 
@@ -59,9 +67,9 @@ def test_the_worst_hours_are_printed(project: Path) -> None:
 
 
 def test_nothing_was_late_and_little_is_left(project: Path) -> None:
-    query = "SELECT sum(late_rows), sum(state_rows) FROM sqlstream.operators"
+    found = query(project, "SELECT sum(late_rows), sum(state_rows) FROM sqlstream.operators")
     # A later flight would need the newest weather of each of three airports.
-    assert sqlstream(project, "query", query, "--format", "csv").splitlines()[1] == "0,3"
+    assert found.splitlines()[1] == "0,3"
 
 
 def rows(text: str) -> list[tuple[str, ...]]:

@@ -155,6 +155,9 @@ def test_the_stream_gives_the_batch_answer(stream: Stream, batch: duckdb.DuckDBP
     expected = batch.sql(ANSWERS[query]).fetchall()
     assert len(expected) > 0
     assert alike(stream.rows(query)) == alike(expected)
+    # So does the batch query that is made from the plan.
+    report = stream.verify(query)
+    assert report, report
 
 
 def test_files_by_minute(stream: Stream, batch: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:

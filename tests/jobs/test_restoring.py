@@ -67,6 +67,13 @@ def test_a_job_goes_back_and_on_as_if_nothing_had_been_between(tmp_path: Path) -
         job.stop()
         assert job.wait(SECONDS)
         assert results(s) == batch(FIRST)
+        # Nothing stays of what came after it.
+        root = Path(s.warehouse.root)
+        segments = {
+            folder: {p.relative_to(folder / "tables") for p in (folder / "tables").rglob("*.parquet")}
+            for folder in (root, root / "savepoints" / "first")
+        }
+        assert segments[root] == segments[root / "savepoints" / "first"] != set()
         run_over(s, FIRST)
         assert results(s) == batch(FIRST)
 
@@ -302,6 +309,11 @@ def test_a_restore_that_is_killed_is_completed_by_the_next_start(tmp_path: Path)
     with open_session(tmp_path) as s:
         # Neither the old job nor the new one, but nothing between.
         assert last_committed(s.warehouse.fs, s.warehouse.job(JOB)) is None
+        folder = Path(s.warehouse.savepoint("first").root)
+        folder.rename(tmp_path / "away")
+        with pytest.raises(SqlStreamError, match='is half restored from savepoint "first", which is gone'):
+            start(s)
+        (tmp_path / "away").rename(folder)
         put(tmp_path, "c", THIRD)
         run_over(s, [*FIRST, *SECOND, *THIRD])
         assert results(s) == batch([*FIRST, *SECOND, *THIRD])

@@ -13,6 +13,7 @@ import duckdb
 from sqlstream.queries.query import open_query
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
+from tests.command_line import run_command
 from tests.processes import SECONDS
 
 FILES = 30
@@ -95,9 +96,8 @@ def has_read(project: Path, rows: int) -> bool:
 
 
 def command(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `sqlstream` to its end."""
-    words = [sys.executable, "-m", "sqlstream", *arguments]
-    return subprocess.run(words, cwd=project, capture_output=True, text=True, check=False, timeout=SECONDS)
+    """Run `sqlstream` to its end, one that needs no JVM."""
+    return run_command(project, *arguments)
 
 
 def drain(project: Path, run: subprocess.Popen[str]) -> None:

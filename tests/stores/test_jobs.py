@@ -15,7 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sqlstream.errors import SqlStreamError, UsageError
+from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.errors import SourceText, SqlStreamError, UsageError
+from sqlstream.local.engine import LocalEngine
 from sqlstream.session.session import Session
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.stores import open_store
@@ -166,3 +168,16 @@ def test_requests_of_a_batch_are_few(bucket: str, s3: S3Server, tmp_path: Path) 
         # Asked by a process that has nothing yet but what the job has left on this disk.
         assert session.query("SELECT count(*) FROM counts").fetchall()
         assert s3.requests.total() <= 12, s3.requests
+
+
+def test_publishing_is_refused(bucket: str, tmp_path: Path) -> None:
+    put_input(bucket, range(1))
+    script = f"""
+    CREATE TABLE given (k BIGINT) WITH ('connector' = 'filesystem', 'path' = '{bucket}/given', 'format' = 'parquet');
+    CREATE TABLE kept (k BIGINT) WITH ('sqlstream.publish' = 'delta');
+    INSERT INTO kept SELECT k FROM given"""
+    with Session(str(tmp_path), warehouse=f"{bucket}/wh") as session:
+        [planned] = [one for one in session.compile(SourceText("script", script)) if isinstance(one, PlannedJob)]
+        with pytest.raises(UsageError, match=r"'sqlstream\.publish' needs a warehouse on a local disk") as refused:
+            session._jobs.start(planned, {}, engine=LocalEngine())
+    assert refused.value.hint == 'Write into a table with the connector "delta" or "iceberg" instead.'

@@ -1,7 +1,8 @@
 """Results with a key as rows of an Iceberg table: the driver replaces the rows of a batch's keys, in one commit.
 
 The library finds rows by a filter that a single column can say exactly. With several key columns the filter finds more rows than
-those of the keys; the others are written again, in the same commit.
+those of the keys; the others are written again, in the same commit. So it is with many keys, too, if the table is not much larger
+than the batch: the library makes a Python object of each value of a filter, and that several times.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from sqlstream.duck.sql import quote_name
 _FOUND, _KEYS = internal("found"), internal("keys")
 # The library skips files by a list of values only up to so many.
 _LISTED = 200
+# From so many keys on they are found by their bounds alone, in a table of at most so many rows for each of them: all rows between
+# the bounds are in memory then.
+_MANY, _ROWS_PER_KEY = 10_000, 20
 
 
 class UpsertWriter(BatchWriter):
@@ -53,10 +57,15 @@ class UpsertWriter(BatchWriter):
             return
 
         def replace(transaction: Any, summary: Any) -> None:
-            found = matching(keys)
-            kept = self._others(found, keys) if len(names) > 1 else None
             new = self._complete(rows)
-            new = new if kept is None else pa.concat_tables([new, kept])
+            if (there := self._commits.opened.current_snapshot()) is None:
+                transaction.append(new, snapshot_properties=summary)
+                return
+            total = there.summary.get("total-records") if there.summary is not None else None
+            many = keys.num_rows >= _MANY and total is not None and int(total) <= _ROWS_PER_KEY * keys.num_rows
+            found = matching(keys, by_bounds=many)
+            if len(names) > 1 or many:
+                new = pa.concat_tables([new, self._others(found, keys)])
             transaction.overwrite(new, overwrite_filter=found, snapshot_properties=summary)
 
         self._commits.commit(batch.number, replace)
@@ -84,18 +93,22 @@ class UpsertWriter(BatchWriter):
         return rows.select(self._schema.names).cast(self._schema)
 
 
-def matching(keys: pa.Table) -> Any:
-    """Return the filter that finds the rows of some keys: exactly with one column, with several perhaps more."""
+def matching(keys: pa.Table, *, by_bounds: bool = False) -> Any:
+    """Return the filter that finds the rows of some keys: exactly with one column, with several or `by_bounds` perhaps more."""
     filters: Any = import_module("pyiceberg.expressions")
-    return reduce(filters.And, [_values(filters, name, keys[name].to_pylist()) for name in keys.column_names])
+    return reduce(
+        filters.And, [_values(filters, name, keys[name].to_pylist(), by_bounds) for name in keys.column_names]
+    )
 
 
-def _values(filters: Any, name: str, values: Sequence[Any]) -> Any:
+def _values(filters: Any, name: str, values: Sequence[Any], by_bounds: bool) -> Any:
     known = {value for value in values if value is not None}
     if not known:
         return filters.IsNull(name)
-    found = filters.In(name, known)
-    if len(known) > _LISTED:
-        low, high = filters.GreaterThanOrEqual(name, min(known)), filters.LessThanOrEqual(name, max(known))
-        found = filters.And(low, filters.And(high, found))
-    return filters.Or(found, filters.IsNull(name)) if len(known) < len(set(values)) else found
+    if len(known) <= _LISTED:
+        found = filters.In(name, known)
+    else:
+        found = filters.And(filters.GreaterThanOrEqual(name, min(known)), filters.LessThanOrEqual(name, max(known)))
+        if not by_bounds:
+            found = filters.And(found, filters.In(name, known))
+    return filters.Or(found, filters.IsNull(name)) if None in values else found

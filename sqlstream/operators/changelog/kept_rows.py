@@ -11,10 +11,10 @@ from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.changelog.results import KeptState
 from sqlstream.operators.groups import Made, stored_columns
-from sqlstream.operators.keyed_state import AT, KEYS
+from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.keys import Keys
 from sqlstream.operators.windows.window_rows import Ranking
-from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, repeated, summed
+from sqlstream.storage.zsets import KEYS, WEIGHT, WEIGHT_COLUMN, repeated, summed
 
 ROWS = "rows"
 

@@ -13,11 +13,10 @@ from sqlstream.operators.aggregates.group_aggregate import ALL_KEY, grouped, is_
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.changelog.kept_rows import ROWS, BestRows, KeptRows
 from sqlstream.operators.changelog.results import ChangingResult, KeptState
-from sqlstream.operators.keyed_state import KEYS
 from sqlstream.operators.windows.assigners import PARTIALS
 from sqlstream.operators.windows.assigners import ROWS as COUNT
 from sqlstream.operators.windows.window_rows import Ranking
-from sqlstream.storage.zsets import WEIGHT
+from sqlstream.storage.zsets import KEYS, WEIGHT
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from sqlstream.catalog import Column
-from sqlstream.duck.internal_columns import INTERNAL
+from sqlstream.duck.internal_columns import EXPIRES_AT, INTERNAL, UPDATED_AT
 from sqlstream.duck.sql import Rows, names, no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import Matching
-from sqlstream.operators.keyed_state import AT, EXPIRES_AT, UPDATED_AT, KeyedState
+from sqlstream.operators.keyed_state import AT, KeyedState
 from sqlstream.operators.operator import Clock, Inputs, Operator
 from sqlstream.operators.scratch import keep, leaving
 from sqlstream.storage.bucket import WEIGHTS, Bucket

@@ -21,7 +21,7 @@ from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import names, no_rows, quote_name
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT as TOUCHED_AT
-from sqlstream.operators.keyed_state import KEYS, TOUCHED, KeyedState
+from sqlstream.operators.keyed_state import TOUCHED, KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
 from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall
@@ -30,7 +30,7 @@ from sqlstream.operators.over.running import Running
 from sqlstream.operators.scratch import BATCH_ROWS, keep
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
-from sqlstream.storage.zsets import WEIGHT, current, repeated, zset
+from sqlstream.storage.zsets import KEYS, WEIGHT, current, repeated, zset
 from sqlstream.units import END_OF_INPUT, NO_TIME, Duration, EventTime, to_millis
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 

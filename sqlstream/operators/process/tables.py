@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from sqlstream.catalog import Column, StateDeclaration
 from sqlstream.duck.clock import NOW
+from sqlstream.duck.internal_columns import EXPIRES_AT, UPDATED_AT
 from sqlstream.duck.sql import Rows, quote_name, quote_text
-from sqlstream.operators.keyed_state import EXPIRES_AT, UPDATED_AT
 from sqlstream.storage.zsets import WEIGHT_COLUMN, summed, zset
 from sqlstream.units import MICROSECOND, NO_TIME, Duration
 from sqlstream.warehouse.declarations import MERGED, Remembered, TableDeclaration

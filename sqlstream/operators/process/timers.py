@@ -18,13 +18,12 @@ from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
 from sqlstream.operators.process.tables import DUE, EVENT_TIMERS, PROCESSING_TIMERS, TIMER_NAME, StateTables, listed
 from sqlstream.storage.bucket import WEIGHTS, Bucket
+from sqlstream.storage.manifests import FIRED_AT
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.units import EventTime, ProcessingTime
 
 # What tells a timer of a key: its clock, and its name, or the time at which one without a name is due.
 Identity = tuple[bool, str | int]
-# The counter of the processing time up to which timers have fired.
-FIRED = "timers_fired_at"
 # Later than any time.
 FOREVER = 2**63
 # So many timers can fire for a key in a batch: more are set by each other without end.
@@ -48,7 +47,7 @@ class TimerTables:
             found.append(f"SELECT {keys} FROM ({summed(self.tables.timer_columns, event)})")
         processing = self.state.relation(PROCESSING_TIMERS)
         if processing is not None:
-            fired = self.state.counters.get(FIRED, NEVER)
+            fired = self.state.counters.get(FIRED_AT, NEVER)
             due = f"(SELECT * FROM {processing} WHERE {DUE.name} > {fired} AND {DUE.name} <= {self.now})"
             found.append(f"SELECT {keys} FROM ({summed(self.tables.timer_columns, due)})")
         return found
@@ -80,7 +79,7 @@ class TimerTables:
                 self.state.append(table, rows, self.batch)
                 if not is_event:
                     self.state.count(WEIGHTS, sum(own.weights))
-        self.state.counters[FIRED] = max(self.now, self.state.counters.get(FIRED, NEVER))
+        self.state.counters[FIRED_AT] = max(self.now, self.state.counters.get(FIRED_AT, NEVER))
         # They may be timers that were deleted since: then the operator is called once for nothing.
         self.state.event_timer = self.state.forget(self.con, EVENT_TIMERS, self.watermark)
         self.state.processing_timer = self._next_processing()

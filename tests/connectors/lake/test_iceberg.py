@@ -14,6 +14,7 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 
 from sqlstream.catalog import Column, Table
+from sqlstream.connectors.iceberg import upserts
 from sqlstream.connectors.iceberg.catalogs import Located
 from sqlstream.connectors.iceberg.commits import BatchProperty
 from sqlstream.connectors.interface import SinkContext
@@ -83,8 +84,14 @@ def test_what_is_written_is_what_others_and_jobs_read(tmp_path: Path, clause: st
     assert read(tmp_path, back, "SELECT * FROM back ORDER BY k") == rows
 
 
-@pytest.mark.parametrize("keys", ["k", "k, p"])
-def test_rows_take_the_place_of_those_with_their_key_in_one_commit(tmp_path: Path, keys: str) -> None:
+@pytest.mark.parametrize(("keys", "many"), [("k", False), ("k, p", False), ("k", True), ("k, p", True)])
+def test_rows_take_the_place_of_those_with_their_key_in_one_commit(
+    tmp_path: Path, keys: str, many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if many:
+        # Then the rows of keys are found by their bounds, and others between these are written again.
+        monkeypatch.setattr(upserts, "_LISTED", 2)
+        monkeypatch.setattr(upserts, "_MANY", 2)
     script = f"""CREATE TABLE given (k BIGINT, p STRING, v BIGINT);
         CREATE TABLE sums (k BIGINT, p STRING, s BIGINT, PRIMARY KEY ({keys}) NOT ENFORCED)
         {options(tmp_path, "db.sums", "'sink.create-table' = 'true'")};
@@ -93,9 +100,12 @@ def test_rows_take_the_place_of_those_with_their_key_in_one_commit(tmp_path: Pat
         stream.batch("given", [(1, "a", 10), (2, "b", 20), (None, "c", 3), (4, "b", 1), (7, "a", 7)])
         one = catalog(tmp_path).load_table("db.sums")
         stream.restart()
-        stream.batch("given", [(1, "a", 5), (2, "b", 40), (None, "c", 1), (4, "b", 1), (4, "b", -1), (3, "a", 7)])
+        # Rows of keys in between stay.
+        stream.batch(
+            "given", [(1, "a", 5), (2, "b", 40), (None, "c", 1), (4, "b", 1), (4, "b", -1), (3, "a", 7), (9, "a", 2)]
+        )
     assert of_iceberg(tmp_path, "SELECT k, p, s FROM iceberg ORDER BY k", "db.sums") == [
-        *((1, "a", 15), (3, "a", 7), (4, "b", 1), (7, "a", 7), (None, "c", 4))
+        *((1, "a", 15), (3, "a", 7), (4, "b", 1), (7, "a", 7), (9, "a", 2), (None, "c", 4))
     ]
     # The catalog knows the state before the batch, and the one behind it.
     log = catalog(tmp_path).load_table("db.sums").metadata.metadata_log

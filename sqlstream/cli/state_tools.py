@@ -1,0 +1,108 @@
+"""`sqlstream diff` and `sqlstream why`: what has changed in a state, and what it holds for a key, for people."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import duckdb
+
+from sqlstream.cli.query import show_relation, write_rows, write_table
+from sqlstream.compiler.project import find_project
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import UsageError
+from sqlstream.session.output import printable
+from sqlstream.session.state_queries import open_project_query
+from sqlstream.session.state_tools import asked, diff_sql, why_sql
+
+CHANGES = ("added", "removed", "changed")
+
+
+def show_diff(
+    state: str,
+    versions: tuple[str, str],
+    form: str,
+    output: str | None,
+    limit: int,
+    project: str | None,
+    warehouse: str | None,
+) -> None:
+    """Write the rows of a state that differ between two versions; as a table for people so many of them at most (0: all)."""
+    found = asked(partial(open_project_query, find_project(project, warehouse)), diff_sql(state, *versions))
+    if form != "table" or output is not None:
+        show_relation(found, form, output)
+        return
+    counts = dict(found.aggregate("change, count(*)", "change").fetchall())
+    total = sum(counts.values())
+    if total:
+        rows = _side_by_side(found)
+        write_table(rows.limit(limit) if limit else rows, sys.stdout, count=False)
+    said = ", ".join(f"{counts[change]} {change}" for change in CHANGES if change in counts)
+    rest = f"; the first {limit} are shown" if 0 < limit < total else ""
+    print(f"({_count(total, 'row')}{f': {said}' if said else ''}{rest})")
+
+
+def _side_by_side(found: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Return differences with the columns of the state, in which changed values stand as `old → new`."""
+    items = ["change", "reason"]
+    for name, _ in found.types[2].children:
+        column = quote_name(name)
+        before, after = (f"coalesce(CAST({side}.{column} AS VARCHAR), 'NULL')" for side in ("before", "after"))
+        changed = f"CASE WHEN {before} = {after} THEN {after} ELSE {before} || ' → ' || {after} END"
+        items.append(
+            f"CASE change WHEN 'added' THEN {after} WHEN 'removed' THEN {before} ELSE {changed} END AS {column}"
+        )
+    return found.project(", ".join(items))
+
+
+def show_why(
+    state: str,
+    given: Sequence[str],
+    version: str | None,
+    form: str,
+    output: str | None,
+    project: str | None,
+    warehouse: str | None,
+) -> None:
+    """Write what a state holds for a key, which is given as texts `column=value`; the value NULL is none."""
+    sql = why_sql(state, _key(given), version)
+    found = asked(partial(open_project_query, find_project(project, warehouse)), sql)
+    if form != "table" or output is not None:
+        show_relation(found, form, output)
+        return
+    rows = found.project("part, name, text, content::VARCHAR").fetchall()
+    for (part, name), of in itertools.groupby(rows, key=lambda row: (row[0], row[1] if row[3] else None)):
+        if name is None:
+            for _, _, text, _ in of:
+                print(printable(text))
+            continue
+        contents = [json.loads(content) for _, _, _, content in of]
+        what = "rows of" if part == "state" else "last rows of"
+        print(f"\n{what} {printable(name)}")
+        names = list(dict.fromkeys(key for content in contents for key in content))
+        write_rows(names, [[_text(content.get(key)) for key in names] for content in contents], sys.stdout)
+        print()
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _key(given: Sequence[str]) -> Mapping[str, str | None]:
+    found: dict[str, str | None] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f'"{text}" is not COLUMN=VALUE', hint="Write the key as origin=EWR.")
+        if name in found:
+            raise UsageError(f'key column "{name}" has two values')
+        found[name] = None if value == "NULL" else value
+    return found
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,99 @@
+"""Another parallelism: the state of a job that goes on is spread over as many buckets as it has tasks now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import duckdb
+from msgspec.structs import replace
+
+from sqlstream.physical.plan import StatefulStage
+from sqlstream.runtime.tasks import bucket_metrics
+from sqlstream.runtime.worker import JobSpec, connection
+from sqlstream.storage.begun import read_begun
+from sqlstream.storage.joblog import JobLog, LogEntry
+from sqlstream.storage.metrics import BucketMetrics, OperatorMetrics
+from sqlstream.storage.redistribution import Spread
+from sqlstream.storage.snapshot import named_manifest
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.jobs import TABLE, JobRecord
+from sqlstream.warehouse.paths import Warehouse
+
+
+def newest_entry(warehouse: Warehouse, name: str) -> LogEntry | None:
+    """Return the log's entry of the last version of a job, None before the first."""
+    version = last_committed(warehouse.fs, warehouse.job(name))
+    log = JobLog(warehouse.fs, warehouse.job(name).log)
+    if version is None:
+        return None
+    entry = log.entry(version)
+    if entry is None:
+        raise log.missing(version)
+    return entry
+
+
+def labels_of(record: JobRecord, entry: LogEntry | None) -> tuple[int, ...]:
+    """Return the labels of the buckets over which the state of a job is spread."""
+    return (entry.labels if entry is not None else ()) or record.bucket_labels
+
+
+def begun_outside(warehouse: Warehouse, job: JobSpec, entry: LogEntry | None) -> bool:
+    """Tell whether a batch has begun of which a sink outside of the warehouse may have a part.
+
+    It has to be repeated as it was: where several tasks write, each writes its part of the rows once.
+    """
+    next_version = entry.version + 1 if entry is not None else 0
+    outside = any(sink.kind != TABLE for sink in job.plan.sinks)
+    return outside and read_begun(warehouse.fs, warehouse.job(job.name), next_version) is not None
+
+
+def spread(job: JobSpec, entry: LogEntry, before: Sequence[int]) -> int:
+    """Spread the state of a job after its last version over the buckets that its labels name; return how many rows it has.
+
+    The entry of that version names the new manifests then. Whoever is killed before has changed nothing. Raises DamageError.
+    """
+    warehouse = Warehouse(job.warehouse)
+    log = JobLog(warehouse.fs, warehouse.job(job.name).log)
+    # Should the job have to go back behind this version, its state is in the buckets of before.
+    for older in log.entries(entry.version - 1, entry.version - LABELLED, faults=[]):
+        if not older.labels:
+            log.append(replace(older, labels=tuple(before)))
+    operators = dict(entry.operators)
+    with _all_cores(job) as con:
+        for stage in job.plan.stages:
+            if stage.name in entry.operators:
+                operators[stage.name] = OperatorMetrics.of(_spread_stage(con, warehouse, job, stage, entry))
+    log.append(replace(entry, operators=operators, labels=job.labels))
+    return sum(metrics.state_rows for metrics in operators.values())
+
+
+# A job goes back by fewer versions.
+LABELLED = 100
+
+
+def _spread_stage(
+    con: duckdb.DuckDBPyConnection, warehouse: Warehouse, job: JobSpec, stage: StatefulStage, entry: LogEntry
+) -> dict[int, BucketMetrics]:
+    paths, operator = warehouse.job(job.name).operator(stage.name), stage.operator
+    manifests = {
+        bucket: named_manifest(warehouse.fs, paths, bucket, name)
+        for bucket, name in entry.state_manifests(stage.name).items()
+    }
+    if not manifests:
+        return {}
+    state = Spread(warehouse.fs, paths, operator.tables, operator.hashed, manifests)
+    buckets = state.over(con, job.labels, entry.version, job.retention)
+    return {label: bucket_metrics(bucket, operator.tables) for label, bucket in buckets.items()}
+
+
+@contextmanager
+def _all_cores(job: JobSpec) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield a connection that uses all cores: nothing else runs yet."""
+    with connection(job) as con:
+        con.execute(f"SET threads = {os.cpu_count() or 1}")
+        try:
+            yield con
+        finally:
+            con.execute("SET threads = 1")

@@ -1,0 +1,359 @@
+"""`sqlstream.diff('job.operator', older, newer)`: the rows of a state that differ between two versions, and why.
+
+Rows of state that differ in the hash columns of an operator have nothing to do with each other. So the keys are looked for that
+batches have written in between, in the segments that only one of the versions sees, and only their rows are compared. Rows of
+other keys can still go as time passes: windows close, keys expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import duckdb
+
+from sqlstream.duck.internal_columns import EXPIRES_AT, internal
+from sqlstream.duck.sql import over, quote_name, quote_text
+from sqlstream.duck.types import time_literal
+from sqlstream.errors import QueryError, Span
+from sqlstream.queries.arguments import Given, placed
+from sqlstream.queries.statement import tokenize
+from sqlstream.queries.versions import StateRelation, find_state, find_version
+from sqlstream.storage.snapshot import JobHistory, JobVersion, VisibleSegments
+from sqlstream.storage.version_differences import VersionDifference, version_difference
+from sqlstream.storage.views import clock_of, operator_version, state_tables, visible_state
+from sqlstream.storage.zsets import WEIGHT
+from sqlstream.units import END_OF_INPUT, MILLISECOND, EventTime
+from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.paths import Warehouse
+
+USAGE = "Write sqlstream.diff('job.operator', 10, 20): two versions, as numbers or times, the older one first."
+# How often a row is there in the newer version, less how often in the older one; the kind of its key.
+_COUNT, _KIND = internal("count"), internal("kind")
+# The rows of keys that nothing has written in between.
+_REST = 4
+# The column of the time at which a row last came for a key, in milliseconds.
+_AT = "_at"
+# The tables of a process function's timers.
+_TIMERS = ("event_timers", "processing_timers")
+
+
+def create_diff(
+    connection: duckdb.DuckDBPyConnection,
+    catalog: str,
+    warehouse: Warehouse,
+    jobs: Mapping[str, JobHistory],
+    given: Sequence[Given],
+    span: Span,
+) -> str:
+    """Create the relation of a call of `sqlstream.diff`: see `Maker`."""
+    state, older, newer = placed(given, ("state", "older", "newer"), USAGE, span)
+    relation = find_state(jobs, state.value, state.span)
+    versions = tuple(find_version(connection, relation.job, v.value, v.span) for v in (older, newer))
+    if versions[0].version > versions[1].version:
+        message = f"version {versions[1].version} is older than version {versions[0].version}"
+        raise QueryError(message, newer.span, hint="Name the older version first.")
+    return _Difference(connection, catalog, warehouse, relation, (versions[0], versions[1])).create()
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """The difference of a relation between two versions, computed in catalogs of its own."""
+
+    connection: duckdb.DuckDBPyConnection
+    catalog: str
+    warehouse: Warehouse
+    relation: StateRelation
+    versions: tuple[JobVersion, JobVersion]
+
+    @cached_property
+    def schemas(self) -> tuple[str, str]:
+        """Schemas for the older and the newer version, whose views tell the time of their version."""
+        return f"{quote_name(f'{self.catalog}older')}.main", f"{quote_name(f'{self.catalog}newer')}.main"
+
+    @cached_property
+    def sql(self) -> str:
+        return self.relation.operator.views[self.relation.name]
+
+    @cached_property
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        """The state tables that the view reads."""
+        named = {name.lower() for name in self.connection.get_table_names(self.sql)}
+        found = (table.declaration for table in self.relation.operator.tables)
+        return tuple(table for table in found if table.name.lower() in named)
+
+    @cached_property
+    def own(self) -> tuple[JobVersion, JobVersion]:
+        """The versions as the operator knows them."""
+        older, newer = (operator_version(self.relation.operator, v) for v in self.versions)
+        assert older is not None
+        assert newer is not None
+        return older, newer
+
+    @cached_property
+    def rows(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The SELECTs of all rows of the tables at both versions, by table."""
+        job, operator = self.relation.job.name, self.relation.operator
+        older, newer = (state_tables(self.warehouse, job, operator, v) for v in self.versions)
+        return older, newer
+
+    @cached_property
+    def changes(self) -> dict[str, VersionDifference]:
+        job, operator = self.relation.job.name, self.relation.operator
+        older, newer = (visible_state(self.warehouse, job, operator, v) for v in self.own)
+        data = f"{self.warehouse.job(job).operator(operator.name).root}/data"
+        none = VisibleSegments()
+        return {
+            t.name: version_difference(
+                self.warehouse.fs, data, t, self.own, (older.get(t.name, none), newer.get(t.name, none))
+            )
+            for t in self.tables
+        }
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The hash columns, as SQL, none where not every table that changed has them: then all rows are one key."""
+        columns = self.relation.operator.hash_columns
+        lacking = [table for table in self.tables if not {c.name for c in table.columns}.issuperset(columns)]
+        if len(lacking) == len(self.tables):
+            return ()
+        if any(self.changes[table.name].written or self.changes[table.name].forgotten for table in lacking):
+            return ()
+        return tuple(map(quote_name, columns))
+
+    @cached_property
+    def asked(self) -> frozenset[str]:
+        """The variables of the clock that the view asks for and that differ between the versions."""
+        tokens = tokenize(self.sql)
+        named = (tokens[i + 2].text.strip("'") for i, t in enumerate(tokens) if t.name.lower() == "getvariable")
+        older, newer = self.versions
+        same = {"_now"} if older.time == newer.time else set()
+        return frozenset(named) - same - ({"_watermark", "_reached"} if older.watermark == newer.watermark else set())
+
+    @property
+    def _tells_expired(self) -> bool:
+        """Whether it is by the times of keys alone that rows go which nothing has taken away."""
+        operator = self.relation.operator
+        return self.asked == {"_now"} and operator.ttl > 0 and self.relation.name == operator.name and bool(self.keys)
+
+    @property
+    def _due(self) -> str:
+        """The condition that the time to live of a key was over in between, if no row has come since."""
+        older, newer = (version.time - self.relation.operator.ttl for version in self.versions)
+        return f"{_AT} * {MILLISECOND} > {older} AND {_AT} * {MILLISECOND} <= {newer}"
+
+    # -- steps
+
+    def create(self) -> str:
+        """Create the table of the difference, and return its name."""
+        name = quote_name(self.catalog)
+        self.connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {name}")
+        for schema, version in zip(self.schemas, self.versions, strict=True):
+            self.connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {schema.removesuffix('.main')}")
+            self.connection.execute(clock_of(schema, version))
+        kinds = self._keep_keys(name)
+        columns = self._columns()
+        parts = [self._written(name, kind, columns) for kind in kinds]
+        parts += self._rest(name, columns)
+        net = " UNION ALL ".join(parts) or self._select(0, "all", columns, _REST) + " WHERE false"
+        result = f"{name}.main.difference"
+        self.connection.execute(
+            f"CREATE TABLE {result} AS {_paired(net, columns, self._identity(columns), self._reason(columns))}"
+        )
+        return result
+
+    def _keep_keys(self, name: str) -> list[int]:
+        """Keep the keys that were written, with their kind, and those whose time has come; return which kinds there are.
+
+        A kind is the sum of 1, if rows were added, and 2, if the watermark, or a timer, has passed rows of the key.
+        """
+        written, passed = self._key_rows()
+        by = ", ".join([*self.keys, "_all"])
+        self.connection.execute(
+            f"CREATE TABLE {name}.main.passed AS SELECT {by}, bool_or(_moved) AS _moved "
+            f"FROM ({' UNION ALL '.join(passed)}) GROUP BY {by}"
+        )
+        found = f"SELECT {by}, bool_or(_adds) AS _adds FROM ({' UNION ALL '.join(written)}) GROUP BY {by}"
+        same = self._same("_written_", "_passed_")
+        is_passed = f"EXISTS (FROM {name}.main.passed _passed_ WHERE _moved AND {same})"
+        self.connection.execute(
+            f"CREATE TABLE {name}.main.written AS SELECT *, _adds::INT + 2 * {is_passed}::INT AS {_KIND} FROM ({found}) _written_"
+        )
+        kinds = self.connection.execute(f"SELECT DISTINCT {_KIND} FROM {name}.main.written ORDER BY 1").fetchall()
+        return [kind for (kind,) in kinds]
+
+    def _key_rows(self) -> tuple[list[str], list[str]]:
+        """Return SELECTs of the keys that were written, and whether rows were added, and of those whose time has come.
+
+        Of the latter the watermark, or a timer, has passed rows if they have `_moved`; else their time to live may be over.
+        """
+        items = ", ".join([*self.keys, "true AS _all"])
+        written = [f"SELECT {self._no_keys()}, true AS _adds WHERE false"]
+        passed = [f"SELECT {self._no_keys()}, true AS _moved WHERE false"]
+        for table in self.tables:
+            changes = self.changes[table.name]
+            adds = f"{WEIGHT} > 0" if any(c.name == WEIGHT for c in table.columns) else "true"
+            if changes.written:
+                written.append(f"SELECT {items}, {adds} AS _adds FROM ({changes.written})")
+                if table.name == _TIMERS[1]:
+                    passed.append(f"SELECT {items}, true AS _moved FROM ({changes.written}) WHERE NOT ({adds})")
+            if changes.forgotten:
+                passed.append(f"SELECT {items}, true AS _moved FROM ({changes.forgotten})")
+            elif self._tells_expired and _AT in {c.name for c in table.columns}:
+                rows = self.rows[0][table.name]
+                passed.append(f"SELECT {items}, false AS _moved FROM ({rows}) WHERE {adds} AND {self._due}")
+        return written, passed
+
+    def _no_keys(self) -> str:
+        types = {quote_name(c.name): c.type for table in self.tables for c in table.columns}
+        return ", ".join([*(f"CAST(NULL AS {types[k]}) AS {k}" for k in self.keys), "true AS _all"])
+
+    def _same(self, a: str, b: str) -> str:
+        return " AND ".join(f"{a}.{k} IS NOT DISTINCT FROM {b}.{k}" for k in self.keys) or "true"
+
+    def _columns(self) -> list[str]:
+        """Return the columns of the view, and make those of all rows."""
+        for rows, schema in zip(self.rows, self.schemas, strict=True):
+            self.connection.execute(f'CREATE VIEW {schema}."all" AS {over(self._known(rows), self.sql)}')
+        return self.connection.sql(f'FROM {self.schemas[0]}."all"').columns
+
+    def _known(self, rows: Mapping[str, str]) -> dict[str, str]:
+        return {table.name: rows[table.name] for table in self.tables}
+
+    def _has_keys(self, table: TableDeclaration) -> bool:
+        return {quote_name(c.name) for c in table.columns}.issuperset(self.keys)
+
+    def _written(self, name: str, kind: int, columns: Sequence[str]) -> str:
+        """Make views of the rows of keys of a kind; return the SELECT of their differences."""
+        if not self.keys:
+            return self._differing("all", columns, kind)
+        for rows, schema in zip(self.rows, self.schemas, strict=True):
+            found = {}
+            for table in self.tables:
+                found[table.name] = rows[table.name]
+                if self._has_keys(table):
+                    own = f"{schema}.{quote_name(f'{table.name} {kind}')}"
+                    keys = f"(FROM {name}.main.written WHERE {_KIND} = {kind}) _keys_"
+                    some = f"FROM ({rows[table.name]}) _rows_ SEMI JOIN {keys} ON {self._same('_rows_', '_keys_')}"
+                    self.connection.execute(f"CREATE TABLE {own} AS {some}")
+                    found[table.name] = f"FROM {own}"
+            self.connection.execute(f'CREATE VIEW {schema}."kind {kind}" AS {over(found, self.sql)}')
+        return self._differing(f"kind {kind}", columns, kind)
+
+    def _rest(self, name: str, columns: Sequence[str]) -> list[str]:
+        """Return the SELECTs of the differences of keys that nothing has written in between: what time has done."""
+        [(passed,)] = self.connection.execute(f"SELECT count(*) FROM {name}.main.passed").fetchall()
+        [(written,)] = self.connection.execute(f"SELECT count(*) FROM {name}.main.written").fetchall()
+        unmoved = not self.asked or self._tells_expired
+        if (unmoved and not passed) or (written and not self.keys):
+            return []
+        for rows, schema in zip(self.rows, self.schemas, strict=True):
+            found = self._known(rows)
+            for table in self.tables:
+                if self.keys and self._has_keys(table):
+                    of = f"({rows[table.name]}) _rows_"
+                    if not self.asked or self._tells_expired:
+                        same = self._same("_rows_", "_passed_")
+                        of = f"(FROM {of} SEMI JOIN {name}.main.passed _passed_ ON {same}) _rows_"
+                    same = self._same("_rows_", "_written_")
+                    found[table.name] = f"FROM {of} ANTI JOIN {name}.main.written _written_ ON {same}"
+            self.connection.execute(f"CREATE VIEW {schema}.rest AS {over(found, self.sql)}")
+        if gone := self._gone(columns):
+            return [f"{self._select(0, 'rest', columns, _REST)} WHERE {gone}"]
+        if self._tells_expired and EXPIRES_AT in columns:
+            return [f"{self._select(0, 'rest', columns, _REST)} WHERE {self._expired}"]
+        return [self._differing("rest", columns, _REST)]
+
+    # -- SQL
+
+    def _select(self, place: int, view: str, columns: Sequence[str], kind: int) -> str:
+        count = "1" if place else "-1"
+        listed = ", ".join(map(quote_name, columns))
+        return f"SELECT {listed}, {kind} AS {_KIND}, {count} AS {_COUNT} FROM {self.schemas[place]}.{quote_name(view)}"
+
+    def _differing(self, view: str, columns: Sequence[str], kind: int) -> str:
+        """Return the SELECT of the rows of two views of a name that are not the same, each once, with how often."""
+        both = " UNION ALL ".join(self._select(place, view, columns, kind) for place in (0, 1))
+        return f"SELECT * EXCLUDE ({_COUNT}), sum({_COUNT}) AS {_COUNT} FROM ({both}) GROUP BY ALL HAVING sum({_COUNT}) <> 0"
+
+    def _gone(self, columns: Sequence[str], row: str = "") -> str | None:
+        """Return the condition that a row of the older version is of a window that has closed, None where there are none."""
+        window, watermark = self.relation.operator.window, self.own[1].watermark
+        if self.relation.name != self.relation.operator.name or window is None:
+            return None
+        if window.end is None or window.end not in columns:
+            return None
+        if watermark is None:
+            return "false"
+        last = watermark if watermark == END_OF_INPUT else EventTime(watermark - window.lateness)
+        return f"CAST({row}{quote_name(window.end)} AS TIMESTAMP) <= {time_literal(last, 'TIMESTAMP')}"
+
+    @property
+    def _expired(self) -> str:
+        return f"{EXPIRES_AT} <= make_timestamptz({self.versions[1].time})"
+
+    def _identity(self, columns: Sequence[str]) -> list[str]:
+        """Return the columns that say which row of one version is which of the other, none where they are bags."""
+        operator = self.relation.operator
+        keys = list(operator.key_columns)
+        if self.relation.name == operator.name:
+            if operator.unique and not (operator.window and operator.window.grow):
+                keys = list(operator.unique)
+            elif operator.window is not None:
+                bounds = (operator.window.start, None if operator.window.grow else operator.window.end)
+                keys += [bound for bound in bounds if bound is not None]
+        return keys if set(keys) <= set(columns) else []
+
+    def _reason(self, columns: Sequence[str]) -> str:
+        """Return the SQL of why a row differs, over the columns `change`, `before` and the kind of its key."""
+        timers = any(table.name in _TIMERS for table in self.relation.operator.tables)
+        expires = EXPIRES_AT in columns
+        forgets_keys = expires or "_now" in self.asked
+        cases = []
+        if gone := self._gone(columns, "before."):
+            cases.append(f"WHEN change = 'removed' AND {gone} THEN 'window closed'")
+        if expires:
+            due = f"change = 'removed' AND before.{self._expired}"
+            # A row that came in between may have made it last longer, and then may have been taken away.
+            cases.append(f"WHEN {due} AND {_KIND} IN (1, 3) THEN 'not known'")
+            cases.append(f"WHEN {due} THEN 'expired'")
+        rest = "'watermark'"
+        if forgets_keys:
+            rest = "'expired'" if self.asked <= {"_now"} else "'not known'"
+        cases.append(f"WHEN {_KIND} = {_REST} THEN {rest}")
+        if forgets_keys and not expires:
+            cases.append(f"WHEN change = 'removed' AND {_KIND} IN (0, 2) THEN 'not known'")
+        if self.relation.operator.window is None:
+            cases.append(f"WHEN {_KIND} >= 2 THEN {quote_text('input or timer' if timers else 'input or watermark')}")
+        return f"CASE {' '.join(cases)} ELSE 'input' END"
+
+
+def _paired(net: str, columns: Sequence[str], identity: Sequence[str], reason: str) -> str:
+    """Return the SELECT of differences: `change`, `reason`, and the row `before` and `after`, of one row of a key together."""
+    row = f"struct_pack({', '.join(f'{quote_name(c)} := {quote_name(c)}' for c in columns)})"
+    by = ", ".join(f"{quote_name(c)} AS _i{i}" for i, c in enumerate(identity))
+    listed = ", ".join(f"_i{i}" for i in range(len(identity)))
+    items = f"{row} AS _row, {_KIND}, {_COUNT} > 0 AS _is_new, unnest(range(abs({_COUNT})::BIGINT)) AS _copy"
+    rows = f"SELECT {', '.join(filter(None, [by, items]))} FROM ({net})"
+    alone = "false"
+    if identity:
+        counts = [f"count(*) FILTER (WHERE {c}) OVER (PARTITION BY {listed}) = 1" for c in ("_is_new", "NOT _is_new")]
+        alone = " AND ".join(counts)
+    single = f"SELECT *, {alone} AS _pairs FROM ({rows})"
+    before, after = "CASE WHEN NOT _is_new THEN _row END AS before", "CASE WHEN _is_new THEN _row END AS after"
+    change = "CASE WHEN _is_new THEN 'added' ELSE 'removed' END AS change"
+    found = f"SELECT {change}, {_KIND}, {before}, {after} FROM counted WHERE NOT _pairs"
+    if identity:
+        sides = ", ".join(
+            f"any_value(_row) FILTER (WHERE {c}) AS {name}"
+            for c, name in (("NOT _is_new", "before"), ("_is_new", "after"))
+        )
+        pairs = (
+            f"SELECT 'changed' AS change, max({_KIND}) AS {_KIND}, {sides} FROM counted WHERE _pairs GROUP BY {listed}"
+        )
+        found = f"{found} UNION ALL {pairs}"
+    return (
+        f"WITH counted AS ({single}) SELECT change, {reason} AS reason, before, after FROM ({found}) "
+        "ORDER BY coalesce(after, before), change"
+    )

@@ -1,0 +1,160 @@
+"""All that is stored of one key of an operator, in every version that is kept: read once, from the files of its bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import duckdb
+
+from sqlstream.catalog import Column
+from sqlstream.duck import key_hash
+from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import over, quote_name
+from sqlstream.duck.types import stored_type, time_literal
+from sqlstream.storage.manifests import Manifest
+from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, scan
+from sqlstream.storage.snapshot import JobVersion, named_manifest
+from sqlstream.storage.views import clock_of, operator_version, state_tables
+from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
+from sqlstream.warehouse.paths import BucketedPaths, Warehouse
+
+# From this version on other rows stand for one.
+_UNTIL = internal("until")
+
+
+@dataclass(frozen=True)
+class KeyState:
+    """The rows of a key in an operator's state tables, in tables of a schema; `values` are those of the operator's keys.
+
+    An index as those of `storage/point_reads.py` would have to read as much, and to sort it: it pays off where keys are looked
+    for again and again.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    schema: str
+    warehouse: Warehouse
+    record: JobRecord
+    operator: OperatorRecord
+    values: Sequence[Any]
+    newest: JobVersion
+
+    @cached_property
+    def _columns(self) -> tuple[Column, ...]:
+        """The stored columns of the keys."""
+        types = {c.name: c.type for table in self.tables for c in table.columns}
+        return tuple(Column(n, types[n]) for n in self.operator.hash_columns) if self.values else ()
+
+    @cached_property
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        return tuple(table.declaration for table in self.operator.tables)
+
+    def is_keyed(self, table: TableDeclaration) -> bool:
+        """Tell whether the rows of a table are of single keys."""
+        return {c.name for c in self._columns} <= {c.name for c in table.columns}
+
+    def load(self) -> None:
+        """Read the rows. Raises DamageError, also when a file has been replaced meanwhile."""
+        for table in self.tables:
+            if not self.is_keyed(table):
+                continue
+            rows = list(self._rows(table))
+            names = ", ".join(quote_name(c.name) for c in table.columns)
+            empty = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in table.columns)
+            empty = f"SELECT {empty}, 0::BIGINT AS {BATCH_COLUMN}, NULL::BIGINT AS {_UNTIL} WHERE false"
+            own = " AND ".join(
+                f"{quote_name(c.name)} IS NOT DISTINCT FROM CAST(${i} AS {c.type})"
+                for i, c in enumerate(self._columns, 1)
+            )
+            found = " UNION ALL ".join([empty, *rows])
+            select = f"SELECT {names}, {BATCH_COLUMN}, {_UNTIL} FROM ({found}) WHERE {own or 'true'}"
+            self.connection.execute(f"CREATE TABLE {self._table(table)} AS {select}", self._parameters())
+
+    def _parameters(self) -> dict[str, Any]:
+        return {str(i): value for i, value in enumerate(self.values, 1)} if self._columns else {}
+
+    def _table(self, table: TableDeclaration) -> str:
+        return f"{self.schema}.{quote_name(f'key {table.name}')}"
+
+    def _rows(self, table: TableDeclaration) -> Iterator[str]:
+        """Yield SELECTs of a table's rows of all versions in the bucket of the key, or in all buckets without one."""
+        fs, paths = self.warehouse.fs, self._paths
+        for bucket, manifest in self._manifests.items():
+            if table.replicated and bucket != min(self._manifests):
+                continue
+            groups: dict[int | None, list[Segment]] = {}
+            for segment in manifest.tables.get(table.name, ()):
+                groups.setdefault(segment.until, []).append(segment)
+            for until, segments in groups.items():
+                check_segments(fs, paths.data(bucket), segments, content=False)
+                rows = scan(fs, paths.data(bucket), table.columns, segments, batch=True)
+                last = "NULL" if until is None else str(until)
+                yield f"SELECT *, {last}::BIGINT AS {_UNTIL} FROM ({rows})"
+
+    @cached_property
+    def _paths(self) -> BucketedPaths:
+        return self.warehouse.job(self.record.job).operator(self.operator.name)
+
+    @cached_property
+    def _manifests(self) -> dict[int, Manifest]:
+        """The manifests of the buckets in which the key can be."""
+        named = self.newest.newest.state_manifests(self.operator.name)
+        buckets = {self._bucket()} & named.keys() if self._columns else named
+        fs = self.warehouse.fs
+        return {b: named_manifest(fs, self._paths, b, named[b]) for b in sorted(buckets)}
+
+    @cached_property
+    def oldest(self) -> int:
+        """The oldest version of which all rows are still there."""
+        return max((manifest.oldest for manifest in self._manifests.values()), default=0)
+
+    def _bucket(self) -> int:
+        key_hash.register(self.connection)
+        labels = self.record.bucket_labels
+        stored = [Column(f"k{i}", stored_type(c.type)) for i, c in enumerate(self._columns)]
+        items = ", ".join(
+            f"CAST(CAST(${i} AS {c.type}) AS {s.type}) AS {s.name}"
+            for i, (c, s) in enumerate(zip(self._columns, stored, strict=True), 1)
+        )
+        sql = f"SELECT {key_hash.bucket(stored, len(labels))} FROM (SELECT {items})"
+        [(place,)] = self.connection.execute(sql, self._parameters()).fetchall()
+        return int(labels[place])
+
+    def batches(self) -> list[int]:
+        """Return the batches that changed what is stored of the key, in order."""
+        changes = [f"SELECT {BATCH_COLUMN} AS batch FROM {self._table(t)}" for t in self.tables if self.is_keyed(t)]
+        if not changes:
+            return []
+        rows = self.connection.execute(
+            f"SELECT DISTINCT batch FROM ({' UNION ALL '.join(changes)}) ORDER BY 1"
+        ).fetchall()
+        return [batch for (batch,) in rows]
+
+    def tables_of(self, sql: str) -> list[TableDeclaration]:
+        """Return the tables that a view reads."""
+        named = {name.lower() for name in self.connection.get_table_names(sql)}
+        return [table for table in self.tables if table.name.lower() in named]
+
+    def view(self, name: str, sql: str, version: JobVersion) -> str:
+        """Create a view as it is for the key at a version, and return its name as SQL."""
+        own = operator_version(self.operator, version)
+        assert own is not None
+        tables = self.tables_of(sql)
+        others: Mapping[str, str] = {}
+        if not all(map(self.is_keyed, tables)):
+            others = state_tables(self.warehouse, self.record.job, self.operator, version)
+        relations = {t.name: self._visible(t, own) if self.is_keyed(t) else others[t.name] for t in tables}
+        found = f"{self.schema}.{quote_name(f'view {name}')}"
+        self.connection.execute(clock_of(self.schema, version))
+        self.connection.execute(f"CREATE OR REPLACE VIEW {found} AS {over(relations, sql)}")
+        return found
+
+    def _visible(self, table: TableDeclaration, version: JobVersion) -> str:
+        names = ", ".join(quote_name(c.name) for c in table.columns)
+        seen = f"{BATCH_COLUMN} <= {version.version} AND ({_UNTIL} IS NULL OR {_UNTIL} > {version.version})"
+        if table.time_column is not None and version.watermark is not None:
+            seen += f" AND {quote_name(table.time_column)} > {time_literal(version.watermark, table.time_type)}"
+        return f"SELECT {names} FROM {self._table(table)} WHERE {seen}"

@@ -1,0 +1,155 @@
+"""What becomes of what a state holds: when windows close and who holds them open, when keys expire, what came too late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlstream.duck.internal_columns import EXPIRES_AT
+from sqlstream.storage.joblog import LogEntry, holders
+from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics
+from sqlstream.storage.views import behind
+from sqlstream.units import END_OF_INPUT, Duration, EventTime, ProcessingTime, duration
+from sqlstream.warehouse.jobs import OperatorRecord
+
+_SECOND = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A thing to say of a key: a row of a view, or a text, with the time that it is about."""
+
+    part: str
+    name: str | None
+    text: str | None
+    time: EventTime | ProcessingTime | None = None
+    content: Mapping[str, Any] | None = None
+
+    def row(self) -> Mapping[str, Any]:
+        time = None if self.time is None or self.time >= END_OF_INPUT else self.time
+        return {"part": self.part, "name": self.name, "text": self.text, "time": time, "content": self.content}
+
+
+def event_time(time: EventTime) -> str:
+    """Return an event time for people.
+
+    >>> event_time(EventTime(1_357_034_400_000_000)), event_time(EventTime(1_500_000))
+    ('2013-01-01 10:00:00', '1970-01-01 00:00:01.5')
+    """
+    if time == END_OF_INPUT:
+        return "the end of the input"
+    try:
+        whole = datetime.fromtimestamp(time // _SECOND, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{time} microseconds since 1970"
+    part = f"{time % _SECOND:06}".rstrip("0")
+    return f"{whole:%Y-%m-%d %H:%M:%S}{'.' if part else ''}{part}"
+
+
+def due_times(
+    operator: OperatorRecord, rows: Sequence[Mapping[str, Any]], watermark: EventTime | None
+) -> Iterator[Finding]:
+    """Yield when each open window closes that some rows of the main view are of."""
+    window = operator.window
+    if window is None or window.end is None:
+        return
+    reached = None if watermark is None else behind(watermark, operator.delay)
+    bounds = {(row.get(window.start or ""), row[window.end]) for row in rows if row.get(window.end) is not None}
+    for start, shown in sorted(bounds, key=lambda pair: (str(pair[1]), str(pair[0]))):
+        end = _parsed(str(shown))
+        kind = "session" if window.grow else "window"
+        title = f"{kind} {'' if start is None else f'from {start} '}to {shown}"
+        closes = EventTime(end + window.lateness)
+        late = f", and can change until it passes {event_time(closes)}" if window.lateness else ""
+        if reached is not None and reached >= end:
+            text = f"has ended; late rows change it until the watermark passes {event_time(closes)}{_ahead(closes, reached)}"
+        else:
+            grows = ", later if rows come within its gap" if window.grow else ""
+            text = f"closes when the watermark passes {shown}{_ahead(end, reached)}{grows}{late}"
+        yield Finding("window", f"{start} {shown}" if start is not None else str(shown), f"{title} {text}", closes)
+
+
+def _ahead(time: EventTime, watermark: EventTime | None) -> str:
+    if watermark is None:
+        return ": there is no watermark yet"
+    return f" ({duration(Duration(time - watermark))} ahead)" if time > watermark else ""
+
+
+def _parsed(text: str) -> EventTime:
+    time = datetime.fromisoformat(text)
+    time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
+    return EventTime((since.days * 86_400 + since.seconds) * _SECOND + since.microseconds)
+
+
+def expiries(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Finding]:
+    """Yield until when the rows of each view are kept for their time to live."""
+    for name, of in rows.items():
+        for shown in sorted({str(row[EXPIRES_AT]) for row in of if row.get(EXPIRES_AT) is not None}):
+            # Instants end in +00.
+            time = _parsed(shown + ":00" if shown[-3] in "+-" else shown)
+            text = f"is forgotten at {event_time(time)} of the clock, unless a row comes for it before"
+            yield Finding("expires", name, f"{name} {text}", time)
+
+
+def sources(operator: OperatorRecord, entry: LogEntry) -> Iterator[Finding]:
+    """Yield how far the watermark is, which sources hold it there, and how far the others are."""
+    marks = {name: s.watermark for name, s in entry.sources.items() if s.idle_timeout is not None}
+    if not marks:
+        return
+    if entry.watermark is None:
+        yield Finding("watermark", None, "there is no watermark yet")
+    else:
+        own = behind(entry.watermark, operator.delay)
+        late = ""
+        if operator.delay and own != END_OF_INPUT:
+            late = f", and for this operator at {event_time(own)}: its rows come so much later"
+        yield Finding("watermark", None, f"the watermark is at {event_time(entry.watermark)}{late}", own)
+    idle = {name for name, s in entry.sources.items() if s.idle_since is not None}
+    held = holders(marks, idle)
+    for name in sorted(marks, key=lambda name: (name not in held, name)):
+        source = entry.sources[name]
+        state = "holds the watermark" if name in held else "is idle" if name in idle else "is further"
+        yield Finding("source", name, f"{name} {state}: {_read(source)}", source.watermark)
+        if name in held:
+            yield from _partitions(name, source)
+
+
+def _read(source: SourceMetrics) -> str:
+    if source.watermark == END_OF_INPUT:
+        return "its input has ended"
+    if source.max_event_time is None:
+        return "no row with a time has come yet"
+    mark = "no watermark" if source.watermark is None else f"its watermark is at {event_time(source.watermark)}"
+    return f"its newest row is of {event_time(source.max_event_time)}, {mark}"
+
+
+def _partitions(name: str, source: SourceMetrics) -> Iterator[Finding]:
+    """Yield the partitions that hold back a source whose partitions have watermarks of their own."""
+    open_ = {n: p for n, p in source.partitions.items() if not p.ended}
+    idle = {n for n, p in open_.items() if p.idle_since is not None}
+    for partition in sorted(holders({n: p.watermark for n, p in open_.items()}, idle)):
+        mark = open_[partition].watermark
+        at = "has no row with a time yet" if mark is None else f"is at {event_time(mark)}"
+        yield Finding("source", name, f"{name}: partition {partition} holds it back, and {at}", mark)
+
+
+def late_rows(operator: OperatorRecord, entry: LogEntry) -> Iterator[Finding]:
+    """Yield what is known of rows that came too late, and of keys that were forgotten: numbers over all keys."""
+    metrics = entry.operators.get(operator.name, OperatorMetrics())
+    if metrics.late_rows:
+        text = f"{_rows(metrics.late_rows)} of all keys came too late so far"
+        known = "; LATE_ROWS would keep them" if len(operator.views) == 1 else ""
+        yield Finding("late rows", None, f"{text}{known}")
+    if metrics.missed_windows:
+        text = f"{metrics.missed_windows} times a row of any key came too late for one of its windows"
+        yield Finding("late rows", None, text)
+    if metrics.expired_keys:
+        text = f"{metrics.expired_keys} keys were forgotten so far, and {metrics.returned_keys} of them came again"
+        yield Finding("forgotten", None, text)
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'' if count == 1 else 's'}"

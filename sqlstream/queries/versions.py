@@ -1,0 +1,114 @@
+"""Operators and versions as people name them: `job.operator`, a number, a time; and the errors that say which there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+import duckdb
+
+from sqlstream.errors import QueryError, Span, missing
+from sqlstream.storage.snapshot import JobHistory, JobVersion
+from sqlstream.units import Duration, ProcessingTime, seconds
+from sqlstream.warehouse.jobs import OperatorRecord
+from sqlstream.warehouse.savepoints import Savepoint
+
+
+@dataclass(frozen=True, slots=True)
+class StateRelation:
+    """`state.<job>.<operator>`, or another name under which an operator keeps rows; or `savepoint.<name>.<operator>`."""
+
+    job: JobHistory
+    operator: OperatorRecord
+    name: str
+    savepoint: Savepoint | None = None
+
+    @property
+    def title(self) -> str:
+        """The relation as people name it beside the word state."""
+        return f"{self.job.record.job if self.job.record else self.job.name}.{self.name}"
+
+
+def find_state(jobs: Mapping[str, JobHistory], name: object, span: Span | None) -> StateRelation:
+    """Return what `job.operator` names, without regard to case. Raises QueryError, which says which names there are."""
+    text = str(name)
+    parts = text.split(".")
+    if parts[0].lower() == "state" and len(parts) > 2 and "state" not in jobs:
+        parts = parts[1:]
+    # Names may have dots inside.
+    pairs = [(".".join(parts[:i]), ".".join(parts[i:])) for i in range(1, len(parts) + 1)]
+    job, operator = next((p for p in pairs if p[0].lower() in jobs), (parts[0], ""))
+    history = jobs.get(job.lower())
+    known = {h.record.job: h for h in jobs.values() if h.readable_record and h.record}
+    if history is None or history.record is None:
+        raise QueryError(f'job "{job}" does not exist', span, hint=missing("job", job, known))
+    relations = [StateRelation(history, o, view) for o in history.record.operators for view in o.views]
+    found = next((r for r in relations if r.name.lower() == operator.lower()), None)
+    if found is not None:
+        return found
+    names = [r.name for r in relations]
+    if not names:
+        raise QueryError(f'job "{job}" has no operator: it keeps no state', span)
+    if not operator:
+        hint = f"Write {' or '.join(f'{job}.{n}' for n in names[:3])}."
+        raise QueryError(f'"{text}" names no operator', span, hint=hint)
+    raise QueryError(f'job "{job}" has no operator "{operator}"', span, hint=missing("operator", operator, names))
+
+
+def find_version(
+    connection: duckdb.DuckDBPyConnection, job: JobHistory, asked: object, span: Span | None
+) -> JobVersion:
+    """Return the version that a number means, or the newest one of a time or before. Raises QueryError.
+
+    A time is a TIMESTAMP, with a zone or in UTC, or a text of one. What else a text says is the place for names of savepoints.
+    """
+    number = _number(asked)
+    if number is not None:
+        found, what = job.at_version(number), f"version {number}"
+    else:
+        time = _time(connection, asked, span)
+        found, what = job.at_time(time), f"version of {instant(time)} or before"
+    if found is None:
+        raise no_version(job, what, span)
+    return found
+
+
+def _number(asked: object) -> int | None:
+    if isinstance(asked, int):
+        return asked
+    return int(asked) if isinstance(asked, str) and asked.strip().isdecimal() else None
+
+
+def _time(connection: duckdb.DuckDBPyConnection, asked: object, span: Span | None) -> ProcessingTime:
+    text = asked.isoformat() if isinstance(asked, date | datetime) else str(asked)
+    try:
+        [(micros,)] = connection.execute("SELECT epoch_us(CAST(? AS TIMESTAMPTZ))", [text]).fetchall()
+    except duckdb.Error:
+        hint = "Write a number, such as 10, or a time, such as '2026-03-01 10:05:00', in UTC."
+        raise QueryError(f'"{text}" is no version', span, hint=hint) from None
+    return ProcessingTime(micros)
+
+
+def no_version(job: JobHistory, asked: str, span: Span | None, oldest: int | None = None) -> QueryError:
+    """Return the error that a job does not keep what was asked for, with the versions that it keeps."""
+    name = job.record.job if job.record else job.name
+    newest = job.newest_entry
+    oldest = job.oldest if oldest is None else oldest
+    if newest is None or oldest is None:
+        return QueryError(f'job "{name}" has no version yet', span)
+    first = next((e for e in job.entries if e.version >= oldest), newest)
+    return QueryError(
+        f'job "{name}" keeps no {asked}',
+        span,
+        detail=f"Its oldest version is {first.version} of {instant(first.committed_at)}, "
+        f"its newest {newest.version} of {instant(newest.committed_at)}.",
+    )
+
+
+def instant(time: ProcessingTime) -> str:
+    """Return a time for people, in UTC."""
+    try:
+        return f"{datetime.fromtimestamp(seconds(Duration(time)), UTC):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError):
+        return "a year past what a calendar has"

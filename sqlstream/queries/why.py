@@ -1,0 +1,253 @@
+"""`sqlstream.why('job.operator', column := value)`: what a state holds for one key, and what becomes of it when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import duckdb
+
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.types import kind_of
+from sqlstream.errors import QueryError, Span, missing
+from sqlstream.queries.arguments import Given
+from sqlstream.queries.key_state import KeyState
+from sqlstream.queries.outlook import Finding, due_times, expiries, late_rows, sources
+from sqlstream.queries.versions import StateRelation, find_state, find_version
+from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
+from sqlstream.warehouse.paths import Warehouse
+
+USAGE = "Write sqlstream.why('job.operator', column := value, ..), with a value for each key column."
+COLUMNS = {"part": "VARCHAR", "name": "VARCHAR", "text": "VARCHAR", "time": "TIMESTAMP", "content": "JSON"}
+# So many rows of a view are shown.
+MOST_ROWS = 100
+_WHOLE = (
+    "tinyint",
+    "smallint",
+    "integer",
+    "bigint",
+    "hugeint",
+    "utinyint",
+    "usmallint",
+    "uinteger",
+    "ubigint",
+    "uhugeint",
+)
+
+
+def create_why(
+    connection: duckdb.DuckDBPyConnection,
+    catalog: str,
+    warehouse: Warehouse,
+    jobs: Mapping[str, JobHistory],
+    given: Sequence[Given],
+    span: Span,
+) -> str:
+    """Create the relation of a call of `sqlstream.why`: see `Maker`."""
+    places = [g for g in given if g.name is None]
+    if not 1 <= len(places) <= 2 or places[0].value is None:
+        raise QueryError("sqlstream.why takes an operator, and a version if need be", span, hint=USAGE)
+    relation = find_state(jobs, places[0].value, places[0].span)
+    if relation.job.newest is None:
+        raise QueryError(f'job "{relation.title.partition(".")[0]}" has no version yet', places[0].span)
+    version = relation.job.newest
+    if len(places) == 2:
+        version = find_version(connection, relation.job, places[1].value, places[1].span)
+    values = _key(connection, relation, [g for g in given if g.name is not None], span)
+    schema = f"{quote_name(catalog)}.main"
+    connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
+    found = list(_Explanation(connection, schema, warehouse, relation, values, version).findings())
+    rows = json.dumps([finding.row() for finding in found])
+    stored = json.dumps([{**COLUMNS, "time": "BIGINT"}])
+    items = "r.part, r.name, r.text, make_timestamp(r.time) AS time, r.content"
+    connection.execute(
+        f"CREATE TABLE {schema}.why AS SELECT {items} FROM (SELECT unnest(from_json($rows::JSON, {quote_text(stored)})) AS r)",
+        {"rows": rows},
+    )
+    return f"{schema}.why"
+
+
+def _key(
+    connection: duckdb.DuckDBPyConnection, relation: StateRelation, named: Sequence[Given], span: Span
+) -> tuple[Any, ...]:
+    """Return the values of the key columns in their order. Raises QueryError."""
+    operator = relation.operator
+    columns = {name.lower(): name for name in operator.key_columns}
+    if columns and len(operator.hash_columns) != len(operator.key_columns):
+        message = f'the record of job "{relation.job.name}" is of an earlier version of sqlstream'
+        raise QueryError(message, span, hint="Run the job, which writes it anew.")
+    given: dict[str, Given] = {}
+    for one in named:
+        name = (one.name or "").lower()
+        if name not in columns:
+            hint = missing("key column", one.name or "", operator.key_columns)
+            if not columns:
+                hint = f'Operator "{operator.name}" has no key columns: leave them out.'
+            raise QueryError(f'"{one.name}" is no key column of "{relation.title}"', one.span, hint=hint)
+        if name in given:
+            raise QueryError(f'key column "{one.name}" has two values', one.span)
+        given[name] = one
+    if absent := [column for name, column in columns.items() if name not in given]:
+        hint = f'The key of "{relation.title}" is {", ".join(operator.key_columns)}.'
+        raise QueryError(f'there is no value for key column "{absent[0]}"', span, hint=hint)
+    types = {name: type for table in operator.tables for name, type in table.columns}
+    pairs = zip(columns, operator.hash_columns, strict=True) if columns else ()
+    return tuple(_value(connection, given[name], types[stored]) for name, stored in pairs)
+
+
+def _value(connection: duckdb.DuckDBPyConnection, given: Given, type: str) -> Any:
+    """Return a value if it is one of a type: as it is, DuckDB casts it. Raises QueryError."""
+    if given.value is None:
+        return None
+    fits = True
+    if kind_of(type) in _WHOLE:
+        # DuckDB would round.
+        fits = str(given.value).strip().lstrip("+-").isdecimal()
+    try:
+        [(cast,)] = connection.execute(f"SELECT CAST(? AS {type}) IS NOT NULL", [given.value]).fetchall()
+    except duckdb.Error:
+        cast = False
+    if not (fits and cast):
+        raise QueryError(f'"{given.value}" is no value of key column "{given.name}", whose type is {type}', given.span)
+    return given.value
+
+
+@dataclass(frozen=True)
+class _Explanation:
+    """What there is to say of a key at a version; a relation that is not the main view of its operator is shown alone."""
+
+    connection: duckdb.DuckDBPyConnection
+    schema: str
+    warehouse: Warehouse
+    relation: StateRelation
+    values: tuple[Any, ...]
+    version: JobVersion
+
+    @cached_property
+    def state(self) -> KeyState:
+        record, newest = self.relation.job.record, self.relation.job.newest
+        assert record is not None
+        assert newest is not None
+        operator = self.relation.operator
+        found = KeyState(self.connection, self.schema, self.warehouse, record, operator, self.values, newest)
+        found.load()
+        return found
+
+    @cached_property
+    def views(self) -> dict[str, str]:
+        """The views to show, by name; of an operator with keys those that have them."""
+        operator = self.relation.operator
+        shown = (
+            operator.views
+            if self.relation.name == operator.name
+            else {self.relation.name: operator.views[self.relation.name]}
+        )
+        return {name: sql for name, sql in shown.items() if self._condition(name, sql) is not None}
+
+    def _condition(self, name: str, sql: str) -> str | None:
+        """Return the condition that a row of a view is of the key, None where that cannot be told."""
+        if not self.values or any(map(self.state.is_keyed, self.state.tables_of(sql))):
+            return "true"
+        # Late rows are stored without the key, but their view may have its columns.
+        view = self.state.view(name, sql, self.version)
+        columns = {c.lower(): c for c in self.connection.sql(f"FROM {view}").columns}
+        keys = [columns.get(key.lower()) for key in self.relation.operator.key_columns]
+        if None in keys:
+            return None
+        pairs = zip(keys, self.values, strict=True)
+        same = (
+            f"{quote_name(k)}::VARCHAR IS NOT DISTINCT FROM {_literal(value)}" for k, value in pairs if k is not None
+        )
+        return " AND ".join(same)
+
+    def _rows(self, name: str, version: JobVersion) -> list[Mapping[str, Any]]:
+        """Return rows of a view that are of the key, at most one more than are shown."""
+        view, condition = self._of_key(name, version)
+        found = self.connection.execute(
+            f"SELECT to_json(_row_)::VARCHAR FROM {view} _row_ WHERE {condition} ORDER BY ALL LIMIT {MOST_ROWS + 1}"
+        ).fetchall()
+        return [json.loads(text) for (text,) in found]
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what there is to say, in the order in which people read it."""
+        if self.version.version < self.state.oldest:
+            raise VersionGone(self.state.oldest)
+        yield Finding("version", None, f"version {self.version.version}", self.version.time)
+        rows = {name: self._rows(name, self.version) for name in self.views}
+        yield from _contents("state", rows)
+        operator = self.relation.operator
+        log = next(e for e in self.relation.job.entries if e.version == self.version.version)
+        if not any(rows.values()):
+            yield from self._last()
+        main = rows.get(operator.name, [])
+        yield from due_times(operator, main, self.version.watermark)
+        yield from expiries(rows)
+        if log.sources and (operator.window is not None or any(t.time_column for t in operator.tables)):
+            yield from sources(operator, log)
+        yield from late_rows(operator, log)
+
+    def _last(self) -> Iterator[Finding]:
+        """Say that nothing is kept, and which version was the last that had something."""
+        of = "this key" if self.values else "this operator"
+        found = self._last_version()
+        if found is None:
+            oldest = self.relation.job.oldest
+            text = f"nothing is kept for {of}, nor was in any version since {oldest}"
+            yield Finding("nothing", None, text)
+            return
+        yield Finding(
+            "nothing", None, f"nothing is kept for {of}; version {found.version} was the last that had it", found.time
+        )
+        yield from _contents("last", {name: self._rows(name, found) for name in self.views})
+
+    def _last_version(self) -> JobVersion | None:
+        """Return the last version up to this one in which something is kept of the key.
+
+        Between two batches that changed what is stored, rows can only go as time passes: so there a version is found by halves.
+        """
+        versions = [e.version for e in self.relation.job.entries if e.version <= self.version.version]
+        versions = [v for v in versions if v >= self.state.oldest]
+        if not versions:
+            return None
+        begins = sorted({versions[0], *(b for b in self.state.batches() if versions[0] < b <= versions[-1])})
+        end = versions[-1]
+        for begin in reversed(begins):
+            part = [v for v in versions if begin <= v <= end]
+            end = begin - 1
+            if not part or not self._holds(part[0]):
+                continue
+            low, high = 0, len(part) - 1
+            while low < high:
+                middle = (low + high + 1) // 2
+                low, high = (middle, high) if self._holds(part[middle]) else (low, middle - 1)
+            return self.relation.job.at_version(part[low])
+        return None
+
+    def _holds(self, number: int) -> bool:
+        version = self.relation.job.at_version(number)
+        return version is not None and any(self._has_rows(name, version) for name in self.views)
+
+    def _has_rows(self, name: str, version: JobVersion) -> bool:
+        view, condition = self._of_key(name, version)
+        return bool(self.connection.execute(f"SELECT 1 FROM {view} WHERE {condition} LIMIT 1").fetchall())
+
+    def _of_key(self, name: str, version: JobVersion) -> tuple[str, str | None]:
+        """Return a view at a version, as SQL, and the condition that a row of it is of the key."""
+        sql = self.relation.operator.views[name]
+        condition = self._condition(name, sql)
+        return self.state.view(name, sql, version), condition
+
+
+def _literal(value: Any) -> str:
+    return "NULL" if value is None else quote_text(str(value))
+
+
+def _contents(part: str, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Finding]:
+    for name, of in rows.items():
+        for content in of[:MOST_ROWS]:
+            yield Finding(part, name, None, None, content)
+        if len(of) > MOST_ROWS:
+            yield Finding(part, name, f"more than {MOST_ROWS} rows: the others are not shown")

@@ -1,0 +1,47 @@
+"""What asks about the state of an operator: calls of the table functions `sqlstream.*`, written out as SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TypeVar
+
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.errors import QueryError
+
+# A version: its number, or a time, in UTC if it has no zone.
+Version = int | str | datetime
+
+T = TypeVar("T")
+
+
+def diff_sql(state: str, older: Version, newer: Version) -> str:
+    """Return the query of the rows that differ between two versions.
+
+    >>> print(diff_sql("departures.by_hour", 10, "2026-03-01 10:05:00"))
+    FROM sqlstream.diff('departures.by_hour', 10, '2026-03-01 10:05:00')
+    """
+    return f"FROM sqlstream.diff({quote_text(state)}, {_version(older)}, {_version(newer)})"
+
+
+def why_sql(state: str, key: Mapping[str, object], version: Version | None = None) -> str:
+    """Return the query of what a state holds for a key.
+
+    >>> print(why_sql("departures.by_hour", {"origin": "EWR", "gate": None}))
+    FROM sqlstream.why('departures.by_hour', "origin" := 'EWR', "gate" := NULL)
+    """
+    given = [quote_text(state), *([] if version is None else [_version(version)])]
+    given += [f"{quote_name(name)} := {'NULL' if v is None else quote_text(str(v))}" for name, v in key.items()]
+    return f"FROM sqlstream.why({', '.join(given)})"
+
+
+def _version(version: Version) -> str:
+    return str(version) if isinstance(version, int) else quote_text(str(version))
+
+
+def asked(query: Callable[[str], T], sql: str) -> T:
+    """Run a query that nobody wrote: its errors have no place in it."""
+    try:
+        return query(sql)
+    except QueryError as error:
+        raise QueryError(error.message, detail=error.detail, hint=error.hint) from error

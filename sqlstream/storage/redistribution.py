@@ -1,0 +1,192 @@
+"""The state of an operator spread over another number of buckets.
+
+Segments are read and written again by SQL, each row into the bucket that the hash of its key picks now. Rows keep their batch,
+and what only older versions read is moved with the rest, so every version that could be read can be read afterwards. The old
+files stay as they are: nothing counts until the log names the new manifests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+from msgspec.structs import replace
+
+from sqlstream.catalog import Column
+from sqlstream.duck import key_hash
+from sqlstream.storage.bucket import WEIGHTS, Bucket
+from sqlstream.storage.manifests import FIRED_AT, SWEPT_AT, Manifest, manifest_name, thinned
+from sqlstream.storage.metrics import earliest
+from sqlstream.storage.segments import ROW_GROUP_ROWS, Segment, check_segments, scan_stored, write_segment
+from sqlstream.storage.zsets import KEYS, WEIGHT
+from sqlstream.units import NO_TIME, VersionRetention
+from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.paths import BucketedPaths
+from sqlstream.warehouse.records import write_sealed
+
+_MOVED, _BUCKET = "_moved", "_bucket"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """An operator's state: where it is, its tables, the columns whose hash picks the bucket, the manifests of its buckets."""
+
+    fs: Filesystem
+    paths: BucketedPaths
+    tables: Sequence[TableDeclaration]
+    hashed: Sequence[Column]
+    manifests: Mapping[int, Manifest]
+
+    def over(
+        self, con: duckdb.DuckDBPyConnection, labels: Sequence[int], version: int, retention: VersionRetention
+    ) -> dict[int, Bucket]:
+        """Write the state as it is after a version into buckets with other labels; return these, with manifests that are written.
+
+        `con` knows the hash of keys. Raises DamageError.
+        """
+        moved: dict[int, dict[str, list[Segment]]] = {label: {t.name: [] for t in self.tables} for label in labels}
+        for table in self.tables:
+            for group in self._groups(table):
+                for label, segment in self._move(con, table, group, labels, version):
+                    moved[label][table.name].append(segment)
+        common = self._merged()
+        buckets = {}
+        for label in labels:
+            manifest = replace(common, tables={name: tuple(segments) for name, segments in moved[label].items()})
+            buckets[label] = Bucket.open(self.fs, self.paths.root, label, self.tables, manifest.to_json(), *retention)
+            self._forget(con, buckets[label])
+        self._share_counters(con, buckets)
+        for label, bucket in buckets.items():
+            older = {name: tuple(s for s in segments if s.until is not None) for name, segments in moved[label].items()}
+            self._write(label, bucket, common, older, version)
+        return buckets
+
+    # -- rows
+
+    def _groups(self, table: TableDeclaration) -> Iterator[dict[int, list[Segment]]]:
+        """Yield segments of a table by bucket: the current ones, then those that others replaced, by version."""
+        buckets = [min(self.manifests)] if table.replicated else sorted(self.manifests)
+        segments = [(bucket, s) for bucket in buckets for s in self.manifests[bucket].tables.get(table.name, ())]
+        for until in sorted({s.until for _, s in segments}, key=lambda until: (until is not None, until or 0)):
+            group: dict[int, list[Segment]] = {}
+            for bucket, segment in segments:
+                if segment.until == until:
+                    group.setdefault(bucket, []).append(segment)
+            yield group
+
+    def _move(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        table: TableDeclaration,
+        group: Mapping[int, list[Segment]],
+        labels: Sequence[int],
+        version: int,
+    ) -> Iterator[tuple[int, Segment]]:
+        """Write the rows of some segments into new ones; yield these with their buckets."""
+        every = [segment for segments in group.values() for segment in segments]
+        span = min(s.first_batch for s in every), max(s.last_batch for s in every)
+        selects = []
+        for bucket, segments in group.items():
+            check_segments(self.fs, self.paths.data(bucket), segments)
+            place = self._place(table, bucket, len(labels))
+            rows = scan_stored(self.fs, self.paths.data(bucket), table.columns, segments)
+            selects.append(f"SELECT *, {place} AS {_BUCKET} FROM ({rows})")
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {_MOVED} AS {' UNION ALL '.join(selects)}")
+        for number, label in enumerate(labels):
+            where = "" if table.replicated else f" WHERE {_BUCKET} = {number}"
+            rows = con.sql(f"SELECT * EXCLUDE {_BUCKET} FROM {_MOVED}{where}").to_arrow_reader(ROW_GROUP_ROWS)
+            segment = write_segment(
+                self.fs,
+                self.paths.data(label),
+                table.name,
+                version,
+                rows,
+                time_column=table.time_column,
+                batches=span,
+            )
+            if segment is not None:
+                yield label, replace(segment, until=every[0].until)
+        con.execute(f"DROP TABLE {_MOVED}")
+
+    def _place(self, table: TableDeclaration, bucket: int, count: int) -> str:
+        """Return the SQL of the bucket, from 0 on, to which a row goes that is in some bucket now."""
+        names = {c.name for c in table.columns}
+        if all(column.name in names for column in self.hashed):
+            return key_hash.bucket(self.hashed, count)
+        # Rows that are kept for people to see, and belong to no key: any bucket is right.
+        return str(sorted(self.manifests).index(bucket) % count)
+
+    # -- manifests
+
+    def _merged(self) -> Manifest:
+        """Return what the manifests of all new buckets have alike.
+
+        A bucket that was not called in the last batch had nothing to do up to the last watermark.
+        """
+        old = list(self.manifests.values())
+        history = {moment.batch: moment for manifest in old for moment in manifest.history}
+        return Manifest(
+            batch=max(m.batch for m in old),
+            time=max(m.time for m in old),
+            watermark=max((m.watermark for m in old if m.watermark is not None), default=None),
+            tables={},
+            history=thinned([history[batch] for batch in sorted(history)]),
+            event_timer=earliest(m.event_timer for m in old),
+            processing_timer=earliest(m.processing_timer for m in old),
+            oldest=max(m.oldest for m in old),
+        )
+
+    def _forget(self, con: duckdb.DuckDBPyConnection, bucket: Bucket) -> None:
+        """Count which rows of a bucket are forgotten."""
+        if bucket.closed is not None:
+            for table in self.tables:
+                bucket.forget(con, table.name, bucket.closed)
+
+    def _share_counters(self, con: duckdb.DuckDBPyConnection, buckets: Mapping[int, Bucket]) -> None:
+        """Give the new buckets the counters of the old ones: what adds up to the first one, and times to all."""
+        first = buckets[min(buckets)]
+        old = [manifest.counters for manifest in self.manifests.values()]
+        for name in sorted({name for counters in old for name in counters}):
+            values = [counters[name] for counters in old if name in counters]
+            if not name.startswith((SWEPT_AT, FIRED_AT)):
+                first.counters[name] = sum(values)
+            elif name.startswith(SWEPT_AT) or len(values) == len(old):
+                # The timers that have fired are gone. What is due in a bucket that was not called since must not seem so.
+                for bucket in buckets.values():
+                    bucket.counters[name] = min(values)
+        self._share_weights(con, buckets)
+
+    def _share_weights(self, con: duckdb.DuckDBPyConnection, buckets: Mapping[int, Bucket]) -> None:
+        """Count in each bucket what its Z-sets amount to, as the operator has: all of them, or all but that of the keys."""
+        old = [
+            Bucket.open(self.fs, self.paths.root, label, self.tables, manifest.to_json(), NO_TIME)
+            for label, manifest in self.manifests.items()
+        ]
+        total = sum(bucket.counters.get(WEIGHTS, 0) for bucket in old)
+        for counted in (self.tables, [t for t in self.tables if t.name != KEYS]):
+            if total == sum(_weights(con, bucket, counted) for bucket in old):
+                for bucket in buckets.values():
+                    bucket.counters[WEIGHTS] = _weights(con, bucket, counted)
+                return
+
+    def _write(
+        self,
+        label: int,
+        bucket: Bucket,
+        common: Manifest,
+        older: Mapping[str, tuple[Segment, ...]],
+        version: int,
+    ) -> None:
+        tables = {t.name: (*bucket.segments(t.name), *older[t.name]) for t in self.tables}
+        bucket.manifest = replace(common, tables=tables, counters=dict(bucket.counters))
+        bucket.manifest_name = manifest_name(version)
+        write_sealed(self.fs, f"{self.paths.manifests(label)}/{bucket.manifest_name}", bucket.manifest.to_json())
+
+
+def _weights(con: duckdb.DuckDBPyConnection, bucket: Bucket, tables: Iterable[TableDeclaration]) -> int:
+    """Return what the Z-sets among some tables amount to."""
+    relations = [bucket.relation(t.name) for t in tables if t.replaces]
+    sums = [con.execute(f"SELECT sum({WEIGHT}) FROM {rows}").fetchall()[0][0] for rows in relations if rows is not None]
+    return int(sum(sums))

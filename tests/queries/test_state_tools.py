@@ -1,0 +1,157 @@
+"""`sqlstream.diff` and `sqlstream.why`: against plain queries of the state at the same versions, for all kinds of operators."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from sqlstream.errors import QueryError
+from sqlstream.testing import Stream
+from tests.queries.state_kinds import KINDS, TABLES, job_of, rows_at, versions
+
+KEYS = ("a", "gone")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_difference_is_that_of_plain_queries_and_a_key_has_its_rows(kind: str) -> None:
+    with job_of(kind) as stream:
+        known = versions(stream)
+        listed = [name for name, _ in stream.query("SHOW ALL TABLES")]
+        views = [name.removeprefix("state.result.") for name in listed if name.startswith("state.result.")]
+        assert "o" in views
+        for view in views:
+            check_difference(stream, view, known[len(known) // 2], known[-1])
+        check_difference(stream, "o", known[0], known[-1])
+        for key in KEYS:
+            check_key(stream, views, key, known)
+
+
+def check_difference(stream: Stream, view: str, older: int, newer: int) -> None:
+    before, after = rows_at(stream, view, older), rows_at(stream, view, newer)
+    found = stream.query(f"FROM sqlstream.diff('result.{view}', {older}, {newer})")
+    assert Counter(str(row) for _, _, row, _ in found if row) == before - after
+    assert Counter(str(row) for _, _, _, row in found if row) == after - before
+    sides = {"added": (False, True), "removed": (True, False), "changed": (True, True)}
+    assert all(sides[change] == (old is not None, new is not None) for change, _, old, new in found)
+    assert {reason for _, reason, _, _ in found} <= {
+        *("input", "window closed", "expired", "watermark", "input or watermark", "input or timer", "not known")
+    }
+
+
+def check_key(stream: Stream, views: list[str], key: str, known: list[int]) -> None:
+    """Compare the rows of a key with those that a plain query finds in the version, or in the last one that has some."""
+    found = stream.query(f"SELECT part, name, text, content::VARCHAR FROM sqlstream.why('result.o', k := '{key}')")
+    shown = Counter((name, as_text(content)) for part, name, _, content in found if part == "state")
+    assert shown == of_key(stream, views, key, known[-1])
+    said = [text for part, _, text, _ in found if part == "nothing"]
+    assert bool(said) == (not shown)
+    if said:
+        last = next((v for v in reversed(known) if of_key(stream, views, key, v)), None)
+        never = f"nor was in any version since {known[0]}"
+        assert (never if last is None else f"version {last} was the last that had it") in said[0]
+
+
+def of_key(stream: Stream, views: list[str], key: str, version: int) -> Counter[tuple[str, str]]:
+    """Return the rows of a key in all views, with their names."""
+    selects = [
+        f"SELECT '{view}', to_json(r)::VARCHAR AS row FROM state.result.{view} AT (VERSION => {version}) r"
+        for view in views
+    ]
+    rows = stream.query(" UNION ALL ".join(selects))
+    # A join may show the key of the other side.
+    return Counter((view, as_text(row)) for view, row in rows if key in map(json.loads(row).get, ("k", "k_1")))
+
+
+def as_text(content: str) -> str:
+    return json.dumps(json.loads(content))
+
+
+def test_a_difference_says_why() -> None:
+    with job_of("tumble") as stream:
+        last = versions(stream)[-1]
+        found = stream.query(f"SELECT change, reason, before.k, after.k FROM sqlstream.diff('result.o', 0, {last})")
+    assert ("removed", "window closed", "gone", None) in found
+    assert ("added", "input", None, "a") in found
+    with job_of("group ttl") as stream:
+        first, last = (versions(stream)[place] for place in (0, -1))
+        found = stream.query(f"SELECT reason FROM sqlstream.diff('result.o', {first}, {last}) WHERE before.k = 'gone'")
+        assert found == [("expired",)]
+        found = stream.query(
+            f"SELECT DISTINCT reason FROM sqlstream.diff('result.o', {first}, {last}) WHERE after.k = 'a'"
+        )
+        assert found == [("input",)]
+
+
+def test_a_difference_of_merged_segments_has_what_came_and_went() -> None:
+    script = f"{TABLES}WITH o AS (SELECT k, COUNT(*) AS n FROM t GROUP BY k) SELECT * FROM o"
+    with Stream(script, parallelism=1) as stream:
+        stream.batch("t", [(f"k{n}", n, "2024-01-01 10:00") for n in range(50)])
+        for n in range(10):
+            stream.batch("t", [(f"k{n}", n, "2024-01-01 10:00")])
+        # Eight segments become one, of which the others are parts.
+        assert stream.query("SELECT segments < 8 FROM sqlstream.operators") == [(True,)]
+        known = versions(stream)
+        for older, newer in ((known[0], known[-1]), (known[3], known[-1]), (known[5], known[9])):
+            check_difference(stream, "o", older, newer)
+        changed = stream.query(
+            f"SELECT count(*) FROM sqlstream.diff('result.o', 0, {known[-1]}) WHERE change = 'changed'"
+        )
+        assert changed == [(10,)]
+
+
+def test_what_is_said_of_a_key_tells_when_its_window_closes_and_what_holds_it_open() -> None:
+    with job_of("late") as stream:
+        said = dict(stream.query("SELECT part, text FROM sqlstream.why('result.o', 1, k := 'a') WHERE content IS NULL"))
+    assert said["window"] == (
+        "window from 2024-01-01 10:00:00 to 2024-01-01 11:00:00 closes when the watermark passes 2024-01-01 11:00:00 "
+        "(63 min ahead), and can change until it passes 2024-01-01 11:20:00"
+    )
+    assert said["watermark"] == "the watermark is at 2024-01-01 09:57:00"
+    assert said["source"].startswith("t holds the watermark: its newest row is of 2024-01-01 10:02:00")
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "hint"),
+    [
+        ("diff('result.p', 0, 1)", 'job "result" has no operator "p"', "existing operators: o, missed"),
+        ("diff('resul.o', 0, 1)", 'job "resul" does not exist', 'did you mean "result"?'),
+        ("diff('result', 0, 1)", '"result" names no operator', "Write result.o or result.missed."),
+        ("diff('result.o', 0, 99)", 'job "result" keeps no version 99', None),
+        ("diff('result.o', 2, 1)", "version 1 is older than version 2", "Name the older version first."),
+        ("diff('result.o', 0, 'spring')", '"spring" is no version', "Write a number, such as 10"),
+        ("diff('result.o', 0)", "an argument is missing", "Write sqlstream.diff("),
+        ("dif('result.o', 0, 1)", 'function "sqlstream.dif" does not exist', 'did you mean "sqlstream.diff"?'),
+        ("why('result.o')", 'there is no value for key column "k"', 'The key of "result.o" is k.'),
+        ("why('result.o', kk := 'a')", '"kk" is no key column of "result.o"', 'did you mean "k"?'),
+        ("why('result.o', k := 'a', k := 'b')", 'key column "k" has two values', None),
+        ("why('result.o', 99, k := 'a')", 'job "result" keeps no version 99', None),
+    ],
+)
+def test_mistakes_are_explained(late_job: Stream, call: str, message: str, hint: str | None) -> None:
+    with pytest.raises(QueryError) as raised:
+        late_job.query(f"FROM sqlstream.{call}")
+    assert raised.value.message == message
+    assert raised.value.span is not None
+    assert (raised.value.hint or "").startswith(hint or "")
+    if "keeps no" in message:
+        assert "Its oldest version is 0 of" in (raised.value.detail or "")
+
+
+def test_a_value_that_is_not_of_the_type_of_the_key_is_refused() -> None:
+    script = f"{TABLES}WITH o AS (SELECT v, ts, COUNT(*) AS n FROM t GROUP BY v, ts) SELECT * FROM o"
+    with Stream(script) as stream:
+        stream.batch("t", [("a", 1, "2024-01-01 10:00")])
+        found = "FROM sqlstream.why('result.o', V := {}, ts := '{}') WHERE part = 'state'"
+        assert len(stream.query(found.format(1, "2024-01-01 10:00"))) == 1
+        for value, time in (("'x'", "2024-01-01"), ("1.5", "2024-01-01"), ("1", "soon")):
+            with pytest.raises(QueryError, match="is no value of key column"):
+                stream.query(found.format(value, time))
+
+
+@pytest.fixture(scope="module")
+def late_job() -> Iterator[Stream]:
+    with job_of("late") as stream:
+        yield stream

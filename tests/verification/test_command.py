@@ -1,0 +1,57 @@
+"""`sqlstream verify` of a job that ran outside of a test's stream: what it says, and its exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sqlstream.cli.main import cli
+from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.errors import SourceText, UsageError
+from sqlstream.local.engine import LocalEngine
+from sqlstream.physical.batch import CannotVerify
+from sqlstream.session.session import Session
+
+SCRIPT = """
+CREATE TABLE clicks (page STRING, ts TIMESTAMP(3)) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'csv');
+CREATE TABLE counts (page STRING, n BIGINT);
+INSERT INTO counts SELECT page, COUNT(*) FROM clicks GROUP BY page;
+"""
+
+
+def verify(project: Path, *arguments: str) -> Any:
+    given = ["verify", "counts", *arguments, "--project", str(project), "--warehouse", str(project / "warehouse")]
+    return cli.main(given, prog_name="sqlstream", standalone_mode=False)
+
+
+@pytest.mark.slow
+def test_the_command_says_whether_all_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in").mkdir()
+    file = tmp_path / "in" / "1.csv"
+    file.write_text("/a,2026-03-01 10:00:01\n/b,2026-03-01 10:00:02\n")
+    script = tmp_path / "clicks.sql"
+    script.write_text(SCRIPT)
+    with Session(str(tmp_path), str(tmp_path / "warehouse")) as session:
+        [planned] = session.compile(SourceText("clicks.sql", SCRIPT))
+        assert isinstance(planned, PlannedJob)
+        job = session._jobs.start(planned, {}, engine=LocalEngine())
+        job.wait()
+        assert session.query("SELECT * FROM VERIFY('counts')").fetchall() == []
+
+    assert verify(tmp_path, str(script)) == 0
+    assert 'table "counts": 2 rows, equal to the batch answer' in capsys.readouterr().out
+    # The job is not known to the catalog of the project.
+    with pytest.raises(UsageError, match="not all in the catalog"):
+        verify(tmp_path)
+    # What the job has read is another file now: nothing explains that.
+    file.write_text("/a,2026-03-01 10:00:01\n/c,2026-03-01 10:00:02\n")
+    assert verify(tmp_path, str(script)) == 1
+    shown = capsys.readouterr().out
+    assert "NOT EXPLAINED" in shown
+    assert "- page=/c, n=1" in shown
+    assert "+ page=/b, n=1" in shown
+    file.unlink()
+    with pytest.raises(CannotVerify, match='table "clicks" cannot be read again'):
+        verify(tmp_path, str(script))
