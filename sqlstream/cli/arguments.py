@@ -1,0 +1,101 @@
+"""Arguments that several commands have, and what is made of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sqlstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from sqlstream.compiler.compiler import Compiled
+    from sqlstream.session.session import Session
+
+
+def with_folders(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command --project and --warehouse."""
+    command = click.option(
+        "--project", metavar="DIR", help="Project folder (default: the nearest with catalog/ or udfs/)."
+    )(command)
+    return click.option(
+        "--warehouse", metavar="DIR", help="Where state and results are (default: warehouse/ in the project)."
+    )(command)
+
+
+def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command --set and --set-table."""
+    command = click.option(
+        "--set-table",
+        "tables",
+        multiple=True,
+        metavar="TABLE.OPTION=VALUE",
+        help="Replace an option of a table's CREATE TABLE; without VALUE, remove it.",
+    )(command)
+    return click.option(
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set an option before the first statement."
+    )(command)
+
+
+def format_of(output: str | None) -> str:
+    """Return the format that a file's name asks for."""
+    ending = os.path.splitext(output or "")[1].lower()
+    if ending in (".csv", ".json"):
+        return ending[1:]
+    if ending not in ("", ".txt"):
+        raise UsageError(f'no format is known for "{output}"', hint="Name it .csv or .json, or say --format.")
+    return "table"
+
+
+def open_session(
+    project: str | None,
+    warehouse: str | None,
+    settings: tuple[str, ...],
+    tables: tuple[str, ...] = (),
+    *,
+    load: bool = True,
+) -> Session:
+    """Return the session of a command; without `load` it does not read the catalog of the project."""
+    from sqlstream.session.session import Session
+
+    conf = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise UsageError(f'--set "{setting}" is not KEY=VALUE')
+        conf[key.strip()] = value.strip()
+    return Session(
+        project,
+        warehouse,
+        conf,
+        table_options=_table_options(tables),
+        notice=lambda text: click.echo(text, err=True),
+        load=load,
+    )
+
+
+def _table_options(given: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    """Return what --set-table says, by table."""
+    found: dict[str, dict[str, str]] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        table, dot, option = key.strip().partition(".")
+        if not (equals and table and dot and option):
+            hint = "Write --set-table orders.source.monitor-interval='1 s'."
+            raise UsageError(f'--set-table "{text}" is not TABLE.OPTION=VALUE', hint=hint)
+        found.setdefault(table, {})[option] = value.strip()
+    return found
+
+
+def compile_all(session: Session, files: tuple[str, ...], statements: tuple[str, ...]) -> list[Compiled]:
+    """Compile files, then statements. Raises UsageError when there are none."""
+    from sqlstream.compiler.project import read_source
+    from sqlstream.errors import SourceText
+
+    sources = [read_source(file, root=session.project.root) for file in files]
+    sources += [SourceText("-e" if len(statements) == 1 else f"-e {i}", text) for i, text in enumerate(statements, 1)]
+    if not sources:
+        raise UsageError("there is no SQL to run", hint="Name a file, give SQL with -e, or name - for standard input.")
+    return session.compiler.scripts(sources)
