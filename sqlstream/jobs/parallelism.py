@@ -18,7 +18,8 @@ from sqlstream.storage.metrics import BucketMetrics, OperatorMetrics
 from sqlstream.storage.redistribution import Spread
 from sqlstream.storage.snapshot import named_manifest
 from sqlstream.warehouse.commits import last_committed
-from sqlstream.warehouse.jobs import TABLE, JobRecord
+from sqlstream.warehouse.jobs import TABLE
+from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.paths import Warehouse
 
 
@@ -32,11 +33,6 @@ def newest_entry(warehouse: Warehouse, name: str) -> LogEntry | None:
     if entry is None:
         raise log.missing(version)
     return entry
-
-
-def labels_of(record: JobRecord, entry: LogEntry | None) -> tuple[int, ...]:
-    """Return the labels of the buckets over which the state of a job is spread."""
-    return (entry.labels if entry is not None else ()) or record.bucket_labels
 
 
 def begun_outside(warehouse: Warehouse, job: JobSpec, entry: LogEntry | None) -> bool:
@@ -59,18 +55,20 @@ def spread(job: JobSpec, entry: LogEntry, before: Sequence[int]) -> int:
     # Should the job have to go back behind this version, its state is in the buckets of before.
     for older in log.entries(entry.version - 1, entry.version - LABELLED, faults=[]):
         if not older.labels:
-            log.append(replace(older, labels=tuple(before)))
+            log.append(replace(older, labels=tuple(before)), durable=True)
     operators = dict(entry.operators)
     with _all_cores(job) as con:
         for stage in job.plan.stages:
             if stage.name in entry.operators:
                 operators[stage.name] = OperatorMetrics.of(_spread_stage(con, warehouse, job, stage, entry))
-    log.append(replace(entry, operators=operators, labels=job.labels))
+    # Until here nothing has changed; afterwards the old buckets are those of older versions only.
+    check_held(warehouse.job(job.name))
+    log.append(replace(entry, operators=operators, labels=job.labels), durable=True)
     return sum(metrics.state_rows for metrics in operators.values())
 
 
-# A job goes back by fewer versions.
-LABELLED = 100
+# The manifests of older versions are gone, so a job does not go back to these.
+LABELLED = 10
 
 
 def _spread_stage(

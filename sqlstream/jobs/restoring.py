@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as data_replace
 
@@ -29,6 +29,8 @@ _KEEP_NOTHING = ("print", "blackhole")
 _GO_BACK = ("filesystem", *_KEEP_NOTHING)
 # Sources that have a place of the job's own on a server.
 _WITH_SLOTS = ("postgres-cdc",)
+# Those whose rows cannot be asked for again.
+_ONCE = ("socket",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +156,13 @@ class Restorer:
     def _check_fork(self, saved: JobRecord, made: JobRecord) -> None:
         """Raise UsageError when there is a job of the name, or it would read or write as if it were the first one."""
         planned = self._planned
-        self._refuse_slots("a fork cannot read", "Its replication slot on the server is that of the first job.")
+        self._refuse(_WITH_SLOTS, "a fork cannot read", "Its replication slot on the server is that of the first job.")
         if planned.name.lower() == saved.job.lower():
             hint = "Give the fork another name with --as; without --as that job itself is taken back."
             raise UsageError(f'job "{planned.name}" is the job of the savepoint', hint=hint)
-        if read_record(self._warehouse.fs, self._warehouse.job(planned.name)) is not None:
+        paths = self._warehouse.job(planned.name)
+        # One of which the restore was interrupted is laid out again.
+        if read_record(self._warehouse.fs, paths) is not None and not self._warehouse.fs.exists(paths.restoring):
             hint = f'Give the fork another name with --as, or drop that job first: sqlstream drop "{planned.name}".'
             raise UsageError(f'job "{planned.name}" exists already', hint=hint)
         for old, new in zip(saved.sinks, made.sinks, strict=True):
@@ -179,6 +183,8 @@ class Restorer:
     def _is_there(self, savepoint: Savepoint) -> bool:
         """Tell whether the job is there, and still at the version of the savepoint."""
         fs, paths = self._warehouse.fs, self._warehouse.job(savepoint.record.job)
+        if fs.exists(paths.restoring):
+            return False
         record = read_record(fs, paths)
         same = record is not None and record.created_at == savepoint.record.job_created_at
         return same and last_committed(fs, paths) == savepoint.record.version
@@ -186,12 +192,15 @@ class Restorer:
     def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord) -> JobRecord:
         """Return the record of a job that goes back. Raises UsageError where that would leave sinks ahead of it."""
         fs, paths = self._warehouse.fs, self._warehouse.job(saved.job)
+        if fs.exists(paths.restoring):
+            # A restore was interrupted, which was allowed; the job may have been ahead before.
+            return made
         if read_record(fs, paths) is None:
-            # Where going back was interrupted, the job was ahead before.
-            return made if fs.exists(paths.restoring) else replace(made, created_at=saved.created_at)
-        self._refuse_slots(
+            return replace(made, created_at=saved.created_at)
+        self._refuse(
+            (*_WITH_SLOTS, *_ONCE),
             f'job "{saved.job}" cannot go back in',
-            "The server has forgotten what the job has read since the savepoint.",
+            "What the job has read since the savepoint cannot be read again.",
         )
         ahead = [f'"{s.table}" ({s.kind})' for s in saved.sinks if s.kind not in (*_GO_BACK, TABLE)]
         tables = (s.table for s in self._planned.physical.sinks if s.table.connector is None)
@@ -209,10 +218,10 @@ class Restorer:
         # With another time, whoever has read of its tables knows that these are not the rows that it has read.
         return made
 
-    def _refuse_slots(self, what: str, why: str) -> None:
-        """Raise UsageError when a source keeps a place for the job that cannot be shared, and does not go back."""
+    def _refuse(self, kinds: Collection[str], what: str, why: str) -> None:
+        """Raise UsageError when the job reads a source of some kinds."""
         for scan in self._planned.physical.scans:
-            if scan.table.connector in _WITH_SLOTS:
+            if scan.table.connector in kinds:
                 raise UsageError(
                     f'{what} table "{scan.table.name}" ({scan.table.connector})',
                     head(self._planned.statement),

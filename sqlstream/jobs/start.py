@@ -15,7 +15,7 @@ from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
-from sqlstream.jobs.parallelism import begun_outside, labels_of, newest_entry, spread
+from sqlstream.jobs.parallelism import begun_outside, newest_entry, spread
 from sqlstream.jobs.restart_strategies import NoRestart, strategy_of
 from sqlstream.jobs.restarting import RestartingRun
 from sqlstream.jobs.restoring import Restore, Restorer
@@ -24,8 +24,9 @@ from sqlstream.runtime.feed import check_input
 from sqlstream.runtime.starting_over import start_over
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
+from sqlstream.storage.joblog import labels_of
 from sqlstream.storage.recovery import Versions
-from sqlstream.storage.restoring import StartOver, complete
+from sqlstream.storage.restoring import StartOver, complete, forget_completed
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
 from sqlstream.warehouse.leases import lock_job
@@ -70,6 +71,7 @@ class Starter:
         try:
             if fresh and name not in self._appended:
                 self._discard(name)
+            forget_completed(self.warehouse, name)
             if restore is not None:
                 self._restore(planned, name, restore)
             elif (savepoint := complete(self.warehouse, name, self._start_over(planned, name))) is not None:
@@ -189,7 +191,7 @@ class Starter:
         """Spread the state of a job that goes on over as many tasks as it has now; return how it is spread then."""
         entry = newest_entry(self.warehouse, spec.name)
         before = labels_of(record, entry)
-        if before == wanted.labels or not spec.plan.stages:
+        if before == wanted.labels:
             return wanted
         number, now = len(before), len(wanted.labels)
         if begun_outside(self.warehouse, spec, entry):
@@ -198,7 +200,7 @@ class Starter:
                 "not change. Stop the job after that batch, and run it again."
             )
             return Layout(number, before)
-        if entry is not None:
+        if entry is not None and spec.plan.stages:
             rows = sum(metrics.state_rows for metrics in entry.operators.values())
             self.notice(f'job "{spec.name}": spreading {rows:,} rows of state over {now} tasks, from {number} ...')
             spread(spec, entry, before)

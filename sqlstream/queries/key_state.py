@@ -14,6 +14,7 @@ from sqlstream.duck import key_hash
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import over, quote_name
 from sqlstream.duck.types import stored_type, time_literal
+from sqlstream.storage.joblog import labels_of
 from sqlstream.storage.manifests import Manifest
 from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, scan
 from sqlstream.storage.snapshot import JobVersion, named_manifest
@@ -113,7 +114,7 @@ class KeyState:
 
     def _bucket(self) -> int:
         key_hash.register(self.connection)
-        labels = self.record.bucket_labels
+        labels = labels_of(self.record, self.newest.newest)
         stored = [Column(f"k{i}", stored_type(c.type)) for i, c in enumerate(self._columns)]
         items = ", ".join(
             f"CAST(CAST(${i} AS {c.type}) AS {s.type}) AS {s.name}"

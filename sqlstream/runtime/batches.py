@@ -73,8 +73,12 @@ def from_lines(text: str) -> list[Work]:
 
 
 def by_slot(text: str, slots: Sequence[int]) -> list[str]:
-    """Return a descriptor's lines for each slot, which may be none."""
+    """Return a descriptor's lines for each slot, which may be none.
+
+    One that was written for more slots than there are now is dealt out to these.
+    """
     lines: dict[int, list[str]] = {slot: [] for slot in slots}
     for line in text.splitlines():
-        lines[json.loads(line)["slot"]].append(line)
+        slot = json.loads(line)["slot"]
+        lines[slot if slot in lines else slots[slot % len(slots)]].append(line)
     return ["\n".join(found) for found in lines.values()]

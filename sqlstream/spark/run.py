@@ -25,6 +25,7 @@ from sqlstream.spark.scratch import SparkCheckpoint, new_checkpoint, next_waterm
 from sqlstream.spark.sink_workers import SparkWorkers
 from sqlstream.spark.source import DescriptorSource
 from sqlstream.storage.begun import Begun, read_begun, write_begun
+from sqlstream.storage.recovery import numbers
 from sqlstream.units import now
 from sqlstream.warehouse.commits import KEPT_COMMITS, committed_spark_millis, write_commit
 
@@ -63,6 +64,9 @@ class SparkRun(JobThread):
         feed.remind(self.totals.sequence, marks)
         done, version = self.totals.sequence, self.totals.version
         entry = self.commits.log.entry(version) if version >= 0 else None
+        # A process that was killed may have left more of them.
+        old = [n for n in numbers(self.fs, self.paths.commits) if n <= version - KEPT_COMMITS]
+        self.fs.delete_all(f"{self.paths.commits}/{n}" for n in old)
         self._begun = read_begun(self.fs, self.paths, version + 1)
         self._checkpoint = new_checkpoint(self.fs, self.paths, self.job, entry, self._begun)
         self._source = DescriptorSource(self.spark, self.layout.partitions)

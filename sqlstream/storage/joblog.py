@@ -14,6 +14,7 @@ from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics, in_microseconds
 from sqlstream.units import Duration, EventTime, ProcessingTime
 from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.jobs import JobRecord
 from sqlstream.warehouse.records import GONE, OtherFormat, Record, Upgrade, damage, read_json, read_sealed, write_sealed
 
 CHUNK = 64
@@ -66,6 +67,11 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
         return {} if name is None else {0: name}
 
 
+def labels_of(record: JobRecord, entry: LogEntry | None) -> tuple[int, ...]:
+    """Return the labels of the buckets over which the state of a job is spread after the version of an entry."""
+    return (entry.labels if entry is not None else ()) or record.bucket_labels
+
+
 def fell_idle(active_at: ProcessingTime, timeout: Duration, now: ProcessingTime) -> ProcessingTime | None:
     """Return when a source fell idle: `timeout` after its last row, None as long as that has not passed.
 
@@ -99,9 +105,12 @@ class JobLog:
         self._fs = fs
         self._directory = directory
 
-    def append(self, entry: LogEntry) -> None:
-        """Add the entry of a version, in place of one that an earlier attempt of its batch wrote."""
-        write_sealed(self._fs, self.path(entry.version), entry.to_json())
+    def append(self, entry: LogEntry, *, durable: bool = False) -> None:
+        """Add the entry of a version, in place of one that an earlier attempt of its batch wrote.
+
+        A `durable` one survives a power cut.
+        """
+        write_sealed(self._fs, self.path(entry.version), entry.to_json(), durable=durable)
         # The newest version may be written again; what comes before it is committed.
         singles = [f for f in self._files() if f.single and f.first < entry.version]
         if len(singles) >= CHUNK:

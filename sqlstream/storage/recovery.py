@@ -61,7 +61,8 @@ class Versions:
         commits = numbers(self.fs, self.paths.commits)
         oldest = commits[0] if commits else 0
         yield from range(self.newest, oldest - 1, -1)
-        if oldest == 0:
+        # What was folded away of the input is not read again.
+        if oldest == 0 and not any(name.startswith("seen-") for name in self.fs.list(self.inputs)):
             yield -1
 
     def entry(self, version: int) -> LogEntry | DamageError:
@@ -263,7 +264,7 @@ class Versions:
     def _forget_inputs(self, version: int) -> bool:
         """Remove the descriptors after a version from the first damaged one on: their input is found again.
 
-        Return whether all could stay.
+        Return whether what the next batch has begun to read could stay.
         """
         entry = self.entry(version) if version >= 0 else None
         last = entry.sequence if isinstance(entry, LogEntry) else -1
@@ -276,4 +277,4 @@ class Versions:
         for n in reversed(later):
             if n >= first:
                 self.fs.delete(self.descriptor(n))
-        return False
+        return begun is not None and first > begun.sequence

@@ -61,6 +61,11 @@ class Spread:
         for label, bucket in buckets.items():
             older = {name: tuple(s for s in segments if s.until is not None) for name, segments in moved[label].items()}
             self._write(label, bucket, common, older, version)
+        # No older version has its state in these buckets.
+        written = [
+            f"{self.paths.data(label)}/{s.name}" for label, of in moved.items() for one in of.values() for s in one
+        ]
+        self.fs.make_durable(written)
         return buckets
 
     # -- rows
@@ -182,7 +187,9 @@ class Spread:
         tables = {t.name: (*bucket.segments(t.name), *older[t.name]) for t in self.tables}
         bucket.manifest = replace(common, tables=tables, counters=dict(bucket.counters))
         bucket.manifest_name = manifest_name(version)
-        write_sealed(self.fs, f"{self.paths.manifests(label)}/{bucket.manifest_name}", bucket.manifest.to_json())
+        write_sealed(
+            self.fs, f"{self.paths.manifests(label)}/{bucket.manifest_name}", bucket.manifest.to_json(), durable=True
+        )
 
 
 def _weights(con: duckdb.DuckDBPyConnection, bucket: Bucket, tables: Iterable[TableDeclaration]) -> int:

@@ -14,7 +14,9 @@ from sqlstream.errors import DamageError, UsageError
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.recovery import Versions
 from sqlstream.storage.savepoints import put_file
-from sqlstream.warehouse.jobs import JobRecord, write_record
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
+from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.paths import JobPaths, Warehouse
 from sqlstream.warehouse.records import Record, read_json, read_sealed, write_sealed
 from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
@@ -72,6 +74,20 @@ def restore(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, start_o
     _lay_out(warehouse, savepoint, plan, record, start_over)
 
 
+def forget_completed(warehouse: Warehouse, job: str) -> None:
+    """Forget what was to be done when all of it is: a process died between the commit, which comes last, and saying so."""
+    fs, paths = warehouse.fs, warehouse.job(job)
+    try:
+        plan = read_json(read_sealed(fs, paths.restoring), Restoring)
+    except FileNotFoundError:
+        return
+    record = read_record(fs, paths)
+    # The job that was there before had another time of creation, or was none.
+    is_made = record is not None and record.created_at == JobRecord.from_json(plan.record).created_at
+    if is_made and last_committed(fs, paths) is not None:
+        fs.delete(paths.restoring)
+
+
 def complete(warehouse: Warehouse, job: str, start_over: StartOver) -> str | None:
     """Complete what a process began that died while it restored a job; return the savepoint, None when there is nothing to do.
 
@@ -98,18 +114,23 @@ def _lay_out(
     warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, record: JobRecord, start_over: StartOver
 ) -> None:
     fs, paths = warehouse.fs, warehouse.job(record.job)
+    # Whoever was suspended meanwhile may have lost the job to another process.
+    check_held(paths)
     _clear(warehouse, paths)
     version = savepoint.record.version
-    _put_files(warehouse, savepoint, plan, paths)
+    # There is no older version to go back to after a power cut.
+    fs.make_durable(_put_files(warehouse, savepoint, plan, paths))
     if plan.overruled:
         start_over(plan.overruled)
     entry = JobLog(savepoint.warehouse.fs, savepoint.warehouse.job(savepoint.record.job).log).entry(version)
     assert entry is not None
-    JobLog(fs, paths.log).append(_renamed(entry, plan.tables))
+    JobLog(fs, paths.log).append(_renamed(entry, plan.tables), durable=True)
     write_record(fs, paths, record)
+    check_held(paths)
     # From here on there is a job with a version.
     commits = savepoint.warehouse.job(savepoint.record.job).commits
-    fs.write_text_atomic(f"{paths.commits}/{version}", savepoint.warehouse.fs.read_text(f"{commits}/{version}"))
+    commit = savepoint.warehouse.fs.read_text(f"{commits}/{version}")
+    fs.write_text_atomic(f"{paths.commits}/{version}", commit, durable=True)
     fs.delete(paths.restoring)
 
 
@@ -127,19 +148,22 @@ def _clear(warehouse: Warehouse, paths: JobPaths) -> None:
             (fs.delete if name in files else fs.delete_tree)(f"{paths.root}/{name}")
 
 
-def _put_files(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, paths: JobPaths) -> None:
-    """Put the files of a savepoint where the job has them, but for those that say that there is a version."""
+def _put_files(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, paths: JobPaths) -> list[str]:
+    """Put the files of a savepoint where the job has them, but for those that say that there is a version; return where."""
     source, job = savepoint.warehouse, savepoint.warehouse.job(savepoint.record.job)
     moved = {f"{job.output}/{sink}/": f"{paths.output}/{sink}/" for sink in plan.sinks}
     moved |= {f"{job.splits}/": f"{paths.splits}/", f"{job.state}/": f"{paths.state}/"}
     for old, new in plan.tables.items():
         moved[f"{source.table(old).job(job.name).root}/"] = f"{warehouse.table(new).job(paths.name).root}/"
     inside = savepoint.warehouse.root.startswith(f"{warehouse.root}/")
+    put = []
     for name in savepoint.record.files:
         path = f"{source.root}/{name}"
         folder = next((old for old in moved if path.startswith(old)), None)
         if folder is not None:
-            put_file(source.fs, path, warehouse.fs, moved[folder] + path.removeprefix(folder), link=inside)
+            put.append(moved[folder] + path.removeprefix(folder))
+            put_file(source.fs, path, warehouse.fs, put[-1], link=inside)
+    return put
 
 
 def _renamed(entry: LogEntry, tables: Mapping[str, str]) -> LogEntry:

@@ -37,15 +37,15 @@ def _sweep_left(
     fs: Filesystem, log: JobLog, operators: Iterable[BucketedPaths], newest_committed: int, now: ProcessingTime
 ) -> int:
     """Delete the buckets that the job has left for others, once no reader and no recovery asks for them."""
-    entry = log.entry(newest_committed)
-    kept = set(map(str, entry.labels)) if entry is not None else set()
-    found = [(paths, bucket) for paths in operators for bucket in fs.list(f"{paths.root}/manifests")]
-    left = [(paths, int(b)) for paths, b in found if b not in kept and fs.list(paths.manifests(int(b)))]
+    # The newest entry of all says where the state is: that of the last version is another one when it is spread anew.
+    entries = log.entries(faults=[])
+    kept = set(entries[-1].labels) if entries else set()
+    found = [(paths, int(bucket)) for paths in operators for bucket in fs.list(f"{paths.root}/manifests")]
+    left = [(paths, bucket) for paths, bucket in found if bucket not in kept and fs.list(paths.manifests(bucket))]
     if not kept or not left:
         return 0
-    # A version that was spread anew is told from those before it by its labels, and is as old as its batch at least.
-    before = [e for e in log.entries(newest_committed, faults=[]) if set(map(str, e.labels)) != kept]
-    after = log.entries(newest_committed, before[-1].version + 1 if before else 0, faults=[])
+    since = [e for e in entries if set(e.labels) != kept]
+    after = [e for e in entries if e.version <= newest_committed and (not since or e.version > since[-1].version)]
     if len(after) <= KEPT_STATES or after[KEPT_STATES].committed_at >= now - GRACE:
         return 0
     gone = [

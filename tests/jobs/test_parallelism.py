@@ -146,6 +146,21 @@ def test_buckets_that_the_job_has_left_are_deleted_when_nobody_can_read_them(str
     assert set(stream.query("FROM totals")) == totals(rows)
 
 
+def test_buckets_stay_that_no_version_has_been_committed_with(stream: Stream) -> None:
+    rows = feed(stream, 0)
+    rows += feed(stream, 1)
+    stream.restart(6)
+    warehouse = Warehouse(stream.warehouse)
+    job = warehouse.job("totals")
+    # The job that runs keeps house before its first batch is done.
+    newest = last_committed(warehouse.fs, job)
+    assert newest is not None
+    sweep(warehouse.fs, job, 0, newest - 1, ProcessingTime(stream.now + 3600 * SECOND))
+    rows += feed(stream, 2)
+    assert set(stream.query("FROM totals")) == totals(rows)
+    assert set(stream.query("SELECT user, n, total FROM state.totals.by_user")) == totals(rows)
+
+
 def entry_of(stream: Stream) -> LogEntry:
     """Return the log's entry of the last version of the job `totals`."""
     warehouse = Warehouse(stream.warehouse)
