@@ -11,7 +11,7 @@ import pytest
 from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import feed as feeds
-from sqlstream.runtime.batches import Descriptor, from_lines, to_lines
+from sqlstream.runtime.batches import Descriptor, by_slot, from_lines, to_lines
 from sqlstream.runtime.feed import Feed
 from sqlstream.units import END_OF_INPUT, EPOCH, EventTime, from_millis
 from sqlstream.warehouse.filesystem import LocalFilesystem
@@ -40,6 +40,15 @@ def test_a_descriptor_comes_back_as_work() -> None:
         (2, "z", None),
         (1, None, -5),
     }
+
+
+def test_a_descriptor_that_was_written_for_more_slots_is_dealt_out_to_those_there_are() -> None:
+    splits = [split(f"{n}.parquet") for n in range(5)]
+    text = to_lines(Descriptor(7, from_millis(1), {0: splits}, {0: EventTime(9)}, False), range(4))
+    for slots in (range(4), range(3), range(1)):
+        dealt = by_slot(text, slots)
+        assert len(dealt) == len(slots)
+        assert sorted(line for lines in dealt for line in lines.splitlines()) == sorted(text.splitlines())
 
 
 def test_slots_get_equally_many_bytes() -> None:
