@@ -228,7 +228,7 @@ def stop(
         click.echo("no job is running", err=True)
 
 
-@cli.command(short_help="Delete a job: its state and the rows that it wrote; or a savepoint.")
+@cli.command(short_help="Delete a job, its state and its rows; or a savepoint.")
 @click.argument("job", required=False)
 @click.option("--savepoint", metavar="SAVEPOINT", help="Delete a savepoint, and no job.")
 @with_folders

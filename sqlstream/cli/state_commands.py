@@ -7,7 +7,7 @@ import click
 from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_settings
 
 
-@click.command(short_help="Show which rows of a state differ between two versions, and why.")
+@click.command(short_help="Show which rows of a state changed between two versions.")
 @click.argument("state", metavar="JOB.OPERATOR")
 @click.argument("older")
 @click.argument("newer")
@@ -36,7 +36,7 @@ def diff(
     show_diff(state, (older, newer), form or format_of(output), output, limit, project, warehouse)
 
 
-@click.command(short_help="Explain what a state holds for a key, and what becomes of it when.")
+@click.command(short_help="Explain what a state holds for a key, and until when.")
 @click.argument("state", metavar="JOB.OPERATOR")
 @click.argument("key", nargs=-1, metavar="[COLUMN=VALUE ...]")
 @click.option("--at", "version", metavar="VERSION", help="Explain an older version: a number, or a time in UTC.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import compress
 from typing import Any
 
@@ -86,9 +87,9 @@ def ttl_rows(
         detail = f"What bounds it: {bounds}." if bounds else "It keeps no state."
         raise QueryError(f'"{name}" has no state that a time to live would bound', span, detail=detail)
     for operator, kept in parts:
-        part = _Part(connection, warehouse, job, operator, kept, newest)
-        for text, ttl in ttls.items():
-            yield part.row(text, ttl)
+        with closing(_Part(connection, warehouse, job, operator, kept, newest)) as part:
+            for text, ttl in ttls.items():
+                yield part.row(text, ttl)
 
 
 def _duration(text: str, span: Span) -> Duration:
@@ -275,6 +276,11 @@ class _Part:
         newest = f"max({_AT}) AS {_AT}, coalesce(arg_max({_EXACT}, {_AT}), false) AS {_EXACT}"
         there = f"max({_AT}) IS NOT NULL" if kept.at else f"sum({numbers[0]}) > 0"
         self._create(_AGES, f"SELECT {self.keys}, {newest}, {sums} FROM ({both}) GROUP BY {self.keys} HAVING {there}")
+
+    def close(self) -> None:
+        """Drop the temporary tables: the connection is the user's."""
+        for name in (_AGES, _GAPS, f"{_GAPS}_rows"):
+            self.con.execute(f"DROP TABLE IF EXISTS {name}")
 
     def _create(self, name: str, sql: str) -> None:
         self.con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
