@@ -318,3 +318,38 @@ def test_a_restore_that_is_killed_is_completed_by_the_next_start(tmp_path: Path)
         run_over(s, [*FIRST, *SECOND, *THIRD])
         assert results(s) == batch([*FIRST, *SECOND, *THIRD])
         assert not Path(s.warehouse.job(JOB).restoring).exists()
+
+
+KILLED_AT_THE_END = """
+import os, sys
+from pathlib import Path
+from sqlstream.warehouse.filesystem import LocalFilesystem
+from tests.jobs.savepoint_jobs import open_session, start
+delete = LocalFilesystem.delete
+def killed(self, path):
+    if path.endswith("restoring.json"):
+        os.kill(os.getpid(), 9)
+    delete(self, path)
+LocalFilesystem.delete = killed
+start(open_session(Path(sys.argv[1])), restore="first")
+"""
+
+
+def test_a_restore_that_is_killed_when_all_is_done_is_not_done_again(tmp_path: Path) -> None:
+    savepoint_between(tmp_path)
+    with open_session(tmp_path) as s:
+        s.drop(JOB)
+    died = subprocess.run([sys.executable, "-c", KILLED_AT_THE_END, str(tmp_path)], check=False)
+    assert died.returncode == -9
+    with open_session(tmp_path) as s:
+        left = Path(s.warehouse.job(JOB).restoring)
+        assert left.exists()
+        assert last_committed(s.warehouse.fs, s.warehouse.job(JOB)) is not None
+        # The same command again finds the job as the savepoint has it, and what it does then stays.
+        run_over(s, [*FIRST, *SECOND], restore="first")
+        assert not left.exists()
+        version = last_committed(s.warehouse.fs, s.warehouse.job(JOB))
+        put(tmp_path, "c", THIRD)
+        run_over(s, [*FIRST, *SECOND, *THIRD])
+        assert results(s) == batch([*FIRST, *SECOND, *THIRD])
+        assert (last_committed(s.warehouse.fs, s.warehouse.job(JOB)) or 0) > (version or 0)
