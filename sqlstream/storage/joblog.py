@@ -25,7 +25,7 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
 
     `watermark` is None before the first. `results` names the manifest of
     what the job had written into each table of the warehouse; the numbers of an operator's bucket name that of its state.
-    `labels` are those of the buckets over which the state is spread; versions of sqlstream before 0.2 did not write them.
+    `labels` are those of the buckets over which the state is spread; earlier versions of sqlstream did not write them.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {1: in_microseconds}
