@@ -335,21 +335,22 @@ start(open_session(Path(sys.argv[1])), restore="first")
 """
 
 
-def test_a_restore_that_is_killed_when_all_is_done_is_not_done_again(tmp_path: Path) -> None:
+def test_a_restore_that_is_complete_is_not_done_again(tmp_path: Path) -> None:
     savepoint_between(tmp_path)
     with open_session(tmp_path) as s:
         s.drop(JOB)
     died = subprocess.run([sys.executable, "-c", KILLED_AT_THE_END, str(tmp_path)], check=False)
     assert died.returncode == -9
-    with open_session(tmp_path) as s:
+    notices: list[str] = []
+    with open_session(tmp_path, notices) as s:
         left = Path(s.warehouse.job(JOB).restoring)
-        assert left.exists()
-        assert last_committed(s.warehouse.fs, s.warehouse.job(JOB)) is not None
-        # The same command again finds the job as the savepoint has it, and what it does then stays.
+        plan = left.read_bytes()
         run_over(s, [*FIRST, *SECOND], restore="first")
         assert not left.exists()
-        version = last_committed(s.warehouse.fs, s.warehouse.job(JOB))
+        # A power cut can bring the file back after the job has gone on for long.
+        left.write_bytes(plan)
         put(tmp_path, "c", THIRD)
         run_over(s, [*FIRST, *SECOND, *THIRD])
         assert results(s) == batch([*FIRST, *SECOND, *THIRD])
-        assert (last_committed(s.warehouse.fs, s.warehouse.job(JOB)) or 0) > (version or 0)
+        assert not left.exists()
+        assert not any("interrupted" in notice for notice in notices)
