@@ -129,5 +129,5 @@ def test_a_job() -> None:
 
 
 def test_formats_that_were_never_released_are_refused() -> None:
-    with pytest.raises(UsageError, match="before 0.1.0"):
+    with pytest.raises(UsageError, match=r"before 0\.1\.0"):
         Manifest.from_json(json.dumps({**MANIFEST, "format": 3}))
