@@ -12,6 +12,7 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -49,7 +50,7 @@ def run(folder: Path) -> None:
     put(folder, "a", ORDERS[:FIRST_ORDERS], CUSTOMERS[:FIRST_CUSTOMERS])
     conf = {"execution.checkpointing.interval": "0 s", "parallelism.default": "2"}
     with Session(str(folder), conf=conf) as session:
-        job = session.sql(SCRIPT.read_text())
+        job: Any = session.sql(SCRIPT.read_text())
         wait(session, "SELECT count(*) FROM state.kept.by_customer", 3)
         put(folder, "b", ORDERS[FIRST_ORDERS:], CUSTOMERS[FIRST_CUSTOMERS:])
         wait(session, "SELECT count(*) FROM windows", 3)
