@@ -69,14 +69,14 @@ def why(
 @click.argument("job")
 @click.argument("files", nargs=-1, metavar="[FILE.sql ...]")
 @click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL that declares the job, after the files.")
-@click.option("--at", "version", type=int, metavar="VERSION", help="A version of the job (default: its newest).")
+@click.option("--at", "version", metavar="VERSION", help="Verify an older version: a number, or a time in UTC.")
 @with_settings
 @with_folders
 def verify_(
     job: str,
     files: tuple[str, ...],
     statements: tuple[str, ...],
-    version: int | None,
+    version: str | None,
     settings: tuple[str, ...],
     tables: tuple[str, ...],
     project: str | None,
@@ -89,7 +89,7 @@ def verify_(
     """
     with open_session(project, warehouse, settings, tables) as session:
         compiled = compile_all(session, files, statements) if files or statements else []
-        found = session.verify(job, version, compiled=compiled)
+        found = session.verify(job, at=version, compiled=compiled)
         click.echo(str(found))
         return 0 if found else 1
 

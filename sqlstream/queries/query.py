@@ -15,6 +15,7 @@ from sqlstream.duck import remote_files
 from sqlstream.duck.errors import translate
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import DamageError, QueryError, SourceText, SqlStreamError
+from sqlstream.queries.arguments import Maker
 from sqlstream.queries.relations import Relations, drop_names
 from sqlstream.queries.statement import Statement, parse_statement
 from sqlstream.storage.snapshot import VersionGone
@@ -44,6 +45,7 @@ def open_query(
     table_functions: Sequence[str] = (),
     catalog_tables: Mapping[str, str] | None = None,
     others: Mapping[str, str] | None = None,
+    calls: Mapping[str, Maker] | None = None,
     allowed_paths: Sequence[str] = (),
     temp_directory: str | None = None,
 ) -> duckdb.DuckDBPyRelation:
@@ -51,8 +53,8 @@ def open_query(
 
     `catalog_tables` are DuckDB relations by table name, `others` names that are declared with why a query cannot read them
     (nothing for those that it can), `functions` register functions on the connection, `table_functions` are the names of those
-    of them that stand in FROM, `allowed_paths` are files, directories or globs that may be read besides the warehouse. Raises
-    QueryError; an error of DuckDB's while rows are fetched is for `translate`.
+    of them that stand in FROM, `calls` make what more calls of `sqlstream.*` stand for, `allowed_paths` are files, directories or
+    globs that may be read besides the warehouse. Raises QueryError; an error while rows are fetched is for `translate`.
     """
     sandbox = Sandbox(
         warehouse,
@@ -61,7 +63,7 @@ def open_query(
         allowed_paths=allowed_paths,
         temp_directory=temp_directory,
     )
-    return sandbox.query(sql, catalog_tables=catalog_tables, others=others)
+    return sandbox.query(sql, catalog_tables=catalog_tables, others=others, calls=calls)
 
 
 class Sandbox:
@@ -86,7 +88,12 @@ class Sandbox:
         self._prepared = False
 
     def query(
-        self, sql: str, *, catalog_tables: Mapping[str, str] | None = None, others: Mapping[str, str] | None = None
+        self,
+        sql: str,
+        *,
+        catalog_tables: Mapping[str, str] | None = None,
+        others: Mapping[str, str] | None = None,
+        calls: Mapping[str, Maker] | None = None,
     ) -> duckdb.DuckDBPyRelation:
         """Return the result of a query, not yet computed; the result of the query before cannot be read any more."""
         source = SourceText("query", sql)
@@ -94,7 +101,7 @@ class Sandbox:
         _check_warehouse(self.warehouse, statement)
         self._prepare()
         for attempt in range(_ATTEMPTS):
-            relations = Relations(self.warehouse, catalog_tables or {}, others or {})
+            relations = Relations(self.warehouse, catalog_tables or {}, others or {}, calls)
             try:
                 return _open(self._connection, statement, relations)
             except (FileNotFoundError, VersionGone, DamageError, duckdb.IOException) as error:

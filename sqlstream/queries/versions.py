@@ -14,6 +14,9 @@ from sqlstream.units import Duration, ProcessingTime, seconds
 from sqlstream.warehouse.jobs import OperatorRecord
 from sqlstream.warehouse.savepoints import Savepoint
 
+# A version: its number, or a time, in UTC if it has no zone.
+Version = int | str | datetime
+
 
 @dataclass(frozen=True, slots=True)
 class StateRelation:

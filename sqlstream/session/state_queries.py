@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 import duckdb
 
@@ -19,17 +18,12 @@ from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.functions.registration import register_for_queries
 from sqlstream.queries.query import open_query
 from sqlstream.queries.statement import parse_statement
-from sqlstream.session.verifying import calls_in, rows_of, verify
+from sqlstream.session.verifying import MakesDifferences
 from sqlstream.warehouse.paths import Warehouse
 
 
 def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRelation:
-    """Return the result of a state query; declared tables of files and the project's functions can be used in it.
-
-    `VERIFY('job')` in FROM are the rows by which a job's tables differ from the batch answer.
-    """
-    sql, calls = calls_in(sql)
-    verified = {call.name: rows_of(call, partial(verify, project, compiler)) for call in calls}
+    """Return the result of a state query; declared tables of files and the project's functions can be used in it."""
     functions = compiler.catalog.duck_functions
     table_functions = [f.name for f in compiler.catalog.functions.values() if f.kind == "table"]
     readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
@@ -42,19 +36,15 @@ def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRela
         for found in snapshots.values():
             for name, stream in found.streams.items():
                 connection.register(name, stream)
-        for name, rows in verified.items():
-            connection.register(f"{name}_rows", rows)
 
     return open_query(
         Warehouse(project.warehouse),
         sql,
         functions=[lambda connection: register_for_queries(connection, functions), register_streams],
         table_functions=table_functions,
-        catalog_tables={
-            **{name: found.relation for name, found in snapshots.items()},
-            **{name: f"{name}_rows" for name in verified},
-        },
+        catalog_tables={name: found.relation for name, found in snapshots.items()},
         others=_not_queried(compiler),
+        calls={"verify": MakesDifferences(project, compiler)},
         allowed_paths=[path for found in snapshots.values() for path in found.paths],
     )
 

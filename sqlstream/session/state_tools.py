@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import TypeVar
 
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import QueryError
-
-# A version: its number, or a time, in UTC if it has no zone.
-Version = int | str | datetime
+from sqlstream.queries.versions import Version
 
 T = TypeVar("T")
 
