@@ -88,7 +88,7 @@ class ShapeItem(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.origin or self.expression
 
 
-class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
+class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an operator computes, as plain data: two of equal shape have the same state for the same rows.
 
     `operator` is the kind of node in the plan. `items` are its aggregates, the columns that it keeps, its states; `settings`
@@ -134,7 +134,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     window: WindowRecord | None = None
     ttl: Duration = NO_TIME
     remembered: tuple[Remembered, ...] = ()
-    shape: Shape | None = None
+    shape: OperatorShape | None = None
 
     @property
     def views(self) -> Mapping[str, str]:

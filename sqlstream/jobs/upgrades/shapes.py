@@ -23,13 +23,13 @@ from sqlstream.physical.plan import PhysicalPlan, StatefulStage
 from sqlstream.physical.windows import used_columns
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.units import Duration, duration
-from sqlstream.warehouse.jobs import Shape, ShapeItem
+from sqlstream.warehouse.jobs import OperatorShape, ShapeItem
 
 # The SQL of the columns of a node over what tables and operators below it emit, but for columns that are those themselves.
 Origins = Mapping[str, str]
 
 
-def shapes(plan: PhysicalPlan) -> tuple[Shape, ...]:
+def shapes(plan: PhysicalPlan) -> tuple[OperatorShape, ...]:
     """Return the shapes of the stages of a plan, in their order."""
     names = [(stage.node, stage.name) for stage in plan.stages if stage.node is not None]
     return tuple(_Shaping(stage, names).shape() for stage in plan.stages)
@@ -44,11 +44,11 @@ class _Shaping:
         self._holds = stage.operator.holds
         self._origins = [_origins(child) for child in self._node.children]
 
-    def shape(self) -> Shape:
+    def shape(self) -> OperatorShape:
         node = self._node
         settings = {name: text for name, text in self._settings() if text}
         inputs = tuple(name for child in node.children for name in self._feeding(child))
-        return Shape(type(node).__name__, tuple(self._keys()), tuple(self._items()), settings, inputs)
+        return OperatorShape(type(node).__name__, tuple(self._keys()), tuple(self._items()), settings, inputs)
 
     def _feeding(self, node: Node) -> Iterator[str]:
         """Yield the names of the tables and operators whose rows come to a node."""

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from sqlstream.jobs.upgrades.shapes import shapes
-from sqlstream.warehouse.jobs import Shape
+from sqlstream.warehouse.jobs import OperatorShape
 from tests.kinds import last_job
 
 TABLES = """
@@ -36,7 +36,7 @@ def test_a_shape_says_which_columns_of_state_hold_what(kind: str) -> None:
     plan = last_job(TABLES + QUERIES[kind]).physical
     [stage], [shape] = plan.stages, shapes(plan)
     assert shape.operator == kind
-    assert msgspec.json.decode(msgspec.json.encode(shape), type=Shape) == shape
+    assert msgspec.json.decode(msgspec.json.encode(shape), type=OperatorShape) == shape
     tables = {table.name: {c.name for c in table.columns} for table in stage.operator.tables}
     held = [item.columns for item in (*shape.keys, *shape.items) if item.columns]
     assert held
