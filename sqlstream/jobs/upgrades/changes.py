@@ -49,7 +49,7 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class NotAdaptable:
     """An operator whose state cannot be made of what there is, for a reason: a sentence in lower case without a full stop."""
 
     operator: str
@@ -58,4 +58,4 @@ class Rejected:
 
 
 # What becomes of one operator.
-Change: TypeAlias = Kept | Adapted | New | Dropped | Rejected
+Change: TypeAlias = Kept | Adapted | New | Dropped | NotAdaptable

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from sqlstream.jobs.upgrades.changes import Adapted, Kept, Rejected
+from sqlstream.jobs.upgrades.changes import Adapted, Kept, NotAdaptable
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.warehouse.jobs import OperatorRecord
 
-Adaptation: TypeAlias = Callable[[OperatorRecord, OperatorRecord, StatefulStage], Kept | Adapted | Rejected]
+Adaptation: TypeAlias = Callable[[OperatorRecord, OperatorRecord, StatefulStage], Kept | Adapted | NotAdaptable]
 
 # By `OperatorShape.operator`: the name of the node's class in the logical plan.
 ADAPTATIONS: Mapping[str, Adaptation] = {}
