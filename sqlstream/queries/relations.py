@@ -63,11 +63,18 @@ class Relations:
     Each job is looked at once: all views show the same version of it, unless AT names another.
     """
 
-    def __init__(self, warehouse: Warehouse, declared: Mapping[str, str], others: Mapping[str, str]):
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        declared: Mapping[str, str],
+        others: Mapping[str, str],
+        calls: Mapping[str, Maker] | None = None,
+    ):
         # Names that are declared, with why no query can read them, if none can.
         self.others = {name.lower(): why for name, why in others.items() if why}
         self._named = list(others)
         self._warehouse = warehouse
+        self._calls = {**_CALLS, **(calls or {})}
         self._declared = {name.lower(): DeclaredTable(name, relation) for name, relation in declared.items()}
 
     def _savepoint(self, name: str) -> tuple[Savepoint, JobHistory] | None:
@@ -166,12 +173,15 @@ class Relations:
 
     def _make(self, connection: duckdb.DuckDBPyConnection, catalog: str, call: StateCall) -> str:
         """Create the relation that a call stands for, in a catalog of its own, and return its name."""
+        make = self._calls.get(call.function)
+        if make is None:
+            raise QueryError(f"sqlstream.{call.function} cannot be called here", call.span)
         given = [
             Given(a.name, self._evaluated(connection, a.value, a.span, "an argument is one value"), a.span)
             for a in call.arguments
         ]
         try:
-            return _CALLS[call.function](connection, catalog, self._warehouse, self._jobs, given, call.span)
+            return make(connection, catalog, self._warehouse, self._jobs, given, call.span)
         except VersionGone as gone:
             # The first argument names a job: that is how it was found.
             job = find_state(self._jobs, given[0].value, given[0].span).job
@@ -314,7 +324,7 @@ class Relations:
         return rows[0][0]
 
 
-# What makes the relation of a call, by the name of the function.
+# What makes the relation of a call, by the name of the function; some sessions know more.
 _CALLS: Mapping[str, Maker] = {"diff": create_diff, "ttl": create_ttl, "why": create_why}
 
 

@@ -15,7 +15,7 @@ from sqlstream.duck.types import encoded, stored_type
 from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.late_rows import late_outputs
-from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
 from sqlstream.operators.process.arrivals import Arrivals
 from sqlstream.operators.process.broadcast import BroadcastRun
 from sqlstream.operators.process.bucket_tables import BucketTablesRun
@@ -164,6 +164,15 @@ class ProcessOperator(Operator):
     def tables(self) -> tuple[TableDeclaration, ...]:
         shared = self.broadcast_tables.declarations
         return (*self.state_tables.declarations, *shared, *self.waiting_tables.declarations)
+
+    @property
+    def holds(self) -> Holds:
+        """Of its states, and of the columns of rows that wait: these by `argument.column`."""
+        found = {one.state.name: one.holds for one in self._states}
+        for one in self.waiting_tables.inputs:
+            own = {f"{one.argument}.{c.name}": {one.name: (f"c{i}",)} for i, (c, _) in enumerate(one.columns)}
+            found |= own
+        return found
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
