@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import duckdb
 
@@ -17,6 +18,7 @@ from sqlstream.connectors.tables import is_queried, not_queried
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import QueryError, SourceText, SqlStreamError
 from sqlstream.functions.registration import register_for_queries
+from sqlstream.queries.diff import create_diff
 from sqlstream.queries.query import open_query
 from sqlstream.queries.statement import parse_statement
 from sqlstream.session.answers import relation_of
@@ -33,13 +35,15 @@ def query(
     project: Project,
     compiler: Compiler,
     sql: str,
+    folders: Mapping[str, Warehouse] | None = None,
     given: Mapping[tuple[str, str], str] | None = None,
-    paths: Sequence[str] = (),
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query; declared tables of files and the project's functions can be used in it.
 
-    `given` are more relations, by schema and name, and `paths` what may be read for them.
+    `folders` are those of savepoints outside of the warehouse that it may read, by how it names them, `given` more relations, by
+    schema and name.
     """
+    folders = folders or {}
     functions = compiler.catalog.duck_functions
     table_functions = [f.name for f in compiler.catalog.functions.values() if f.kind == "table"]
     readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
@@ -62,9 +66,10 @@ def query(
         table_functions=table_functions,
         catalog_tables={name: found.relation for name, found in snapshots.items()},
         others=_not_queried(compiler),
-        calls={"verify": MakesDifferences(project, compiler)},
+        calls={"verify": MakesDifferences(project, compiler), "diff": partial(create_diff, folders=folders)},
         given=given,
-        allowed_paths=[*paths, *(path for found in snapshots.values() for path in found.paths)],
+        allowed_paths=[path for found in snapshots.values() for path in found.paths],
+        more_warehouses=list(folders.values()),
     )
 
 
@@ -86,8 +91,10 @@ def _not_queried(compiler: Compiler) -> Mapping[str, str]:
     return {**tables, **dict.fromkeys((v.name for v in compiler.catalog.views.values()), views)}
 
 
-def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
-    """Return the result of a state query in a project that no session has open."""
+def open_project_query(
+    project: Project, sql: str, folders: Mapping[str, Warehouse] | None = None
+) -> duckdb.DuckDBPyRelation:
+    """Return the result of a state query in a project that no session has open; for `folders` see `query`."""
     compiler = Compiler(project=project.root, plans_jobs=False)
     broken: SqlStreamError | None = None
     try:
@@ -97,7 +104,7 @@ def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
             # A file that is broken matters only to a query that needs it.
             broken = e
         try:
-            return query(project, compiler, sql)
+            return query(project, compiler, sql, folders)
         except SqlStreamError as e:
             unloaded = compiler.catalog.broken if "does not exist" in e.message else ()
             raise broken or next(iter(unloaded), e) from None

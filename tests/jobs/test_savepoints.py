@@ -65,7 +65,20 @@ def test_a_savepoint_of_a_running_job_stays_as_it_was_when_the_job_goes_on_and_i
         columns = "k, n, epoch(window_start)::BIGINT"
         assert rows_of(s, f"SELECT {columns} FROM state.{JOB}.by_window {at}") == [(1, 1, 10)]
         assert rows_of(s, f"SELECT {columns} FROM state.{JOB}.by_window") == [(1, 1, 20)]
+        outside = str(tmp_path / "outside")
+        take_savepoint(s.warehouse, JOB, "after", outside)
         s.drop(JOB)
+        # Of a job that is gone a savepoint in the warehouse and one in a folder can be compared, though not in any query.
+        found = s.diff(f"{JOB}.by_key", "before", outside).project("change, before.k, before.n, after.k, after.n")
+        assert found.fetchall() == [
+            ("changed", 1, 3, 1, 4),
+            ("changed", 2, 1, 2, 2),
+            ("added", None, None, 3, 1),
+        ]
+        with pytest.raises(SqlStreamError, match="a state query cannot read the savepoint in"):
+            s.query(f"FROM sqlstream.diff('{JOB}.by_key', 'before', '{outside}')")
+        with pytest.raises(SqlStreamError, match="there is no savepoint in"):
+            s.diff(f"{JOB}.by_key", "before", "./nowhere")
         assert rows_of(s, TOTALS.format("savepoint.before.by_key")) == totals
         assert rows_of(s, "SELECT k, n FROM savepoint.Before.by_window") == [(1, 1)]
         assert "savepoint.before.by_key" in [name for name, *_ in s.query("SHOW ALL TABLES").fetchall()]
