@@ -8,7 +8,7 @@ from sqlstream.compiler.catalog_answers import Answer
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import BindError, missing
 from sqlstream.jobs.launch import job_record, job_spec
-from sqlstream.jobs.upgrades.state_columns import StateColumn, StateTable, state_tables
+from sqlstream.jobs.upgrades.state_columns import ShownColumn, ShownTable, state_tables
 from sqlstream.sql.nodes import DescribeState
 from sqlstream.warehouse.jobs import OperatorRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
@@ -37,7 +37,7 @@ def _rows(operators: Iterable[OperatorRecord]) -> Iterator[tuple[str, ...]]:
                 yield operator.name, table.name, c.name, c.type, c.holds, _given(table, c)
 
 
-def _given(table: StateTable, column: StateColumn) -> str:
+def _given(table: ShownTable, column: ShownColumn) -> str:
     return "may be left out" if table.follows or column.filled is not None else "needed"
 
 

@@ -7,9 +7,12 @@ Its rows are written into files, of which the state of the new operators is made
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -17,8 +20,10 @@ import pyarrow.parquet as pq
 
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import BindError, QueryError, Span, SqlStreamError, missing
-from sqlstream.jobs.upgrades.changes import Adapted, Change, Dropped, New
-from sqlstream.jobs.upgrades.state_columns import StateColumn, StateTable, state_tables
+from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
+from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.state_columns import ShownColumn, ShownTable, state_tables
+from sqlstream.physical.plan import StatefulStage
 from sqlstream.queries.query import translate
 from sqlstream.sql.nodes import MigrateState
 from sqlstream.storage.snapshot import JobHistory
@@ -27,12 +32,94 @@ from sqlstream.units import ProcessingTime, to_millis
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 
-# Runs a state query in which some relations have names of two parts.
-Query = Callable[[str, Mapping[tuple[str, str], str]], duckdb.DuckDBPyRelation]
+# Relations by schema and name.
+Given: TypeAlias = Mapping[tuple[str, str], str]
+# Runs a state query in which there are some relations besides, which are read from a warehouse.
+Query: TypeAlias = Callable[[str, Given, Warehouse], duckdb.DuckDBPyRelation]
+_Query: TypeAlias = Callable[[str, Given], duckdb.DuckDBPyRelation]
 # Rows that are in memory at a time.
 _ROWS = 100_000
 _IMPLICIT = "SELECT can_cast_implicitly(NULL::{}, NULL::{})"
 _WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
+
+
+class Migrations:
+    """The statements of a file. What they select is computed when the state is made; until then nothing is but checked."""
+
+    def __init__(self, statements: Sequence[MigrateState], query: Query):
+        self._statements, self._query = statements, query
+        self._folder: TemporaryDirectory[str] | None = None
+
+    @property
+    def operators(self) -> Mapping[str, Span]:
+        """The names of the operators whose state is made, in lower case, with where they stand."""
+        return {s.operator.text.lower(): s.operator.span for s in self._statements}
+
+    def adaptations(self, state: Warehouse, old: JobRecord, new: JobRecord) -> dict[str, Adaptation]:
+        """Return what becomes of the operators of which statements make the state, by their names in lower case.
+
+        `state` is the warehouse, or the savepoint, that has the old job. Raises errors that point into the statements.
+        """
+        newest = JobHistory(state, old.job.lower()).newest
+        assert newest is not None
+        given, time = given_state(state, old), newest.time
+
+        def query(sql: str, given: Given) -> duckdb.DuckDBPyRelation:
+            return self._query(sql, given, state)
+
+        found = check(self._statements, old, new, given, query, time)
+        by_name: dict[str, list[Migration]] = {}
+        for migration in found:
+            by_name.setdefault(migration.operator.name.lower(), []).append(migration)
+
+        def rows(of: Sequence[Migration]) -> Callable[[], Mapping[str, str]]:
+            return lambda: carried_out(of, given, query, self._new_folder(), time)[of[0].operator.name]
+
+        return {name: partial(_adapted, of, rows(of)) for name, of in by_name.items()}
+
+    def _new_folder(self) -> Path:
+        """Return a folder for rows, which goes with this object."""
+        self._folder = self._folder or TemporaryDirectory(prefix="sqlstream-")
+        return Path(mkdtemp(dir=self._folder.name))
+
+
+def _adapted(
+    migrations: Sequence[Migration],
+    rows: Callable[[], Mapping[str, str]],
+    was: OperatorRecord,
+    new: OperatorRecord,
+    stage: StatefulStage,
+) -> Adapted:
+    """Return what becomes of an operator, as `Adaptation` does."""
+    _check_complete(migrations, was)
+    tables = state_tables(new, 0)
+    made = [m.table.name for m in migrations]
+    if all(t.follows or t.name in made for t in tables):
+        made += [t.name for t in tables if t.follows and t.name not in made]
+    note = f"MIGRATE STATE makes its state: {', '.join(made)}"
+    return Adapted(new.name, was.name, (note,), _Computed(made, rows))
+
+
+class _Computed(Mapping[str, str]):
+    """The SELECTs of some state tables, whose rows are computed when the first is asked for."""
+
+    def __init__(self, names: Sequence[str], compute: Callable[[], Mapping[str, str]]):
+        self._names, self._compute = names, compute
+
+    @cached_property
+    def _selects(self) -> Mapping[str, str]:
+        return self._compute()
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._selects[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +128,7 @@ class Migration:
 
     statement: MigrateState
     operator: OperatorRecord
-    table: StateTable
+    table: ShownTable
     given: Mapping[str, str]
 
 
@@ -60,8 +147,8 @@ def check(
     statements: Sequence[MigrateState],
     old: JobRecord,
     new: JobRecord,
-    given: Mapping[tuple[str, str], str],
-    query: Query,
+    given: Given,
+    query: _Query,
     time: ProcessingTime,
 ) -> list[Migration]:
     """Return what statements make of the state of a job for a new plan of it. Raises errors that point into the statements.
@@ -81,8 +168,6 @@ def check(
             raise BindError(f'state "{operator.name}.{table.name}" is migrated twice', _target(statement))
         relation = _relation(statement, given, query)
         found.append(Migration(statement, operator, table, _matched(statement, table, relation)))
-    for name in {m.operator.name for m in found}:
-        _check_complete([m for m in found if m.operator.name == name], old)
     return found
 
 
@@ -96,7 +181,7 @@ def _operator(statement: MigrateState, new: JobRecord) -> OperatorRecord:
     return found
 
 
-def _table(statement: MigrateState, tables: Sequence[StateTable], operator: OperatorRecord) -> StateTable:
+def _table(statement: MigrateState, tables: Sequence[ShownTable], operator: OperatorRecord) -> ShownTable:
     """Return the table that a statement makes: the only one, but for keys that follow from it, where it names none."""
     if (name := statement.table) is not None:
         table = next((t for t in tables if t.name.lower() == name.text.lower()), None)
@@ -120,7 +205,7 @@ def _target(statement: MigrateState) -> Span:
     return statement.job.span.to(last.span)
 
 
-def _relation(statement: MigrateState, given: Mapping[tuple[str, str], str], query: Query) -> duckdb.DuckDBPyRelation:
+def _relation(statement: MigrateState, given: Given, query: _Query) -> duckdb.DuckDBPyRelation:
     """Return the rows of a statement's SELECT, not yet computed."""
     try:
         return query(statement.query.text, given)
@@ -138,7 +223,7 @@ def _placed(error: SqlStreamError, statement: MigrateState) -> SqlStreamError:
     return error
 
 
-def _matched(statement: MigrateState, table: StateTable, relation: duckdb.DuckDBPyRelation) -> dict[str, str]:
+def _matched(statement: MigrateState, table: ShownTable, relation: duckdb.DuckDBPyRelation) -> dict[str, str]:
     """Return for the columns of a table which column of a SELECT they are. Raises BindError where these do not fit."""
     selected = {name.lower(): (name, str(type)) for name, type in zip(relation.columns, relation.types, strict=True)}
     needed = f"It needs {', '.join(f'{c.name} {c.type}' for c in table.shown if c.filled is None)}."
@@ -166,7 +251,7 @@ def _matched(statement: MigrateState, table: StateTable, relation: duckdb.DuckDB
 
 
 def _check_type(
-    con: duckdb.DuckDBPyConnection, statement: MigrateState, column: StateColumn, name: str, type: str
+    con: duckdb.DuckDBPyConnection, statement: MigrateState, column: ShownColumn, name: str, type: str
 ) -> None:
     if type == column.type or (type in _WHOLE and column.type.startswith("DECIMAL(38,0")):
         return
@@ -192,15 +277,14 @@ def _place_of(statement: MigrateState, name: str) -> Span:
     return place
 
 
-def _check_complete(migrations: Sequence[Migration], old: JobRecord) -> None:
+def _check_complete(migrations: Sequence[Migration], was: OperatorRecord) -> None:
     """Raise BindError when a table of an operator is neither made nor there already, as it is declared now."""
     operator = migrations[0].operator
-    before = next((o for o in old.operators if o.name.lower() == operator.name.lower()), None)
     made = {m.table.name for m in migrations}
     for table in state_tables(operator, 0):
         if table.name in made or table.follows:
             continue
-        if before is None or table.record not in before.tables:
+        if table.record not in was.tables:
             target = migrations[0].statement
             raise BindError(
                 f'state table "{table.name}" of operator "{operator.name}" has no statement',
@@ -210,32 +294,10 @@ def _check_complete(migrations: Sequence[Migration], old: JobRecord) -> None:
             )
 
 
-def migrated(
-    changes: Iterable[Change],
-    migrations: Sequence[Migration],
-    tables: Mapping[str, Mapping[str, str]] | None = None,
-) -> list[Change]:
-    """Return what becomes of the operators of a job where statements make the state of some.
-
-    `tables` are the SELECTs of their state tables, by operator, once there are rows for them.
-    """
-    names = {m.operator.name for m in migrations}
-    found: list[Change] = []
-    for change in changes:
-        if isinstance(change, Dropped) or change.operator not in names:
-            found.append(change)
-            continue
-        made = [m.table.name for m in migrations if m.operator.name == change.operator]
-        note = f"MIGRATE STATE makes its state: {', '.join(made)}"
-        was = change.operator if isinstance(change, New) else change.was
-        found.append(Adapted(change.operator, was, (note,), dict((tables or {}).get(change.operator, {}))))
-    return found
-
-
 def carried_out(
     migrations: Sequence[Migration],
-    given: Mapping[tuple[str, str], str],
-    query: Query,
+    given: Given,
+    query: _Query,
     folder: Path,
     time: ProcessingTime,
 ) -> dict[str, dict[str, str]]:

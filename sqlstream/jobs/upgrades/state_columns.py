@@ -15,7 +15,7 @@ from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem, TableRecord
 
 
 @dataclass(frozen=True, slots=True)
-class StateColumn:
+class ShownColumn:
     """A column of a state table: its name for people and in the table, its type, what it holds.
 
     `filled` is the SQL of its value where a migration does not give it, None where it must. One that is a `copy` of a key has
@@ -31,18 +31,18 @@ class StateColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class StateTable:
+class ShownTable:
     """A state table, without the weights of its rows: each row is there as often as it counts."""
 
     record: TableRecord
-    columns: tuple[StateColumn, ...]
+    columns: tuple[ShownColumn, ...]
 
     @property
     def name(self) -> str:
         return self.record.name
 
     @property
-    def shown(self) -> tuple[StateColumn, ...]:
+    def shown(self) -> tuple[ShownColumn, ...]:
         """The columns that people see."""
         return tuple(c for c in self.columns if not c.copy)
 
@@ -81,12 +81,12 @@ class StateTable:
         return f"SELECT {', '.join(items)} FROM {rows}"
 
 
-def state_tables(operator: OperatorRecord, millis: int) -> tuple[StateTable, ...]:
+def state_tables(operator: OperatorRecord, millis: int) -> tuple[ShownTable, ...]:
     """Return the state tables of an operator; keys for which nothing else is said were last seen at a time in milliseconds."""
-    return tuple(StateTable(table, tuple(_columns(operator, table, millis))) for table in operator.tables)
+    return tuple(ShownTable(table, tuple(_columns(operator, table, millis))) for table in operator.tables)
 
 
-def _columns(operator: OperatorRecord, table: TableRecord, millis: int) -> Iterator[StateColumn]:
+def _columns(operator: OperatorRecord, table: TableRecord, millis: int) -> Iterator[ShownColumn]:
     named = dict(_named(operator, table))
     taken = {name.lower() for name, _ in named.values()}
     copies = _copies(operator, table)
@@ -99,9 +99,9 @@ def _columns(operator: OperatorRecord, table: TableRecord, millis: int) -> Itera
                 name += "_"
             taken.add(name.lower())
         if key := copies.get(stored):
-            yield StateColumn(name, stored, type, f"key {key}", quote_name(key), copy=True)
+            yield ShownColumn(name, stored, type, f"key {key}", quote_name(key), copy=True)
         else:
-            yield StateColumn(
+            yield ShownColumn(
                 name, stored, type, holds or _own(stored, table), _filled(operator, table, stored, millis)
             )
 

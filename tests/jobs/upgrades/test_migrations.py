@@ -10,14 +10,15 @@ import pytest
 
 from sqlstream import Session, SqlStreamError
 from sqlstream.errors import SourceText
-from sqlstream.jobs.upgrades.changes import Adapted, Change, Kept
-from sqlstream.jobs.upgrades.migrations import carried_out, check, given_state, migrated
+from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.migrations import Migrations, carried_out, check, given_state
 from sqlstream.session.state_queries import query
 from sqlstream.sql.migrations import only_migrations
 from sqlstream.sql.statements import parse_script
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.jobs import JobRecord, read_record
-from tests.jobs.savepoint_jobs import FIRST, JOB, SECOND, open_session, put, run_over
+from sqlstream.warehouse.paths import Warehouse
+from tests.jobs.savepoint_jobs import FIRST, JOB, SECOND, open_session, planned, put, run_over
 
 Rows = list[tuple[object, ...]]
 TIME = ProcessingTime(5_000_000)
@@ -135,15 +136,35 @@ def test_what_does_not_fit(made: Made, text: str, message: str, at: str | None) 
     assert at is None or refused.value.span.text == at
 
 
-def test_it_stands_in_the_place_of_what_would_become_of_the_operator(made: Made) -> None:
+def test_nothing_is_computed_before_it_is_asked_for(made: Made) -> None:
     source = SourceText("repair.sql", f"{INTO}SELECT k, n, last FROM by_key.partials")
-    found = check(only_migrations(source, parse_script(source)), made.record, made.record, made.given, made.query, TIME)
-    before: list[Change] = [Kept("by_window", "by_window"), Kept("by_key", "totals")]
-    tables = {"by_key": {"partials": "SELECT 1"}}
-    assert migrated(before, found, tables) == [
-        before[0],
-        Adapted("by_key", "totals", ("MIGRATE STATE makes its state: partials",), {"partials": "SELECT 1"}),
-    ]
+    asked: list[str] = []
+
+    def noted(sql: str, given: Mapping[tuple[str, str], str], warehouse: Warehouse) -> duckdb.DuckDBPyRelation:
+        asked.append(warehouse.root)
+        return made.query(sql, given)
+
+    migrations = Migrations(only_migrations(source, parse_script(source)), noted)
+    assert list(migrations.operators) == ["by_key"]
+    [(name, adaptation)] = migrations.adaptations(made.session.warehouse, made.record, made.record).items()
+    assert name == "by_key"
+    record = next(o for o in made.record.operators if o.name == "by_key")
+    stage = next(s for s in planned(made.session).physical.stages if s.name == "by_key")
+    change = adaptation(record, record, stage)
+    assert isinstance(change, Adapted)
+    assert (change.operator, change.was, change.notes) == (
+        "by_key",
+        "by_key",
+        ("MIGRATE STATE makes its state: partials",),
+    )
+    assert list(change.tables) == ["partials"]
+    # To check it took one look, without its rows.
+    assert len(asked) == 1
+    with duckdb.connect() as con:
+        rows = sorted(con.execute(change.tables["partials"]).fetchall(), key=repr)
+    assert [row[:2] for row in rows] == [row[:2] for row in totals()]
+    assert asked == [made.session.warehouse.root] * 2
+    assert change.tables.get("other") is None
 
 
 def test_what_there_is_is_described(made: Made) -> None:
