@@ -249,10 +249,14 @@ def drop(job: str | None, savepoint: str | None, project: str | None, warehouse:
 
 @cli.command()
 @click.argument("job", required=False)
-@click.option("--repair", is_flag=True, help="Take damaged jobs back to their newest intact version.")
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Take damaged jobs back to an intact version; complete savepoints.",
+)
 @with_folders
 def check(job: str | None, repair: bool, project: str | None, warehouse: str | None) -> int:
-    """Find damaged files; --repair: back to an intact version."""
+    """Find damaged files of jobs and savepoints; --repair: back to an intact version."""
     from sqlstream.cli.check import checked
 
     with open_session(project, warehouse, (), load=False) as session:
