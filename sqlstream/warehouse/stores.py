@@ -19,6 +19,7 @@ from hashlib import blake2b
 from io import BufferedReader, RawIOBase
 from typing import IO, Any, TypeVar
 from urllib.parse import parse_qsl
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -166,6 +167,17 @@ class StoreFilesystem(Filesystem):
             return self._put(path, text.encode(), mode="create" if before is None else before, use_multipart=False)
         except (found.AlreadyExistsError, found.PreconditionError) as error:
             raise Changed from error
+
+    def claim(self, path: str) -> bool:
+        text = uuid4().hex
+        try:
+            self.put_if(path, text, None)
+        except Changed:
+            # A put that was repeated, because its answer was lost, finds itself.
+            with contextlib.suppress(FileNotFoundError):
+                return self.read_text(path) == text
+            return False
+        return True
 
     def put_file(self, local: str, path: str) -> None:
         with open(local, "rb") as file:
