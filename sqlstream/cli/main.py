@@ -136,8 +136,8 @@ def query(
 @click.option("--verbose", is_flag=True, help="Show Spark's stages, internal names and the SQL of every step.")
 @click.option(
     "--stage",
-    type=click.Choice(["ast", "logical", "optimized", "physical"]),
-    help="Show the query on its way to the plan.",
+    type=click.Choice(["ast", "logical", "optimized", "physical", "state"]),
+    help="Show the query on its way to the plan, or the state tables that it keeps.",
 )
 @click.option(
     "--batch", is_flag=True, help="Show the query as one batch in DuckDB, which `verify` compares with; also of JOB."
