@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -21,6 +19,7 @@ from sqlstream.local.engine import LocalEngine
 from sqlstream.session.session import Session
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.stores import open_store
+from tests.forked import Forked, start_python
 from tests.processes import SECONDS, kill_group, wait_until, wait_with
 from tests.stores import store_job
 from tests.stores.server import SECRET, S3Server
@@ -54,11 +53,8 @@ def expected() -> list[tuple[object, ...]]:
     ).fetchall()
 
 
-def start(bucket: str, project: Path, engine: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(Path(store_job.__file__)), bucket, str(project), engine]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+def start(bucket: str, project: Path, engine: str) -> Forked:
+    return start_python(store_job.__file__, bucket, str(project), engine, own_group=True)
 
 
 def sink_files(bucket: str) -> list[tuple[int, str, str]]:
