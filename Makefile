@@ -31,9 +31,11 @@ demo-shop: $(VENV)/.shop kafka ## Run a shop on Kafka, PostgreSQL and Delta, kil
 quick: $(VENV)/.test ## Run the quick tests: no Java, about a minute on two cores
 	@$(call in_folder,1) $(BIN)/python -m pytest $(PARALLEL) 2 -m "not spark and not kafka and not slow" $(PYTEST)
 
-# Three workers on two cores: much of the time one of them waits for a JVM, a broker or the end of a process.
+# Three workers on two cores: much of the time one of them waits for a JVM, a broker or the end of a process. The first tests
+# on Spark come when its classes have been archived, which other starts make use of.
 test: $(VENV)/.test $(VENV)/.demo kafka mariadb ## Run all tests
-	@$(call in_folder,4) $(BIN)/python -m pytest $(PARALLEL) 3 -o tmp_path_retention_policy=failed $(PYTEST)
+	@$(BIN)/python -m tests.class_data 2>/dev/null & \
+	$(call in_folder,4) $(BIN)/python -m pytest $(PARALLEL) 3 -o tmp_path_retention_policy=failed $(PYTEST)
 
 kafka: $(VENV)/.base ## Fetch a Kafka broker for tests and demos into the user's cache (44 MB, once)
 	@$(BIN)/python -m sqlstream.testing.kafka_broker

@@ -114,12 +114,12 @@ def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
     """Order tests for `--dist worksteal`, which gives each worker a run of as many, and moves them from the end of a run.
 
     Tests on Spark and Kafka wait for a JVM, a broker or a killed process for much of their time, the others compute. Of three
-    workers two begin with files of the former: they are whole because their tests may share a JVM, and those of few tests, which
-    are the longest, come first. The third has only tests that compute, and keeps the cores busy. So have the others behind the
-    files: these tests are short, and are moved.
+    workers two begin with files of the former. These are whole because their tests may share a JVM, and those of few tests, which
+    are the longest, come first; Spark's come behind Kafka's, for its classes may be being archived. The third worker has only
+    tests that compute, and keeps the cores busy. So have the others behind the files: these tests are short, and are moved.
     """
     files = [list(tests) for _, tests in groupby(filter(waits, items), lambda item: item.path)]
-    files.sort(key=len)
+    files.sort(key=lambda tests: (any(test.get_closest_marker("spark") for test in tests), len(tests)))
     rest = iter([item for item in items if not waits(item)])
     waiting = max(workers - workers // 3, 1)
     order: list[pytest.Item] = []
