@@ -10,6 +10,7 @@ from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.errors import UsageError, missing
+from sqlstream.jobs.upgrades.shapes import shapes
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.nodes import Stateful, Windowed
 from sqlstream.logical.plan.over import Over
@@ -140,8 +141,9 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
                 window=_window(s.node),
                 ttl=_ttl(s.node),
                 remembered=s.remembered,
+                shape=shape,
             )
-            for s in plan.stages
+            for s, shape in zip(plan.stages, shapes(plan), strict=True)
         ),
         sinks=tuple(
             SinkRecord(

@@ -24,12 +24,13 @@ from sqlstream.jobs.restoring import Restore, plan_restore
 from sqlstream.jobs.session_jobs import SessionJobs
 from sqlstream.jobs.verification import Verification
 from sqlstream.options import Options
+from sqlstream.queries.versions import Version
 from sqlstream.runtime.engine import Receiver
 from sqlstream.session.answers import answered
 from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.session.output import RowPrinter, printers
 from sqlstream.session.state_queries import query
-from sqlstream.session.state_tools import Version, asked, diff_sql, why_sql
+from sqlstream.session.state_tools import asked, diff_sql, folders_in, why_sql
 from sqlstream.session.verifying import existing_record, verify, verify_planned
 from sqlstream.storage.check import Checkup, check_job
 from sqlstream.warehouse.paths import Warehouse
@@ -164,12 +165,13 @@ class Session:
             return query(self.project, self.compiler, sql)
 
     def diff(self, state: str, older: Version, newer: Version) -> duckdb.DuckDBPyRelation:
-        """Return the rows of a state, `job.operator`, that differ between two versions: numbers, or times in UTC.
+        """Return the rows of a state, `job.operator`, that differ between two versions: numbers, times in UTC, or savepoints.
 
         Its columns are `change` (added, removed or changed), `reason`, and the row `before` and `after`. Raises QueryError.
         """
         with plainly():
-            return asked(self.query, diff_sql(state, older, newer))
+            folders = folders_in(older, newer)
+            return asked(lambda sql: query(self.project, self.compiler, sql, folders), diff_sql(state, older, newer))
 
     def why(
         self, state: str, key: Mapping[str, object] | None = None, *, at: Version | None = None
@@ -216,16 +218,17 @@ class Session:
             job.verifier = partial(self._verify, planned)
         return job
 
-    def _verify(self, planned: PlannedJob, version: int | None) -> Verification:
-        return verify_planned(self.project, planned, existing_record(self.warehouse, planned.name), version)
+    def _verify(self, planned: PlannedJob, at: Version | None) -> Verification:
+        record = existing_record(self.warehouse, planned.name)
+        return verify_planned(self.project, self.compiler, planned, record, at)
 
-    def verify(self, name: str, version: int | None = None, *, compiled: Iterable[Compiled] = ()) -> Verification:
+    def verify(self, job: str, *, at: Version | None = None, compiled: Iterable[Compiled] = ()) -> Verification:
         """Compare what a job of the warehouse wrote with a batch over all that it read; see `Job.verify`.
 
         Its plan comes from compiled scripts, or from the catalog of the project.
         """
         with plainly():
-            return verify(self.project, self.compiler, name, version, compiled)
+            return verify(self.project, self.compiler, job, at, compiled)
 
     @property
     def is_unread(self) -> bool:
@@ -269,7 +272,7 @@ class Session:
         self.compiler.close()
 
     def __dir__(self) -> list[str]:
-        return ["close", "diff", "drop", "jobs", "query", "register", "sql", "stop", "ttl", "wait", "why"]
+        return ["close", "diff", "drop", "jobs", "query", "register", "sql", "stop", "ttl", "verify", "wait", "why"]
 
     def __repr__(self) -> str:
         return f"Session({self.project.root!r}, warehouse={self.warehouse.root!r})"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
 from sqlstream.catalog import Column
-from sqlstream.errors import DamageError, OtherVersionError
+from sqlstream.errors import DamageError
 from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
@@ -66,6 +66,47 @@ class WindowRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     grow: bool = False
 
 
+class ShapeItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that an operator computes or keeps: its name, the SQL that makes it of a row of the input, and its type.
+
+    `origin` is the SQL over what tables and operators below emit, where projections between them make a difference. `columns`
+    are the columns of state that hold it, by table: none of what is computed of others. Of a join and a process function,
+    `input` is the place of the input that it is of.
+    """
+
+    name: str
+    expression: str
+    type: str
+    kind: Literal["key", "aggregate", "column", "state"] = "column"
+    origin: str = ""
+    columns: Mapping[str, tuple[str, ...]] = {}
+    input: int = 0
+
+    @property
+    def value(self) -> str:
+        """What tells it from others, whatever it and the columns on the way are called."""
+        return self.origin or self.expression
+
+
+class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an operator computes, as plain data: two of equal shape have the same state for the same rows.
+
+    `operator` is the kind of node in the plan. `items` are its aggregates, the columns that it keeps, its states; `settings`
+    what else there is to say (windows, lateness, time to live, ranks, conditions), as text; `inputs` the names of the tables and
+    operators whose rows it reads.
+    """
+
+    operator: str
+    keys: tuple[ShapeItem, ...] = ()
+    items: tuple[ShapeItem, ...] = ()
+    settings: Mapping[str, str] = {}
+    inputs: tuple[str, ...] = ()
+
+    def of_kind(self, kind: str) -> tuple[ShapeItem, ...]:
+        """Return the items of a kind."""
+        return tuple(item for item in self.items if item.kind == kind)
+
+
 class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stateful operator: its state tables, and the view of them that people query.
 
@@ -74,8 +115,8 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     query, by name. Its watermark is `delay` behind the job's. Rows of the state tables that differ in the `hash_columns` have
     nothing to do with each other; those of an operator with keys are its `key_columns`. `unique` are columns that tell the rows
     of the result apart, where that is known, `window` is set where the result is one of windows, `ttl` where keys are forgotten
-    for which no row came so long. `remembered` is what a time to live forgets, or would. Records of earlier versions have none
-    of the five.
+    for which no row came so long. `remembered` is what a time to live forgets, or would. `shape` is what it computes, by which
+    the operators of a changed query are compared with those of the job. Records of earlier versions have none of the six.
     """
 
     name: str
@@ -93,6 +134,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     window: WindowRecord | None = None
     ttl: Duration = NO_TIME
     remembered: tuple[Remembered, ...] = ()
+    shape: OperatorShape | None = None
 
     @property
     def views(self) -> Mapping[str, str]:
@@ -149,10 +191,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
         try:
             return read_json(text, cls)
         except OtherFormat as other:
-            raise OtherVersionError(
-                f'job "{other.content["job"]}" was made by another version of sqlstream',
-                hint="Run it with that version, or start it anew with --fresh.",
-            ) from other
+            raise other.error(f'job "{other.content["job"]}"') from other
 
 
 def write_record(fs: Filesystem, job: JobPaths, record: JobRecord) -> None:

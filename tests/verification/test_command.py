@@ -9,7 +9,7 @@ import pytest
 
 from sqlstream.cli.main import cli
 from sqlstream.compiler.compiler import PlannedJob
-from sqlstream.errors import SourceText, UsageError
+from sqlstream.errors import QueryError, SourceText, UsageError
 from sqlstream.local.engine import LocalEngine
 from sqlstream.physical.batch import CannotVerify
 from sqlstream.session.session import Session
@@ -38,7 +38,15 @@ def test_the_command_says_whether_all_is_explained(tmp_path: Path, capsys: pytes
         assert isinstance(planned, PlannedJob)
         job = session._jobs.start(planned, {}, engine=LocalEngine())
         job.wait()
-        assert session.query("SELECT * FROM VERIFY('counts')").fetchall() == []
+        assert session.query("FROM sqlstream.verify('counts')").fetchall() == []
+        # An argument may be a query, and the result stands in a larger one.
+        inner = "sqlstream.verify('Counts', version := (SELECT max(version) FROM sqlstream.snapshots))"
+        assert session.query(f"SELECT count(*) FROM {inner} v JOIN counts ON true").fetchall() == [(0,)]
+        with pytest.raises(QueryError, match='job "count" does not exist') as unknown:
+            session.query("FROM sqlstream.verify('count')")
+        assert unknown.value.span is not None
+        with pytest.raises(QueryError, match='job "counts" keeps no version 99'):
+            session.verify("counts", at=99)
 
     assert verify(tmp_path, str(script)) == 0
     assert 'table "counts": 2 rows, equal to the batch answer' in capsys.readouterr().out

@@ -13,7 +13,6 @@ from sqlstream.jobs.verification import Verification
 from sqlstream.jobs.verification.verify import batch_query
 from sqlstream.operators.windows.assigners import Arrival, AssignedWindows
 from sqlstream.physical.batch import CannotVerify
-from sqlstream.session.verifying import calls_in
 from sqlstream.testing import Stream
 
 CLICKS = "CREATE TABLE clicks (k INT, x DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '2' SECOND);"
@@ -165,10 +164,3 @@ def test_the_batch_query_runs_in_duckdb() -> None:
         f" FROM (VALUES (1, '{at(1)}'), (2, '{at(3)}'), (1, '{at(12)}')) AS v(k, t)"
     )
     assert sorted(con.execute(sql).fetchall()) == sorted(written)
-
-
-def test_calls_of_verify_in_a_query() -> None:
-    sql = """SELECT * FROM VERIFY('it''s') v JOIN Verify ( 'b', 3 ) ON true WHERE verify = 'VERIFY(''c'')'"""
-    text, calls = calls_in(sql)
-    assert [(c.job, c.version) for c in calls] == [("it's", None), ("b", 3)]
-    assert text == "SELECT * FROM _verification_0 v JOIN _verification_1 ON true WHERE verify = 'VERIFY(''c'')'"

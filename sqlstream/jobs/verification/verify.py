@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import duckdb
@@ -28,7 +29,7 @@ from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.batches import Work, from_lines
 from sqlstream.runtime.worker import JobSpec, connection
 from sqlstream.storage.joblog import LogEntry
-from sqlstream.storage.snapshot import JobHistory, JobVersion
+from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.storage.views import table_view
 from sqlstream.units import EventTime
 from sqlstream.warehouse.jobs import TABLE, JobRecord
@@ -57,7 +58,7 @@ def verify_job(planned: PlannedJob, job: JobSpec, version: int | None = None) ->
     sinks = _logical(planned)
     _check_expired(sinks, entry)
     by_table = _by_table(sinks)
-    with connection(job) as con:
+    with connection(job) as con, _kept(job.name, snapshot.version):
         inputs = ReadAgain(job, con)
         inputs.read(works)
         found = []
@@ -67,6 +68,17 @@ def verify_job(planned: PlannedJob, job: JobSpec, version: int | None = None) ->
             answers = _answers(con, own, inputs, snapshot.watermark, job)
             found.append(_compared(con, plan, own, actual, answers))
         return Verification(record.job, snapshot.version, inputs.count(), tuple(found))
+
+
+@contextmanager
+def _kept(name: str, version: int) -> Iterator[None]:
+    """Raise UsageError where a version turns out to be gone."""
+    try:
+        yield
+    except VersionGone as gone:
+        raise UsageError(
+            f'job "{name}" keeps no version {version}', hint=f"It keeps those from {gone.oldest} on."
+        ) from gone
 
 
 def _logical(planned: PlannedJob) -> list[ResultSink]:
