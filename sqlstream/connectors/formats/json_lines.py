@@ -69,7 +69,8 @@ def _marked(
     typed = [(c, con.sqltype(c.type)) for c in columns]
     shape = quote_text(json.dumps({c.name: number_type(t) or as_text(t) or c.type for c, t in typed}))
     row = f"TRY(json_transform({whole_text}, {shape}))" if columns else "NULL"
-    items, suspicious, cases, texts = [], [], [], {}
+    items, suspicious, cases = [], [], []
+    texts: dict[str, str] = {}
     # What is wrong with texts and whole numbers, their NULLs tell. Of other types that look is stricter: any NULL asks for it.
     told = all(_is_told(t) for _, t in typed)
     for column, type_ in typed:
