@@ -80,14 +80,14 @@ def library() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class MessageBlock:
     """Messages as librdkafka takes them, and the arrays of Arrow in which their keys and values are."""
 
     messages: np.ndarray
     held: tuple[pa.Array, ...]
 
     @classmethod
-    def of(cls, keys: pa.Array, values: pa.Array, partitions: np.ndarray) -> Rows:
+    def of(cls, keys: pa.Array, values: pa.Array, partitions: np.ndarray) -> MessageBlock:
         """Return messages; keys and values are text, bytes, or NULL, a partition of -1 is any."""
         held = (keys.cast(pa.large_binary()), values.cast(pa.large_binary()))
         messages = np.zeros(len(values), _MESSAGE)
@@ -99,9 +99,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.messages)
 
-    def refused(self) -> Rows:
+    def refused(self) -> MessageBlock:
         """Return those that the client has not taken, in their order."""
-        return Rows(self.messages[self.messages["error"] != 0], self.held)
+        return MessageBlock(self.messages[self.messages["error"] != 0], self.held)
 
     @property
     def error(self) -> int:
@@ -182,16 +182,16 @@ class BulkProducer:
         found: Exception = self._kafka.KafkaException(error)
         return found
 
-    def produce(self, rows: Rows) -> Rows:
+    def produce(self, rows: MessageBlock) -> MessageBlock:
         """Hand messages to the client, and return those that it has not taken, with the reason."""
         rows.messages["error"] = 0
         flags = _COPY | _OWN_PARTITION
         taken = self._library.rd_kafka_produce_batch(
             self._topic, _ANY_PARTITION, flags, rows.messages.ctypes.data, len(rows)
         )
-        return Rows(rows.messages[:0], ()) if taken == len(rows) else rows.refused()
+        return MessageBlock(rows.messages[:0], ()) if taken == len(rows) else rows.refused()
 
-    def error(self, rows: Rows) -> Any:
+    def error(self, rows: MessageBlock) -> Any:
         """Return why the first of some messages was not taken."""
         return self._error(rows.error)
 

@@ -301,7 +301,7 @@ class BulkSender(Sender):
 
     def _send_some(self, chunk: pa.RecordBatch, deadline: Deadline) -> None:
         keys, values, partitions = (chunk.column(name) for name in (KEY, VALUE, PARTITION))
-        rest = self.producer.produce(bulk.Rows.of(keys, values, partitions.to_numpy()))
+        rest = self.producer.produce(bulk.MessageBlock.of(keys, values, partitions.to_numpy()))
         while len(rest):
             error = self.producer.error(rest)
             if error.code() != self.topic.kafka.KafkaError._QUEUE_FULL:
