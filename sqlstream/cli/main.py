@@ -149,8 +149,8 @@ def query(
 @click.option("--verbose", is_flag=True, help="Show Spark's stages, internal names and the SQL of every step.")
 @click.option(
     "--stage",
-    type=click.Choice(["ast", "logical", "optimized", "physical"]),
-    help="Show the query on its way to the plan.",
+    type=click.Choice(["ast", "logical", "optimized", "physical", "state"]),
+    help="Show the query on its way to the plan, or the state tables that it keeps.",
 )
 @click.option(
     "--batch", is_flag=True, help="Show the query as one batch in DuckDB, which `verify` compares with; also of JOB."
@@ -269,10 +269,14 @@ def drop(job: str | None, savepoint: str | None, project: str | None, warehouse:
 
 @cli.command()
 @click.argument("job", required=False)
-@click.option("--repair", is_flag=True, help="Take damaged jobs back to their newest intact version.")
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Take damaged jobs back to an intact version; complete savepoints.",
+)
 @with_folders
 def check(job: str | None, repair: bool, project: str | None, warehouse: str | None) -> int:
-    """Find damaged files; --repair: back to an intact version."""
+    """Find damaged files of jobs and savepoints; --repair: back to an intact version."""
     from sqlstream.cli.check import checked
 
     with open_session(project, warehouse, (), load=False) as session:

@@ -29,7 +29,8 @@ def diff(
 ) -> None:
     """Show which rows of a state were added, removed and changed from version OLDER to version NEWER, and why.
 
-    A version is a number, or a time such as "2026-03-01 10:05:00", in UTC: the newest version that was committed by then.
+    A version is a number, the name or the folder of a savepoint, or a time such as "2026-03-01 10:05:00", in UTC: the newest
+    version that was committed by then.
     """
     from sqlstream.cli.state_tools import show_diff
 

@@ -31,7 +31,7 @@ from sqlstream.session.answers import answered
 from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.session.output import RowPrinter, printers
 from sqlstream.session.state_queries import query
-from sqlstream.session.state_tools import asked, diff_sql, why_sql
+from sqlstream.session.state_tools import asked, diff_sql, folders_in, why_sql
 from sqlstream.session.verifying import existing_record, verify, verify_planned
 from sqlstream.storage.check import Checkup, check_job
 from sqlstream.warehouse.paths import Warehouse
@@ -173,12 +173,13 @@ class Session:
             return query(self.project, self.compiler, sql)
 
     def diff(self, state: str, older: Version, newer: Version) -> duckdb.DuckDBPyRelation:
-        """Return the rows of a state, `job.operator`, that differ between two versions: numbers, or times in UTC.
+        """Return the rows of a state, `job.operator`, that differ between two versions: numbers, times in UTC, or savepoints.
 
         Its columns are `change` (added, removed or changed), `reason`, and the row `before` and `after`. Raises QueryError.
         """
         with plainly():
-            return asked(self.query, diff_sql(state, older, newer))
+            folders = folders_in(older, newer)
+            return asked(lambda sql: query(self.project, self.compiler, sql, folders), diff_sql(state, older, newer))
 
     def why(
         self, state: str, key: Mapping[str, object] | None = None, *, at: Version | None = None

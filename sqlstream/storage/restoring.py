@@ -18,7 +18,7 @@ from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
 from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.paths import JobPaths, Warehouse
-from sqlstream.warehouse.records import Record, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed, write_sealed
 from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
 
 
@@ -76,11 +76,19 @@ def restore(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, start_o
     _lay_out(warehouse, savepoint, plan, record, start_over)
 
 
+def _read(warehouse: Warehouse, paths: JobPaths) -> Restoring:
+    """Return what is to be done. Raises FileNotFoundError when nothing is, DamageError and OtherVersionError."""
+    try:
+        return read_json(read_sealed(warehouse.fs, paths.restoring), Restoring)
+    except OtherFormat as other:
+        raise other.error(f'how job "{paths.name}" is being restored') from other
+
+
 def forget_completed(warehouse: Warehouse, job: str) -> None:
     """Forget what was to be done when all of it is: a process died between the commit, which comes last, and saying so."""
     fs, paths = warehouse.fs, warehouse.job(job)
     try:
-        plan = read_json(read_sealed(fs, paths.restoring), Restoring)
+        plan = _read(warehouse, paths)
     except FileNotFoundError:
         return
     # The job that was there before had another time of creation or another query, or was none.
@@ -108,7 +116,7 @@ def complete(warehouse: Warehouse, job: str, start_over: StartOver) -> str | Non
     """
     paths = warehouse.job(job)
     try:
-        plan = read_json(read_sealed(warehouse.fs, paths.restoring), Restoring)
+        plan = _read(warehouse, paths)
     except FileNotFoundError:
         return None
     try:

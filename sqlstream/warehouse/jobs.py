@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from sqlstream.catalog import Column
-from sqlstream.errors import DamageError, OtherVersionError
+from sqlstream.errors import DamageError
 from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
@@ -213,10 +213,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
         try:
             return read_json(text, cls)
         except OtherFormat as other:
-            raise OtherVersionError(
-                f'job "{other.content["job"]}" was made by another version of sqlstream',
-                hint="Run it with that version, or start it anew with --fresh.",
-            ) from other
+            raise other.error(f'job "{other.content["job"]}"') from other
 
 
 def write_record(fs: Filesystem, job: JobPaths, record: JobRecord) -> None:

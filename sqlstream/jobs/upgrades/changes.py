@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+# Stands in notes for the batch from which on something counts; whoever shows them knows it.
+SINCE = "{since}"
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:

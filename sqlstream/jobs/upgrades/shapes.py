@@ -21,6 +21,7 @@ from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
+from sqlstream.operators.over.over import OverOperator
 from sqlstream.physical.plan import PhysicalPlan, StatefulStage
 from sqlstream.physical.windows import used_columns
 from sqlstream.sql.dialect import to_duckdb
@@ -226,6 +227,8 @@ class _Shaping:
                 yield "clock", "processing time" if node.by_clock else ""
                 if isinstance(node, Over):
                     yield "time to live", _ttl(node.ttl)
+                if isinstance(self._operator, OverOperator):
+                    yield "rows in frames", self._operator.reach
             case Normalize():
                 return
             case Join() | IntervalJoin() | TemporalJoin():

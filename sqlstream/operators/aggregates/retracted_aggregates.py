@@ -177,6 +177,11 @@ def _total_type(type: str) -> str | None:
     return f"DECIMAL(38,{decimal['scale']})" if decimal else None
 
 
+def linear_parts(call: AggregateCall) -> list[str]:
+    """Return what tells the stored sums of a linear call apart, none of another call."""
+    return [made for _, made in _sums_of(call)] if is_linear(call) else []
+
+
 def _sums_of(call: AggregateCall) -> list[_Sum]:
     """Return what a call is made of: how many values there are and, but for a count, their total."""
     conditions = [f"({c})" for c in (call.filter, *(f"{a} IS NOT NULL" for a in call.arguments)) if c]

@@ -111,6 +111,13 @@ class OverOperator(Operator):
         return KeyedState(self.hash_columns, {**tables, KEYS: (*self._context.keys, TOUCHED_AT)}, KEYS, self.ttl)
 
     @property
+    def reach(self) -> str:
+        """How far frames reach: in time before and after a row, in rows after it, and how many last rows stay (-1: all)."""
+        last = -1 if self._kept is None else self._kept
+        context = self._context
+        return f"span {self._span} later {context.later} following {context.following} last {last}"
+
+    @property
     def _knows(self) -> bool:
         return self._kept != 0 or bool(self._running.calls)
 
