@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from sqlstream.errors import SqlStreamError
+from sqlstream.errors import DamageError, SqlStreamError
 from sqlstream.session.session import Session
 from sqlstream.storage.check import Checkup
+from sqlstream.storage.savepoint_check import SavepointCheckup, check_savepoints, repair_savepoint
 
 
 def checked(session: Session, job: str | None, *, repair: bool, write: Callable[[str], None]) -> bool:
-    """Write a line for each damaged file of a job, or of all; return whether none is left."""
+    """Write a line for each damaged file of a job and its savepoints, or of all; return whether none is left."""
     whole = True
     found = session.check(job)
+    savepoints = check_savepoints(session.warehouse, job)
     for checkup in found:
         for line in _lines(checkup, session.warehouse.root):
             write(line)
         if checkup.damaged:
             whole = repair and _repaired(session, checkup, write) and whole
+    for savepoint in savepoints:
+        for line in _savepoint_lines(savepoint, session.warehouse.root):
+            write(line)
+        if savepoint.damaged:
+            whole = repair and _savepoint_repaired(session, savepoint, write) and whole
     read = [checkup for checkup in found if checkup.unreadable is None]
     if not any(checkup.damaged for checkup in read) and (read or not found):
         write(f'job "{read[0].job}" is intact' if len(read) == 1 else f"{len(read)} jobs are intact")
+    intact = [one.name for one in savepoints if not one.damaged and one.unreadable is None]
+    if intact and not any(one.damaged for one in savepoints):
+        write(f'savepoint "{intact[0]}" is intact' if len(intact) == 1 else f"{len(intact)} savepoints are intact")
     return whole
 
 
@@ -30,10 +40,11 @@ def _lines(checkup: Checkup, root: str) -> list[str]:
         return [f"{checkup.unreadable}: its files were not checked"]
     if not checkup.damaged:
         return []
-    lines = [f'job "{checkup.job}" is damaged:']
-    for error in checkup.damaged:
-        lines.append(f"  {os.path.relpath(error.path, root)} {error.fault}. {error.detail or ''}".rstrip())
-    return [*lines, f"  {_outlook(checkup)}"]
+    return [f'job "{checkup.job}" is damaged:', *_files(checkup.damaged, root), f"  {_outlook(checkup)}"]
+
+
+def _files(damaged: Iterable[DamageError], root: str) -> list[str]:
+    return [f"  {os.path.relpath(e.path, root)} {e.fault}. {e.detail or ''}".rstrip() for e in damaged]
 
 
 def _outlook(checkup: Checkup) -> str:
@@ -54,3 +65,26 @@ def _repaired(session: Session, checkup: Checkup, write: Callable[[str], None]) 
         return False
     write(f'job "{checkup.job}" is repaired. {" ".join(done)}')
     return not any(again.damaged for again in session.check(checkup.job))
+
+
+def _savepoint_lines(checkup: SavepointCheckup, root: str) -> list[str]:
+    if checkup.unreadable is not None:
+        return [f"{checkup.unreadable}: its files were not checked"]
+    if not checkup.damaged:
+        return []
+    outlook = "No job can go on from it. --repair takes files with rows from the job, if that still has them."
+    return [f'savepoint "{checkup.name}" is damaged:', *_files(checkup.damaged, root), f"  {outlook}"]
+
+
+def _savepoint_repaired(session: Session, checkup: SavepointCheckup, write: Callable[[str], None]) -> bool:
+    """Repair a savepoint, and write what was done; return whether it is whole now."""
+    left = repair_savepoint(session.warehouse, checkup.name)
+    if not left:
+        write(f'savepoint "{checkup.name}" is repaired: the job had its files.')
+        return True
+    count = "1 file" if len(left) == 1 else f"{len(left)} files"
+    write(
+        f'savepoint "{checkup.name}" cannot be repaired: of {count} there is no other copy. Restore it from a backup, or'
+        f" drop the savepoint: sqlstream drop --savepoint {checkup.name}"
+    )
+    return False

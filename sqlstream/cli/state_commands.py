@@ -29,7 +29,8 @@ def diff(
 ) -> None:
     """Show which rows of a state were added, removed and changed from version OLDER to version NEWER, and why.
 
-    A version is a number, or a time such as "2026-03-01 10:05:00", in UTC: the newest version that was committed by then.
+    A version is a number, the name or the folder of a savepoint, or a time such as "2026-03-01 10:05:00", in UTC: the newest
+    version that was committed by then.
     """
     from sqlstream.cli.state_tools import show_diff
 
@@ -69,14 +70,14 @@ def why(
 @click.argument("job")
 @click.argument("files", nargs=-1, metavar="[FILE.sql ...]")
 @click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL that declares the job, after the files.")
-@click.option("--at", "version", type=int, metavar="VERSION", help="A version of the job (default: its newest).")
+@click.option("--at", "version", metavar="VERSION", help="Verify an older version: a number, or a time in UTC.")
 @with_settings
 @with_folders
 def verify_(
     job: str,
     files: tuple[str, ...],
     statements: tuple[str, ...],
-    version: int | None,
+    version: str | None,
     settings: tuple[str, ...],
     tables: tuple[str, ...],
     project: str | None,
@@ -89,7 +90,7 @@ def verify_(
     """
     with open_session(project, warehouse, settings, tables) as session:
         compiled = compile_all(session, files, statements) if files or statements else []
-        found = session.verify(job, version, compiled=compiled)
+        found = session.verify(job, at=version, compiled=compiled)
         click.echo(str(found))
         return 0 if found else 1
 

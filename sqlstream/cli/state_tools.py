@@ -17,7 +17,7 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError
 from sqlstream.session.output import printable
 from sqlstream.session.state_queries import open_project_query
-from sqlstream.session.state_tools import asked, diff_sql, why_sql
+from sqlstream.session.state_tools import asked, diff_sql, folders_in, why_sql
 
 CHANGES = ("added", "removed", "changed")
 
@@ -32,7 +32,10 @@ def show_diff(
     warehouse: str | None,
 ) -> None:
     """Write the rows of a state that differ between two versions; as a table for people so many of them at most (0: all)."""
-    found = asked(partial(open_project_query, find_project(project, warehouse)), diff_sql(state, *versions))
+    folders = folders_in(*versions)
+    found = asked(
+        partial(open_project_query, find_project(project, warehouse), folders=folders), diff_sql(state, *versions)
+    )
     if form != "table" or output is not None:
         show_relation(found, form, output)
         return

@@ -8,6 +8,7 @@ from sqlstream.errors import SqlStreamError, UsageError, plainly
 from sqlstream.jobs.progress import Progress, progress_of
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.jobs.verification.report import Verification
+from sqlstream.queries.versions import Version
 from sqlstream.runtime.engine import Run
 from sqlstream.warehouse.locks import JobLock
 from sqlstream.warehouse.paths import Warehouse
@@ -33,7 +34,7 @@ class Job:
         self._lock = lock
         self._on_end = on_end
         # Set by whoever knows its plan.
-        self.verifier: Callable[[int | None], Verification] | None = None
+        self.verifier: Callable[[Version | None], Verification] | None = None
         # How a job that was skipped had ended.
         self._ended = ended
 
@@ -107,7 +108,7 @@ class Job:
                 raise self._run.error
         return True
 
-    def verify(self, version: int | None = None) -> Verification:
+    def verify(self, *, at: Version | None = None) -> Verification:
         """Compare what the job had written at a version (by default its newest) with a batch over all that it had read.
 
         The result is true where every difference is explained; as text it says which there are. Raises CannotVerify where the
@@ -116,7 +117,7 @@ class Job:
         if self.verifier is None:
             raise UsageError(f'of job "{self.name}" nothing is kept that could be verified')
         with plainly():
-            return self.verifier(version)
+            return self.verifier(at)
 
     def release(self) -> None:
         """Give back what the job holds; it has ended."""

@@ -40,6 +40,10 @@ class Port:
 Inputs: TypeAlias = Iterable[tuple[Port, pa.Table | Segment]]
 
 
+# Columns of state by table, for names of what they hold.
+Holds: TypeAlias = Mapping[str, Mapping[str, tuple[str, ...]]]
+
+
 @dataclass(frozen=True, slots=True)
 class SideRows:
     """Rows of a further output of an operator, which has a name."""
@@ -146,6 +150,14 @@ class Operator(ABC):
     def remembered(self) -> tuple[Remembered, ...]:
         """The parts of the state that a time to live bounds, or would bound; planning knows whether the query may have one."""
         return ()
+
+    @property
+    def holds(self) -> Holds:
+        """The columns of state, by table, that hold each column, call or state of the operator, by its name.
+
+        What is computed of others when it is asked for is not there. Keys are the `hash_columns`.
+        """
+        return {}
 
     def release(self) -> None:
         """Give back what this process keeps open for the operator: the job is done."""

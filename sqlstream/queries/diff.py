@@ -1,5 +1,7 @@
 """`sqlstream.diff('job.operator', older, newer)`: the rows of a state that differ between two versions, and why.
 
+A version is one that a job keeps, or a savepoint.
+
 Rows of state that differ in the hash columns of an operator have nothing to do with each other. So the keys are looked for that
 batches have written in between, in the segments that only one of the versions sees, and only their rows are compared. Rows of
 other keys can still go as time passes: windows close, keys expire.
@@ -19,20 +21,31 @@ from sqlstream.duck.types import time_literal
 from sqlstream.errors import QueryError, Span
 from sqlstream.queries.arguments import Given, placed
 from sqlstream.queries.statement import tokenize
-from sqlstream.queries.versions import StateRelation, find_state, find_version
+from sqlstream.queries.versions import StateAt, StateRelation, find_moment, find_savepoint_named, find_state
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VisibleSegments
-from sqlstream.storage.version_differences import VersionDifference, version_difference
+from sqlstream.storage.version_differences import (
+    ADDED,
+    BY_BATCH,
+    TableVersion,
+    VersionDifference,
+    content_difference,
+    version_difference,
+)
 from sqlstream.storage.views import clock_of, operator_version, state_tables, visible_state
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import END_OF_INPUT, MILLISECOND, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.paths import Warehouse
 
-USAGE = "Write sqlstream.diff('job.operator', 10, 20): two versions, as numbers or times, the older one first."
+USAGE = (
+    "Write sqlstream.diff('job.operator', 10, 20): two versions, as numbers, times or savepoints, the older one first."
+)
 # How often a row is there in the newer version, less how often in the older one; the kind of its key.
 _COUNT, _KIND = internal("count"), internal("kind")
 # The rows of keys that nothing has written in between.
 _REST = 4
+# Rows that no batch has changed, or not batches alone: the state was written anew, by an upgrade of the query or a migration.
+_MIGRATED, _PERHAPS_MIGRATED = 8, 9
 # The column of the time at which a row last came for a key, in milliseconds.
 _AT = "_at"
 # The tables of a process function's timers.
@@ -46,26 +59,65 @@ def create_diff(
     jobs: Mapping[str, JobHistory],
     given: Sequence[Given],
     span: Span,
+    folders: Mapping[str, Warehouse] | None = None,
 ) -> str:
-    """Create the relation of a call of `sqlstream.diff`: see `Maker`."""
-    state, older, newer = placed(given, ("state", "older", "newer"), USAGE, span)
-    relation = find_state(jobs, state.value, state.span)
-    versions = tuple(find_version(connection, relation.job, v.value, v.span) for v in (older, newer))
-    if versions[0].version > versions[1].version:
-        message = f"version {versions[1].version} is older than version {versions[0].version}"
-        raise QueryError(message, newer.span, hint="Name the older version first.")
-    return _Difference(connection, catalog, warehouse, relation, (versions[0], versions[1])).create()
+    """Create the relation of a call of `sqlstream.diff`: see `Maker`. `folders` are those of savepoints that may be read, too."""
+    state, *named = placed(given, ("state", "older", "newer"), USAGE, span)
+    folders = folders or {}
+    opened = [find_savepoint_named(warehouse, one.value, one.span, folders) for one in named]
+    # A job that was dropped is known from its savepoints.
+    known = {**{one.job.name: one.job for one in opened if one is not None}, **jobs}
+    relation = find_state(known, state.value, state.span)
+    older, newer = (find_moment(connection, warehouse, relation, one.value, one.span, folders) for one in named)
+    difference = _Difference(connection, catalog, older, newer)
+    if difference.is_one_life and older.version.version > newer.version.version:
+        message = f"version {newer.version.version} is older than version {older.version.version}"
+        raise QueryError(message, named[1].span, hint="Name the older version first.")
+    return difference.create()
 
 
 @dataclass(frozen=True)
 class _Difference:
-    """The difference of a relation between two versions, computed in catalogs of its own."""
+    """The difference of a state between two versions, computed in catalogs of its own."""
 
     connection: duckdb.DuckDBPyConnection
     catalog: str
-    warehouse: Warehouse
-    relation: StateRelation
-    versions: tuple[JobVersion, JobVersion]
+    older: StateAt
+    newer: StateAt
+
+    @property
+    def sides(self) -> tuple[StateAt, StateAt]:
+        return self.older, self.newer
+
+    @property
+    def relation(self) -> StateRelation:
+        """The relation as the newer version has it."""
+        return self.newer.relation
+
+    @property
+    def versions(self) -> tuple[JobVersion, JobVersion]:
+        return self.older.version, self.newer.version
+
+    @property
+    def is_one_life(self) -> bool:
+        """Whether both are versions of one life of a job: it has not begun anew, or gone back, in between."""
+        older, newer = (side.relation.job.record for side in self.sides)
+        return older is newer or (older is not None and newer is not None and older.created_at == newer.created_at)
+
+    @cached_property
+    def is_alike(self) -> bool:
+        """Whether the state has the same tables and the same view in both versions."""
+        older, newer = (side.relation.operator for side in self.sides)
+        name = self.relation.name
+        same = older.tables == newer.tables and older.hash_columns == newer.hash_columns
+        return older is newer or (same and older.views[name] == newer.views[name])
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether something else than a batch has changed the state."""
+        older, newer = self.versions
+        is_outside = any(side.relation.savepoint is not None for side in self.sides)
+        return not self.is_alike or (is_outside and self.is_one_life and older.version == newer.version)
 
     @cached_property
     def schemas(self) -> tuple[str, str]:
@@ -73,20 +125,26 @@ class _Difference:
         return f"{quote_name(f'{self.catalog}older')}.main", f"{quote_name(f'{self.catalog}newer')}.main"
 
     @cached_property
-    def sql(self) -> str:
-        return self.relation.operator.views[self.relation.name]
+    def sql(self) -> tuple[str, str]:
+        """The SQL of the view in both versions."""
+        older, newer = (side.relation.operator.views[side.relation.name] for side in self.sides)
+        return older, newer
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
         """The state tables that the view reads."""
-        named = {name.lower() for name in self.connection.get_table_names(self.sql)}
-        found = (table.declaration for table in self.relation.operator.tables)
+        return self._tables(self.newer)
+
+    def _tables(self, side: StateAt) -> tuple[TableDeclaration, ...]:
+        operator = side.relation.operator
+        named = {name.lower() for name in self.connection.get_table_names(operator.views[side.relation.name])}
+        found = (table.declaration for table in operator.tables)
         return tuple(table for table in found if table.name.lower() in named)
 
     @cached_property
     def own(self) -> tuple[JobVersion, JobVersion]:
         """The versions as the operator knows them."""
-        older, newer = (operator_version(self.relation.operator, v) for v in self.versions)
+        older, newer = (operator_version(side.relation.operator, side.version) for side in self.sides)
         assert older is not None
         assert newer is not None
         return older, newer
@@ -94,22 +152,23 @@ class _Difference:
     @cached_property
     def rows(self) -> tuple[dict[str, str], dict[str, str]]:
         """The SELECTs of all rows of the tables at both versions, by table."""
-        job, operator = self.relation.job.name, self.relation.operator
-        older, newer = (state_tables(self.warehouse, job, operator, v) for v in self.versions)
+        older, newer = (
+            state_tables(s.warehouse, s.relation.job.name, s.relation.operator, s.version) for s in self.sides
+        )
         return older, newer
 
     @cached_property
     def changes(self) -> dict[str, VersionDifference]:
-        job, operator = self.relation.job.name, self.relation.operator
-        older, newer = (visible_state(self.warehouse, job, operator, v) for v in self.own)
-        data = f"{self.warehouse.job(job).operator(operator.name).root}/data"
-        none = VisibleSegments()
-        return {
-            t.name: version_difference(
-                self.warehouse.fs, data, t, self.own, (older.get(t.name, none), newer.get(t.name, none))
-            )
-            for t in self.tables
-        }
+        older, newer = (self._table_versions(side, own) for side, own in zip(self.sides, self.own, strict=True))
+        if any(side.relation.savepoint is not None for side in self.sides):
+            return {t.name: content_difference(t, older[t.name], newer[t.name]) for t in self.tables}
+        return {t.name: version_difference(t, older[t.name], newer[t.name]) for t in self.tables}
+
+    def _table_versions(self, side: StateAt, own: JobVersion) -> dict[str, TableVersion]:
+        job, operator, warehouse = side.relation.job.name, side.relation.operator, side.warehouse
+        visible = visible_state(warehouse, job, operator, own)
+        data, none = f"{warehouse.job(job).operator(operator.name).root}/data", VisibleSegments()
+        return {t.name: TableVersion(warehouse.fs, data, own, visible.get(t.name, none)) for t in self._tables(side)}
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -125,7 +184,7 @@ class _Difference:
     @cached_property
     def asked(self) -> frozenset[str]:
         """The variables of the clock that the view asks for and that differ between the versions."""
-        tokens = tokenize(self.sql)
+        tokens = tokenize(self.sql[1])
         named = (tokens[i + 2].text.strip("'") for i, t in enumerate(tokens) if t.name.lower() == "getvariable")
         older, newer = self.versions
         same = {"_now"} if older.time == newer.time else set()
@@ -152,10 +211,13 @@ class _Difference:
         for schema, version in zip(self.schemas, self.versions, strict=True):
             self.connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {schema.removesuffix('.main')}")
             self.connection.execute(clock_of(schema, version))
-        kinds = self._keep_keys(name)
         columns = self._columns()
-        parts = [self._written(name, kind, columns) for kind in kinds]
-        parts += self._rest(name, columns)
+        if self.is_rewritten:
+            is_same_version = self.is_one_life and self.versions[0].version == self.versions[1].version
+            parts = [self._differing("all", columns, _MIGRATED if is_same_version else _PERHAPS_MIGRATED)]
+        else:
+            parts = [self._written(name, kind, columns) for kind in self._keep_keys(name)]
+            parts += self._rest(name, columns)
         net = " UNION ALL ".join(parts) or self._select(0, "all", columns, _REST) + " WHERE false"
         result = f"{name}.main.difference"
         self.connection.execute(
@@ -166,7 +228,8 @@ class _Difference:
     def _keep_keys(self, name: str) -> list[int]:
         """Keep the keys that were written, with their kind, and those whose time has come; return which kinds there are.
 
-        A kind is the sum of 1, if rows were added, and 2, if the watermark, or a timer, has passed rows of the key.
+        A kind is the sum of 1, if rows were added, and 2, if the watermark, or a timer, has passed rows of the key; or it says
+        that not only batches have written.
         """
         written, passed = self._key_rows()
         by = ", ".join([*self.keys, "_all"])
@@ -174,11 +237,16 @@ class _Difference:
             f"CREATE TABLE {name}.main.passed AS SELECT {by}, bool_or(_moved) AS _moved "
             f"FROM ({' UNION ALL '.join(passed)}) GROUP BY {by}"
         )
-        found = f"SELECT {by}, bool_or(_adds) AS _adds FROM ({' UNION ALL '.join(written)}) GROUP BY {by}"
+        done = "bool_or(_adds) AS _adds, bool_or(_by_batch) AS _by_batch"
+        found = f"SELECT {by}, {done} FROM ({' UNION ALL '.join(written)}) GROUP BY {by}"
         same = self._same("_written_", "_passed_")
         is_passed = f"EXISTS (FROM {name}.main.passed _passed_ WHERE _moved AND {same})"
+        kind = f"_adds::INT + 2 * {is_passed}::INT"
+        if self.is_one_life:
+            migrated = f"WHEN NOT _by_batch THEN {_MIGRATED} WHEN _by_batch IS NULL THEN {_PERHAPS_MIGRATED}"
+            kind = f"CASE {migrated} ELSE {kind} END"
         self.connection.execute(
-            f"CREATE TABLE {name}.main.written AS SELECT *, _adds::INT + 2 * {is_passed}::INT AS {_KIND} FROM ({found}) _written_"
+            f"CREATE TABLE {name}.main.written AS SELECT *, {kind} AS {_KIND} FROM ({found}) _written_"
         )
         kinds = self.connection.execute(f"SELECT DISTINCT {_KIND} FROM {name}.main.written ORDER BY 1").fetchall()
         return [kind for (kind,) in kinds]
@@ -189,20 +257,20 @@ class _Difference:
         Of the latter the watermark, or a timer, has passed rows if they have `_moved`; else their time to live may be over.
         """
         items = ", ".join([*self.keys, "true AS _all"])
-        written = [f"SELECT {self._no_keys()}, true AS _adds WHERE false"]
+        written = [f"SELECT {self._no_keys()}, true AS _adds, true AS _by_batch WHERE false"]
         passed = [f"SELECT {self._no_keys()}, true AS _moved WHERE false"]
         for table in self.tables:
             changes = self.changes[table.name]
-            adds = f"{WEIGHT} > 0" if any(c.name == WEIGHT for c in table.columns) else "true"
             if changes.written:
-                written.append(f"SELECT {items}, {adds} AS _adds FROM ({changes.written})")
+                written.append(f"SELECT {items}, {ADDED} AS _adds, {BY_BATCH} AS _by_batch FROM ({changes.written})")
                 if table.name == _TIMERS[1]:
-                    passed.append(f"SELECT {items}, true AS _moved FROM ({changes.written}) WHERE NOT ({adds})")
+                    passed.append(f"SELECT {items}, true AS _moved FROM ({changes.written}) WHERE NOT {ADDED}")
             if changes.forgotten:
                 passed.append(f"SELECT {items}, true AS _moved FROM ({changes.forgotten})")
             elif self._tells_expired and _AT in {c.name for c in table.columns}:
-                rows = self.rows[0][table.name]
-                passed.append(f"SELECT {items}, false AS _moved FROM ({rows}) WHERE {adds} AND {self._due}")
+                rows, weighted = self.rows[0][table.name], any(c.name == WEIGHT for c in table.columns)
+                there = f"{WEIGHT} > 0 AND " if weighted else ""
+                passed.append(f"SELECT {items}, false AS _moved FROM ({rows}) WHERE {there}{self._due}")
         return written, passed
 
     def _no_keys(self) -> str:
@@ -213,10 +281,18 @@ class _Difference:
         return " AND ".join(f"{a}.{k} IS NOT DISTINCT FROM {b}.{k}" for k in self.keys) or "true"
 
     def _columns(self) -> list[str]:
-        """Return the columns of the view, and make those of all rows."""
-        for rows, schema in zip(self.rows, self.schemas, strict=True):
-            self.connection.execute(f'CREATE VIEW {schema}."all" AS {over(self._known(rows), self.sql)}')
-        return self.connection.sql(f'FROM {self.schemas[0]}."all"').columns
+        """Return the columns of the view, those that only the older version has last, and make the view of all rows."""
+        for side, rows, schema, sql in zip(self.sides, self.rows, self.schemas, self.sql, strict=True):
+            known = {table.name: rows[table.name] for table in self._tables(side)}
+            self.connection.execute(f'CREATE VIEW {schema}."all" AS {over(known, sql)}')
+        older, newer = self._own_columns
+        return [*newer, *(name for name in older if name not in newer)]
+
+    @cached_property
+    def _own_columns(self) -> tuple[list[str], list[str]]:
+        """The columns of the view in both versions, which has been made."""
+        older, newer = (self.connection.sql(f'FROM {schema}."all"').columns for schema in self.schemas)
+        return older, newer
 
     def _known(self, rows: Mapping[str, str]) -> dict[str, str]:
         return {table.name: rows[table.name] for table in self.tables}
@@ -238,7 +314,7 @@ class _Difference:
                     some = f"FROM ({rows[table.name]}) _rows_ SEMI JOIN {keys} ON {self._same('_rows_', '_keys_')}"
                     self.connection.execute(f"CREATE TABLE {own} AS {some}")
                     found[table.name] = f"FROM {own}"
-            self.connection.execute(f'CREATE VIEW {schema}."kind {kind}" AS {over(found, self.sql)}')
+            self.connection.execute(f'CREATE VIEW {schema}."kind {kind}" AS {over(found, self.sql[1])}')
         return self._differing(f"kind {kind}", columns, kind)
 
     def _rest(self, name: str, columns: Sequence[str]) -> list[str]:
@@ -258,7 +334,7 @@ class _Difference:
                         of = f"(FROM {of} SEMI JOIN {name}.main.passed _passed_ ON {same}) _rows_"
                     same = self._same("_rows_", "_written_")
                     found[table.name] = f"FROM {of} ANTI JOIN {name}.main.written _written_ ON {same}"
-            self.connection.execute(f"CREATE VIEW {schema}.rest AS {over(found, self.sql)}")
+            self.connection.execute(f"CREATE VIEW {schema}.rest AS {over(found, self.sql[1])}")
         if gone := self._gone(columns):
             return [f"{self._select(0, 'rest', columns, _REST)} WHERE {gone}"]
         if self._tells_expired and EXPIRES_AT in columns:
@@ -269,7 +345,8 @@ class _Difference:
 
     def _select(self, place: int, view: str, columns: Sequence[str], kind: int) -> str:
         count = "1" if place else "-1"
-        listed = ", ".join(map(quote_name, columns))
+        own = self._own_columns[place]
+        listed = ", ".join(quote_name(c) if c in own else f"NULL AS {quote_name(c)}" for c in columns)
         return f"SELECT {listed}, {kind} AS {_KIND}, {count} AS {_COUNT} FROM {self.schemas[place]}.{quote_name(view)}"
 
     def _differing(self, view: str, columns: Sequence[str], kind: int) -> str:
@@ -313,6 +390,9 @@ class _Difference:
         cases = []
         if gone := self._gone(columns, "before."):
             cases.append(f"WHEN change = 'removed' AND {gone} THEN 'window closed'")
+        cases.append(
+            f"WHEN {_KIND} = {_MIGRATED} THEN 'migrated' WHEN {_KIND} = {_PERHAPS_MIGRATED} THEN 'input or migrated'"
+        )
         if expires:
             due = f"change = 'removed' AND before.{self._expired}"
             # A row that came in between may have made it last longer, and then may have been taken away.

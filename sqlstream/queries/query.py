@@ -15,6 +15,7 @@ from sqlstream.duck import remote_files
 from sqlstream.duck.errors import translate
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import DamageError, QueryError, SourceText, SqlStreamError
+from sqlstream.queries.arguments import Maker
 from sqlstream.queries.relations import Relations, drop_names
 from sqlstream.queries.statement import Statement, parse_statement
 from sqlstream.storage.snapshot import VersionGone
@@ -44,24 +45,29 @@ def open_query(
     table_functions: Sequence[str] = (),
     catalog_tables: Mapping[str, str] | None = None,
     others: Mapping[str, str] | None = None,
+    calls: Mapping[str, Maker] | None = None,
+    given: Mapping[tuple[str, str], str] | None = None,
     allowed_paths: Sequence[str] = (),
+    more_warehouses: Sequence[Warehouse] = (),
     temp_directory: str | None = None,
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of one SELECT-like statement, not yet computed, over one committed version of each job.
 
     `catalog_tables` are DuckDB relations by table name, `others` names that are declared with why a query cannot read them
     (nothing for those that it can), `functions` register functions on the connection, `table_functions` are the names of those
-    of them that stand in FROM, `allowed_paths` are files, directories or globs that may be read besides the warehouse. Raises
-    QueryError; an error of DuckDB's while rows are fetched is for `translate`.
+    of them that stand in FROM, `calls` make what more calls of `sqlstream.*` stand for, `allowed_paths` are files, directories or
+    globs that may be read besides the warehouse and `more_warehouses`, `given` relations in schemas, by both names. Raises
+    QueryError; an error while rows are fetched is for `translate`.
     """
     sandbox = Sandbox(
         warehouse,
         functions=functions,
         table_functions=table_functions,
         allowed_paths=allowed_paths,
+        more_warehouses=more_warehouses,
         temp_directory=temp_directory,
     )
-    return sandbox.query(sql, catalog_tables=catalog_tables, others=others)
+    return sandbox.query(sql, catalog_tables=catalog_tables, others=others, calls=calls, given=given)
 
 
 class Sandbox:
@@ -77,16 +83,23 @@ class Sandbox:
         functions: Sequence[Callable[[duckdb.DuckDBPyConnection], object]] = (),
         table_functions: Sequence[str] = (),
         allowed_paths: Sequence[str] = (),
+        more_warehouses: Sequence[Warehouse] = (),
         temp_directory: str | None = None,
     ):
         # Another one, if it is below what can be reached, may take its place between two queries.
         self.warehouse = warehouse
         self._functions, self._table_functions = functions, table_functions
-        self._connection = _connect(warehouse, allowed_paths, temp_directory)
+        self._connection = _connect((warehouse, *more_warehouses), allowed_paths, temp_directory)
         self._prepared = False
 
     def query(
-        self, sql: str, *, catalog_tables: Mapping[str, str] | None = None, others: Mapping[str, str] | None = None
+        self,
+        sql: str,
+        *,
+        catalog_tables: Mapping[str, str] | None = None,
+        others: Mapping[str, str] | None = None,
+        calls: Mapping[str, Maker] | None = None,
+        given: Mapping[tuple[str, str], str] | None = None,
     ) -> duckdb.DuckDBPyRelation:
         """Return the result of a query, not yet computed; the result of the query before cannot be read any more."""
         source = SourceText("query", sql)
@@ -94,7 +107,7 @@ class Sandbox:
         _check_warehouse(self.warehouse, statement)
         self._prepare()
         for attempt in range(_ATTEMPTS):
-            relations = Relations(self.warehouse, catalog_tables or {}, others or {})
+            relations = Relations(self.warehouse, catalog_tables or {}, others or {}, calls, given)
             try:
                 return _open(self._connection, statement, relations)
             except (FileNotFoundError, VersionGone, DamageError, duckdb.IOException) as error:
@@ -167,12 +180,11 @@ def _overtaken(error: Exception, source: SourceText) -> SqlStreamError:
 
 
 def _connect(
-    warehouse: Warehouse, allowed_paths: Sequence[str], temp_directory: str | None
+    warehouses: Sequence[Warehouse], allowed_paths: Sequence[str], temp_directory: str | None
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection that can reach nothing but the warehouse and some paths, for good."""
-    directories, files = _reachable([*([warehouse.root] if warehouse.fs.local else []), *allowed_paths])
-    if not warehouse.fs.local:
-        directories.append(warehouse.fs.path_for_duckdb(f"{warehouse.root}/"))
+    """Return a connection that can reach nothing but some warehouses and some paths, for good."""
+    directories, files = _reachable([*(w.root for w in warehouses if w.fs.local), *allowed_paths])
+    directories += [w.fs.path_for_duckdb(f"{w.root}/") for w in warehouses if not w.fs.local]
     spill = temp_directory or f"{tempfile.gettempdir()}/sqlstream-{uuid4().hex}"
     connection = duckdb.connect(config={"python_enable_replacements": "false"})
     remote_files.register(connection, set())

@@ -41,10 +41,11 @@ class WarehouseTable:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTable:
-    """A table with a connector: its rows are read where they are."""
+    """A table with a connector, whose rows are read where they are; or in a schema what a query is given besides."""
 
     name: str
     relation: str
+    schema: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,25 @@ class Relations:
     Each job is looked at once: all views show the same version of it, unless AT names another.
     """
 
-    def __init__(self, warehouse: Warehouse, declared: Mapping[str, str], others: Mapping[str, str]):
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        declared: Mapping[str, str],
+        others: Mapping[str, str],
+        calls: Mapping[str, Maker] | None = None,
+        given: Mapping[tuple[str, str], str] | None = None,
+    ):
         # Names that are declared, with why no query can read them, if none can.
         self.others = {name.lower(): why for name, why in others.items() if why}
         self._named = list(others)
         self._warehouse = warehouse
+        self._calls = {**_CALLS, **(calls or {})}
         self._declared = {name.lower(): DeclaredTable(name, relation) for name, relation in declared.items()}
+        # What there is for this query alone, by schema and name.
+        self._given = {
+            (schema.lower(), name.lower()): DeclaredTable(name, relation, schema)
+            for (schema, name), relation in (given or {}).items()
+        }
 
     def _savepoint(self, name: str) -> tuple[Savepoint, JobHistory] | None:
         """Return a savepoint, and the history of its job, which has one version. Raises DamageError and OtherVersionError."""
@@ -99,6 +113,7 @@ class Relations:
         return list(dict.fromkeys([*self.names(), *self._named]))
 
     def _all(self) -> Iterator[Relation]:
+        yield from self._given.values()
         records = [(job, record) for job in self._jobs.values() if (record := job.readable_record)]
         for job, record in records:
             yield from (StateRelation(job, operator, name) for operator in record.operators for name in operator.views)
@@ -123,6 +138,8 @@ class Relations:
     def find(self, path: tuple[str, ...]) -> Relation | None:
         """Return what a name stands for, without regard to case; None for those that are not ours."""
         match tuple(part.lower() for part in path):
+            case (schema, name) if (schema, name) in self._given:
+                return self._given[schema, name]
             case "state", name, operator:
                 job = self._jobs.get(name)
                 operators = job.record.operators if job and job.record else ()
@@ -166,12 +183,15 @@ class Relations:
 
     def _make(self, connection: duckdb.DuckDBPyConnection, catalog: str, call: StateCall) -> str:
         """Create the relation that a call stands for, in a catalog of its own, and return its name."""
+        make = self._calls.get(call.function)
+        if make is None:
+            raise QueryError(f"sqlstream.{call.function} cannot be called here", call.span)
         given = [
             Given(a.name, self._evaluated(connection, a.value, a.span, "an argument is one value"), a.span)
             for a in call.arguments
         ]
         try:
-            return _CALLS[call.function](connection, catalog, self._warehouse, self._jobs, given, call.span)
+            return make(connection, catalog, self._warehouse, self._jobs, given, call.span)
         except VersionGone as gone:
             # The first argument names a job: that is how it was found.
             job = find_state(self._jobs, given[0].value, given[0].span).job
@@ -194,6 +214,8 @@ class Relations:
                 versions = [(job.record, pick(job)) for job in writers if job.record]
                 sql = table_view(savepoint.warehouse if savepoint else self._warehouse, table, versions)
             case DeclaredTable(_, source):
+                if schema:
+                    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema[0]}")
                 sql = f"SELECT * FROM {source}"
             case SystemTable(table):
                 create_system_table(connection, table, self._warehouse, self._jobs.values())
@@ -314,7 +336,7 @@ class Relations:
         return rows[0][0]
 
 
-# What makes the relation of a call, by the name of the function.
+# What makes the relation of a call, by the name of the function; some sessions know more.
 _CALLS: Mapping[str, Maker] = {"diff": create_diff, "ttl": create_ttl, "why": create_why}
 
 
@@ -337,5 +359,7 @@ def _path(relation: Relation) -> tuple[str, ...]:
             return "state", job.record.job if job.record else job.name, view
         case SystemTable(name):
             return "sqlstream", name
+        case DeclaredTable(name, _, schema) if schema:
+            return schema, name
         case WarehouseTable(name) | DeclaredTable(name):
             return (name,)

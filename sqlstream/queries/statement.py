@@ -37,7 +37,7 @@ _TABLE_FUNCTIONS = {
 
 # The schema of the tables, and the table functions, that tell of jobs and of their state.
 SCHEMA = "sqlstream"
-CALLS = ("diff", "ttl", "why")
+CALLS = ("diff", "ttl", "verify", "why")
 
 # A relation's name follows one of these. After any other word the last name before AT is an alias, and the word ends the
 # relation's name.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -12,7 +13,13 @@ from sqlstream.errors import QueryError, Span, missing
 from sqlstream.storage.snapshot import JobHistory, JobVersion
 from sqlstream.units import Duration, ProcessingTime, seconds
 from sqlstream.warehouse.jobs import OperatorRecord
-from sqlstream.warehouse.savepoints import Savepoint
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.savepoints import Savepoint, read_savepoint
+
+# A version: its number, or a time, in UTC if it has no zone.
+Version = int | str | datetime
+_WRITE = "Write a number, such as 10, or a time, such as '2026-03-01 10:05:00', in UTC."
+_OR_SAVEPOINT = "Write a number, such as 10, a time, such as '2026-03-01 10:05:00', in UTC, or the name of a savepoint."
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +63,82 @@ def find_state(jobs: Mapping[str, JobHistory], name: object, span: Span | None) 
     raise QueryError(f'job "{job}" has no operator "{operator}"', span, hint=missing("operator", operator, names))
 
 
+@dataclass(frozen=True, slots=True)
+class StateAt:
+    """A state at a version, in the warehouse, or the savepoint, that has it."""
+
+    warehouse: Warehouse
+    relation: StateRelation
+    version: JobVersion
+
+
+def find_moment(
+    connection: duckdb.DuckDBPyConnection,
+    warehouse: Warehouse,
+    relation: StateRelation,
+    asked: object,
+    span: Span | None,
+    folders: Mapping[str, Warehouse],
+) -> StateAt:
+    """Return a state at a version, as `find_version` finds it, or in a savepoint of that name. Raises QueryError.
+
+    `folders` are those of savepoints elsewhere that may be read, by how they are named.
+    """
+    found = find_savepoint_named(warehouse, asked, span, folders)
+    if found is None:
+        return StateAt(warehouse, relation, find_version(connection, relation.job, asked, span, _OR_SAVEPOINT))
+    record = found.job.record
+    operators = record.operators if record is not None else ()
+    operator = next((o for o in operators if relation.name in o.views), None)
+    if operator is None or found.job.newest is None:
+        raise QueryError(
+            f'savepoint "{found.savepoint.place}" has no "{relation.name}"',
+            span,
+            detail=f'It is of job "{found.savepoint.record.job}".',
+            hint=missing("operator", relation.name, [view for o in operators for view in o.views]),
+        )
+    there = StateRelation(found.job, operator, relation.name, found.savepoint)
+    return StateAt(found.savepoint.warehouse, there, found.job.newest)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSavepoint:
+    """A savepoint, and the history of its job in it, which has one version."""
+
+    savepoint: Savepoint
+    job: JobHistory
+
+
+def find_savepoint_named(
+    warehouse: Warehouse, asked: object, span: Span | None, folders: Mapping[str, Warehouse]
+) -> OpenedSavepoint | None:
+    """Return the savepoint that a text names, None where it names none. Raises QueryError for a folder that cannot be read."""
+    if not isinstance(asked, str) or _number(asked) is not None:
+        return None
+    if asked in folders:
+        found = read_savepoint(folders[asked], asked)
+    elif asked.lower() in warehouse.savepoints():
+        found = read_savepoint(warehouse.savepoint(asked), asked)
+    elif "/" in asked or os.sep in asked:
+        hint = "In SQL, name one of the warehouse. The command sqlstream diff and session.diff take folders, too."
+        raise QueryError(f'a state query cannot read the savepoint in "{asked}"', span, hint=hint)
+    else:
+        return None
+    return OpenedSavepoint(found, JobHistory(found.warehouse, found.record.job.lower()))
+
+
 def find_version(
-    connection: duckdb.DuckDBPyConnection, job: JobHistory, asked: object, span: Span | None
+    connection: duckdb.DuckDBPyConnection, job: JobHistory, asked: object, span: Span | None, hint: str = _WRITE
 ) -> JobVersion:
     """Return the version that a number means, or the newest one of a time or before. Raises QueryError.
 
-    A time is a TIMESTAMP, with a zone or in UTC, or a text of one. What else a text says is the place for names of savepoints.
+    A time is a TIMESTAMP, with a zone or in UTC, or a text of one.
     """
     number = _number(asked)
     if number is not None:
         found, what = job.at_version(number), f"version {number}"
     else:
-        time = _time(connection, asked, span)
+        time = _time(connection, asked, span, hint)
         found, what = job.at_time(time), f"version of {instant(time)} or before"
     if found is None:
         raise no_version(job, what, span)
@@ -80,12 +151,11 @@ def _number(asked: object) -> int | None:
     return int(asked) if isinstance(asked, str) and asked.strip().isdecimal() else None
 
 
-def _time(connection: duckdb.DuckDBPyConnection, asked: object, span: Span | None) -> ProcessingTime:
+def _time(connection: duckdb.DuckDBPyConnection, asked: object, span: Span | None, hint: str) -> ProcessingTime:
     text = asked.isoformat() if isinstance(asked, date | datetime) else str(asked)
     try:
         [(micros,)] = connection.execute("SELECT epoch_us(CAST(? AS TIMESTAMPTZ))", [text]).fetchall()
     except duckdb.Error:
-        hint = "Write a number, such as 10, or a time, such as '2026-03-01 10:05:00', in UTC."
         raise QueryError(f'"{text}" is no version', span, hint=hint) from None
     return ProcessingTime(micros)
 

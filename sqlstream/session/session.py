@@ -22,14 +22,16 @@ from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import fresh_jobs
 from sqlstream.jobs.restoring import Restore, plan_restore
 from sqlstream.jobs.session_jobs import SessionJobs
+from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.jobs.verification import Verification
 from sqlstream.options import Options
+from sqlstream.queries.versions import Version
 from sqlstream.runtime.engine import Receiver
 from sqlstream.session.answers import answered
 from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.session.output import RowPrinter, printers
 from sqlstream.session.state_queries import query
-from sqlstream.session.state_tools import Version, asked, diff_sql, why_sql
+from sqlstream.session.state_tools import asked, diff_sql, folders_in, why_sql
 from sqlstream.session.verifying import existing_record, verify, verify_planned
 from sqlstream.storage.check import Checkup, check_job
 from sqlstream.warehouse.paths import Warehouse
@@ -82,6 +84,7 @@ class Session:
         fresh: bool | Collection[str] = False,
         savepoint: str | None = None,
         as_job: str | None = None,
+        upgrade: bool = False,
     ) -> Job | Changes | duckdb.DuckDBPyRelation | None:
         """Run statements; return what the last of them gives: a job, changes, a relation, or nothing.
 
@@ -89,17 +92,22 @@ class Session:
         rows, once there are all; over other input an iterator of changes (see `Changes`). SHOW, DESCRIBE and EXPLAIN give
         relations. Where there are several jobs, a bounded one has ended before the next begins; one of nothing but VALUES has
         always ended. `fresh` discards what the jobs, or those that it names, had before. With a `savepoint`, by its name or its
-        folder, its job goes on from there; or, under the name `as_job`, the only job of the text does beside it.
+        folder, its job goes on from there; or, under the name `as_job`, the only job of the text does beside it. With `upgrade`
+        jobs go on also where their queries have changed, with what these can use of their state (see `upgrade_plan`).
         """
         with plainly():
             compiled = self.compile(SourceText("sql", text))
             compiled, restored = plan_restore(
                 compiled, self.warehouse, savepoint, as_job, self.compiler.table_options.starting
             )
-            return self._sql(compiled, fresh, restored)
+            return self._sql(compiled, fresh, restored, Upgrade() if upgrade else None)
 
     def _sql(
-        self, compiled: Sequence[Compiled], fresh: bool | Collection[str], restored: Mapping[str, Restore]
+        self,
+        compiled: Sequence[Compiled],
+        fresh: bool | Collection[str],
+        restored: Mapping[str, Restore],
+        upgrade: Upgrade | None,
     ) -> Job | Changes | duckdb.DuckDBPyRelation | None:
         result: Job | Changes | duckdb.DuckDBPyRelation | None = None
         anew = fresh_jobs(compiled, fresh)
@@ -112,7 +120,8 @@ class Session:
                 warnings.warn(warning.render(), stacklevel=3)
             if one.is_query and number == len(compiled):
                 return self._select(one)
-            result = job = self.start(one, fresh=one.name in anew, restore=restored.get(one.name))
+            restore = restored.get(one.name)
+            result = job = self.start(one, fresh=one.name in anew, restore=restore, upgrade=upgrade)
             if one.is_immediate or (one.bounded and number < len(compiled)):
                 job.wait()
         return result
@@ -164,12 +173,13 @@ class Session:
             return query(self.project, self.compiler, sql)
 
     def diff(self, state: str, older: Version, newer: Version) -> duckdb.DuckDBPyRelation:
-        """Return the rows of a state, `job.operator`, that differ between two versions: numbers, or times in UTC.
+        """Return the rows of a state, `job.operator`, that differ between two versions: numbers, times in UTC, or savepoints.
 
         Its columns are `change` (added, removed or changed), `reason`, and the row `before` and `after`. Raises QueryError.
         """
         with plainly():
-            return asked(self.query, diff_sql(state, older, newer))
+            folders = folders_in(older, newer)
+            return asked(lambda sql: query(self.project, self.compiler, sql, folders), diff_sql(state, older, newer))
 
     def why(
         self, state: str, key: Mapping[str, object] | None = None, *, at: Version | None = None
@@ -200,8 +210,11 @@ class Session:
         fresh: bool = False,
         receiver: Receiver | None = None,
         restore: Restore | None = None,
+        upgrade: Upgrade | None = None,
     ) -> Job:
         """Start a job, or go on with it, with `restore` from a savepoint; one that has finished is skipped with a notice.
+
+        With `upgrade` it goes on also where its query has changed.
 
         What a bare SELECT gives goes to the receiver, without one to `output`.
 
@@ -211,21 +224,22 @@ class Session:
             return self._jobs.start(planned, {0: receiver}, fresh=fresh)
         printing = printers(planned.physical.sinks, self.output, titled=not planned.is_query)
         self._printers += printing.values()
-        job = self._jobs.start(planned, printing, fresh=fresh, restore=restore)
+        job = self._jobs.start(planned, printing, fresh=fresh, restore=restore, upgrade=upgrade)
         if not planned.is_query:
             job.verifier = partial(self._verify, planned)
         return job
 
-    def _verify(self, planned: PlannedJob, version: int | None) -> Verification:
-        return verify_planned(self.project, planned, existing_record(self.warehouse, planned.name), version)
+    def _verify(self, planned: PlannedJob, at: Version | None) -> Verification:
+        record = existing_record(self.warehouse, planned.name)
+        return verify_planned(self.project, self.compiler, planned, record, at)
 
-    def verify(self, name: str, version: int | None = None, *, compiled: Iterable[Compiled] = ()) -> Verification:
+    def verify(self, job: str, *, at: Version | None = None, compiled: Iterable[Compiled] = ()) -> Verification:
         """Compare what a job of the warehouse wrote with a batch over all that it read; see `Job.verify`.
 
         Its plan comes from compiled scripts, or from the catalog of the project.
         """
         with plainly():
-            return verify(self.project, self.compiler, name, version, compiled)
+            return verify(self.project, self.compiler, job, at, compiled)
 
     @property
     def is_unread(self) -> bool:
@@ -269,7 +283,7 @@ class Session:
         self.compiler.close()
 
     def __dir__(self) -> list[str]:
-        return ["close", "diff", "drop", "jobs", "query", "register", "sql", "stop", "ttl", "wait", "why"]
+        return ["close", "diff", "drop", "jobs", "query", "register", "sql", "stop", "ttl", "verify", "wait", "why"]
 
     def __repr__(self) -> str:
         return f"Session({self.project.root!r}, warehouse={self.warehouse.root!r})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,24 +16,39 @@ from sqlstream.connectors.interface import Snapshot
 from sqlstream.connectors.registry import connector_of
 from sqlstream.connectors.tables import is_queried, not_queried
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import SourceText, SqlStreamError
+from sqlstream.errors import QueryError, SourceText, SqlStreamError
 from sqlstream.functions.registration import register_for_queries
+from sqlstream.queries.diff import create_diff
 from sqlstream.queries.query import open_query
 from sqlstream.queries.statement import parse_statement
-from sqlstream.session.verifying import calls_in, rows_of, verify
+from sqlstream.session.answers import relation_of
+from sqlstream.session.described_state import described_state
+from sqlstream.session.verifying import MakesDifferences
+from sqlstream.sql.nodes import DescribeState
+from sqlstream.sql.statements import parse_script
 from sqlstream.warehouse.paths import Warehouse
 
+_DESCRIBES_STATE = re.compile(r"\s*DESC(RIBE)?\s+STATE\s+[^\s;]", re.IGNORECASE)
 
-def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRelation:
+
+def query(
+    project: Project,
+    compiler: Compiler,
+    sql: str,
+    folders: Mapping[str, Warehouse] | None = None,
+    given: Mapping[tuple[str, str], str] | None = None,
+) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query; declared tables of files and the project's functions can be used in it.
 
-    `VERIFY('job')` in FROM are the rows by which a job's tables differ from the batch answer.
+    `folders` are those of savepoints outside of the warehouse that it may read, by how it names them, `given` more relations, by
+    schema and name.
     """
-    sql, calls = calls_in(sql)
-    verified = {call.name: rows_of(call, partial(verify, project, compiler)) for call in calls}
+    folders = folders or {}
     functions = compiler.catalog.duck_functions
     table_functions = [f.name for f in compiler.catalog.functions.values() if f.kind == "table"]
     readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
+    if _DESCRIBES_STATE.match(sql):
+        return _described(project, sql)
     with compiler.connection() as con:
         statement = parse_statement(SourceText("query", sql), con, table_functions)
         tables = [t for t in readable if statement.lists_relations or t.name.lower() in statement.names]
@@ -42,21 +58,28 @@ def query(project: Project, compiler: Compiler, sql: str) -> duckdb.DuckDBPyRela
         for found in snapshots.values():
             for name, stream in found.streams.items():
                 connection.register(name, stream)
-        for name, rows in verified.items():
-            connection.register(f"{name}_rows", rows)
 
     return open_query(
         Warehouse(project.warehouse),
         sql,
         functions=[lambda connection: register_for_queries(connection, functions), register_streams],
         table_functions=table_functions,
-        catalog_tables={
-            **{name: found.relation for name, found in snapshots.items()},
-            **{name: f"{name}_rows" for name in verified},
-        },
+        catalog_tables={name: found.relation for name, found in snapshots.items()},
         others=_not_queried(compiler),
+        calls={"verify": MakesDifferences(project, compiler), "diff": partial(create_diff, folders=folders)},
+        given=given,
         allowed_paths=[path for found in snapshots.values() for path in found.paths],
+        more_warehouses=list(folders.values()),
     )
+
+
+def _described(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
+    """Return the answer to DESCRIBE STATE, which is no statement of DuckDB's."""
+    statement, *more = parse_script(SourceText("query", sql))
+    assert isinstance(statement, DescribeState)
+    if more:
+        raise QueryError("one statement is run at a time", more[0].span)
+    return relation_of(described_state(statement, Warehouse(project.warehouse)))
 
 
 def _not_queried(compiler: Compiler) -> Mapping[str, str]:
@@ -68,8 +91,10 @@ def _not_queried(compiler: Compiler) -> Mapping[str, str]:
     return {**tables, **dict.fromkeys((v.name for v in compiler.catalog.views.values()), views)}
 
 
-def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
-    """Return the result of a state query in a project that no session has open."""
+def open_project_query(
+    project: Project, sql: str, folders: Mapping[str, Warehouse] | None = None
+) -> duckdb.DuckDBPyRelation:
+    """Return the result of a state query in a project that no session has open; for `folders` see `query`."""
     compiler = Compiler(project=project.root, plans_jobs=False)
     broken: SqlStreamError | None = None
     try:
@@ -79,7 +104,7 @@ def open_project_query(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
             # A file that is broken matters only to a query that needs it.
             broken = e
         try:
-            return query(project, compiler, sql)
+            return query(project, compiler, sql, folders)
         except SqlStreamError as e:
             unloaded = compiler.catalog.broken if "does not exist" in e.message else ()
             raise broken or next(iter(unloaded), e) from None

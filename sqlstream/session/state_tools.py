@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import TypeVar
 
 from sqlstream.duck.sql import quote_name, quote_text
-from sqlstream.errors import QueryError
-
-# A version: its number, or a time, in UTC if it has no zone.
-Version = int | str | datetime
+from sqlstream.errors import QueryError, UsageError
+from sqlstream.queries.versions import Version
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.savepoints import is_savepoint
 
 T = TypeVar("T")
 
@@ -22,6 +22,17 @@ def diff_sql(state: str, older: Version, newer: Version) -> str:
     FROM sqlstream.diff('departures.by_hour', 10, '2026-03-01 10:05:00')
     """
     return f"FROM sqlstream.diff({quote_text(state)}, {_version(older)}, {_version(newer)})"
+
+
+def folders_in(*versions: Version) -> dict[str, Warehouse]:
+    """Return the folders of savepoints that some versions name, by how they name them."""
+    named = [one for one in versions if isinstance(one, str) and ("/" in one or os.sep in one)]
+    found = {one: Warehouse(one) for one in named}
+    for name, folder in found.items():
+        if not is_savepoint(folder):
+            hint = "A savepoint has a file savepoint.json in its folder."
+            raise UsageError(f'there is no savepoint in "{name}"', hint=hint)
+    return found
 
 
 def why_sql(state: str, key: Mapping[str, object], version: Version | None = None) -> str:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import duckdb
 import pyarrow as pa
 
 from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
 from sqlstream.compiler.project import Project
-from sqlstream.errors import BindError, SourceText, UsageError, missing
+from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import BindError, QueryError, SourceText, Span, UsageError, missing
 from sqlstream.jobs.launch import job_spec
 from sqlstream.jobs.verification import Verification, verify_job
-from sqlstream.queries.statement import Token, tokenize
+from sqlstream.queries.arguments import Given, placed
+from sqlstream.queries.versions import Version, find_version
+from sqlstream.storage.snapshot import JobHistory
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
 
+USAGE = "Write sqlstream.verify('job'), or sqlstream.verify('job', 20) for a version, as a number or a time."
 _COLUMNS = ("table_name", "cause", "change", "row_text")
+_ROWS = internal("differences")
 
 
 def existing_record(warehouse: Warehouse, name: str) -> JobRecord:
@@ -58,59 +64,59 @@ def verify(
     project: Project,
     compiler: Compiler,
     name: str,
-    version: int | None = None,
+    at: Version | None = None,
     compiled: Iterable[Compiled] = (),
 ) -> Verification:
-    """Verify a job of the warehouse at a version, the newest by default. Raises CannotVerify and UsageError."""
+    """Verify a job of the warehouse at a version, the newest by default. Raises CannotVerify, QueryError and UsageError."""
     record = existing_record(Warehouse(project.warehouse), name)
-    return verify_planned(project, planned_job(compiler, record, compiled), record, version)
+    return verify_planned(project, compiler, planned_job(compiler, record, compiled), record, at)
 
 
-def verify_planned(project: Project, planned: PlannedJob, record: JobRecord, version: int | None) -> Verification:
+def verify_planned(
+    project: Project, compiler: Compiler, planned: PlannedJob, record: JobRecord, at: Version | None
+) -> Verification:
     """Verify a job whose plan is known."""
     job = job_spec(planned, project.warehouse, record.bucket_labels, name=record.job, project=project.root)
-    return verify_job(planned, job, version)
+    if at is None:
+        return verify_job(planned, job)
+    with compiler.connection() as con:
+        found = find_version(con, JobHistory(Warehouse(project.warehouse), record.job.lower()), at, None)
+    return verify_job(planned, job, found.version)
 
 
-# -- VERIFY('job') in state queries
+# -- sqlstream.verify('job') in state queries
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyCall:
-    """`VERIFY('job')` or `VERIFY('job', version)` in a query, and the name that stands for its rows."""
+@dataclass(frozen=True)
+class MakesDifferences:
+    """Makes what `sqlstream.verify('job')` and `sqlstream.verify('job', version)` stand for: the examples of differences."""
 
-    name: str
-    job: str
-    version: int | None
+    project: Project
+    compiler: Compiler
 
-
-def calls_in(sql: str) -> tuple[str, list[VerifyCall]]:
-    """Return a query with a name for each call of VERIFY in FROM, and the calls."""
-    tokens = tokenize(sql) if re.search(r"\bverify\b", sql, re.IGNORECASE) else []
-    calls: list[VerifyCall] = []
-    text, done = "", 0
-    for place, token in enumerate(tokens):
-        found = _call(tokens[place : place + 6], len(calls)) if token.text.lower() == "verify" else None
-        if found is not None:
-            call, end = found
-            text += f"{sql[done : token.start]}{call.name}"
-            done = end
-            calls.append(call)
-    return text + sql[done:], calls
-
-
-def _call(tokens: list[Token], number: int) -> tuple[VerifyCall, int] | None:
-    name = f"_verification_{number}"
-    match [t.text for t in tokens]:
-        case [_, "(", job, ")", *_] if job.startswith("'"):
-            return VerifyCall(name, job[1:-1].replace("''", "'"), None), tokens[3].end
-        case [_, "(", job, ",", version, ")"] if job.startswith("'") and version.isdigit():
-            return VerifyCall(name, job[1:-1].replace("''", "'"), int(version)), tokens[5].end
-    return None
-
-
-def rows_of(call: VerifyCall, run: Callable[[str, int | None], Verification]) -> pa.Table:
-    """Return the rows of a call: the examples of differences. Raises what verifying raises."""
-    rows = run(call.job, call.version).rows()
-    columns = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
-    return pa.table([pa.array(column, pa.string()) for column in columns], names=list(_COLUMNS))
+    def __call__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        catalog: str,
+        warehouse: Warehouse,
+        jobs: Mapping[str, JobHistory],
+        given: Sequence[Given],
+        span: Span,
+    ) -> str:
+        """Create the table. Raises what verifying raises."""
+        named = placed(given, ("job", "version")[: max(1, len(given))], USAGE, span)
+        name = str(named[0].value)
+        history = jobs.get(name.lower())
+        if history is None or history.record is None:
+            known = [h.record.job for h in jobs.values() if h.readable_record and h.record]
+            raise QueryError(f'job "{name}" does not exist', named[0].span, hint=missing("job", name, known))
+        versions = [find_version(connection, history, v.value, v.span).version for v in named[1:]]
+        rows = verify(self.project, self.compiler, name, versions[0] if versions else None).rows()
+        found = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
+        table = pa.table([pa.array(column, pa.string()) for column in found], names=list(_COLUMNS))
+        place = f"{quote_name(catalog)}.main.differences"
+        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
+        connection.register(_ROWS, table)
+        connection.execute(f"CREATE TABLE {place} AS FROM {_ROWS}")
+        connection.unregister(_ROWS)
+        return place

@@ -10,7 +10,7 @@ from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.paths import JobPaths
-from sqlstream.warehouse.records import Record, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed, write_sealed
 
 
 class Begun(Record, frozen=True, tag_field="format", tag=1):
@@ -30,13 +30,20 @@ def write_begun(fs: Filesystem, job: JobPaths, begun: Begun) -> None:
     write_sealed(fs, job.begun, begun.to_json())
 
 
+def _read(fs: Filesystem, job: JobPaths) -> Begun:
+    try:
+        return read_json(read_sealed(fs, job.begun), Begun)
+    except OtherFormat as other:
+        raise other.error(f'what job "{job.name}" has begun to read') from other
+
+
 def read_begun(fs: Filesystem, job: JobPaths, version: int) -> Begun | None:
     """Return the batch of a version if it has begun, None if it has not, or if what says so is damaged.
 
     Where later batches had begun, too, the log says what it read: their commits were lost, or are not in a copy of the job.
     """
     try:
-        begun = read_json(read_sealed(fs, job.begun), Begun)
+        begun = _read(fs, job)
         if begun.version == version:
             return begun
     except FileNotFoundError:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Collection, Mapping
 from typing import ClassVar, NamedTuple
 
-from sqlstream.errors import DamageError, OtherVersionError
+from sqlstream.errors import DamageError
 from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics, in_microseconds
 from sqlstream.units import Duration, EventTime, ProcessingTime
 from sqlstream.warehouse.filesystem import Filesystem
@@ -46,10 +46,7 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
         try:
             return read_json(text, cls)
         except OtherFormat as other:
-            raise OtherVersionError(
-                f"the log was written by another version of sqlstream (format {other.format})",
-                hint="Run it with that version, or start the job anew with --fresh.",
-            ) from other
+            raise other.error("the log of the job") from other
 
     @property
     def sequence(self) -> int:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 from uuid import uuid4
 
-from sqlstream.errors import UsageError
 from sqlstream.storage.segments import Segment
 from sqlstream.units import Duration, EventTime, ProcessingTime, from_millis, upgraded_times
 from sqlstream.warehouse.filesystem import Filesystem
@@ -63,14 +62,11 @@ class Manifest(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """Return the manifest in a text. Raises UsageError when another version wrote it."""
+        """Return the manifest in a text. Raises OtherVersionError."""
         try:
             return read_json(text, cls)
         except OtherFormat as other:
-            raise UsageError(
-                f"the state was written by another version of sqlstream (format {other.format}, not {FORMAT})",
-                hint="Run it with that version, or start the job anew with --fresh.",
-            ) from other
+            raise other.error("the state of the job") from other
 
 
 def manifest_name(batch: int) -> str:

@@ -18,7 +18,7 @@ from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
 from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.paths import JobPaths, Warehouse
-from sqlstream.warehouse.records import Record, read_json, read_sealed, write_sealed
+from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed, write_sealed
 from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
 
 
@@ -37,6 +37,8 @@ class Restoring(Record, frozen=True, tag_field="format", tag=1):
     overruled: tuple[int, ...] = ()
 
 
+# How the folders of savepoints begin that were rewritten for a changed query, below that of the savepoints.
+DRAFT = ".upgrading-"
 # Lets some scans of a job, of which the positions are laid out, begin where their options say.
 StartOver = Callable[[Collection[int]], None]
 
@@ -74,18 +76,37 @@ def restore(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, start_o
     _lay_out(warehouse, savepoint, plan, record, start_over)
 
 
+def _read(warehouse: Warehouse, paths: JobPaths) -> Restoring:
+    """Return what is to be done. Raises FileNotFoundError when nothing is, DamageError and OtherVersionError."""
+    try:
+        return read_json(read_sealed(warehouse.fs, paths.restoring), Restoring)
+    except OtherFormat as other:
+        raise other.error(f'how job "{paths.name}" is being restored') from other
+
+
 def forget_completed(warehouse: Warehouse, job: str) -> None:
     """Forget what was to be done when all of it is: a process died between the commit, which comes last, and saying so."""
     fs, paths = warehouse.fs, warehouse.job(job)
     try:
-        plan = read_json(read_sealed(fs, paths.restoring), Restoring)
+        plan = _read(warehouse, paths)
     except FileNotFoundError:
         return
-    record = read_record(fs, paths)
-    # The job that was there before had another time of creation, or was none.
-    is_made = record is not None and record.created_at == JobRecord.from_json(plan.record).created_at
+    # The job that was there before had another time of creation or another query, or was none.
+    is_made = read_record(fs, paths) == JobRecord.from_json(plan.record)
     if is_made and last_committed(fs, paths) is not None:
         fs.delete(paths.restoring)
+        _forget_draft(warehouse, plan)
+
+
+def _forget_draft(warehouse: Warehouse, plan: Restoring) -> None:
+    """Delete what was rewritten for a changed query, and restored."""
+    if is_draft(plan.savepoint):
+        warehouse.fs.delete_tree(plan.savepoint)
+
+
+def is_draft(place: str) -> bool:
+    """Tell whether a savepoint is one that was rewritten for a changed query, by its place."""
+    return place.rpartition("/")[2].startswith(DRAFT)
 
 
 def complete(warehouse: Warehouse, job: str, start_over: StartOver) -> str | None:
@@ -95,7 +116,7 @@ def complete(warehouse: Warehouse, job: str, start_over: StartOver) -> str | Non
     """
     paths = warehouse.job(job)
     try:
-        plan = read_json(read_sealed(warehouse.fs, paths.restoring), Restoring)
+        plan = _read(warehouse, paths)
     except FileNotFoundError:
         return None
     try:
@@ -107,6 +128,7 @@ def complete(warehouse: Warehouse, job: str, start_over: StartOver) -> str | Non
         ) from gone
     check(savepoint)
     _lay_out(warehouse, savepoint, plan, JobRecord.from_json(plan.record), start_over)
+    _forget_draft(warehouse, plan)
     return plan.savepoint
 
 

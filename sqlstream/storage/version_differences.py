@@ -1,10 +1,11 @@
-"""What two versions of a state table do not share: the rows that batches wrote in between, and those that were forgotten."""
+"""What two versions of a state table do not share: the rows that were written in between, and those that were forgotten."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.duck.types import time_literal
 from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, scan
@@ -13,32 +14,95 @@ from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 
+# Whether a row was added, or taken away.
+ADDED, BY_BATCH = internal("added"), internal("by_batch")
+
 
 @dataclass(frozen=True, slots=True)
 class VersionDifference:
     """The rows by which an older and a newer version of a table differ, as SELECTs of the table's columns; None: there are none.
 
-    `written` are those that batches wrote in between. If the table has weights, what was written and taken away again is not
-    among them, and rows that are not there any more have the opposite weight. `forgotten` are rows of the older version that the
-    watermark of the newer one has passed.
+    `written` are those that were written in between, with ADDED, whether a row was added, and BY_BATCH, whether a batch did it
+    (NULL: not known), behind their columns. If the table has weights, what was written and taken away again is not among them.
+    `forgotten` are rows of the older version that the watermark of the newer one has passed.
     """
 
     written: str | None
     forgotten: str | None
 
 
-def version_difference(
-    fs: Filesystem,
-    directory: str,
-    table: TableDeclaration,
-    versions: tuple[JobVersion, JobVersion],
-    visible: tuple[VisibleSegments, VisibleSegments],
-) -> VersionDifference:
-    """Return the changes of a table between two versions, the older one first, from the segments that they see.
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """A table at a version: the directory above the buckets that have its files, and which of these the version sees."""
+
+    fs: Filesystem
+    directory: str
+    version: JobVersion
+    visible: VisibleSegments
+
+    @property
+    def segments(self) -> dict[str, Segment]:
+        return {s.name: s for s in (*self.visible.whole, *self.visible.forgetting, *self.visible.mixed)}
+
+
+def content_difference(table: TableDeclaration, older: TableVersion, newer: TableVersion) -> VersionDifference:
+    """Return the changes of a table between two versions of which one is in a savepoint, from what they hold.
+
+    Files of one name are the same file, so little is read where versions have most of their files in common. Raises DamageError.
+    """
+    before, after = older.segments, newer.segments
+    selects = [
+        *_signed(table, newer, [s for name, s in after.items() if name not in before], "1"),
+        *_signed(table, older, [s for name, s in before.items() if name not in after], "-1"),
+    ]
+    grown = [s for name, s in after.items() if name in before and s.last_batch > older.version.version]
+    selects += _signed(table, newer, grown, "1", older.version.version)
+    forgotten = _forgotten(older.fs, older.directory, table, (older.version, newer.version), before.values())
+    if not selects:
+        return VersionDifference(None, forgotten)
+    columns = tuple(c for c in table.columns if c != WEIGHT_COLUMN)
+    listed = names(columns)
+    by_batch = f"max({BATCH_COLUMN}) > {older.version.version} AS {BY_BATCH}"
+    net = (
+        f"SELECT {listed}, CAST(sum({WEIGHT}) AS BIGINT) AS {WEIGHT}, {by_batch} "
+        f"FROM ({' UNION ALL '.join(selects)}) GROUP BY {listed} HAVING sum({WEIGHT}) <> 0"
+    )
+    items = ", ".join(quote_name(c.name) for c in table.columns)
+    where, watermark = "", newer.version.watermark
+    if table.time_column is not None and watermark is not None:
+        passed = f"{quote_name(table.time_column)} <= {time_literal(watermark, table.time_type)}"
+        where = f" WHERE NOT ({WEIGHT} < 0 AND {passed})"
+    return VersionDifference(f"SELECT {items}, {WEIGHT} > 0 AS {ADDED}, {BY_BATCH} FROM ({net}){where}", forgotten)
+
+
+def _signed(
+    table: TableDeclaration, side: TableVersion, segments: Sequence[Segment], sign: str, after: int | None = None
+) -> list[str]:
+    """Return the SELECT of what a version sees of some segments, with a weight of that sign; of batches after one, if given."""
+    if not segments:
+        return []
+    check_segments(side.fs, side.directory, segments, content=False)
+    rows = scan(side.fs, side.directory, table.columns, segments, batch=True)
+    columns = tuple(c for c in table.columns if c != WEIGHT_COLUMN)
+    weight = f"{sign} * {WEIGHT}" if len(columns) < len(table.columns) else sign
+    conditions = [f"{BATCH_COLUMN} <= {side.version.version}"]
+    if after is not None:
+        conditions.append(f"{BATCH_COLUMN} > {after}")
+    if table.time_column is not None and side.version.watermark is not None:
+        seen = time_literal(side.version.watermark, table.time_type)
+        conditions.append(f"{quote_name(table.time_column)} > {seen}")
+    batch = BATCH_COLUMN if sign == "1" else "NULL"
+    items = f"{names(columns)}, {weight} AS {WEIGHT}, {batch} AS {BATCH_COLUMN}"
+    return [f"SELECT {items} FROM ({rows}) WHERE {' AND '.join(conditions)}"]
+
+
+def version_difference(table: TableDeclaration, before: TableVersion, after: TableVersion) -> VersionDifference:
+    """Return the changes of a table between two versions that a job keeps, from the segments that they see.
 
     Segments of which both see all rows are not read. Raises DamageError.
     """
-    older, newer = ({s.name: s for s in (*v.whole, *v.forgetting, *v.mixed)} for v in visible)
+    fs, directory = after.fs, after.directory
+    versions, older, newer = (before.version, after.version), before.segments, after.segments
     new = [s for name, s in newer.items() if name not in older]
     grown = [s for name, s in newer.items() if name in older and s.last_batch > versions[0].version]
     # What is in the place of these holds the same rows, merged.
@@ -52,9 +116,12 @@ def version_difference(
             f"SELECT {names(columns)}, -{WEIGHT} AS {WEIGHT} FROM ({scan(fs, directory, table.columns, replaced)})"
         )
         written = [summed(columns, f"({' UNION ALL '.join(written)})")]
-    return VersionDifference(
-        " UNION ALL ".join(written) or None, _forgotten(fs, directory, table, versions, older.values())
-    )
+    forgotten = _forgotten(fs, directory, table, versions, older.values())
+    if not written:
+        return VersionDifference(None, forgotten)
+    adds = f"{WEIGHT} > 0" if WEIGHT_COLUMN in table.columns else "true"
+    items = f"*, {adds} AS {ADDED}, true AS {BY_BATCH}"
+    return VersionDifference(f"SELECT {items} FROM ({' UNION ALL '.join(written)})", forgotten)
 
 
 def _of_batches(

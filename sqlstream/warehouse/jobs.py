@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
 from sqlstream.catalog import Column
-from sqlstream.errors import DamageError, OtherVersionError
+from sqlstream.errors import DamageError
 from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
@@ -25,12 +25,17 @@ TABLE = "table"
 
 
 class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table that a job reads, with the watermark that it declares."""
+    """A table that a job reads, with the watermark that it declares.
+
+    `kind` is its connector, `place` tells its place from others, as of a sink; records of earlier versions have neither.
+    """
 
     name: str
     table: str
     time_column: str | None = None
     watermark_expression: str | None = None
+    kind: str = ""
+    place: str = ""
 
 
 class TableRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,6 +71,62 @@ class WindowRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     grow: bool = False
 
 
+class ShapeItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that an operator computes or keeps: its name, the SQL that makes it of a row of the input, and its type.
+
+    `origin` is the SQL over what tables and operators below emit, where projections between them make a difference. `columns`
+    are the columns of state that hold it, by table: none of what is computed of others. Of a join and a process function,
+    `input` is the place of the input that it is of.
+    """
+
+    name: str
+    expression: str
+    type: str
+    kind: Literal["key", "aggregate", "column", "state"] = "column"
+    origin: str = ""
+    columns: Mapping[str, tuple[str, ...]] = {}
+    input: int = 0
+
+    @property
+    def value(self) -> str:
+        """What tells it from others, whatever it and the columns on the way are called."""
+        return self.origin or self.expression
+
+
+class RowPath(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How rows of a table or an operator come to another one, or to a sink: what is done to them on the way.
+
+    `steps` are the filters and all else but projections. `columns` are those of the rows that arrive, as SQL over those of the
+    rows that leave, where somebody has to know them. `input` is the place of the input that they come to.
+    """
+
+    source: str
+    steps: tuple[str, ...] = ()
+    columns: Mapping[str, str] = {}
+    input: int = 0
+
+
+class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an operator computes, as plain data: two of equal shape have the same state for the same rows.
+
+    `operator` is the kind of node in the plan. `items` are its aggregates, the columns that it keeps, its states; `settings`
+    what else there is to say (windows, lateness, time to live, ranks, conditions), as text; `inputs` the tables and operators
+    whose rows it reads, `paths` how they come. It is `named` where the query gives it its name.
+    """
+
+    operator: str
+    keys: tuple[ShapeItem, ...] = ()
+    items: tuple[ShapeItem, ...] = ()
+    settings: Mapping[str, str] = {}
+    inputs: tuple[str, ...] = ()
+    paths: tuple[RowPath, ...] = ()
+    named: bool = False
+
+    def of_kind(self, kind: str) -> tuple[ShapeItem, ...]:
+        """Return the items of a kind."""
+        return tuple(item for item in self.items if item.kind == kind)
+
+
 class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stateful operator: its state tables, and the view of them that people query.
 
@@ -74,8 +135,8 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     query, by name. Its watermark is `delay` behind the job's. Rows of the state tables that differ in the `hash_columns` have
     nothing to do with each other; those of an operator with keys are its `key_columns`. `unique` are columns that tell the rows
     of the result apart, where that is known, `window` is set where the result is one of windows, `ttl` where keys are forgotten
-    for which no row came so long. `remembered` is what a time to live forgets, or would. Records of earlier versions have none
-    of the five.
+    for which no row came so long. `remembered` is what a time to live forgets, or would. `shape` is what it computes, by which
+    the operators of a changed query are compared with those of the job. Records of earlier versions have none of the six.
     """
 
     name: str
@@ -93,6 +154,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     window: WindowRecord | None = None
     ttl: Duration = NO_TIME
     remembered: tuple[Remembered, ...] = ()
+    shape: OperatorShape | None = None
 
     @property
     def views(self) -> Mapping[str, str]:
@@ -105,7 +167,8 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     With `changing` they are written with weights; of the rows of a `key` a table holds one: with `upserts` the last one. Where
     a batch can have several, columns behind the others tell their `order`. `place` tells the
-    place of a table outside of the warehouse from others, if its options name one.
+    place of a table outside of the warehouse from others, if its options name one. `paths` say how rows come to it; records of
+    earlier versions have none.
     """
 
     kind: str
@@ -116,6 +179,7 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     upserts: bool = False
     order: Columns = ()
     place: str = ""
+    paths: tuple[RowPath, ...] = ()
 
 
 class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
@@ -149,10 +213,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
         try:
             return read_json(text, cls)
         except OtherFormat as other:
-            raise OtherVersionError(
-                f'job "{other.content["job"]}" was made by another version of sqlstream',
-                hint="Run it with that version, or start it anew with --fresh.",
-            ) from other
+            raise other.error(f'job "{other.content["job"]}"') from other
 
 
 def write_record(fs: Filesystem, job: JobPaths, record: JobRecord) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from sqlstream.errors import DamageError
+from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.warehouse.filesystem import Filesystem
 
 _LAST_LINE = re.compile(r'\{"digest":"([0-9a-f]{16})"\}\n\Z')
@@ -44,6 +44,10 @@ _KINDS = tuple(
         (
             r"jobs/(?P<job>[^/]+)/splits/seen-\d+\.json",
             "which input the job read before its last batches, which no other file says",
+        ),
+        (
+            r"jobs/(?P<job>[^/]+)/splits/read/0*(?P<n>\d+)-0*(?P<m>\d+)\.json",
+            "what input batches {n} to {m} read, which only sqlstream verify needs",
         ),
         (r"jobs/(?P<job>[^/]+)/(splits|tables|sources)/.*", "how far the job has read its input"),
         (r"jobs/(?P<job>[^/]+)/received/.*", "input that was received, and is nowhere else"),
@@ -127,11 +131,28 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class OtherFormat(Exception):
-    """A record is in a format that cannot be read: that of a later version, or one that nothing upgrades."""
+    """A record is in a format that cannot be read: that of a later version, or of one before 0.1.0.
 
-    def __init__(self, format: int, content: Mapping[str, Any]):
+    `today` is the format that this version writes.
+    """
+
+    def __init__(self, format: int, today: object, content: Mapping[str, Any]):
         super().__init__(format)
-        self.format, self.content = format, content
+        self.format, self.today, self.content = format, today, content
+
+    def error(self, what: str) -> OtherVersionError:
+        """Return the error for people; `what` is what cannot be read."""
+        if isinstance(self.today, int) and self.format > self.today:
+            return OtherVersionError(
+                f"{what} was written by a later version of sqlstream",
+                detail=f"It has format {self.format}; this version reads formats up to {self.today}.",
+                hint="Use that version, or a later one.",
+            )
+        return OtherVersionError(
+            f"{what} was written by a version of sqlstream before 0.1.0",
+            detail=f"It has format {self.format}, which was never released.",
+            hint="Start the job anew with --fresh.",
+        )
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -164,5 +185,5 @@ def read_json(text: str, kind: type[R]) -> R:
         format += 1
         content = {**upgrade(content), "format": format}
     if format != today:
-        raise OtherFormat(found, content)
+        raise OtherFormat(found, today, content)
     return msgspec.convert(content, type=kind, str_keys=True)

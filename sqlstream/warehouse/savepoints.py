@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from sqlstream.errors import DamageError, OtherVersionError, UsageError, missing
+from sqlstream.errors import DamageError, UsageError, missing
 from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.paths import SAVEPOINT, Warehouse
 from sqlstream.warehouse.records import GONE, OtherFormat, Record, damage, read_json, read_sealed, write_sealed
@@ -55,11 +55,7 @@ def read_savepoint(folder: Warehouse, place: str) -> Savepoint:
     try:
         return Savepoint(folder, read_json(text, SavepointRecord), place)
     except OtherFormat as other:
-        raise OtherVersionError(
-            f'savepoint "{place}" was written by a later version of sqlstream',
-            detail=f"It has format {other.format}; this version reads formats up to {FORMAT}.",
-            hint="Use that version, or a later one.",
-        ) from other
+        raise other.error(f'savepoint "{place}"') from other
 
 
 def write_savepoint(folder: Warehouse, record: SavepointRecord) -> None:

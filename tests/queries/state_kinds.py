@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from sqlstream import Context, ListState, Row, ValueState, process, state
+from sqlstream.storage.savepoints import take
 from sqlstream.testing import Stream
+from sqlstream.warehouse.paths import Warehouse
 
 TABLES = """
 CREATE TABLE t (k STRING, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' MINUTE);
@@ -70,7 +72,7 @@ def job_of(kind: str) -> Iterator[Stream]:
 
 
 def feed(stream: Stream) -> None:
-    """Feed the rows."""
+    """Feed the rows, and take a savepoint, `middle`, on the way."""
     day = "2024-01-01"
     both = len({s.table.name for run in stream.runs.values() for s in run.job.plan.scans}) > 1
 
@@ -81,6 +83,7 @@ def feed(stream: Stream) -> None:
 
     batch(("a", 1, "10:00"), ("b", 2, "10:01"), ("gone", 9, "10:02"))
     batch(("a", 3, "10:05"), ("c", 7, "10:20"))
+    take(Warehouse(stream.warehouse), "result", "middle")
     batch(("a", 5, "10:55"), ("b", 1, "11:10"))
     batch(("b", 4, "10:30"), ("d", 1, "11:20"))
     batch(("c", 2, "11:40"), ("a", 8, "12:10"))

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from sqlstream.errors import QueryError
+from sqlstream.storage.savepoints import take
 from sqlstream.testing import Stream
+from sqlstream.warehouse.paths import Warehouse
 from tests.queries.state_kinds import KINDS, TABLES, job_of, rows_at, versions
 
 KEYS = ("a", "gone")
@@ -24,6 +26,7 @@ def test_a_difference_is_that_of_plain_queries_and_a_key_has_its_rows(kind: str)
         assert "o" in views
         for view in views:
             check_difference(stream, view, known[len(known) // 2], known[-1])
+            check_savepoint(stream, view, known[-1])
         check_difference(stream, "o", known[0], known[-1])
         for key in KEYS:
             check_key(stream, views, key, known)
@@ -67,6 +70,45 @@ def of_key(stream: Stream, views: list[str], key: str, version: int) -> Counter[
 
 def as_text(content: str) -> str:
     return json.dumps(json.loads(content))
+
+
+def check_savepoint(stream: Stream, view: str, newest: int) -> None:
+    """Compare the difference from a savepoint with that from the version of which it is, which the job still has."""
+    [(version,)] = stream.query("SELECT version FROM sqlstream.savepoints WHERE savepoint = 'middle'")
+    difference = "FROM sqlstream.diff('result.{}', {}, {})"
+    found = stream.query(difference.format(view, "'Middle'", newest))
+    assert found == stream.query(difference.format(view, version, newest))
+    assert stream.query(difference.format(view, version, "'middle'")) == []
+
+
+def test_a_job_that_was_dropped_is_compared_by_its_savepoints() -> None:
+    with job_of("group") as stream:
+        warehouse = Warehouse(stream.warehouse)
+        take(warehouse, "result", "last")
+        found = stream.query("FROM sqlstream.diff('result.o', 'middle', 'last')")
+        assert [change for change, *_ in found] == ["changed", "changed", "changed", "added"]
+        with pytest.raises(QueryError, match="is older than version"):
+            stream.query("FROM sqlstream.diff('result.o', 'last', 'middle')")
+        warehouse.fs.delete_tree(warehouse.job("result").root)
+        assert stream.query("FROM sqlstream.diff('result.o', 'middle', 'last')") == found
+
+
+def test_a_state_with_other_columns_is_compared_by_the_names_of_its_columns() -> None:
+    script = f"{TABLES}WITH o AS (SELECT k, %s FROM t GROUP BY k) SELECT * FROM o"
+    with Stream(script % "COUNT(*) AS n, MAX(v) AS x") as before, Stream(script % "MAX(v) AS x, SUM(v) AS s") as after:
+        for stream in (before, after):
+            stream.batch("t", [("a", 1, "2024-01-01 10:00"), ("b", 2, "2024-01-01 10:00")])
+        before.batch("t", [("c", 3, "2024-01-01 10:00")])
+        folder = Warehouse(f"{after.warehouse}/savepoints/before")
+        take(Warehouse(before.warehouse), "result", "before", folder)
+        items = "change, reason, before.k, before.n, before.x, after.k, after.n, after.x"
+        found = after.query(f"SELECT {items} FROM sqlstream.diff('result.o', 'before', 0)")
+    why = "input or migrated"
+    assert found == [
+        ("changed", why, "a", 1, 1, "a", None, 1),
+        ("changed", why, "b", 1, 2, "b", None, 2),
+        ("removed", why, "c", 1, 3, None, None, None),
+    ]
 
 
 def test_a_difference_says_why() -> None:

@@ -22,6 +22,7 @@ from sqlstream.storage.begun import Begun, read_begun, write_begun
 from sqlstream.storage.check import check_job, repair_job
 from sqlstream.storage.manifests import manifest_name, read_manifest
 from sqlstream.storage.recovery import Versions
+from sqlstream.storage.savepoints import take
 from sqlstream.storage.segments import forget_known
 from sqlstream.testing import Stream
 from sqlstream.units import EPOCH, from_millis
@@ -413,6 +414,32 @@ def test_what_check_prints(tmp_path: Path) -> None:
         ]
         assert checked(session, None, repair=True, write=said.append)
         assert checked(session, None, repair=False, write=lambda line: None)
+
+
+@pytest.mark.parametrize("kind", ["record", "log", "commit", "state manifest", "state segment", "result segment"])
+def test_a_damaged_savepoint_is_found_and_its_rows_come_from_the_job(copy: Warehouse, kind: str) -> None:
+    with Session(str(copy.root), warehouse=copy.root) as session:
+        said: list[str] = []
+        root = take(copy, "totals", "spare").warehouse.root
+        take(copy, "totals", "other")
+        path = min(Path(root).glob(KINDS[kind].replace(f"0/{NEWEST:010d}-*", "0/*").replace(f"*-{NEWEST}-*", "*")))
+        is_rows = path.suffix == ".parquet"
+        # A link is damaged in both, so this one is gone.
+        hurt(path, "missing" if is_rows else "flipped")
+        assert not checked(session, "Totals", repair=False, write=said.append)
+        assert said[:2] == ['savepoint "spare" is damaged:', *[line for line in said[1:2] if path.name in line]]
+        assert said[-1] == 'job "totals" is intact'
+        said.clear()
+        assert checked(session, None, repair=True, write=said.append) == is_rows
+        end = (
+            "is repaired: the job had its files."
+            if is_rows
+            else "cannot be repaired: of 1 file there is no other copy."
+        )
+        assert f'savepoint "spare" {end}' in said[-2]
+        said.clear()
+        assert checked(session, None, repair=False, write=said.append) == is_rows
+        assert (said[-1] == "2 savepoints are intact") == is_rows
 
 
 def test_a_job_that_runs_does_not_believe_a_changed_segment(made: Made, copy: Warehouse) -> None:

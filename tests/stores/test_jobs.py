@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import random
 import time
 from collections import Counter
 from pathlib import Path
 
-import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from sqlstream.compiler.compiler import PlannedJob
@@ -23,9 +19,8 @@ from tests.forked import Forked, start_python
 from tests.processes import SECONDS, kill_group, wait_until, wait_with
 from tests.stores import store_job
 from tests.stores.server import SECRET, S3Server
-from tests.stores.store_job import LOCAL, SCRIPT, SPARK
+from tests.stores.store_job import FILES, LOCAL, ROWS, SCRIPT, SPARK, expected, put_input, sink_files
 
-FILES, ROWS = 12, 40
 STATE = "state.both.window_aggregate_1"
 # Requests of the store that a batch of this job takes, measured 13: its descriptor, a segment and a manifest of the state and of
 # the results, two files of the sink with their names and its record, the log and the commit, and some lists.
@@ -34,39 +29,8 @@ PER_BATCH = 16
 BY_CLOCK = ("/lock", "/stop", "/status.json")
 
 
-def put_input(bucket: str, files: range) -> None:
-    fs, root = open_store(bucket)
-    for number in files:
-        keys = pa.array(range(number * ROWS, (number + 1) * ROWS))
-        times = pa.array([k * 4_000_000 for k in keys.to_pylist()], pa.timestamp("us"))
-        buffer = io.BytesIO()
-        pq.write_table(pa.table({"k": keys, "ts": times}), buffer)
-        with fs.create(f"{root}/given/{number:03}.parquet") as file:
-            file.write(buffer.getvalue())
-
-
-def expected() -> list[tuple[object, ...]]:
-    """The answer over all rows at once."""
-    rows = f"SELECT range AS k, make_timestamp(range * 4000000) AS ts FROM range({FILES * ROWS})"
-    return duckdb.execute(
-        f"SELECT date_trunc('minute', ts) AS minute, k % 3 AS part, count(*), sum(k)::BIGINT FROM ({rows}) GROUP BY ALL"
-    ).fetchall()
-
-
 def start(bucket: str, project: Path, engine: str) -> Forked:
     return start_python(store_job.__file__, bucket, str(project), engine, own_group=True)
-
-
-def sink_files(bucket: str) -> list[tuple[int, str, str]]:
-    """The rows of the files that a reader sees now, which leaves out hidden ones."""
-    fs, root = open_store(bucket)
-    found = []
-    for path in fs.walk(f"{root}/files"):
-        if "/.sqlstream-" not in path:
-            text = fs.read_text(path)
-            part = path.split("part=")[1].split("/")[0]
-            found += [(row["k"], row["name"], part) for row in map(eval, text.splitlines())]
-    return found
 
 
 @pytest.mark.slow
@@ -166,14 +130,22 @@ def test_requests_of_a_batch_are_few(bucket: str, s3: S3Server, tmp_path: Path) 
         assert s3.requests.total() <= 12, s3.requests
 
 
-def test_publishing_is_refused(bucket: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("kept", "iceberg", "'sqlstream.publish' = 'iceberg' needs a warehouse on a local disk"),
+        ("kept here", "delta", "in a store there can be no space"),
+    ],
+)
+def test_what_cannot_be_published_is_refused(bucket: str, tmp_path: Path, name: str, kind: str, message: str) -> None:
     put_input(bucket, range(1))
     script = f"""
     CREATE TABLE given (k BIGINT) WITH ('connector' = 'filesystem', 'path' = '{bucket}/given', 'format' = 'parquet');
-    CREATE TABLE kept (k BIGINT) WITH ('sqlstream.publish' = 'delta');
-    INSERT INTO kept SELECT k FROM given"""
+    CREATE TABLE "{name}" (k BIGINT) WITH ('sqlstream.publish' = '{kind}');
+    INSERT INTO "{name}" SELECT k FROM given"""
     with Session(str(tmp_path), warehouse=f"{bucket}/wh") as session:
         [planned] = [one for one in session.compile(SourceText("script", script)) if isinstance(one, PlannedJob)]
-        with pytest.raises(UsageError, match=r"'sqlstream\.publish' needs a warehouse on a local disk") as refused:
+        with pytest.raises(UsageError) as refused:
             session._jobs.start(planned, {}, engine=LocalEngine())
-    assert refused.value.hint == 'Write into a table with the connector "delta" or "iceberg" instead.'
+    assert message in refused.value.message
+    assert f'Write into a table with the connector "{kind}" instead.' in (refused.value.hint or "")

@@ -78,9 +78,10 @@ def test_a_record_comes_back_as_written(warehouse: Warehouse) -> None:
     assert read_record(warehouse.fs, job) == RECORD
 
 
-def test_a_record_of_another_format_is_refused() -> None:
-    with pytest.raises(UsageError, match='job "Counts" was made by another version of sqlstream'):
+def test_a_record_of_a_later_format_is_refused() -> None:
+    with pytest.raises(UsageError, match='job "Counts" was written by a later version of sqlstream') as refused:
         JobRecord.from_json(RECORD.to_json().replace(f'"format":{FORMAT}', '"format":99'))
+    assert refused.value.detail == f"It has format 99; this version reads formats up to {FORMAT}."
 
 
 def test_a_status_comes_back_as_written(warehouse: Warehouse) -> None:

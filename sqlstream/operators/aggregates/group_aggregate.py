@@ -16,6 +16,7 @@ from sqlstream.operators.changelog.results import ChangingResult, KeptState
 from sqlstream.operators.groups import Groups
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.keys import Keys
+from sqlstream.operators.operator import Holds
 from sqlstream.operators.windows.assigners import PARTIALS, ROWS
 from sqlstream.storage.zsets import WEIGHT, repeated, summed
 
@@ -90,6 +91,10 @@ class MergedAggregates(ChangingResult, KeptState):
     @property
     def keys_of_rows(self) -> tuple[str, ...]:
         return self.keys.quoted
+
+    @property
+    def holds(self) -> Holds:
+        return self._grouped.holds
 
     @cached_property
     def _grouped(self) -> Grouped:

@@ -16,6 +16,7 @@ from sqlstream.duck.aggregates.calls import CollectedValues, Partial, partials, 
 from sqlstream.duck.aggregates.partial_columns import Strategy
 from sqlstream.duck.sql import quote_name
 from sqlstream.operators.groups import Grouping, Groups
+from sqlstream.operators.operator import Holds
 from sqlstream.operators.windows.assigners import END, PARTIALS, ROWS, window_time
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
@@ -62,6 +63,14 @@ class Grouped:
     @cached_property
     def value_tables(self) -> dict[str, CollectedValues]:
         return {table: kept for _, kept, table in self.value_calls}
+
+    @cached_property
+    def holds(self) -> Holds:
+        """The columns that hold each call, by table."""
+        found = {name: {PARTIALS: tuple(n for n, _ in p.columns)} for name, p in self.partial_calls}
+        found |= {name: {PARTIALS: (ROWS,)} for name, call in self.calls if self._counts_rows(call)}
+        kept = self.value_tables
+        return found | {name: {t: tuple(n for n, _ in kept[t].columns)} for name, _, t in self.value_calls}
 
     @staticmethod
     def _counts_rows(call: AggregateCall) -> bool:

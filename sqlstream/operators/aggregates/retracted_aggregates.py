@@ -16,6 +16,7 @@ from sqlstream.operators.aggregates.kept_accumulator import KeptAccumulator, kee
 from sqlstream.operators.changelog.results import ChangingResult, KeptState
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.keys import Keys
+from sqlstream.operators.operator import Holds
 from sqlstream.storage.zsets import WEIGHT, repeated
 
 SUMS = "sums"
@@ -84,6 +85,12 @@ class RetractedAggregates(ChangingResult, KeptState):
         """What is kept of calls of users' functions, by the names of the results."""
         own = [(name, call) for name, call in self.calls if not is_linear(call)]
         return {name: KeptAccumulator(f"accumulators_{i}", self.keys, call) for i, (name, call) in enumerate(own)}
+
+    @property
+    def holds(self) -> Holds:
+        linear = {name: call for name, call in self.calls if is_linear(call)}
+        found = {name: {SUMS: tuple(self._sums[s].name for s in _sums_of(call))} for name, call in linear.items()}
+        return {**found, **{name: {one.part: ("number", "accumulator")} for name, one in self._accumulators.items()}}
 
     @cached_property
     def _by_part(self) -> dict[str, KeptAccumulator]:
@@ -168,6 +175,11 @@ def _total_type(type: str) -> str | None:
         return "DECIMAL(38,0)"
     decimal = _DECIMAL.fullmatch(type)
     return f"DECIMAL(38,{decimal['scale']})" if decimal else None
+
+
+def linear_parts(call: AggregateCall) -> list[str]:
+    """Return what tells the stored sums of a linear call apart, none of another call."""
+    return [made for _, made in _sums_of(call)] if is_linear(call) else []
 
 
 def _sums_of(call: AggregateCall) -> list[_Sum]:

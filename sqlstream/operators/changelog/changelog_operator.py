@@ -14,7 +14,7 @@ from sqlstream.duck.sql import names, no_rows, quote_name, typed
 from sqlstream.operators.changelog.results import ChangingResult
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.keys import Keys
-from sqlstream.operators.operator import Clock, Inputs, Operator
+from sqlstream.operators.operator import Clock, Holds, Inputs, Operator
 from sqlstream.operators.scratch import keep, leaving
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
@@ -83,6 +83,10 @@ class ChangelogOperator(Operator):
     def key_times(self) -> tuple[Column, ...]:
         """The columns of `current` beside those of the result."""
         return self._state.times(self.of.columns)
+
+    @property
+    def holds(self) -> Holds:
+        return self.of.kept.holds
 
     @property
     def remembered(self) -> tuple[Remembered, ...]:

@@ -13,6 +13,7 @@ from sqlstream.operators.changelog.results import KeptState
 from sqlstream.operators.groups import Made, stored_columns
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.keys import Keys
+from sqlstream.operators.operator import Holds
 from sqlstream.operators.windows.window_rows import Ranking
 from sqlstream.storage.zsets import KEYS, WEIGHT, WEIGHT_COLUMN, repeated, summed
 
@@ -47,6 +48,11 @@ class KeptRows(KeptState):
         made = f"({summed(self.stored[ROWS], f'(SELECT {items} FROM _rows)')})"
         return {ROWS: encoded(self.deltas[ROWS], made)}
 
+    @property
+    def holds(self) -> Holds:
+        names = (c.name for c in self.columns)
+        return {name: {ROWS: (own.name,)} for name, (own, _) in zip(names, self.own, strict=True)}
+
     def advance(self, part: str, old: str, delta: str) -> str:
         listed = f"{names(self.stored[part])}, {WEIGHT}"
         rows = summed(self.stored[part], f"(SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta})")
@@ -80,6 +86,10 @@ class BestRows(KeptState):
     @property
     def stored(self) -> Mapping[str, tuple[Column, ...]]:
         return self.rows.stored
+
+    @property
+    def holds(self) -> Holds:
+        return self.rows.holds
 
     @property
     def deltas(self) -> Mapping[str, tuple[Column, ...]]:

@@ -13,6 +13,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.changelog.results import ChangingResult, KeptState
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.keys import Keys
+from sqlstream.operators.operator import Holds
 from sqlstream.storage.zsets import WEIGHT
 
 ROWS = "rows"
@@ -48,6 +49,10 @@ class LastRows(ChangingResult, KeptState):
         keys = {column.name: stored for column, stored in zip(self.keys.columns, self.keys.stored, strict=True)}
         others = [c for c in self.row if c.name not in keys]
         return {**keys, **{c.name: Column(f"c{i}", c.type) for i, c in enumerate(others)}}
+
+    @property
+    def holds(self) -> Holds:
+        return {name: {ROWS: (c.name,)} for name, c in self._stored.items()}
 
     @cached_property
     def stored(self) -> Mapping[str, tuple[Column, ...]]:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from sqlstream.catalog import Column
+from sqlstream.operators.operator import Holds
 
 
 class KeptState(ABC):
@@ -34,6 +35,11 @@ class KeptState(ABC):
 
         It is the same whatever other keys there are.
         """
+
+    @property
+    def holds(self) -> Holds:
+        """The columns that hold what rows and calls are called, by part."""
+        return {}
 
     def counters(self, old: Mapping[str, str], delta: Mapping[str, str]) -> Mapping[str, str]:
         """Return SELECTs of numbers to add to counters, over FROM-able SQL of the parts before a batch and of what arrived."""

@@ -20,7 +20,7 @@ from sqlstream.duck.sql import Rows, no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.late_rows import LateOutput, late_outputs
-from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
 from sqlstream.operators.scratch import leaving
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
@@ -70,6 +70,10 @@ class IntervalJoinOperator(Operator):
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
         return tuple(TableDeclaration(side, self._stored(place), UNTIL.name) for place, side in enumerate(SIDES))
+
+    @property
+    def holds(self) -> Holds:
+        return self.matching.holds(enumerate(SIDES))
 
     @cached_property
     def parts(self) -> dict[str, str]:

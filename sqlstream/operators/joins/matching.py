@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +10,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.late_rows import LateOutput
+from sqlstream.operators.operator import Holds
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,14 @@ class Matching:
     def stored(self, place: int) -> tuple[Column, ...]:
         """Return the columns in which rows of an input are stored: the keys, then its others under names of ours."""
         return (*self.key_columns, *(c for c, _ in self._own(place) if c not in self.key_columns))
+
+    def holds(self, tables: Iterable[tuple[int, str]]) -> Holds:
+        """Return which columns hold those of the inputs, given tables that store rows of them, with the places of these."""
+        found: dict[str, dict[str, tuple[str, ...]]] = {}
+        for place, table in tables:
+            for column, (own, _) in zip(self.columns[place], self._own(place), strict=True):
+                found.setdefault(column.name, {})[table] = (own.name,)
+        return found
 
     def late(self, place: int, time: str) -> LateOutput:
         """Return the side output of late rows of an input, given the SQL of their event time."""

@@ -21,7 +21,7 @@ from sqlstream.duck.sql import Rows, names, no_rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.keyed_state import AT, KeyedState
-from sqlstream.operators.operator import Clock, Inputs, Operator
+from sqlstream.operators.operator import Clock, Holds, Inputs, Operator
 from sqlstream.operators.scratch import keep, leaving
 from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.segments import Segment
@@ -102,6 +102,12 @@ class RegularJoin(Operator):
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
         return tuple(zset(name, columns) for state in self._states for name, columns in state.tables.items())
+
+    @property
+    def holds(self) -> Holds:
+        states = enumerate(self._states)
+        rows = ((place, name) for place, state in states for name in state.tables if name != state.clocked)
+        return self.matching.holds(rows)
 
     @cached_property
     def parts(self) -> dict[str, str]:

@@ -23,7 +23,7 @@ from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.keyed_state import KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
-from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
 from sqlstream.operators.scratch import keep, leaving
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
@@ -84,6 +84,10 @@ class TemporalJoinOperator(Operator):
     def tables(self) -> tuple[TableDeclaration, ...]:
         waiting = (TableDeclaration(ROWS, self._row, AT.name), TableDeclaration(VERSIONS, self._version, AT.name))
         return (*waiting, zset(CURRENT, self._kept))
+
+    @property
+    def holds(self) -> Holds:
+        return self.matching.holds(((0, ROWS), (1, VERSIONS), (1, CURRENT)))
 
     @cached_property
     def parts(self) -> dict[str, str]:

@@ -23,7 +23,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT as TOUCHED_AT
 from sqlstream.operators.keyed_state import TOUCHED, KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
-from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, OverCall
 from sqlstream.operators.over.context import AT, COUNT, NEW, TURN, OverContext
 from sqlstream.operators.over.running import Running
@@ -111,6 +111,13 @@ class OverOperator(Operator):
         return KeyedState(self.hash_columns, {**tables, KEYS: (*self._context.keys, TOUCHED_AT)}, KEYS, self.ttl)
 
     @property
+    def reach(self) -> str:
+        """How far frames reach: in time before and after a row, in rows after it, and how many last rows stay (-1: all)."""
+        last = -1 if self._kept is None else self._kept
+        context = self._context
+        return f"span {self._span} later {context.later} following {context.following} last {last}"
+
+    @property
     def _knows(self) -> bool:
         return self._kept != 0 or bool(self._running.calls)
 
@@ -119,6 +126,12 @@ class OverOperator(Operator):
         waiting = TableDeclaration(ROWS, (*self._context.stored, Column(UNTIL, "BIGINT")), UNTIL)
         known = self._known.tables if self._knows else {}
         return (waiting, *(zset(name, columns) for name, columns in known.items()))
+
+    @property
+    def holds(self) -> Holds:
+        tables = [t for t in (ROWS, LAST) if t in {declared.name for declared in self.tables}]
+        found = {c.name: dict.fromkeys(tables, (f"c{i}",)) for i, c in enumerate(self.columns)}
+        return {**found, **{name: {TOTALS: columns} for name, columns in self._running.held.items()}}
 
     @cached_property
     def parts(self) -> dict[str, str]:

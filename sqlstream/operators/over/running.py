@@ -5,7 +5,7 @@ Those of DuckDB's functions merge partial results, those of users' functions are
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -69,6 +69,11 @@ class Running:
     def _columns(self) -> dict[str, RunningColumn]:
         """The stored columns of partial results, by name; calls may share one."""
         return {name: column for columns, _ in self._partials.values() for name, column in columns.items()}
+
+    @property
+    def held(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of the stored columns of each call, by its name."""
+        return {**{name: tuple(columns) for name, (columns, _) in self._partials.items()}, **self._scans.held}
 
     @property
     def columns(self) -> tuple[Column, ...]:

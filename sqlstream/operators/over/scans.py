@@ -42,6 +42,11 @@ class Scans:
         return tuple(Column(_accumulator(n), _type(c)) for n, c in self._distinct.items())
 
     @property
+    def held(self) -> Mapping[str, tuple[str, ...]]:
+        """The name of the stored column of each call, by its name."""
+        return {name: (_accumulator(number),) for name, number in self._numbers.items()}
+
+    @property
     def made(self) -> list[str]:
         """The select items that make what is taken in from rows, of each alone: nothing of those that the call leaves out."""
         items = []

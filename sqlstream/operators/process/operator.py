@@ -15,7 +15,7 @@ from sqlstream.duck.types import encoded, stored_type
 from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.late_rows import late_outputs
-from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
 from sqlstream.operators.process.arrivals import Arrivals
 from sqlstream.operators.process.broadcast import BroadcastRun
 from sqlstream.operators.process.bucket_tables import BucketTablesRun
@@ -112,7 +112,7 @@ class ProcessOperator(Operator):
 
     @cached_property
     def state_tables(self) -> StateTables:
-        states = tuple(one for one in self._states if not one.state.broadcast)
+        states = tuple(one for one in self.keeps if not one.state.broadcast)
         emitted = self.function.outputs if self.function.changelog_mode == "upsert" else ()
         result = tuple(Column(f"r{i}", c.type) for i, c in enumerate(emitted))
         return StateTables(self.stored_keys, states, self.function.has_timers, self.in_order, result)
@@ -120,10 +120,11 @@ class ProcessOperator(Operator):
     @cached_property
     def broadcast_tables(self) -> StateTables:
         """The tables of the states that all keys share."""
-        return StateTables((), tuple(one for one in self._states if one.state.broadcast), False)
+        return StateTables((), tuple(one for one in self.keeps if one.state.broadcast), False)
 
     @property
-    def _states(self) -> tuple[StateTable, ...]:
+    def keeps(self) -> tuple[StateTable, ...]:
+        """Its states, and where they are stored."""
         pairs = zip(self.function.states, self.ttls, strict=True)
         return tuple(StateTable(i, state, ttl) for i, (state, ttl) in enumerate(pairs))
 
@@ -164,6 +165,15 @@ class ProcessOperator(Operator):
     def tables(self) -> tuple[TableDeclaration, ...]:
         shared = self.broadcast_tables.declarations
         return (*self.state_tables.declarations, *shared, *self.waiting_tables.declarations)
+
+    @property
+    def holds(self) -> Holds:
+        """Of its states, and of the columns of rows that wait: these by `argument.column`."""
+        found = {one.state.name: one.holds for one in self.keeps}
+        for one in self.waiting_tables.inputs:
+            own = {f"{one.argument}.{c.name}": {one.name: (f"c{i}",)} for i, (c, _) in enumerate(one.columns)}
+            found |= own
+        return found
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:

@@ -61,6 +61,13 @@ class StateTable:
         return None if self.state.kind == "value" and not self.state.broadcast else f"{self.state.kind}_{self.number}"
 
     @property
+    def holds(self) -> Mapping[str, tuple[str, ...]]:
+        """The columns that hold it, by table."""
+        in_row = tuple(c.name for c in (self.column, self.written) if c is not None)
+        found = {KEYS: in_row} if in_row else {}
+        return {**found, **({self.table: tuple(c.name for c in self.item_columns)} if self.table else {})}
+
+    @property
     def place(self) -> Column:
         """What tells the items of a key apart."""
         if self.state.kind != "map":

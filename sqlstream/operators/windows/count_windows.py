@@ -21,7 +21,7 @@ from sqlstream.duck.sql import names, quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
-from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
 from sqlstream.operators.scratch import keep, leaving
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.operators.windows.window_batch import empty_relation
@@ -80,6 +80,11 @@ class CountWindowOperator(Operator):
     def tables(self) -> tuple[TableDeclaration, ...]:
         waiting = TableDeclaration(WAITING, self._row, TIME.name)
         return waiting, *(zset(name, columns) for name, columns in self._known.tables.items())
+
+    @property
+    def holds(self) -> Holds:
+        tables = (WAITING, NUMBERED)
+        return {c.name: dict.fromkeys(tables, (own.name,)) for c, own in zip(self.columns, self._stored, strict=True)}
 
     @cached_property
     def _known(self) -> KeyedState:

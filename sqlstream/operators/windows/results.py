@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from sqlstream.catalog import Column
+from sqlstream.operators.operator import Holds
 from sqlstream.operators.windows.assigners import Relations
 from sqlstream.warehouse.declarations import TableDeclaration
 
@@ -26,6 +27,9 @@ class WindowResult(Protocol):
 
     @property
     def outputs(self) -> tuple[Column, ...]: ...
+
+    @property
+    def holds(self) -> Holds: ...
 
     def result(self, relations: Relations) -> str: ...
 

@@ -11,6 +11,7 @@ from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.duck.sql import names
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import Grouping, Groups, Made, stored_columns
+from sqlstream.operators.operator import Holds
 from sqlstream.operators.windows.assigners import END, PARTIALS, Relations
 from sqlstream.operators.windows.results import RowsResult
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, repeated, summed
@@ -40,6 +41,11 @@ class WindowChanges:
     @property
     def tables(self) -> tuple[TableDeclaration, ...]:
         return (TableDeclaration(PARTIALS, (*self._stored, WEIGHT_COLUMN), END, summed(self._stored, MERGED)),)
+
+    @property
+    def holds(self) -> Holds:
+        names = (c.name for c in self.columns)
+        return {name: {PARTIALS: (own.name,)} for name, (own, _) in zip(names, self._rows, strict=True)}
 
     @property
     def computed(self) -> dict[str, str]:

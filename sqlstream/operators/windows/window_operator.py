@@ -14,7 +14,7 @@ from sqlstream.duck.sql import Rows, typed
 from sqlstream.duck.types import encoded
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.groups import Groups
-from sqlstream.operators.operator import Clock, Inputs, Operator, SideRows
+from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
 from sqlstream.operators.scratch import leaving
 from sqlstream.operators.windows.assigners import PARTIALS, WindowAssigner, WindowSpan, weights
 from sqlstream.operators.windows.late_rows import LATE, LateRowsPart
@@ -96,6 +96,10 @@ class WindowOperator(Operator):
     @property
     def accumulators(self) -> tuple[Column, ...]:
         return tuple(column for column, _ in self.of.accumulators) if isinstance(self.of, Grouped) else ()
+
+    @property
+    def holds(self) -> Holds:
+        return self.of.holds
 
     def open_windows(self, relations: Mapping[str, str], watermark: str) -> str:
         """Return the SELECT of how many windows are open: windows that keys share are one, sessions are each key's own."""

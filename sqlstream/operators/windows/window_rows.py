@@ -10,6 +10,7 @@ from functools import cached_property
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
 from sqlstream.operators.groups import Groups, Made, stored_columns
+from sqlstream.operators.operator import Holds
 from sqlstream.operators.windows.assigners import END, PARTIALS, Relations, WindowAssigner, window_time
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
@@ -85,6 +86,11 @@ class WindowRows:
             ranked = f"SELECT {made}, {self._rank(self.ranking)} AS _rank FROM {rows}"
             merge = f"SELECT {names} FROM ({ranked}) WHERE _rank <= {self.ranking.limit}"
         return (TableDeclaration(PARTIALS, columns, END, merge),)
+
+    @property
+    def holds(self) -> Holds:
+        names = (c.name for c in self.columns)
+        return {name: {PARTIALS: (own.name,)} for name, (own, _) in zip(names, self._stored, strict=True)}
 
     def _named(self) -> str:
         """The stored columns under the names of the input."""

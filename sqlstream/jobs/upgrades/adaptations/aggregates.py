@@ -1,0 +1,115 @@
+"""GROUP BY with other aggregates: from what is kept where that has them in it, else from now on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqlstream.duck.aggregates.aggregate_call import AggregateCall
+from sqlstream.jobs.upgrades.adaptations.calls import PartsOf, found_in_others, merged_parts
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
+from sqlstream.jobs.upgrades.changes import SINCE, Adapted
+from sqlstream.operators.aggregates.group_aggregate import MergedAggregates
+from sqlstream.operators.aggregates.retracted_aggregates import SUMS, RetractedAggregates, is_linear, linear_parts
+from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
+from sqlstream.operators.windows.assigners import PARTIALS, ROWS
+from sqlstream.physical.plan import StatefulStage
+from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem
+
+
+def adapt_aggregate(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted:
+    """Return how aggregates per key become others. Raises CannotAdapt."""
+    operator = stage.operator
+    assert isinstance(operator, ChangelogOperator)
+    carrying = Carrying(old, new)
+    same_text(carrying.old_shape, carrying.new_shape, ("time to live",))
+    notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
+    match operator.of:
+        case MergedAggregates(calls=calls):
+            _check_table(old, PARTIALS)
+            made, said = added_calls(carrying, dict(calls), PARTIALS, merged_parts)
+            notes += said
+        case RetractedAggregates(calls=calls):
+            _check_table(old, SUMS)
+            linear = {name: call for name, call in calls if is_linear(call)}
+            made, said = added_calls(carrying, linear, SUMS, linear_parts, since=False)
+            notes += said
+            others = [item for item in carrying.added if item.name not in linear]
+            if others:
+                raise CannotAdapt(f"{listed(others)}: {_TAKEN_BACK}")
+        case _:
+            _check_table(old, "rows")
+            made = {}
+            if missing := [item for item in carrying.added if item.kind == "column"]:
+                raise CannotAdapt(f"the column {listed(missing)} was not kept, and rows without it may be taken back")
+            if anew := [item for item in carrying.added if item.kind == "aggregate"]:
+                notes.append(f"{listed(anew)}: from all rows, which are kept")
+    notes += removed_notes(carrying)
+    return Adapted(new.name, old.name, tuple(notes), replace(carrying, made=made).tables())
+
+
+_TAKEN_BACK = "rows that were not counted in it may be taken back, so it cannot begin now"
+
+
+def added_calls(
+    carrying: Carrying, calls: Mapping[str, AggregateCall], table: str, parts_of: PartsOf, *, since: bool = True
+) -> tuple[dict[tuple[str, str], str], list[str]]:
+    """Return the SQL of columns of added aggregates over the old table, and sentences. Raises CannotAdapt.
+
+    Without `since` an aggregate cannot begin now.
+    """
+    made: dict[tuple[str, str], str] = {}
+    kept, begins = [], []
+    for item in carrying.added:
+        if item.kind != "aggregate" or item.name not in calls:
+            continue
+        found = found_in_others(item, calls[item.name], carrying.old_shape.items, table, parts_of)
+        own = [c for columns in item.columns.values() for c in columns]
+        if own and all(column in found or column == ROWS for column in own):
+            kept.append(item)
+            made |= {(table, column): source for column, source in found.items()}
+            made |= {(table, column): ROWS for column in own if column == ROWS}
+        else:
+            begins.append(item)
+    if begins and not since:
+        raise CannotAdapt(f"{listed(begins)}: {_TAKEN_BACK}")
+    goes_on = [*(pair.new for pair in carrying.items), *kept]
+    held = {(t, column): item for item in goes_on for t, columns in item.columns.items() for column in columns}
+    for item in begins:
+        # A part of it would have all rows, another one those from now on.
+        if shared := [held[t, c] for t, columns in item.columns.items() for c in columns if (t, c) in held]:
+            raise CannotAdapt(
+                f'"{item.name}" needs more than what is kept for {listed(shared[:1])}, and shares that with it'
+            )
+    notes = [f"{listed(kept)}: from what is kept"] if kept else []
+    if begins:
+        notes.append(f"{listed(begins)}: from now on ({SINCE}); rows before are not in it")
+    return made, notes
+
+
+def removed_notes(carrying: Carrying) -> list[str]:
+    """Return sentences about what is not kept any more."""
+    return [f"{listed(carrying.removed)}: no longer kept"] if carrying.removed else []
+
+
+def ttl_notes(carrying: Carrying) -> list[str]:
+    """Return sentences about times to live that change."""
+    notes = []
+    old, new = carrying.old_shape.settings, carrying.new_shape.settings
+    for name in dict.fromkeys((*old, *new)):
+        if name.startswith("time to live") and old.get(name) != new.get(name):
+            notes.append(f"{name}: was {old.get(name, 'for ever')}, is {new.get(name, 'for ever')}")
+    return notes
+
+
+def kept_columns_note(items: tuple[ShapeItem, ...]) -> list[str]:
+    """Return the sentence about columns of rows that are new."""
+    added = [item for item in items if item.kind == "column"]
+    return [f"column {listed(added)}: NULL for rows that came before ({SINCE})"] if added else []
+
+
+def _check_table(old: OperatorRecord, table: str) -> None:
+    """Raise CannotAdapt where aggregates are kept in another way than before."""
+    if all(t.name != table for t in old.tables):
+        how = ", ".join(t.name for t in old.tables)
+        raise CannotAdapt(f"the new aggregates follow from {table}, and the job kept {how}")

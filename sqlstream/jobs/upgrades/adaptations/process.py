@@ -1,0 +1,170 @@
+"""Process functions with other states: by their names, and as the method `migrate` of the class says.
+
+`migrate` is a static method or a class method. It gets the types of the states that the job has, by their names, and returns SQL
+for states of the class: of a value any expression of DuckDB over the names of the old values of the key, of a list or a map the
+name of an old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+from msgspec import structs
+
+from sqlstream.catalog import ProcessFunction
+from sqlstream.duck.clock import NOW
+from sqlstream.duck.sql import quote_name
+from sqlstream.functions import pickling
+from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
+from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.operators.process.operator import ProcessOperator
+from sqlstream.operators.process.tables import AT, KEYS
+from sqlstream.physical.plan import StatefulStage
+from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem
+
+# What a state is in a shape whose type is that of a value in the row of a key.
+_VALUE = "value"
+
+
+def adapt_process(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted:
+    """Return how the states of a process function become others. Raises CannotAdapt."""
+    operator = stage.operator
+    assert isinstance(operator, ProcessOperator)
+    said = _migrations(old, operator)
+    carrying = Carrying(_renamed(old, said), new)
+    times = [name for s in (old.shape, new.shape) if s for name in s.settings if name.startswith("time to live")]
+    same_text(carrying.old_shape, carrying.new_shape, (*times, "timers"))
+    for item in carrying.added:
+        if carrying.new_shape.settings.get(f"changes of input {item.input}") and item.kind == "column":
+            raise CannotAdapt(f'the column "{item.name}" was not kept, and rows without it may be taken back')
+    made = _written(carrying, operator)
+    converted = _converted(carrying, operator, said)
+    made |= converted
+    sources = {KEYS: KEYS} if any(table.name == KEYS for table in old.tables) else {}
+    names = {name for _, name in converted}
+    states = [s for s in operator.keeps if s.column is not None and s.column.name in names]
+    added = [
+        item for item in carrying.added if item.kind == "state" and item.name not in {s.state.name for s in states}
+    ]
+    assert old.shape is not None
+    known = {item.name for item in old.shape.of_kind("state")}
+    notes = [f'state "{was}" is called "{name}" now' for name, was in said.items() if was in known and was != name]
+    notes += [*carrying.widened(), *ttl_notes(carrying), *kept_columns_note(carrying.added)]
+    notes += [f'state "{s.state.name}": by migrate, {said[s.state.name]}' for s in states]
+    notes += [f"state {listed(added)}: empty"] if added else []
+    notes += removed_notes(carrying)
+    return Adapted(new.name, old.name, tuple(notes), replace(carrying, made=made, sources=sources).tables())
+
+
+# -- what the class says
+
+
+def _migrations(old: OperatorRecord, operator: ProcessOperator) -> dict[str, str]:
+    """Return what the class says of its states: SQL by name. Raises CannotAdapt."""
+    migrate = getattr(_class_of(operator.function), "migrate", None)
+    if migrate is None:
+        return {}
+    assert old.shape is not None
+    given = {item.name: item.type for item in old.shape.of_kind("state")}
+    try:
+        said: Any = migrate(given)
+    except Exception as error:
+        raise CannotAdapt(f"migrate of {operator.function.name} fails: {type(error).__name__}: {error}") from error
+    if not isinstance(said, Mapping) or not all(isinstance(t, str) for pair in said.items() for t in pair):
+        raise CannotAdapt(f"migrate of {operator.function.name} must return SQL by the names of states")
+    states = [one.name for one in operator.function.states]
+    if unknown := [name for name in said if name not in states]:
+        raise CannotAdapt(
+            f'migrate of {operator.function.name} names "{unknown[0]}"; its states are {", ".join(states)}'
+        )
+    return dict(said)
+
+
+def _class_of(function: ProcessFunction) -> type:
+    made: type = pickling.unpack_class(function.name, function.pickled).made
+    return made
+
+
+def _renamed(old: OperatorRecord, said: Mapping[str, str]) -> OperatorRecord:
+    """Return the record with states under the names that they have now, where these are just other names."""
+    assert old.shape is not None
+    by_name = {item.name: item for item in old.shape.of_kind("state")}
+    renamed = {was: name for name, was in said.items() if was in by_name and was != name}
+    items = []
+    for item in old.shape.items:
+        # What is called otherwise is there no more under its old name, unless that stays, too.
+        items += (
+            [structs.replace(item, name=renamed[item.name])] if _is_state(item) and item.name in renamed else [item]
+        )
+    settings = {_setting(name, renamed): text for name, text in old.shape.settings.items()}
+    return structs.replace(old, shape=structs.replace(old.shape, items=tuple(items), settings=settings))
+
+
+def _is_state(item: ShapeItem) -> bool:
+    return item.kind == "state"
+
+
+def _setting(name: str, renamed: Mapping[str, str]) -> str:
+    before, of, state = name.partition("time to live of ")
+    return f"{before}{of}{renamed.get(state, state)}"
+
+
+# -- columns
+
+
+def _converted(carrying: Carrying, operator: ProcessOperator, said: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """Return the SQL of the values that `migrate` converts, over the rows of the old table of keys. Raises CannotAdapt."""
+    old = {item.name: item for item in carrying.old_shape.of_kind("state")}
+    values = {
+        name: item.columns[KEYS][0] for name, item in old.items() if item.expression == _VALUE and KEYS in item.columns
+    }
+    found = {}
+    for state in operator.keeps:
+        sql = said.get(state.state.name)
+        if sql is None or (state.state.name in old and _is_name(sql)):
+            continue
+        if state.column is None or state.state.kind != "value":
+            raise CannotAdapt(f'migrate can give the {state.state.kind} "{state.state.name}" another name only, no SQL')
+        row = ", ".join(f"{quote_name(column)} AS {quote_name(name)}" for name, column in values.items())
+        if not row:
+            raise CannotAdapt(f'migrate of "{state.state.name}": the job has no values of keys')
+        _check(state.state.name, sql, {name: old[name].type for name in values})
+        found[KEYS, state.column.name] = f"(SELECT {sql} FROM (SELECT {row}))"
+    return found
+
+
+def _is_name(sql: str) -> bool:
+    return sql.isidentifier()
+
+
+def _check(name: str, sql: str, types: Mapping[str, str]) -> None:
+    """Raise CannotAdapt where DuckDB does not take the SQL of a state."""
+    columns = ", ".join(f"CAST(NULL AS {type}) AS {quote_name(n)}" for n, type in types.items())
+    try:
+        with duckdb.connect() as con:
+            con.execute(f"SELECT {sql} FROM (SELECT {columns}) LIMIT 0")
+    except duckdb.Error as error:
+        raise CannotAdapt(f'migrate of "{name}": {str(error).splitlines()[0]}') from error
+
+
+def _written(carrying: Carrying, operator: ProcessOperator) -> dict[tuple[str, str], str]:
+    """Return the SQL of when states were written that have a time to live only now: values with their key, others now."""
+    held = {pair.new.name: pair.old for pair in carrying.items if pair.new.kind == "state"}
+    found: dict[tuple[str, str], str] = {}
+    for state in operator.keeps:
+        was = held.get(state.state.name)
+        if was is None or not state.ttl:
+            continue
+        if state.written is not None and len(was.columns.get(KEYS, ())) < 2:
+            found[KEYS, state.written.name] = AT.name
+        if state.table is not None and not _had_times(was):
+            found[state.table, AT.name] = f"epoch_us({NOW})"
+    return found
+
+
+def _had_times(item: ShapeItem) -> bool:
+    return any(AT.name in columns for columns in item.columns.values())

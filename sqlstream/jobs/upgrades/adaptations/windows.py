@@ -1,0 +1,162 @@
+"""Windows with other aggregates, other columns, another lateness, or windows that are sums of stretches of the old ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlstream.duck.sql import no_rows, quote_name
+from sqlstream.jobs.upgrades.adaptations import grids
+from sqlstream.jobs.upgrades.adaptations.aggregates import added_calls, kept_columns_note, removed_notes
+from sqlstream.jobs.upgrades.adaptations.calls import merged_parts
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
+from sqlstream.jobs.upgrades.changes import SINCE, Adapted
+from sqlstream.operators.aggregates.grouped import Grouped
+from sqlstream.operators.windows.assigners import END, PARTIALS, START
+from sqlstream.operators.windows.corrections import Corrections
+from sqlstream.operators.windows.early_results import PENDING
+from sqlstream.operators.windows.emitted import EMITTED
+from sqlstream.operators.windows.late_rows import LATE
+from sqlstream.operators.windows.retention import KEPT
+from sqlstream.operators.windows.sessions import Sessions
+from sqlstream.operators.windows.window_operator import WindowOperator
+from sqlstream.physical.plan import StatefulStage
+from sqlstream.units import NO_TIME, duration, parse_duration
+from sqlstream.warehouse.jobs import OperatorRecord
+
+WINDOWS = "windows"
+
+
+def adapt_windows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted:
+    """Return how the state of windows becomes that of others. Raises CannotAdapt."""
+    operator = stage.operator
+    assert isinstance(operator, WindowOperator)
+    carrying = Carrying(old, new)
+    allowed = (WINDOWS, "window bounds", "lateness", "n", "late rows", "early results")
+    same_text(carrying.old_shape, carrying.new_shape, allowed)
+    notes = [*carrying.widened(), *carrying.recomputed_below(), *n_notes(carrying)]
+    made: dict[tuple[str, str], str] = {}
+    if isinstance(operator.of, Grouped):
+        made, said = added_calls(carrying, dict(operator.of.calls), PARTIALS, merged_parts)
+        notes += said
+    else:
+        _check_rows(carrying)
+        notes += kept_columns_note(carrying.added)
+        anew = [item for item in carrying.added if item.kind == "aggregate"]
+        notes += [f"{listed(anew)}: from all rows, which are kept"] if anew else []
+    notes += removed_notes(carrying)
+    times, said = _times(carrying, operator)
+    notes += said + _lateness_notes(carrying, operator)
+    made |= {(t.name, name): sql for t in new.tables if t.name != LATE for name, sql in times.items()}
+    if isinstance(operator.trigger, Corrections):
+        times[KEPT.name] = f"{times.get(END, END)} + to_microseconds({operator.trigger.retention.lateness or NO_TIME})"
+        made |= {(t.name, KEPT.name): times[KEPT.name] for t in new.tables if any(n == KEPT.name for n, _ in t.columns)}
+        made |= _emitted(carrying)
+    tables = replace(carrying, made=made).tables()
+    other_times = carrying.old_shape.settings.get("early results") != carrying.new_shape.settings.get("early results")
+    for table in new.tables:
+        # Late rows are shown to people, with other columns they begin anew; what waits to be emitted early is counted again.
+        is_same = _is_same(old, table.name, table.columns) and not (table.name == PENDING and other_times)
+        if table.name in (LATE, PENDING) and not is_same:
+            tables[table.name] = no_rows(table.declaration.columns)
+            if table.name == LATE:
+                notes.append("the late rows that were kept have other columns, and are kept from now on")
+    return Adapted(new.name, old.name, tuple(notes), tables)
+
+
+def _check_rows(carrying: Carrying) -> None:
+    """Raise CannotAdapt where rows with a new column may be taken back that were kept without it."""
+    if carrying.new_shape.settings.get("changes below") and (
+        missing := [item for item in carrying.added if item.kind == "column"]
+    ):
+        raise CannotAdapt(f"the column {listed(missing)} was not kept, and rows without it may be taken back")
+
+
+def _is_same(old: OperatorRecord, table: str, columns: tuple[tuple[str, str], ...]) -> bool:
+    return any(t.name == table and t.columns == columns for t in old.tables)
+
+
+def n_notes(carrying: Carrying) -> list[str]:
+    """Return sentences about another number of best rows."""
+    before, after = (shape.settings.get("n", "") for shape in (carrying.old_shape, carrying.new_shape))
+    if before == after:
+        return []
+    said = f"n: was {before or 'all'}, is {after or 'all'}"
+    more = not after or (before and int(after) > int(before))
+    if not more:
+        return [f"{said}; rows beyond it are forgotten"]
+    return [
+        f"{said}; of rows so far the best {before} were kept, what comes after them is missing ({SINCE} all rows count)"
+    ]
+
+
+def _times(carrying: Carrying, operator: WindowOperator) -> tuple[dict[str, str], list[str]]:
+    """Return the SQL of the columns of windows that lie elsewhere, and sentences. Raises CannotAdapt."""
+    old, new = (shape.settings.get(WINDOWS, "") for shape in (carrying.old_shape, carrying.new_shape))
+    if old == new:
+        return {}, []
+    if isinstance(operator.trigger, Corrections):
+        raise CannotAdapt("results of other windows were emitted, and would have to be corrected")
+    gaps = grids.session_gap(old), grids.session_gap(new)
+    if isinstance(operator.groups.windows, Sessions) and all(gaps):
+        return _longer_gap(*gaps)
+    before, after = grids.sums_of(old, new)
+    if any(name == START for table in carrying.new.tables for name, _ in table.columns):
+        raise CannotAdapt("the bounds of the windows are columns of the rows")
+    if not isinstance(operator.of, Grouped) and before.grid.overlaps:
+        raise CannotAdapt("rows in overlapping windows were kept once for each of them")
+    if not isinstance(operator.of, Grouped) and after.grid.overlaps:
+        raise CannotAdapt("rows were kept once, and are in several windows now")
+    if after.grid.slide > after.grid.size:
+        raise CannotAdapt("not every row is in a window now")
+    notes = [
+        f"windows: were {old}, are {new}; each is the sum of what was kept",
+        "windows that begin before the oldest one that was open have only the rows since then",
+    ]
+    return grids.columns(before, after), notes
+
+
+def _longer_gap(before: tuple[str, int] | None, after: tuple[str, int] | None) -> tuple[dict[str, str], list[str]]:
+    """Return the SQL of the ends of sessions with a longer gap. Raises CannotAdapt where it is shorter."""
+    assert before is not None
+    assert after is not None
+    if before[0] != after[0]:
+        raise CannotAdapt(f"sessions are by {after[0]}, and were by {before[0]}")
+    longer = after[1] - before[1]
+    if longer < 0:
+        raise CannotAdapt("sessions with a shorter gap would be parts of those that are kept as one")
+    note = "the gap of sessions is longer; sessions that have ended do not go on"
+    return {END: f"{END} + to_microseconds({longer})"}, [note]
+
+
+def _lateness_notes(carrying: Carrying, operator: WindowOperator) -> list[str]:
+    """Return sentences about another lateness. Raises CannotAdapt where results begin or cease to change."""
+    old, new = carrying.old_shape.settings, carrying.new_shape.settings
+    corrected = any(table.name == EMITTED for table in carrying.old.tables)
+    if corrected != operator.trigger.corrects:
+        was = "were corrected" if corrected else "were final"
+        raise CannotAdapt(f"results {was}, and a changed ALLOWED_LATENESS or EARLY_FIRE would make them the other")
+    notes = []
+    before, after = (parse_duration(s["lateness"]) if "lateness" in s else NO_TIME for s in (old, new))
+    if before != after:
+        notes.append(f"lateness: was {duration(before)}, is {duration(after)}")
+    if after > before:
+        notes.append(
+            f"windows that were forgotten are not known any more: late rows of them make results of their own until the "
+            f"watermark is {duration(after)} beyond their end"
+        )
+    if old.get("early results") != new.get("early results"):
+        notes.append("windows that are open are emitted early when the next rows come for them")
+    return notes
+
+
+def _emitted(carrying: Carrying) -> dict[tuple[str, str], str]:
+    """Return the SQL of the results that were emitted, by their place among the calls; those of new ones are NULL."""
+    if all(table.name != EMITTED for table in carrying.old.tables):
+        return {}
+    before = [item for item in carrying.old_shape.items if item.kind == "aggregate"]
+    pairs = {pair.new.name: pair.old for pair in carrying.items}
+    found = {}
+    for number, item in enumerate(i for i in carrying.new_shape.items if i.kind == "aggregate"):
+        old = pairs.get(item.name)
+        found[EMITTED, f"r{number}"] = quote_name(f"r{before.index(old)}") if old is not None else "NULL"
+    return found
