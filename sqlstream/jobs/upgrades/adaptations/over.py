@@ -37,7 +37,7 @@ def adapt_over(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -
 
 
 def _reaches(carrying: Carrying) -> tuple[int, int]:
-    """Return how long rows stay for the old frames, and for the new ones. Raises CannotAdapt where rows for them are missing for good."""
+    """Return how long rows stay for the old frames, and for the new ones. Raises CannotAdapt."""
     before, after = (_numbers(shape.settings[_FRAMES]) for shape in (carrying.old_shape, carrying.new_shape))
     if (before["later"], before["following"]) != (after["later"], after["following"]):
         raise CannotAdapt("a row leaves when the rows after it in its frames are known, and those are others now")

@@ -83,7 +83,7 @@ def n_notes(carrying: Carrying) -> list[str]:
     said = f"n: was {before or 'all'}, is {after or 'all'}"
     more = not after or (before and int(after) > int(before))
     if not more:
-        return [f"{said}; rows beyond it are forgotten, and what was written of them stays"]
+        return [f"{said}; rows beyond it are forgotten"]
     return [
         f"{said}; of rows so far the best {before} were kept, what comes after them is missing ({SINCE} all rows count)"
     ]
