@@ -60,12 +60,14 @@ from sqlstream.sql.nodes import (
     CreateTable,
     CreateView,
     Describe,
+    DescribeState,
     Drop,
     DropFunction,
     DropSavepoint,
     DropStateCheck,
     Explain,
     Insert,
+    MigrateState,
     Reset,
     Select,
     SetOption,
@@ -147,7 +149,9 @@ class SavepointRequest:
 
 
 # What a statement asks to be told, or to be done to a savepoint or a state check, and all that a statement can ask to be done.
-Question: TypeAlias = Answer | WarehouseQuery | Explanation | SavepointRequest | CreateStateCheck | DropStateCheck
+Question: TypeAlias = (
+    Answer | WarehouseQuery | Explanation | SavepointRequest | CreateStateCheck | DropStateCheck | DescribeState
+)
 Compiled: TypeAlias = PlannedJob | Question
 
 
@@ -310,7 +314,13 @@ class Compiler:
                 return Explanation(self._job(explained, logical, logical[0].table.name), statement.stage)
             case CreateSavepoint() | DropSavepoint():
                 return SavepointRequest(statement)
-            case CreateStateCheck() | DropStateCheck():
+            case MigrateState():
+                raise BindError(
+                    "MIGRATE STATE is not for a script",
+                    head(statement),
+                    hint="Put it into a file of its own, and name that with --migrate when the job is upgraded.",
+                )
+            case CreateStateCheck() | DropStateCheck() | DescribeState():
                 # The warehouse knows the jobs, once those before have started.
                 return statement
             case Show() | Describe():

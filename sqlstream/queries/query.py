@@ -46,6 +46,7 @@ def open_query(
     catalog_tables: Mapping[str, str] | None = None,
     others: Mapping[str, str] | None = None,
     calls: Mapping[str, Maker] | None = None,
+    given: Mapping[tuple[str, str], str] | None = None,
     allowed_paths: Sequence[str] = (),
     more_warehouses: Sequence[Warehouse] = (),
     temp_directory: str | None = None,
@@ -55,8 +56,8 @@ def open_query(
     `catalog_tables` are DuckDB relations by table name, `others` names that are declared with why a query cannot read them
     (nothing for those that it can), `functions` register functions on the connection, `table_functions` are the names of those
     of them that stand in FROM, `calls` make what more calls of `sqlstream.*` stand for, `allowed_paths` are files, directories or
-    globs that may be read besides the warehouse and `more_warehouses`. Raises QueryError; an error while rows are fetched is
-    for `translate`.
+    globs that may be read besides the warehouse and `more_warehouses`, `given` relations in schemas, by both names. Raises
+    QueryError; an error while rows are fetched is for `translate`.
     """
     sandbox = Sandbox(
         warehouse,
@@ -66,7 +67,7 @@ def open_query(
         more_warehouses=more_warehouses,
         temp_directory=temp_directory,
     )
-    return sandbox.query(sql, catalog_tables=catalog_tables, others=others, calls=calls)
+    return sandbox.query(sql, catalog_tables=catalog_tables, others=others, calls=calls, given=given)
 
 
 class Sandbox:
@@ -98,6 +99,7 @@ class Sandbox:
         catalog_tables: Mapping[str, str] | None = None,
         others: Mapping[str, str] | None = None,
         calls: Mapping[str, Maker] | None = None,
+        given: Mapping[tuple[str, str], str] | None = None,
     ) -> duckdb.DuckDBPyRelation:
         """Return the result of a query, not yet computed; the result of the query before cannot be read any more."""
         source = SourceText("query", sql)
@@ -105,7 +107,7 @@ class Sandbox:
         _check_warehouse(self.warehouse, statement)
         self._prepare()
         for attempt in range(_ATTEMPTS):
-            relations = Relations(self.warehouse, catalog_tables or {}, others or {}, calls)
+            relations = Relations(self.warehouse, catalog_tables or {}, others or {}, calls, given)
             try:
                 return _open(self._connection, statement, relations)
             except (FileNotFoundError, VersionGone, DamageError, duckdb.IOException) as error:

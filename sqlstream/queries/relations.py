@@ -41,10 +41,11 @@ class WarehouseTable:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTable:
-    """A table with a connector: its rows are read where they are."""
+    """A table with a connector, whose rows are read where they are; or in a schema what a query is given besides."""
 
     name: str
     relation: str
+    schema: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Relations:
         declared: Mapping[str, str],
         others: Mapping[str, str],
         calls: Mapping[str, Maker] | None = None,
+        given: Mapping[tuple[str, str], str] | None = None,
     ):
         # Names that are declared, with why no query can read them, if none can.
         self.others = {name.lower(): why for name, why in others.items() if why}
@@ -76,6 +78,11 @@ class Relations:
         self._warehouse = warehouse
         self._calls = {**_CALLS, **(calls or {})}
         self._declared = {name.lower(): DeclaredTable(name, relation) for name, relation in declared.items()}
+        # What there is for this query alone, by schema and name.
+        self._given = {
+            (schema.lower(), name.lower()): DeclaredTable(name, relation, schema)
+            for (schema, name), relation in (given or {}).items()
+        }
 
     def _savepoint(self, name: str) -> tuple[Savepoint, JobHistory] | None:
         """Return a savepoint, and the history of its job, which has one version. Raises DamageError and OtherVersionError."""
@@ -106,6 +113,7 @@ class Relations:
         return list(dict.fromkeys([*self.names(), *self._named]))
 
     def _all(self) -> Iterator[Relation]:
+        yield from self._given.values()
         records = [(job, record) for job in self._jobs.values() if (record := job.readable_record)]
         for job, record in records:
             yield from (StateRelation(job, operator, name) for operator in record.operators for name in operator.views)
@@ -130,6 +138,8 @@ class Relations:
     def find(self, path: tuple[str, ...]) -> Relation | None:
         """Return what a name stands for, without regard to case; None for those that are not ours."""
         match tuple(part.lower() for part in path):
+            case (schema, name) if (schema, name) in self._given:
+                return self._given[schema, name]
             case "state", name, operator:
                 job = self._jobs.get(name)
                 operators = job.record.operators if job and job.record else ()
@@ -204,6 +214,8 @@ class Relations:
                 versions = [(job.record, pick(job)) for job in writers if job.record]
                 sql = table_view(savepoint.warehouse if savepoint else self._warehouse, table, versions)
             case DeclaredTable(_, source):
+                if schema:
+                    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema[0]}")
                 sql = f"SELECT * FROM {source}"
             case SystemTable(table):
                 create_system_table(connection, table, self._warehouse, self._jobs.values())
@@ -347,5 +359,7 @@ def _path(relation: Relation) -> tuple[str, ...]:
             return "state", job.record.job if job.record else job.name, view
         case SystemTable(name):
             return "sqlstream", name
+        case DeclaredTable(name, _, schema) if schema:
+            return schema, name
         case WarehouseTable(name) | DeclaredTable(name):
             return (name,)

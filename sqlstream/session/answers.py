@@ -12,9 +12,10 @@ from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
 from sqlstream.compiler.compiler import Explanation, Question, SavepointRequest
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
+from sqlstream.session.described_state import described_state
 from sqlstream.session.explaining import explained
 from sqlstream.session.state_checks import change_state_check
-from sqlstream.sql.nodes import CreateSavepoint, CreateStateCheck, DropSavepoint, DropStateCheck
+from sqlstream.sql.nodes import CreateSavepoint, CreateStateCheck, DescribeState, DropSavepoint, DropStateCheck
 from sqlstream.warehouse.filesystem import make_folder
 from sqlstream.warehouse.paths import Warehouse
 
@@ -31,13 +32,15 @@ def answered(
             return query(sql)
         case Explanation(job, stage):
             lines = explained(job, stage).splitlines()
-            return _relation(Answer(("plan",), tuple((line,) for line in lines)))
+            return relation_of(Answer(("plan",), tuple((line,) for line in lines)))
         case SavepointRequest(statement):
-            return _relation(_of_savepoint(statement, warehouse))
+            return relation_of(_of_savepoint(statement, warehouse))
         case Answer():
-            return _relation(question)
+            return relation_of(question)
         case CreateStateCheck() | DropStateCheck():
-            return _relation(change_state_check(question, warehouse, query))
+            return relation_of(change_state_check(question, warehouse, query))
+        case DescribeState():
+            return relation_of(described_state(question, warehouse))
         case _:
             assert_never(question)
 
@@ -60,7 +63,7 @@ def _of_savepoint(statement: CreateSavepoint | DropSavepoint, warehouse: Warehou
     return Answer(("dropped",), ((name,),))
 
 
-def _relation(answer: Answer) -> duckdb.DuckDBPyRelation:
+def relation_of(answer: Answer) -> duckdb.DuckDBPyRelation:
     """Return an answer as a relation of text columns."""
     columns = list(zip(*answer.rows, strict=True)) or [()] * len(answer.columns)
     arrays = [pa.array(column, pa.string()) for column in columns]

@@ -20,6 +20,7 @@ from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.steps import Leaves, computed, emits, kept, keys, paths, title
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
+from sqlstream.session.described_state import state_text
 from sqlstream.sql.nodes import StatementSet
 from sqlstream.storage.zsets import WEIGHT_COLUMN
 
@@ -30,7 +31,8 @@ _CHANGELOG = "changelog"
 def explained(job: PlannedJob, stage: str) -> str:
     """Return a job as text: `plan` for people, and for those who look inside `ast`, `logical`, `optimized` or `physical`.
 
-    `batch` is the query as DuckDB computes it over all rows at once. Raises CannotVerify where there is no such one.
+    `state` is what its operators keep, `batch` the query as DuckDB computes it over all rows at once. Raises CannotVerify
+    where there is no such one.
     """
     match stage:
         case "plan":
@@ -45,6 +47,8 @@ def explained(job: PlannedJob, stage: str) -> str:
             body += f"\nrules that changed it: {', '.join(job.rules) or 'none'}"
         case "batch":
             body = batch_query(job)
+        case "state":
+            body = state_text(job)
         case _:
             body = physical_text(job.physical, job.options.parallelism, spark=not job.is_immediate)
     return f"-- job {job.name} ({'bounded' if job.bounded else 'unbounded'})\n{body}"

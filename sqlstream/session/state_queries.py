@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,26 +16,39 @@ from sqlstream.connectors.interface import Snapshot
 from sqlstream.connectors.registry import connector_of
 from sqlstream.connectors.tables import is_queried, not_queried
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import SourceText, SqlStreamError
+from sqlstream.errors import QueryError, SourceText, SqlStreamError
 from sqlstream.functions.registration import register_for_queries
 from sqlstream.queries.diff import create_diff
 from sqlstream.queries.query import open_query
 from sqlstream.queries.statement import parse_statement
+from sqlstream.session.answers import relation_of
+from sqlstream.session.described_state import described_state
 from sqlstream.session.verifying import MakesDifferences
+from sqlstream.sql.nodes import DescribeState
+from sqlstream.sql.statements import parse_script
 from sqlstream.warehouse.paths import Warehouse
+
+_DESCRIBES_STATE = re.compile(r"\s*DESC(RIBE)?\s+STATE\s+[^\s;]", re.IGNORECASE)
 
 
 def query(
-    project: Project, compiler: Compiler, sql: str, folders: Mapping[str, Warehouse] | None = None
+    project: Project,
+    compiler: Compiler,
+    sql: str,
+    folders: Mapping[str, Warehouse] | None = None,
+    given: Mapping[tuple[str, str], str] | None = None,
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query; declared tables of files and the project's functions can be used in it.
 
-    `folders` are those of savepoints outside of the warehouse that it may read, by how it names them.
+    `folders` are those of savepoints outside of the warehouse that it may read, by how it names them, `given` more relations, by
+    schema and name.
     """
     folders = folders or {}
     functions = compiler.catalog.duck_functions
     table_functions = [f.name for f in compiler.catalog.functions.values() if f.kind == "table"]
     readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
+    if _DESCRIBES_STATE.match(sql):
+        return _described(project, sql)
     with compiler.connection() as con:
         statement = parse_statement(SourceText("query", sql), con, table_functions)
         tables = [t for t in readable if statement.lists_relations or t.name.lower() in statement.names]
@@ -53,9 +67,19 @@ def query(
         catalog_tables={name: found.relation for name, found in snapshots.items()},
         others=_not_queried(compiler),
         calls={"verify": MakesDifferences(project, compiler), "diff": partial(create_diff, folders=folders)},
+        given=given,
         allowed_paths=[path for found in snapshots.values() for path in found.paths],
         more_warehouses=list(folders.values()),
     )
+
+
+def _described(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
+    """Return the answer to DESCRIBE STATE, which is no statement of DuckDB's."""
+    statement, *more = parse_script(SourceText("query", sql))
+    assert isinstance(statement, DescribeState)
+    if more:
+        raise QueryError("one statement is run at a time", more[0].span)
+    return relation_of(described_state(statement, Warehouse(project.warehouse)))
 
 
 def _not_queried(compiler: Compiler) -> Mapping[str, str]:

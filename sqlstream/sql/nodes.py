@@ -163,6 +163,26 @@ class DropStateCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class MigrateState:
+    """`MIGRATE STATE job.operator[.table] AS query`; `query` is where the query stands."""
+
+    span: Span
+    job: Name
+    operator: Name
+    table: Name | None
+    query: Span
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeState:
+    """`DESCRIBE STATE job[.operator]`."""
+
+    span: Span
+    job: Name
+    operator: Name | None
+
+
+@dataclass(frozen=True, slots=True)
 class SetOption:
     """`SET 'key' = 'value'`."""
 
@@ -247,6 +267,8 @@ Statement: TypeAlias = (
     Definition
     | SavepointStatement
     | StateCheckChange
+    | MigrateState
+    | DescribeState
     | SetOption
     | Reset
     | Insert

@@ -6,14 +6,14 @@ from typing import cast
 
 from sqlglot.tokenizer_core import TokenType
 
-from sqlstream.sql.nodes import Describe, Show, ShowKind
-from sqlstream.sql.state_checks import StateCheckParser
+from sqlstream.sql.migrations import MigrationParser
+from sqlstream.sql.nodes import Describe, DescribeState, Show, ShowKind
 
 _NOT_DESCRIBED = ("CATALOG", "CONNECTION", "DATABASE", "JOB", "MODEL")
 _LISTS = ("TABLES", "VIEWS", "FUNCTIONS", "JOBS", "SAVEPOINTS")
 
 
-class ShowParser(StateCheckParser):
+class ShowParser(MigrationParser):
     """Reads statements that ask what there is."""
 
     def _parse_show_what(self) -> Show:
@@ -45,10 +45,12 @@ class ShowParser(StateCheckParser):
     def _parse_pattern(self) -> str | None:
         return self._string("a pattern in quotes").text if self._match(TokenType.LIKE) else None
 
-    def _parse_describe_table(self) -> Describe:
+    def _parse_describe_table(self) -> Describe | DescribeState:
         start = self._curr
         self._match_texts(("DESCRIBE", "DESC"))
         # A table may have such a name; then nothing follows it.
+        if self._curr and self._next and self._match_texts(("STATE",)):
+            return self._parse_described_state(start)
         if self._curr and self._next and self._match_texts(("FUNCTION",)):
             name = self._name("the name of a function")
             return Describe(self._span_from(start), name, function=True)

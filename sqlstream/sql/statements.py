@@ -23,12 +23,14 @@ from sqlstream.sql.nodes import (
     CreateTable,
     CreateView,
     Describe,
+    DescribeState,
     Drop,
     DropFunction,
     DropSavepoint,
     DropStateCheck,
     Explain,
     Insert,
+    MigrateState,
     Name,
     OptionValue,
     Reset,
@@ -52,12 +54,14 @@ __all__ = [
     "CreateTable",
     "CreateView",
     "Describe",
+    "DescribeState",
     "Drop",
     "DropFunction",
     "DropSavepoint",
     "DropStateCheck",
     "Explain",
     "Insert",
+    "MigrateState",
     "Name",
     "OptionValue",
     "Reset",
@@ -77,7 +81,7 @@ _QUERY_STARTS = {
     *(TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.L_PAREN, TokenType.TABLE),
     TokenType.VALUES,
 }
-_STAGES = ("AST", "LOGICAL", "OPTIMIZED", "PHYSICAL")
+_STAGES = ("AST", "LOGICAL", "OPTIMIZED", "PHYSICAL", "STATE")
 # How a statement set begins; END ends it.
 _SETS = (("EXECUTE", "STATEMENT", "SET", "BEGIN"), ("BEGIN", "STATEMENT", "SET"))
 _OPTION_KEY = re.compile(r"[\w.-]+")
@@ -183,6 +187,8 @@ class _StatementParser(ShowParser):
                 return self._parse_definition()
             case "DROP":
                 return self._parse_drop_relation()
+            case "MIGRATE":
+                return self._parse_migrate_state()
             case "SET":
                 return self._parse_set_option()
             case "RESET":

@@ -16,8 +16,7 @@ def explanation(comparison: Comparison, job: str, version: int) -> str:
     lines += [line for parts in _tables(comparison) for line in _lines(*parts)]
     for reason in comparison.refused:
         lines += _lines("refused", reason, ())
-    # The next batch has the next number.
-    return "\n".join(lines).replace(SINCE, f"since batch {version + 1}")
+    return "\n".join(lines).replace(SINCE, f"from batch {version + 1} on")
 
 
 def _lines(what: str, name: str, notes: tuple[str, ...]) -> list[str]:

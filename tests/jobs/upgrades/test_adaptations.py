@@ -70,7 +70,7 @@ def test_aggregates_are_made_of_what_is_kept_or_begin_now(tmp_path: Path) -> Non
     assert change.notes == (
         'result "n" is called "many" now',
         '"mean": from what is kept',
-        '"top": from now on ({since}); rows before are not in it',
+        '"top": {since}; rows before are not in it',
         '"c": no longer kept',
     )
 
@@ -257,7 +257,7 @@ def test_columns_of_best_rows(tmp_path: Path) -> None:
     known = [{**r, "y": None} for r in BEFORE] + AFTER
     sql = "SELECT k, x, y FROM a QUALIFY row_number() OVER (PARTITION BY k ORDER BY x DESC NULLS LAST) <= 2"
     assert new.shown("k, x, y") == batch(sql, a=known)
-    assert 'column "y": NULL for rows that came before ({since})' in change.notes
+    assert 'column "y": a value {since}, NULL in rows before' in change.notes
 
 
 def test_best_rows_of_windows(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_columns_of_joins(tmp_path: Path, within: str) -> None:
     for pair in before:
         after.remove(pair)
     assert new.picked(left, "x", "w") == after
-    assert 'column "w": NULL for rows that came before ({since})' in change.notes
+    assert 'column "w": a value {since}, NULL in rows before' in change.notes
 
 
 def test_another_interval(tmp_path: Path) -> None:

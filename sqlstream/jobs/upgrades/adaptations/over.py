@@ -28,7 +28,7 @@ def adapt_over(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -
     notes += said
     framed = [item for item in carrying.added if item.kind == "aggregate" and item.name not in running]
     if framed:
-        notes.append(f"{listed(framed)}: over the rows that are kept so far, and all that come from now on ({SINCE})")
+        notes.append(f"{listed(framed)}: over the rows that are kept so far, and all that come {SINCE}")
     before, after = _reaches(carrying)
     if before != after:
         made[ROWS, UNTIL] = f"{AT} + {after + 1}"

@@ -1,0 +1,361 @@
+"""State that the user makes of state: the statements `MIGRATE STATE .. AS SELECT ..`, checked, and carried out.
+
+A SELECT reads what a version of a job keeps: each operator is a schema, with its state tables in it, under the names that the
+query has for their columns. It runs as state queries do, with the views of state, the tables and the functions of the project.
+Its rows are written into files, of which the state of the new operators is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import TypeAlias
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.errors import BindError, QueryError, Span, SqlStreamError, missing
+from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
+from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.state_columns import ShownColumn, ShownTable, state_tables
+from sqlstream.physical.plan import StatefulStage
+from sqlstream.queries.query import translate
+from sqlstream.sql.nodes import MigrateState
+from sqlstream.storage.snapshot import JobHistory
+from sqlstream.storage.views import state_tables as stored_rows
+from sqlstream.units import ProcessingTime, to_millis
+from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
+from sqlstream.warehouse.paths import Warehouse
+
+# Relations by schema and name.
+Given: TypeAlias = Mapping[tuple[str, str], str]
+# Runs a state query in which there are some relations besides, which are read from a warehouse.
+Query: TypeAlias = Callable[[str, Given, Warehouse], duckdb.DuckDBPyRelation]
+_Query: TypeAlias = Callable[[str, Given], duckdb.DuckDBPyRelation]
+# Rows that are in memory at a time.
+_ROWS = 100_000
+_IMPLICIT = "SELECT can_cast_implicitly(NULL::{}, NULL::{})"
+_WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
+
+
+class Migrations:
+    """The statements of a file. What they select is computed when the state is made; until then nothing is but checked."""
+
+    def __init__(self, statements: Sequence[MigrateState], query: Query):
+        self._statements, self._query = statements, query
+        self._folder: TemporaryDirectory[str] | None = None
+
+    @property
+    def operators(self) -> Mapping[str, Span]:
+        """The names of the operators whose state is made, in lower case, with where they stand."""
+        return {s.operator.text.lower(): s.operator.span for s in self._statements}
+
+    def adaptations(self, state: Warehouse, old: JobRecord, new: JobRecord) -> dict[str, Adaptation]:
+        """Return what becomes of the operators of which statements make the state, by their names in lower case.
+
+        `state` is the warehouse, or the savepoint, that has the old job. Raises errors that point into the statements.
+        """
+        newest = JobHistory(state, old.job.lower()).newest
+        assert newest is not None
+        given, time = given_state(state, old), newest.time
+
+        def query(sql: str, given: Given) -> duckdb.DuckDBPyRelation:
+            return self._query(sql, given, state)
+
+        found = check(self._statements, old, new, given, query, time)
+        by_name: dict[str, list[Migration]] = {}
+        for migration in found:
+            by_name.setdefault(migration.operator.name.lower(), []).append(migration)
+
+        def rows(of: Sequence[Migration]) -> Callable[[], Mapping[str, str]]:
+            return lambda: carried_out(of, given, query, self._new_folder(), time)[of[0].operator.name]
+
+        return {name: partial(_adapted, of, rows(of)) for name, of in by_name.items()}
+
+    def _new_folder(self) -> Path:
+        """Return a folder for rows, which goes with this object."""
+        self._folder = self._folder or TemporaryDirectory(prefix="sqlstream-")
+        return Path(mkdtemp(dir=self._folder.name))
+
+
+def _adapted(
+    migrations: Sequence[Migration],
+    rows: Callable[[], Mapping[str, str]],
+    was: OperatorRecord,
+    new: OperatorRecord,
+    stage: StatefulStage,
+) -> Adapted:
+    """Return what becomes of an operator, as `Adaptation` does."""
+    _check_complete(migrations, was)
+    tables = state_tables(new, 0)
+    made = [m.table.name for m in migrations]
+    if all(t.follows or t.name in made for t in tables):
+        made += [t.name for t in tables if t.follows and t.name not in made]
+    note = f"MIGRATE STATE makes its state: {', '.join(made)}"
+    return Adapted(new.name, was.name, (note,), _Computed(made, rows))
+
+
+class _Computed(Mapping[str, str]):
+    """The SELECTs of some state tables, whose rows are computed when the first is asked for."""
+
+    def __init__(self, names: Sequence[str], compute: Callable[[], Mapping[str, str]]):
+        self._names, self._compute = names, compute
+
+    @cached_property
+    def _selects(self) -> Mapping[str, str]:
+        return self._compute()
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._selects[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A statement that fits: which table of which new operator it makes, and under which names it selects the columns."""
+
+    statement: MigrateState
+    operator: OperatorRecord
+    table: ShownTable
+    given: Mapping[str, str]
+
+
+def given_state(warehouse: Warehouse, record: JobRecord) -> dict[tuple[str, str], str]:
+    """Return what the SELECTs of migrations can read of the newest version of a job: its state tables, by operator and name."""
+    history = JobHistory(warehouse, record.job.lower())
+    found = {}
+    for operator in record.operators:
+        rows = stored_rows(warehouse, record.job.lower(), operator, history.newest)
+        for table in state_tables(operator, 0):
+            found[operator.name, table.name] = f"({table.selected(rows[table.name])})"
+    return found
+
+
+def check(
+    statements: Sequence[MigrateState],
+    old: JobRecord,
+    new: JobRecord,
+    given: Given,
+    query: _Query,
+    time: ProcessingTime,
+) -> list[Migration]:
+    """Return what statements make of the state of a job for a new plan of it. Raises errors that point into the statements.
+
+    `time` is when keys were last seen for which a statement says nothing else.
+    """
+    found: list[Migration] = []
+    for statement in statements:
+        if statement.job.text.lower() not in (old.job.lower(), new.job.lower()):
+            raise BindError(
+                f'"{statement.job.text}" is not the job that goes on', statement.job.span, hint=f"It is {new.job}."
+            )
+        operator = _operator(statement, new)
+        table = _table(statement, state_tables(operator, to_millis(time)), operator)
+        same = (m for m in found if (m.operator.name, m.table.name) == (operator.name, table.name))
+        if next(same, None) is not None:
+            raise BindError(f'state "{operator.name}.{table.name}" is migrated twice', _target(statement))
+        relation = _relation(statement, given, query)
+        found.append(Migration(statement, operator, table, _matched(statement, table, relation)))
+    return found
+
+
+def _operator(statement: MigrateState, new: JobRecord) -> OperatorRecord:
+    wanted = statement.operator.text
+    found = next((o for o in new.operators if o.name.lower() == wanted.lower()), None)
+    if found is None:
+        names = [o.name for o in new.operators]
+        hint = missing("operator", wanted, names) if names else "The job keeps no state."
+        raise BindError(f'the query has no operator "{wanted}"', statement.operator.span, hint=hint)
+    return found
+
+
+def _table(statement: MigrateState, tables: Sequence[ShownTable], operator: OperatorRecord) -> ShownTable:
+    """Return the table that a statement makes: the only one, but for keys that follow from it, where it names none."""
+    if (name := statement.table) is not None:
+        table = next((t for t in tables if t.name.lower() == name.text.lower()), None)
+        if table is None:
+            hint = missing("state table", name.text, [t.name for t in tables])
+            raise BindError(f'operator "{operator.name}" has no state table "{name.text}"', name.span, hint=hint)
+        return table
+    chosen = [t for t in tables if not t.follows]
+    if len(chosen) != 1:
+        written = [f"MIGRATE STATE {statement.job.text}.{operator.name}.{t.name} AS .." for t in chosen]
+        raise BindError(
+            f'operator "{operator.name}" has {len(chosen)} state tables: {", ".join(t.name for t in chosen)}',
+            statement.operator.span,
+            hint=f"Write a statement for each: {'; '.join(written)}",
+        )
+    return chosen[0]
+
+
+def _target(statement: MigrateState) -> Span:
+    last = statement.table or statement.operator
+    return statement.job.span.to(last.span)
+
+
+def _relation(statement: MigrateState, given: Given, query: _Query) -> duckdb.DuckDBPyRelation:
+    """Return the rows of a statement's SELECT, not yet computed."""
+    try:
+        return query(statement.query.text, given)
+    except SqlStreamError as error:
+        raise _placed(error, statement) from error
+
+
+def _placed(error: SqlStreamError, statement: MigrateState) -> SqlStreamError:
+    """Return an error of a query, pointing to where that stands in its statement."""
+    place = statement.query
+    if error.span is not None:
+        error.span = Span(place.source, place.start + error.span.start, place.start + error.span.end)
+    else:
+        error.span = _target(statement)
+    return error
+
+
+def _matched(statement: MigrateState, table: ShownTable, relation: duckdb.DuckDBPyRelation) -> dict[str, str]:
+    """Return for the columns of a table which column of a SELECT they are. Raises BindError where these do not fit."""
+    selected = {name.lower(): (name, str(type)) for name, type in zip(relation.columns, relation.types, strict=True)}
+    needed = f"It needs {', '.join(f'{c.name} {c.type}' for c in table.shown if c.filled is None)}."
+    optional = [f"{c.name} {c.type}" for c in table.shown if c.filled is not None]
+    if optional:
+        needed += f" It can have {', '.join(optional)}."
+    if len(selected) < len(relation.columns):
+        raise BindError("two columns have the same name", statement.query, detail=needed)
+    known = {c.name.lower(): c for c in table.shown}
+    for lower, (name, _) in selected.items():
+        if lower not in known:
+            raise BindError(
+                f'the state has no column "{name}"',
+                _place_of(statement, name),
+                detail=needed,
+                hint=missing("column", name, [c.name for c in table.shown]),
+            )
+    for column in table.shown:
+        if column.name.lower() not in selected and column.filled is None:
+            raise BindError(f'column "{column.name}" is missing', _target(statement), detail=needed)
+    with duckdb.connect() as con:
+        for lower, (name, type) in selected.items():
+            _check_type(con, statement, known[lower], name, type)
+    return {known[lower].name: name for lower, (name, _) in selected.items()}
+
+
+def _check_type(
+    con: duckdb.DuckDBPyConnection, statement: MigrateState, column: ShownColumn, name: str, type: str
+) -> None:
+    if type == column.type or (type in _WHOLE and column.type.startswith("DECIMAL(38,0")):
+        return
+    [(fits,)] = con.execute(_IMPLICIT.format(type, column.type)).fetchall()
+    if not fits:
+        raise BindError(
+            f'column "{name}" is {type}, and the state has {column.type}',
+            _place_of(statement, name),
+            hint=f"Write CAST({quote_name(name) if not name.isidentifier() else name} AS {column.type}).",
+        )
+
+
+def _place_of(statement: MigrateState, name: str) -> Span:
+    """Return where a SELECT first has a name, or else all of it."""
+    place = statement.query
+    lowered, wanted = place.text.lower(), name.lower()
+    start = lowered.find(wanted)
+    while start >= 0:
+        around = lowered[max(start - 1, 0) : start] + lowered[start + len(wanted) : start + len(wanted) + 1]
+        if not any(c.isalnum() or c == "_" for c in around):
+            return Span(place.source, place.start + start, place.start + start + len(wanted))
+        start = lowered.find(wanted, start + 1)
+    return place
+
+
+def _check_complete(migrations: Sequence[Migration], was: OperatorRecord) -> None:
+    """Raise BindError when a table of an operator is neither made nor there already, as it is declared now."""
+    operator = migrations[0].operator
+    made = {m.table.name for m in migrations}
+    for table in state_tables(operator, 0):
+        if table.name in made or table.follows:
+            continue
+        if table.record not in was.tables:
+            target = migrations[0].statement
+            raise BindError(
+                f'state table "{table.name}" of operator "{operator.name}" has no statement',
+                _target(target),
+                detail=f"It needs {', '.join(f'{c.name} {c.type}' for c in table.shown if c.filled is None)}.",
+                hint=f"Write MIGRATE STATE {target.job.text}.{operator.name}.{table.name} AS SELECT ..",
+            )
+
+
+def carried_out(
+    migrations: Sequence[Migration],
+    given: Given,
+    query: _Query,
+    folder: Path,
+    time: ProcessingTime,
+) -> dict[str, dict[str, str]]:
+    """Compute the SELECTs, write their rows below a folder, and return the SELECTs of the state tables by operator and name.
+
+    The keys alone are those of the other tables.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for number, migration in enumerate(migrations):
+        path = folder / f"{number}.parquet"
+        _write(migration, _relation(migration.statement, given, query), path)
+        rows = f"read_parquet({quote_text(str(path))})"
+        _check_rows(migration, rows)
+        tables = found.setdefault(migration.operator.name, {})
+        tables[migration.table.name] = migration.table.restored(rows, migration.given)
+    for migration in migrations:
+        _add_keys(migration.operator, found[migration.operator.name], time)
+    return found
+
+
+def _add_keys(operator: OperatorRecord, made: dict[str, str], time: ProcessingTime) -> None:
+    """Add the table of the keys alone, where an operator has one, and all its other tables are made."""
+    tables = state_tables(operator, to_millis(time))
+    others = [t for t in tables if not t.follows]
+    for table in tables:
+        if table.follows and table.name not in made and all(t.name in made for t in others):
+            keys = [c for c in table.columns if c.filled is None]
+            listed = ", ".join(quote_name(c.stored) for c in keys) or "true AS _all"
+            every = " UNION ".join(f"SELECT {listed} FROM ({made[t.name]})" for t in others)
+            made[table.name] = table.restored(f"({every})", {c.name: c.stored for c in keys})
+
+
+def _write(migration: Migration, relation: duckdb.DuckDBPyRelation, path: Path) -> None:
+    """Write the rows of a SELECT. Raises errors that point into the statement."""
+    try:
+        reader = relation.to_arrow_reader(_ROWS)
+        with pq.ParquetWriter(path, reader.schema) as file:
+            for batch in reader:
+                file.write_batch(batch)
+    except (duckdb.Error, pa.ArrowException) as error:
+        if not isinstance(error, duckdb.Error):
+            raise QueryError(str(error), _target(migration.statement)) from error
+        raise _placed(translate(error, migration.statement.query.text), migration.statement) from error
+
+
+def _check_rows(migration: Migration, rows: str) -> None:
+    """Raise BindError when rows cannot be state: a key has several where it has one, or a time is NULL."""
+    table, given = migration.table, {name: quote_name(selected) for name, selected in migration.given.items()}
+    place = _target(migration.statement)
+    with duckdb.connect() as con:
+        time = next((c.name for c in table.columns if c.stored == table.record.time_column), None)
+        if time is not None and con.execute(f"SELECT 1 FROM {rows} WHERE {given[time]} IS NULL LIMIT 1").fetchall():
+            raise BindError(f'column "{time}" is NULL in some rows', place)
+        if not table.has_one_row_a_key:
+            return
+        keys = [c.name for c in table.columns if c.holds == "key" and c.name in given]
+        listed = ", ".join(["count(*)", *(given[name] for name in keys)])
+        several = f"SELECT {listed} FROM {rows} GROUP BY {', '.join(given[n] for n in keys) or '()'} HAVING count(*) > 1 LIMIT 1"
+        for count, *key in con.execute(several).fetchall():
+            named = ", ".join(f"{name} = {value}" for name, value in zip(keys, key, strict=True))
+            raise BindError(f"there are {count} rows for {named or 'the only key'}, where the state has one", place)

@@ -1,0 +1,165 @@
+"""The state tables of an operator as people see them: columns under the names that the query has for what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import quote_name
+from sqlstream.operators.keyed_state import AT
+from sqlstream.operators.windows.assigners import ROWS
+from sqlstream.storage.zsets import KEYS, WEIGHT, current
+from sqlstream.warehouse.declarations import MERGED
+from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem, TableRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ShownColumn:
+    """A column of a state table: its name for people and in the table, its type, what it holds.
+
+    `filled` is the SQL of its value where a migration does not give it, None where it must. One that is a `copy` of a key has
+    the name of ours, and nobody needs to know of it.
+    """
+
+    name: str
+    stored: str
+    type: str
+    holds: str
+    filled: str | None = None
+    copy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTable:
+    """A state table, without the weights of its rows: each row is there as often as it counts."""
+
+    record: TableRecord
+    columns: tuple[ShownColumn, ...]
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def shown(self) -> tuple[ShownColumn, ...]:
+        """The columns that people see."""
+        return tuple(c for c in self.columns if not c.copy)
+
+    @property
+    def is_weighted(self) -> bool:
+        return any(name == WEIGHT for name, _ in self.record.columns)
+
+    @property
+    def has_one_row_a_key(self) -> bool:
+        """Whether it says when a row last came for a key: such a table has one row for each."""
+        return self.is_weighted and any(name == AT.name for name, _ in self.record.columns)
+
+    @property
+    def follows(self) -> bool:
+        """Whether its rows follow from those of the others: they are the keys alone."""
+        return self.name == KEYS and all(c.holds == "key" or c.filled is not None for c in self.columns)
+
+    def selected(self, rows: str) -> str:
+        """Return the SELECT of its rows as people see them, given one of what is stored."""
+        stored = [Column(c.stored, c.type) for c in self.columns]
+        if self.is_weighted:
+            rows = current(stored, f"({rows})")
+        elif self.record.merge:
+            rows = f"WITH {MERGED} AS ({rows}) {self.record.merge}"
+        listed = ", ".join(f"{quote_name(c.stored)} AS {quote_name(c.name)}" for c in self.shown)
+        return f"SELECT {listed} FROM ({rows})"
+
+    def restored(self, rows: str, given: Mapping[str, str]) -> str:
+        """Return the SELECT of rows as they are stored; `given` are the names that some rows have, by the column's."""
+        items = []
+        for name, type in self.record.columns:
+            column = next((c for c in self.columns if c.stored == name), None)
+            value = "1" if column is None else quote_name(given[column.name]) if column.name in given else column.filled
+            assert value is not None
+            items.append(f"CAST({value} AS {type}) AS {quote_name(name)}")
+        return f"SELECT {', '.join(items)} FROM {rows}"
+
+
+def state_tables(operator: OperatorRecord, millis: int) -> tuple[ShownTable, ...]:
+    """Return the state tables of an operator; keys for which nothing else is said were last seen at a time in milliseconds."""
+    return tuple(ShownTable(table, tuple(_columns(operator, table, millis))) for table in operator.tables)
+
+
+def _columns(operator: OperatorRecord, table: TableRecord, millis: int) -> Iterator[ShownColumn]:
+    named = dict(_named(operator, table))
+    taken = {name.lower() for name, _ in named.values()}
+    copies = _copies(operator, table)
+    for stored, type in table.columns:
+        if stored == WEIGHT:
+            continue
+        name, holds = named.get(stored, (stored, ""))
+        if stored not in named:
+            while name.lower() in taken:
+                name += "_"
+            taken.add(name.lower())
+        if key := copies.get(stored):
+            yield ShownColumn(name, stored, type, f"key {key}", quote_name(key), copy=True)
+        else:
+            yield ShownColumn(
+                name, stored, type, holds or _own(stored, table), _filled(operator, table, stored, millis)
+            )
+
+
+def _named(operator: OperatorRecord, table: TableRecord) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the columns that hold what the query names, each with that name, and what it holds."""
+    columns = {name for name, _ in table.columns}
+    taken: set[str] = set()
+    done: set[str] = set()
+    for item in _items(operator, table):
+        held = [c for c in item.columns.get(table.name, ()) if c in columns]
+        for number, stored in enumerate(held, 1):
+            name = item.name if len(held) == 1 else f"{item.name}_{number}"
+            if stored in done or name.lower() in taken:
+                continue
+            done.add(stored)
+            taken.add(name.lower())
+            part = f", part {number} of {len(held)}" if len(held) > 1 else ""
+            what = "key" if item.kind == "key" else f"{item.kind} {item.expression}{part}"
+            yield stored, (name, what)
+
+
+def _copies(operator: OperatorRecord, table: TableRecord) -> Mapping[str, str]:
+    """Return the columns that hold a key once more, as a column of the rows that are kept, with the name of the key."""
+    keys = {k.name.lower(): k for k in operator.shape.keys} if operator.shape is not None else {}
+    return {
+        stored: keys[item.name.lower()].name
+        for item in (operator.shape.items if operator.shape is not None else ())
+        for stored in item.columns.get(table.name, ())
+        if item.name.lower() in keys
+        and item.expression == keys[item.name.lower()].expression
+        and stored not in keys[item.name.lower()].columns.get(table.name, ())
+    }
+
+
+def _items(operator: OperatorRecord, table: TableRecord) -> tuple[ShapeItem, ...]:
+    if operator.shape is not None:
+        return (*operator.shape.keys, *operator.shape.items)
+    # Records of earlier versions have no shape.
+    pairs = zip(operator.key_columns, operator.hash_columns, strict=False)
+    columns = {name for name, _ in table.columns}
+    return tuple(ShapeItem(key, key, "", "key", columns={table.name: (h,)}) for key, h in pairs if h in columns)
+
+
+def _own(stored: str, table: TableRecord) -> str:
+    """Return what a column holds that the query has no name for."""
+    if stored == AT.name and any(name == WEIGHT for name, _ in table.columns):
+        return "when the last row came for the key, in milliseconds"
+    if stored == ROWS:
+        return "how many rows there are"
+    return "the time by which rows are forgotten" if stored == table.time_column else "internal"
+
+
+def _filled(operator: OperatorRecord, table: TableRecord, stored: str, millis: int) -> str | None:
+    if stored == AT.name and any(name == WEIGHT for name, _ in table.columns):
+        return str(millis)
+    if stored == ROWS and operator.shape is not None and "changes below" not in operator.shape.settings:
+        # Rows only come: how many there were is asked of a COUNT(*) alone, and then it has that name.
+        counted = any(ROWS in item.columns.get(table.name, ()) for item in operator.shape.items)
+        return None if counted else "1"
+    return None
