@@ -8,7 +8,9 @@ is a verb at the start of a line, SQL or rows below it, and, after `----`, what 
     tick <table> <time>  move the table's watermark without a row
     finish               end the input
     advance <ms>         move the processing time
-    restart [same]       go on in a new process, with another parallelism unless it is to be the same
+    restart [here|same]  go on in a new process, with another parallelism, and in another warehouse, into which savepoints in
+                         folders bring the jobs; `here` in the same warehouse, with its older versions; `same` with the same
+                         parallelism, too. On Spark they stay in their warehouse.
     query [<table>]      rows of the SQL, or of the table; sorted as text, unless the SQL has ORDER BY
     state <operator>     the operator's view, with the names of its columns, but for those that show the processing time
     output [<job>]       what a job that prints has printed
@@ -41,7 +43,7 @@ from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.functions.kinds import declare_any
 from sqlstream.session.explaining import explained
 from sqlstream.sql.statements import parse_script
-from sqlstream.testing import Stream
+from tests.saved_streams import SavedStream
 
 DAY = date(2026, 1, 1)
 # A case begins with 3 tasks, and goes on with these, one after the other.
@@ -85,7 +87,7 @@ class Runner(Protocol):
 
     def finish(self) -> None: ...
 
-    def restart(self, *, same: bool) -> None: ...
+    def restart(self, where: str) -> None: ...
 
     def query(self, sql: str) -> list[Row]: ...
 
@@ -120,7 +122,7 @@ class InProcess:
     """Runs a case in this process, without a JVM."""
 
     def __init__(self, functions: Sequence[Callable[..., Any]] = ()):
-        self.stream = Stream("", options={"parallelism.default": "3"}, parallelism=3)
+        self.stream = SavedStream("", options={"parallelism.default": "3"}, parallelism=3)
         self.stream.compiler.add_functions([_declared(function) for function in functions])
         self._parallelism = cycle(PARALLELISMS)
 
@@ -140,8 +142,14 @@ class InProcess:
     def finish(self) -> None:
         self.stream.finish()
 
-    def restart(self, *, same: bool) -> None:
-        self.stream.restart(None if same else next(self._parallelism))
+    def restart(self, where: str) -> None:
+        match where:
+            case "same":
+                self.stream.restart()
+            case "here":
+                self.stream.restart(next(self._parallelism))
+            case _:
+                self.stream.move(next(self._parallelism))
 
     def query(self, sql: str) -> list[Row]:
         return self.stream.query(sql)
@@ -269,7 +277,9 @@ def execute(record: Record, runner: Runner) -> list[str] | None:
         case "finish":
             runner.finish()
         case "restart":
-            runner.restart(same=argument == "same")
+            if argument not in ("", "here", "same"):
+                raise SyntaxError(f"line {record.line}: restart where? {argument}")
+            runner.restart(argument)
         case "query":
             rows = runner.query(text or f"FROM {argument}")
             return list(map(written, rows)) if "ORDER BY" in text else sorted(map(written, rows))

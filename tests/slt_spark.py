@@ -172,11 +172,11 @@ class OnSpark:
         for job in self.jobs:
             self._wait(job, partial(has_finished, job))
 
-    def restart(self, *, same: bool) -> None:
+    def restart(self, where: str) -> None:
         for job in self.jobs:
             job.stop()
             job.wait(SECONDS)
-        if not same:
+        if where != "same":
             tasks = str(next(self.parallelism))
             for planned in self.planned:
                 planned.options.set("parallelism.default", tasks)

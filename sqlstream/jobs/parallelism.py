@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import duckdb
@@ -45,10 +46,33 @@ def begun_outside(warehouse: Warehouse, job: JobSpec, entry: LogEntry | None) ->
     return outside and read_begun(warehouse.fs, warehouse.job(job.name), next_version) is not None
 
 
-def spread(job: JobSpec, entry: LogEntry, before: Sequence[int]) -> int:
+# How often people are told how far it is, in seconds: as often as they are told of a job that runs.
+TELL_SECONDS = 5.0
+
+
+class SpreadProgress:
+    """Says now and then how many rows of a job's state have been spread."""
+
+    def __init__(self, job: str, rows: int, notice: Callable[[str], None]):
+        self._job, self._rows, self._notice = job, rows, notice
+        self._written = 0
+        self._told = time.monotonic()
+
+    def add(self, rows: int) -> None:
+        """Take note of some rows more."""
+        self._written += rows
+        if time.monotonic() - self._told >= TELL_SECONDS:
+            self._told = time.monotonic()
+            self._notice(f'job "{self._job}": {self._written:,} of {self._rows:,} rows spread')
+
+
+def spread(
+    job: JobSpec, entry: LogEntry, before: Sequence[int], written: Callable[[int], None] = lambda rows: None
+) -> int:
     """Spread the state of a job after its last version over the buckets that its labels name; return how many rows it has.
 
-    The entry of that version names the new manifests then. Whoever is killed before has changed nothing. Raises DamageError.
+    `written` is told, again and again, how many rows more have been written. The entry of that version names the new manifests
+    then. Whoever is killed before has changed nothing. Raises DamageError.
     """
     warehouse = Warehouse(job.warehouse)
     log = JobLog(warehouse.fs, warehouse.job(job.name).log)
@@ -60,7 +84,7 @@ def spread(job: JobSpec, entry: LogEntry, before: Sequence[int]) -> int:
     with _all_cores(job) as con:
         for stage in job.plan.stages:
             if stage.name in entry.operators:
-                operators[stage.name] = OperatorMetrics.of(_spread_stage(con, warehouse, job, stage, entry))
+                operators[stage.name] = OperatorMetrics.of(_spread_stage(con, warehouse, job, stage, entry, written))
     # Until here nothing has changed; afterwards the old buckets are those of older versions only.
     check_held(warehouse.job(job.name))
     log.append(replace(entry, operators=operators, labels=job.labels), durable=True)
@@ -72,7 +96,12 @@ LABELLED = 10
 
 
 def _spread_stage(
-    con: duckdb.DuckDBPyConnection, warehouse: Warehouse, job: JobSpec, stage: StatefulStage, entry: LogEntry
+    con: duckdb.DuckDBPyConnection,
+    warehouse: Warehouse,
+    job: JobSpec,
+    stage: StatefulStage,
+    entry: LogEntry,
+    written: Callable[[int], None],
 ) -> dict[int, BucketMetrics]:
     paths, operator = warehouse.job(job.name).operator(stage.name), stage.operator
     manifests = {
@@ -81,7 +110,7 @@ def _spread_stage(
     }
     if not manifests:
         return {}
-    state = Spread(warehouse.fs, paths, operator.tables, operator.hashed, manifests)
+    state = Spread(warehouse.fs, paths, operator.tables, operator.hashed, manifests, written)
     buckets = state.over(con, job.labels, entry.version, job.retention)
     return {label: bucket_metrics(bucket, operator.tables) for label, bucket in buckets.items()}
 
@@ -94,4 +123,5 @@ def _all_cores(job: JobSpec) -> Iterator[duckdb.DuckDBPyConnection]:
         try:
             yield con
         finally:
-            con.execute("SET threads = 1")
+            # Where writing failed, the connection itself has a result that is still open.
+            con.cursor().execute("SET threads = 1")

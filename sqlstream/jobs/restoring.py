@@ -18,7 +18,7 @@ from sqlstream.jobs.upgrades.changes import Comparison
 from sqlstream.jobs.upgrades.upgrading import Upgrader
 from sqlstream.names import problem
 from sqlstream.sql.nodes import head
-from sqlstream.storage import restoring, savepoints
+from sqlstream.storage import restoring
 from sqlstream.storage.joblog import JobLog
 from sqlstream.storage.restoring import Restoring, StartOver
 from sqlstream.warehouse.commits import last_committed
@@ -150,7 +150,7 @@ class Restorer:
         tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
         plan = Restoring(draft.place, made.to_json(), tables, () if asked.is_fork else tuple(kept), tuple(overruled))
         restoring.restore(self._warehouse, draft, plan, self._start_over)
-        savepoints.drop(draft.warehouse)
+        draft.warehouse.fs.delete_tree(draft.warehouse.root)
         self._tell(savepoint, made, is_fork=asked.is_fork)
         self._tell_overruled(overruled)
 

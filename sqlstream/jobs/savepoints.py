@@ -37,4 +37,4 @@ def drop_savepoint(warehouse: Warehouse, name: str) -> None:
     names = warehouse.savepoints()
     if name.lower() not in names:
         raise UsageError(f'savepoint "{name}" does not exist', hint=missing("savepoint", name, names))
-    savepoints.drop(warehouse.savepoint(name))
+    savepoints.drop(warehouse, name)

@@ -15,7 +15,7 @@ from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
-from sqlstream.jobs.parallelism import begun_outside, newest_entry, spread
+from sqlstream.jobs.parallelism import SpreadProgress, begun_outside, newest_entry, spread
 from sqlstream.jobs.restart_strategies import NoRestart, strategy_of
 from sqlstream.jobs.restarting import RestartingRun
 from sqlstream.jobs.restoring import Restore, Restorer
@@ -221,7 +221,7 @@ class Starter:
         if entry is not None and spec.plan.stages:
             rows = sum(metrics.state_rows for metrics in entry.operators.values())
             self.notice(f'job "{spec.name}": spreading {rows:,} rows of state over {now} tasks, from {number} ...')
-            spread(spec, entry, before)
+            spread(spec, entry, before, SpreadProgress(spec.name, rows, self.notice).add)
         return wanted
 
     def _write_record(self, made: JobRecord, before: JobRecord | None) -> None:

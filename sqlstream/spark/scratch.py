@@ -8,6 +8,7 @@ are due fire them, the others register theirs with Spark.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -87,9 +88,41 @@ def _new_folder(fs: Filesystem, paths: JobPaths) -> str:
         # A process that was killed left its own.
         fs.delete_tree(paths.scratch)
     # Spark renames files, which stores cannot.
-    root = paths.scratch if fs.local else tempfile.mkdtemp(prefix="sqlstream-checkpoint-")
+    root = paths.scratch if fs.local else _temporary_folder()
     # Executors of a cluster that outlive their driver do not know this name.
     return f"{root}/{uuid4().hex[:12]}"
+
+
+_TEMPORARY = "sqlstream-checkpoint-"
+# A file in a temporary folder that its process keeps locked.
+_LOCK = "lock"
+# The descriptors of those of this process.
+_locks: dict[str, int] = {}
+
+
+def _temporary_folder() -> str:
+    """Make a folder for a checkpoint beside the other temporary files, and delete those of processes that were killed."""
+    parent = tempfile.gettempdir()
+    for name in os.listdir(parent):
+        if name.startswith(_TEMPORARY) and _is_left(f"{parent}/{name}/{_LOCK}"):
+            shutil.rmtree(f"{parent}/{name}", ignore_errors=True)
+    root = tempfile.mkdtemp(prefix=_TEMPORARY)
+    # Locked before it has its name, so that nobody takes it for one that was left.
+    descriptor = os.open(f"{root}/.{_LOCK}", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.rename(f"{root}/.{_LOCK}", f"{root}/{_LOCK}")
+    _locks[root] = descriptor
+    return root
+
+
+def _is_left(lock: str) -> bool:
+    """Tell whether nobody holds a lock; of a folder without one, or of another user, that is not known."""
+    try:
+        with open(lock, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def write_first_batch(
@@ -114,4 +147,7 @@ def next_watermark_millis(job: JobSpec, totals: Totals, before: int) -> int:
 
 def remove(checkpoint: SparkCheckpoint) -> None:
     """Delete a checkpoint that no run needs any more."""
-    shutil.rmtree(os.path.dirname(checkpoint.location), ignore_errors=True)
+    root = os.path.dirname(checkpoint.location)
+    shutil.rmtree(root, ignore_errors=True)
+    if (descriptor := _locks.pop(root, None)) is not None:
+        os.close(descriptor)

@@ -7,10 +7,11 @@ files stay as they are: nothing counts until the log names the new manifests.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
+import pyarrow as pa
 from msgspec.structs import replace
 
 from sqlstream.catalog import Column
@@ -31,13 +32,17 @@ _MOVED, _BUCKET = "_moved", "_bucket"
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """An operator's state: where it is, its tables, the columns whose hash picks the bucket, the manifests of its buckets."""
+    """An operator's state: where it is, its tables, the columns whose hash picks the bucket, the manifests of its buckets.
+
+    `written` is told how many rows have been written since it was told before, of those that the newest version has.
+    """
 
     fs: Filesystem
     paths: BucketedPaths
     tables: Sequence[TableDeclaration]
     hashed: Sequence[Column]
     manifests: Mapping[int, Manifest]
+    written: Callable[[int], None] = lambda rows: None
 
     def over(
         self, con: duckdb.DuckDBPyConnection, labels: Sequence[int], version: int, retention: VersionRetention
@@ -103,6 +108,8 @@ class Spread:
         for number, label in enumerate(labels):
             where = "" if table.replicated else f" WHERE {_BUCKET} = {number}"
             rows = con.sql(f"SELECT * EXCLUDE {_BUCKET} FROM {_MOVED}{where}").to_arrow_reader(ROW_GROUP_ROWS)
+            if every[0].until is None and not table.replicated:
+                rows = self._counted(rows)
             segment = write_segment(
                 self.fs,
                 self.paths.data(label),
@@ -115,6 +122,16 @@ class Spread:
             if segment is not None:
                 yield label, replace(segment, until=every[0].until)
         con.execute(f"DROP TABLE {_MOVED}")
+
+    def _counted(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """Return the same rows; as they are taken, `written` is told."""
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in rows:
+                yield batch
+                self.written(batch.num_rows)
+
+        return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
     def _place(self, table: TableDeclaration, bucket: int, count: int) -> str:
         """Return the SQL of the bucket, from 0 on, to which a row goes that is in some bucket now."""

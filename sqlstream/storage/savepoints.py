@@ -9,12 +9,16 @@ being linked; then the next version is taken.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from copy import copy
 from uuid import uuid4
 
 import msgspec
 from msgspec.structs import replace
 
-from sqlstream.errors import DamageError, UsageError
+from sqlstream.errors import DamageError, JobError, UsageError
+from sqlstream.storage.descriptors import Descriptors
 from sqlstream.storage.joblog import JobLog
 from sqlstream.storage.manifests import manifest_name, read_manifest
 from sqlstream.storage.metrics import OperatorMetrics
@@ -22,60 +26,137 @@ from sqlstream.units import SECOND, Duration, ProcessingTime, now
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import read_record
-from sqlstream.warehouse.paths import SAVEPOINT, BucketedPaths, Warehouse
+from sqlstream.warehouse.leases import check_held, lock_job
+from sqlstream.warehouse.locks import SessionLock
+from sqlstream.warehouse.paths import SAVEPOINT, BucketedPaths, JobPaths, Warehouse
 from sqlstream.warehouse.records import GONE, damage, sealed
 from sqlstream.warehouse.savepoints import Savepoint, SavepointRecord, is_savepoint, write_savepoint
+from sqlstream.warehouse.stores import StoreFilesystem
 
 # So often a version is deleted while it is being linked before that is an error.
 _ATTEMPTS = 10
 # A savepoint that has not been completed for so long never will be.
 _LEFTOVER = Duration(3600 * SECOND)
-_TAKING = ".taking-"
-# An empty file in a folder that is being filled: its time says since when.
+# What folders are called that are being filled, or deleted.
+_UNNAMED = ".taking-"
+# A file in a folder that is being filled: its time says since when, and nobody else fills it.
 _BEGUN = "begun"
 
 
 def take(warehouse: Warehouse, job: str, name: str, target: Warehouse | None = None) -> Savepoint:
     """Take a savepoint of the newest version of a job: in its warehouse, or whole and by itself in a folder `target`.
 
-    The job may be running. Raises UsageError when the job has no version yet, or the name is taken, and DamageError.
+    The job may be running. Raises UsageError when the job has no version yet, the name is taken, or another process takes a
+    savepoint of the name, and DamageError.
     """
     folder = target or warehouse.savepoint(name)
-    _check_free(folder, name, is_outside=target is not None)
+    if target is not None and folder.fs.entries(folder.root):
+        raise _not_empty(folder)
+    if is_savepoint(folder):
+        raise _taken(name)
     _remove_leftovers(warehouse)
+    if target is not None or folder.fs.local:
+        return _take(warehouse, job, name, folder, is_outside=target is not None)
+    with _alone(warehouse, folder, name):
+        if is_savepoint(folder):
+            raise _taken(name)
+        # What a process has left that died.
+        _empty(folder)
+        return _take(warehouse, job, name, folder, is_outside=False)
+
+
+def _take(warehouse: Warehouse, job: str, name: str, folder: Warehouse, *, is_outside: bool) -> Savepoint:
+    # Where a folder can get its name at once, nobody ever sees half of one.
+    named_last = not is_outside and folder.fs.local
     before: int | None = None
     for attempt in range(_ATTEMPTS):
         version = last_committed(warehouse.fs, warehouse.job(job))
         if version is None:
             raise UsageError(f'job "{job}" has no version yet', hint="It has one once it has committed a batch.")
-        # Where a folder can get its name at once, nobody ever sees half of one.
-        named_last = target is None and folder.fs.local
-        draft = warehouse.below(f"savepoints/{_TAKING}{uuid4().hex}") if named_last else folder
+        draft = _beside(folder) if named_last else folder
+        if not draft.fs.claim(f"{draft.root}/{_BEGUN}"):
+            # Another process has begun meanwhile.
+            raise _not_empty(draft)
         try:
-            record = _Taking(warehouse, job, name, version, draft, links=target is None).run()
-            if named_last and not draft.fs.move_tree(draft.root, folder.root):
-                raise _taken(name)
+            record = _Taking(warehouse, job, name, version, draft, links=not is_outside).run()
+            if named_last:
+                _give_name(draft, folder, name)
             return Savepoint(folder, record, name)
         except (FileNotFoundError, DamageError) as error:
-            draft.fs.delete_tree(draft.root)
+            _empty(draft)
             gone = isinstance(error, FileNotFoundError) or error.fault == GONE
             if not gone or version == before or attempt == _ATTEMPTS - 1:
                 raise _as_damage(error) from error
             before = version
         except BaseException:
-            draft.fs.delete_tree(draft.root)
+            _empty(draft)
             raise
     raise AssertionError("unreachable")
 
 
-def _check_free(folder: Warehouse, name: str, *, is_outside: bool) -> None:
-    """Raise UsageError when there can be no savepoint in a folder, because there is something."""
-    if is_outside and folder.fs.entries(folder.root):
-        raise UsageError(f'the folder "{folder.root}" is not empty', hint="A savepoint needs a folder of its own.")
-    if is_savepoint(folder):
-        raise _taken(name)
-    # What a process has left that died.
-    folder.fs.delete_tree(folder.root)
+def _beside(folder: Warehouse) -> Warehouse:
+    """Return a folder for a savepoint that has no name yet, or no longer."""
+    found = copy(folder)
+    found.root = f"{folder.root.rpartition('/')[0]}/{_UNNAMED}{uuid4().hex}"
+    return found
+
+
+def _give_name(draft: Warehouse, folder: Warehouse, name: str) -> None:
+    """Let a savepoint on a local disk be seen. Raises UsageError when there is one of the name by now."""
+    while not draft.fs.move_tree(draft.root, folder.root):
+        if is_savepoint(folder):
+            raise _taken(name)
+        # What a process left that died while it dropped one.
+        rest = _beside(folder)
+        with suppress(FileNotFoundError):
+            folder.fs.move_tree(folder.root, rest.root)
+        if is_savepoint(rest) and rest.fs.move_tree(rest.root, folder.root):
+            # Another process has given it the name between the two looks.
+            raise _taken(name)
+        rest.fs.delete_tree(rest.root)
+
+
+def _not_empty(folder: Warehouse) -> UsageError:
+    return UsageError(f'the folder "{folder.root}" is not empty', hint="A savepoint needs a folder of its own.")
+
+
+@contextmanager
+def _alone(warehouse: Warehouse, folder: Warehouse, name: str) -> Iterator[None]:
+    """Let one process at a time take or drop a savepoint of a name in a store. Raises UsageError when another one does.
+
+    The lease of a process that died is taken over.
+    """
+    if not isinstance(folder.fs, StoreFilesystem):
+        yield
+        return
+    with SessionLock.open(warehouse) as session:
+        try:
+            lease = lock_job(folder.fs, _place(folder), session, patience=0)
+        except UsageError as error:
+            hint = "Wait until it is done, or give this one another name."
+            raise UsageError(f'another process is taking or dropping savepoint "{name}"', hint=hint) from error
+        try:
+            yield
+        finally:
+            lease.release()
+
+
+def _place(folder: Warehouse) -> JobPaths:
+    """Return where the lease of a savepoint is."""
+    return JobPaths(folder.root)
+
+
+def _empty(folder: Warehouse) -> None:
+    """Delete what is in a folder, unless it may be that of another process by now."""
+    try:
+        check_held(_place(folder))
+    except JobError:
+        return
+    if folder.fs.local:
+        folder.fs.delete_tree(folder.root)
+        return
+    lease = _place(folder).lock
+    folder.fs.delete_all([path for path in folder.fs.walk(folder.root) if path != lease])
 
 
 def _taken(name: str) -> UsageError:
@@ -88,11 +169,11 @@ def _as_damage(error: FileNotFoundError | DamageError) -> DamageError:
 
 
 def _remove_leftovers(warehouse: Warehouse) -> None:
-    """Delete what processes have left that died while they took savepoints."""
+    """Delete what processes have left that died while they took savepoints, or dropped them."""
     fs, folder = warehouse.fs, f"{warehouse.root}/savepoints"
     for name in fs.entries(folder) if fs.local else ():
         written = [f.modified for f in fs.infos(f"{folder}/{name}")]
-        if name.startswith(_TAKING) and max(written, default=ProcessingTime(0)) < now() - _LEFTOVER:
+        if name.startswith(_UNNAMED) and max(written, default=ProcessingTime(0)) < now() - _LEFTOVER:
             fs.delete_tree(f"{folder}/{name}")
 
 
@@ -109,8 +190,6 @@ class _Taking:
     def run(self) -> SavepointRecord:
         """Raises FileNotFoundError or DamageError when the version was deleted meanwhile."""
         fs, paths, target, version = self._warehouse.fs, self._paths, self._target, self._version
-        begun = f"{self._folder.root}/{_BEGUN}"
-        self._folder.fs.write_text_atomic(begun, "")
         record = read_record(fs, paths)
         if record is None:
             raise damage(paths.record, GONE)
@@ -139,8 +218,9 @@ class _Taking:
             bytes=self._bytes,
             files=self._files,
         )
+        self._check_alone()
         write_savepoint(self._folder, taken)
-        self._folder.fs.delete(begun)
+        self._folder.fs.delete(f"{self._folder.root}/{_BEGUN}")
         return taken
 
     def _put_operator(self, name: str, metrics: OperatorMetrics) -> OperatorMetrics:
@@ -176,12 +256,13 @@ class _Taking:
     def _put_positions(self, last: int) -> None:
         """Put in what was read up to a descriptor: the file that old ones were folded into, and those since."""
         fs, at, to = self._warehouse.fs, self._paths.splits, self._target.splits
-        folded = [name for name in fs.list(at) if name.startswith("seen-") and _number(name[5:]) <= last]
-        first = _number(folded[-1][5:]) + 1 if folded else 0
+        kept = Descriptors(fs, at)
+        folded = [name for name in kept.folds() if kept.folded_to(name) <= last]
+        first = kept.folded_to(folded[-1]) + 1 if folded else 0
         # What they have received and what they remember, whatever it is.
         others = [f for f in fs.walk(at) if f.startswith(f"{at}/received/") or _is_remembered(f.removeprefix(f"{at}/"))]
-        names = [*folded[-1:], *(f.removeprefix(f"{at}/") for f in others)]
-        present = set(fs.list(f"{at}/next"))
+        names = [*folded[-1:], *kept.packs(), *(f.removeprefix(f"{at}/") for f in others)]
+        present = kept.numbers()
         needed = [f"{number:010d}.json" for number in range(first, last + 1)]
         if not present and not folded:
             # Rows that stood in a statement.
@@ -204,18 +285,25 @@ class _Taking:
         self._files[target.removeprefix(f"{self._folder.root}/")] = size
         put_file(self._warehouse.fs, source, self._folder.fs, target, link=self._links)
 
+    def _check_alone(self) -> None:
+        """Raise JobError when another process may take a savepoint of the name by now."""
+        try:
+            check_held(_place(self._folder))
+        except JobError as error:
+            hint = "Take it again, unless there is one of this name by now."
+            raise JobError(
+                f'savepoint "{self._name}" was not completed in time', detail=error.detail, hint=hint
+            ) from error
+
     def _write(self, target: str, text: str) -> None:
+        self._check_alone()
         self._files[target.removeprefix(f"{self._folder.root}/")] = len(text.encode())
         self._folder.fs.write_text_atomic(target, text)
 
 
-def _number(name: str) -> int:
-    return int(name.removesuffix(".json"))
-
-
 def _is_remembered(name: str) -> bool:
     """Tell whether a file beside the descriptors is what a source remembers, by its name below their folder."""
-    return name.endswith(".json") and "/" not in name and not name.startswith("seen-")
+    return name.endswith(".json") and "/" not in name and not Descriptors.is_fold(name)
 
 
 def put_file(fs: Filesystem, source: str, other: Filesystem, target: str, *, link: bool) -> None:
@@ -227,7 +315,17 @@ def put_file(fs: Filesystem, source: str, other: Filesystem, target: str, *, lin
         shutil.copyfileobj(file, copy)
 
 
-def drop(folder: Warehouse) -> None:
-    """Delete a savepoint; without its record it is none any more."""
-    folder.fs.delete(f"{folder.root}/{SAVEPOINT}")
-    folder.fs.delete_tree(folder.root)
+def drop(warehouse: Warehouse, name: str) -> None:
+    """Delete a savepoint of a warehouse. Raises UsageError when another process takes or drops one of its name."""
+    folder = warehouse.savepoint(name)
+    if folder.fs.local:
+        # Nobody ever sees half of it, and another one may have the name at once.
+        unnamed = _beside(folder)
+        with suppress(FileNotFoundError):
+            folder.fs.move_tree(folder.root, unnamed.root)
+        unnamed.fs.delete_tree(unnamed.root)
+        return
+    with _alone(warehouse, folder, name):
+        # Without its record it is none any more.
+        folder.fs.delete(f"{folder.root}/{SAVEPOINT}")
+        _empty(folder)

@@ -111,6 +111,10 @@ class Filesystem(ABC):
         with open(local, "rb") as file, self.create(path) as target:
             shutil.copyfileobj(file, target)
 
+    def claim(self, path: str) -> bool:
+        """Make a small file where there is none, and return False where there is one: of all who try one gets True."""
+        raise NotImplementedError
+
     def move(self, source: str, target: str) -> None:
         """Give a file another name, in place of an older file. Raises FileNotFoundError."""
         raise NotImplementedError
@@ -262,6 +266,15 @@ class LocalFilesystem(Filesystem):
             with storage_errors(path):
                 _sync(path)
 
+    def claim(self, path: str) -> bool:
+        with storage_errors(path):
+            make_folder(os.path.dirname(path))
+            try:
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            except FileExistsError:
+                return False
+        return True
+
     def move(self, source: str, target: str) -> None:
         with storage_errors(target):
             try:
@@ -320,6 +333,13 @@ class ArrowFilesystem(Filesystem):
                 with contextlib.suppress(OSError):
                     self._filesystem.delete_file(temporary)
                 raise
+
+    def claim(self, path: str) -> bool:
+        # Two who try at once may both get it: these file systems have no such operation.
+        if self.exists(path):
+            return False
+        self.write_text_atomic(path, "")
+        return True
 
     def move(self, source: str, target: str) -> None:
         with storage_errors(target):

@@ -16,6 +16,7 @@ from sqlstream.storage import savepoints
 from sqlstream.storage.retention import sweep
 from sqlstream.units import Duration, ProcessingTime, now
 from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import sealed
 from tests.jobs.savepoint_jobs import (
@@ -180,6 +181,46 @@ def test_a_version_that_is_deleted_while_it_is_linked_makes_room_for_the_next(
         assert versions[0] < taken.version == last_committed(s.warehouse.fs, s.warehouse.job(JOB))
         assert rows_of(s, TOTALS.format("savepoint.late.by_key")) == batch([*FIRST, *SECOND])[1]
         assert os.listdir(f"{s.warehouse.root}/savepoints") == ["late"]
+
+
+def test_of_two_who_take_one_of_the_same_name_one_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "a", FIRST)
+    with open_session(tmp_path) as s:
+        run_over(s, FIRST)
+        put_output = savepoints._Taking._put_output
+        others = [lambda: take_savepoint(s.warehouse, JOB, "same")]
+
+        def overtaken(taking: savepoints._Taking) -> None:
+            """Let another process come in the middle."""
+            if others:
+                others.pop()()
+            put_output(taking)
+
+        monkeypatch.setattr(savepoints._Taking, "_put_output", overtaken)
+        with pytest.raises(SqlStreamError, match='savepoint "same" exists already'):
+            take_savepoint(s.warehouse, JOB, "same")
+        assert rows_of(s, TOTALS.format("savepoint.same.by_key")) == batch(FIRST)[1]
+        assert os.listdir(f"{s.warehouse.root}/savepoints") == ["same"]
+        # A folder belongs to the first one; the other one must not have seen it empty.
+        folder = str(tmp_path / "out")
+        entries = LocalFilesystem.entries
+        monkeypatch.setattr(LocalFilesystem, "entries", lambda fs, at: [] if at == folder else entries(fs, at))
+        others = [lambda: take_savepoint(s.warehouse, JOB, "same", folder)]
+        with pytest.raises(SqlStreamError, match=f'the folder "{folder}" is not empty'):
+            take_savepoint(s.warehouse, JOB, "same", folder)
+        assert not others
+
+
+def test_what_is_left_of_one_that_was_half_dropped_has_no_name(tmp_path: Path) -> None:
+    put(tmp_path, "a", FIRST)
+    with open_session(tmp_path) as s:
+        run_over(s, FIRST)
+        # Earlier versions deleted the record first, and then the rest in its place.
+        folder = Path(take_savepoint(s.warehouse, JOB, "again").warehouse.root)
+        (folder / "savepoint.json").unlink()
+        take_savepoint(s.warehouse, JOB, "again")
+        assert rows_of(s, TOTALS.format("savepoint.again.by_key")) == batch(FIRST)[1]
+        assert os.listdir(f"{s.warehouse.root}/savepoints") == ["again"]
 
 
 KILLED = """

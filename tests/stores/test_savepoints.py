@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from sqlstream import Session
+from sqlstream import Session, SqlStreamError
 from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
+from sqlstream.storage import savepoints
+from sqlstream.warehouse.leases import _held
 from tests.jobs.savepoint_jobs import FIRST, FORK, JOB, SECOND, batch, put, results, rows_of, run_over
+from tests.jobs.test_savepoints import KILLED
 
 pytestmark = pytest.mark.slow
 
@@ -34,3 +39,53 @@ def test_a_savepoint_in_a_bucket(bucket: str, tmp_path: Path) -> None:
         assert rows_of(s, "SELECT savepoint FROM sqlstream.savepoints") == [("first",)]
         drop_savepoint(s.warehouse, "first")
         assert not list(s.warehouse.fs.walk(f"{s.warehouse.root}/savepoints"))
+
+
+def test_of_two_who_take_one_of_the_same_name_one_gets_it(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "a", FIRST)
+    with Session(str(tmp_path), f"{bucket}/warehouse", notice=lambda text: None) as s:
+        run_over(s, FIRST)
+        # What a process has left that was killed, with its lease.
+        killed = [sys.executable, "-c", KILLED, s.warehouse.root, JOB, "4"]
+        assert subprocess.run(killed, check=False).returncode == -9
+        left = [*s.warehouse.fs.walk(f"{s.warehouse.root}/savepoints/half")]
+        assert len(left) > 4
+        put_output = savepoints._Taking._put_output
+        refused: list[str] = []
+
+        def overtaken(taking: savepoints._Taking) -> None:
+            """Let others come in the middle, who want to take and to drop it."""
+            for act in (lambda: take_savepoint(s.warehouse, JOB, "half"), lambda: savepoints.drop(s.warehouse, "half")):
+                with pytest.raises(SqlStreamError) as error:
+                    act()
+                refused.append(error.value.message)
+            put_output(taking)
+
+        monkeypatch.setattr(savepoints._Taking, "_put_output", overtaken)
+        taken = take_savepoint(s.warehouse, JOB, "half")
+        assert refused == 2 * ['another process is taking or dropping savepoint "half"']
+        assert rows_of(s, "SELECT k, n, epoch(last)::BIGINT FROM savepoint.half.by_key") == batch(FIRST)[1]
+        # Nothing is there that is not in its record, but for the record itself, and the lease that is given back.
+        names = {path.removeprefix(f"{taken.warehouse.root}/") for path in s.warehouse.fs.walk(taken.warehouse.root)}
+        assert names == {*taken.record.files, "savepoint.json", "lock"}
+
+
+def test_one_whose_lease_is_lost_is_not_completed(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "a", FIRST)
+    with Session(str(tmp_path), f"{bucket}/warehouse", notice=lambda text: None) as s:
+        run_over(s, FIRST)
+        put_output = savepoints._Taking._put_output
+
+        def suspended(taking: savepoints._Taking) -> None:
+            """Let another process take over, as after a suspension for long."""
+            put_output(taking)
+            _held[taking._folder.root]._lost = True
+
+        monkeypatch.setattr(savepoints._Taking, "_put_output", suspended)
+        with pytest.raises(SqlStreamError, match='savepoint "late" was not completed in time'):
+            take_savepoint(s.warehouse, JOB, "late")
+        # What is there is the other one's.
+        assert [*s.warehouse.fs.walk(f"{s.warehouse.root}/savepoints/late")]
+        assert s.warehouse.savepoints() == []

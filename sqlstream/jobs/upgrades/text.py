@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Dropped, Kept, New, NotAdaptable
+from sqlstream.jobs.upgrades.changes import SINCE, Adapted, Comparison, Dropped, Kept, New, NotAdaptable
 
 _WIDTH = 9
 
@@ -16,7 +16,7 @@ def explanation(comparison: Comparison, job: str, version: int) -> str:
     lines += [line for parts in _tables(comparison) for line in _lines(*parts)]
     for reason in comparison.refused:
         lines += _lines("refused", reason, ())
-    return "\n".join(lines)
+    return "\n".join(lines).replace(SINCE, f"from batch {version + 1} on")
 
 
 def _lines(what: str, name: str, notes: tuple[str, ...]) -> list[str]:

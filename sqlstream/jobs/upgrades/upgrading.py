@@ -114,10 +114,10 @@ class Upgrader:
             tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
             plan = Restoring(draft.place, made.to_json(), tables, kept)
         except BaseException:
-            savepoints.drop(taken.warehouse)
+            savepoints.drop(self._warehouse, taken.record.name)
             raise
         restoring.restore(self._warehouse, draft, plan, lambda which: None)
-        savepoints.drop(draft.warehouse)
+        draft.warehouse.fs.delete_tree(draft.warehouse.root)
         assert paths.name == self._planned.name.lower()
         self._notice(f'job "{made.job}" goes on with the changed query from version {taken.record.version}')
 
