@@ -105,7 +105,8 @@ class Session:
             )
             asked = Upgrade() if upgrade else None
             if migrate is not None:
-                asked = upgrade_with(self.project, self.compiler, compiled, SourceText("migrate", migrate))
+                source = SourceText("migrate", migrate)
+                asked = upgrade_with(self.project, self.compiler, compiled, source, restored.values())
             return self._sql(compiled, fresh, restored, asked)
 
     def _sql(

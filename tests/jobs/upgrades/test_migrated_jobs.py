@@ -57,7 +57,8 @@ def go_on(
 ) -> None:
     """Let a job go on with what a file of migrations says, until it has read some rows in all, and stop it."""
     compiled, restored = plan_restore(session.compile(SourceText("script", script)), session.warehouse, savepoint, name)
-    upgrade = upgrade_with(session.project, session.compiler, compiled, SourceText("repair.sql", migrate))
+    source = SourceText("repair.sql", migrate)
+    upgrade = upgrade_with(session.project, session.compiler, compiled, source, restored.values())
     [planned] = [one for one in compiled if isinstance(one, PlannedJob)]
     restore = restored.get(planned.name)
     job = session._jobs.start(planned, {}, engine=LocalEngine(), restore=restore, upgrade=upgrade)
@@ -104,7 +105,8 @@ def test_state_is_repaired_while_the_query_stays(counted: Path) -> None:
 def test_a_fork_of_a_savepoint_is_repaired_and_the_job_is_not(counted: Path) -> None:
     with open_session(counted) as s:
         run_over(s, [*FIRST, *SECOND])
-        go_on(s, FORK, [*FIRST, *SECOND], REPAIR.format(job="other"), savepoint="first", name="other")
+        # The fork can be called by its name, and by that of the job of the savepoint.
+        go_on(s, FORK, [*FIRST, *SECOND], REPAIR.format(job=JOB), savepoint="first", name="other")
         assert results(s, "windows_b", "totals_b") == repaired([*FIRST, *SECOND])
         assert results(s) == batch([*FIRST, *SECOND])
         go_on(s, SCRIPT, [*FIRST, *SECOND], REPAIR.format(job=JOB), savepoint="first")
