@@ -63,7 +63,7 @@ QUERIES = {
         "SELECT k, window_start, count(*) FROM TABLE(SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '30' SECOND))"
         " GROUP BY k, window_start, window_end",
         "SELECT k, min(ts), count(*) FROM (SELECT *, sum(begins) OVER (PARTITION BY k ORDER BY ts) AS s FROM (SELECT *,"
-        " coalesce(ts - lag(ts) OVER (PARTITION BY k ORDER BY ts) >= INTERVAL '30' SECOND, true)::INT AS begins FROM t))"
+        " coalesce(ts - lag(ts) OVER (PARTITION BY k ORDER BY ts) > INTERVAL '30' SECOND, true)::INT AS begins FROM t))"
         " GROUP BY k, s",
     ),
     "top": Query(
