@@ -14,7 +14,7 @@ in_folder = folder=$$(mktemp -d "$(or $(call memory,$(1)),$${TMPDIR:-/tmp})/test
 	trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; TMPDIR="$$folder"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka demo-shop quick test kafka mariadb fuzz check bench soak proof clean
+.PHONY: help demo demo-kafka demo-shop quick test kafka mariadb azurite iceberg-rest fuzz check bench soak proof clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -31,7 +31,7 @@ demo-shop: $(VENV)/.shop kafka ## Run a shop on Kafka, PostgreSQL and Delta, kil
 quick: $(VENV)/.test ## Run the quick tests: no Java, about a minute on two cores
 	@$(call in_folder,1) $(BIN)/python -m pytest $(PARALLEL) -m "not spark and not kafka and not slow" $(PYTEST)
 
-test: $(VENV)/.test $(VENV)/.demo kafka mariadb ## Run all tests
+test: $(VENV)/.test $(VENV)/.demo kafka mariadb azurite iceberg-rest ## Run all tests
 	@$(call in_folder,4) $(BIN)/python -m pytest $(PARALLEL) -o tmp_path_retention_policy=failed $(PYTEST)
 
 kafka: $(VENV)/.base ## Fetch a Kafka broker for tests and demos into the user's cache (44 MB, once)
@@ -39,6 +39,12 @@ kafka: $(VENV)/.base ## Fetch a Kafka broker for tests and demos into the user's
 
 mariadb: $(VENV)/.test ## Fetch a MariaDB server for tests into the user's cache (149 MB, once)
 	@$(BIN)/python -m tests.mariadb_server
+
+azurite: $(VENV)/.test ## Fetch an emulator of Azure's store for tests into the user's cache (needs npm; 186 MB, once)
+	@$(BIN)/python -m tests.azurite_server
+
+iceberg-rest: $(VENV)/.test ## Fetch Apache Iceberg's REST catalog for tests into the user's cache (27 MB, once)
+	@$(BIN)/python -m tests.connectors.lake.iceberg_rest
 
 fuzz: $(VENV)/.test ## Compile texts and run queries made by chance (ARGS="--seed 7 --seconds 900")
 	@$(BIN)/python -m tests.fuzz $(ARGS)

@@ -71,6 +71,10 @@ def cli(context: click.Context) -> None:
     "--from", "savepoint", metavar="SAVEPOINT", help="Let the job go on from a savepoint: a name, or a folder."
 )
 @click.option("--as", "as_job", metavar="NAME", help="With --from: as another job, beside the one of the savepoint.")
+@click.option(
+    "--upgrade", is_flag=True, help="Let jobs go on whose queries have changed, after showing what becomes of them."
+)
+@click.option("--yes", is_flag=True, help="With --upgrade: do it without asking.")
 @click.option("--debug", is_flag=True, help="Show what Spark and Python said when something fails.")
 @with_folders
 def run(
@@ -81,14 +85,18 @@ def run(
     fresh: tuple[str, ...],
     savepoint: str | None,
     as_job: str | None,
+    upgrade: bool,
+    yes: bool,
     debug: bool,
     project: str | None,
     warehouse: str | None,
 ) -> None:
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
     from sqlstream.cli.run import run_jobs
+    from sqlstream.cli.upgrades import confirm
     from sqlstream.jobs.launch import fresh_jobs
     from sqlstream.jobs.restoring import plan_restore
+    from sqlstream.jobs.upgrades.upgrading import Upgrade
 
     with open_session(project, warehouse, settings, tables) as session:
         planned = compile_all(session, files, statements)
@@ -97,10 +105,15 @@ def run(
         anew = fresh_jobs(planned, True if _ALL in fresh else fresh)
         if anew and savepoint is not None:
             raise UsageError("a job begins anew, or from a savepoint", hint="Leave out --fresh, or --from.")
+        if anew and upgrade:
+            raise UsageError("a job begins anew, or is upgraded", hint="Leave out --fresh, or --upgrade.")
         planned, restored = plan_restore(
             planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
         )
-        run_jobs(session, planned, fresh=anew, restored=restored, debug=debug)
+        asked = Upgrade() if upgrade else None
+        if asked is not None:
+            confirm(session, planned, restored, asked, yes=yes)
+        run_jobs(session, planned, fresh=anew, restored=restored, upgrade=asked, debug=debug)
         if session.is_unread:
             raise BrokenPipeError
 
@@ -142,6 +155,7 @@ def query(
 @click.option(
     "--batch", is_flag=True, help="Show the query as one batch in DuckDB, which `verify` compares with; also of JOB."
 )
+@click.option("--against", metavar="JOB", help="Show what becomes of the state of a job that goes on with this query.")
 @with_folders
 def explain(
     files: tuple[str, ...],
@@ -151,10 +165,12 @@ def explain(
     verbose: bool,
     stage: str | None,
     batch: bool,
+    against: str | None,
     project: str | None,
     warehouse: str | None,
 ) -> None:
     """Show the plan of a query: operators, state, guarantees."""
+    from sqlstream.cli.upgrades import compared_with
     from sqlstream.compiler.compiler import PlannedJob
     from sqlstream.session.explaining import explained
     from sqlstream.session.verifying import existing_record, planned_job
@@ -164,7 +180,11 @@ def explain(
             planned = planned_job(session.compiler, existing_record(session.warehouse, files[0]))
             click.echo(explained(planned, "batch"))
             return
-        for job in compile_all(session, files, statements):
+        compiled = compile_all(session, files, statements)
+        if against is not None:
+            click.echo(compared_with(session, compiled, against))
+            return
+        for job in compiled:
             if isinstance(job, PlannedJob):
                 click.echo(explained(job, "batch" if batch else stage or ("physical" if verbose else "plan")))
 

@@ -25,6 +25,7 @@ from sqlstream.queries.versions import StateAt, StateRelation, find_moment, find
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VisibleSegments
 from sqlstream.storage.version_differences import (
     ADDED,
+    BY_BATCH,
     TableVersion,
     VersionDifference,
     content_difference,
@@ -227,7 +228,8 @@ class _Difference:
     def _keep_keys(self, name: str) -> list[int]:
         """Keep the keys that were written, with their kind, and those whose time has come; return which kinds there are.
 
-        A kind is the sum of 1, if rows were added, and 2, if the watermark, or a timer, has passed rows of the key.
+        A kind is the sum of 1, if rows were added, and 2, if the watermark, or a timer, has passed rows of the key; or it says
+        that not only batches have written.
         """
         written, passed = self._key_rows()
         by = ", ".join([*self.keys, "_all"])
@@ -235,11 +237,16 @@ class _Difference:
             f"CREATE TABLE {name}.main.passed AS SELECT {by}, bool_or(_moved) AS _moved "
             f"FROM ({' UNION ALL '.join(passed)}) GROUP BY {by}"
         )
-        found = f"SELECT {by}, bool_or(_adds) AS _adds FROM ({' UNION ALL '.join(written)}) GROUP BY {by}"
+        done = "bool_or(_adds) AS _adds, bool_or(_by_batch) AS _by_batch"
+        found = f"SELECT {by}, {done} FROM ({' UNION ALL '.join(written)}) GROUP BY {by}"
         same = self._same("_written_", "_passed_")
         is_passed = f"EXISTS (FROM {name}.main.passed _passed_ WHERE _moved AND {same})"
+        kind = f"_adds::INT + 2 * {is_passed}::INT"
+        if self.is_one_life:
+            migrated = f"WHEN NOT _by_batch THEN {_MIGRATED} WHEN _by_batch IS NULL THEN {_PERHAPS_MIGRATED}"
+            kind = f"CASE {migrated} ELSE {kind} END"
         self.connection.execute(
-            f"CREATE TABLE {name}.main.written AS SELECT *, _adds::INT + 2 * {is_passed}::INT AS {_KIND} FROM ({found}) _written_"
+            f"CREATE TABLE {name}.main.written AS SELECT *, {kind} AS {_KIND} FROM ({found}) _written_"
         )
         kinds = self.connection.execute(f"SELECT DISTINCT {_KIND} FROM {name}.main.written ORDER BY 1").fetchall()
         return [kind for (kind,) in kinds]
@@ -250,12 +257,12 @@ class _Difference:
         Of the latter the watermark, or a timer, has passed rows if they have `_moved`; else their time to live may be over.
         """
         items = ", ".join([*self.keys, "true AS _all"])
-        written = [f"SELECT {self._no_keys()}, true AS _adds WHERE false"]
+        written = [f"SELECT {self._no_keys()}, true AS _adds, true AS _by_batch WHERE false"]
         passed = [f"SELECT {self._no_keys()}, true AS _moved WHERE false"]
         for table in self.tables:
             changes = self.changes[table.name]
             if changes.written:
-                written.append(f"SELECT {items}, {ADDED} AS _adds FROM ({changes.written})")
+                written.append(f"SELECT {items}, {ADDED} AS _adds, {BY_BATCH} AS _by_batch FROM ({changes.written})")
                 if table.name == _TIMERS[1]:
                     passed.append(f"SELECT {items}, true AS _moved FROM ({changes.written}) WHERE NOT {ADDED}")
             if changes.forgotten:

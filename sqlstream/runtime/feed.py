@@ -6,7 +6,6 @@ was read is known from the descriptors themselves; old ones are folded into one 
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from collections import deque
@@ -23,6 +22,7 @@ from sqlstream.connectors.tables import source_guarantee
 from sqlstream.names import path_name
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import Descriptor, Work, by_slot, from_lines, to_lines
+from sqlstream.storage.descriptors import Descriptors, Fold
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, now, seconds
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import Warehouse
@@ -30,7 +30,6 @@ from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 
 # Descriptors that stay as files. A restart needs those that no committed batch has read; the rest are folded in bulk.
 KEPT = 128
-_FOLD = "seen-"
 
 T = TypeVar("T")
 
@@ -92,7 +91,8 @@ class Feed:
         # Whether the first batch has something to say without a row.
         self._opens = opens
         # Where descriptors are.
-        self.directory = f"{directory}/next"
+        self._kept = Descriptors(fs, directory)
+        self.directory = self._kept.next
         self._reminders: dict[int, EventTime] = {}
         # The last descriptor with splits of each scan, and how far ticks have moved it.
         self._given: dict[int, int] = {}
@@ -160,19 +160,18 @@ class Feed:
 
     def _read_fold(self) -> list[bytes | None]:
         """Return how far each scan had read by the file that old descriptors were folded into."""
-        folds = sorted(n for n in self._fs.list(self._directory) if n.startswith(_FOLD))
-        if not folds:
+        fold = self._kept.fold()
+        if fold is None:
             return [None] * len(self._sources)
-        value = json.loads(read_sealed(self._fs, f"{self._directory}/{folds[-1]}"))
-        self.sequence = value["sequence"]
-        return [base64.b64decode(text) for text in value["seen"]]
+        self.sequence = fold.sequence
+        return list(fold.seen)
 
     def _restore(self, project: str, seen: Sequence[bytes | None]) -> list[Position]:
         """Return how far each scan has read, by the descriptors and the file that old ones were folded into."""
         self._folded, positions = (
             [source.position(project, data) for source, data in zip(self._sources, seen, strict=True)] for _ in range(2)
         )
-        sequences = sorted(self._descriptors())
+        sequences = self._kept.numbers()
         texts = self._fs.together(partial(read_sealed, self._fs), list(map(self._path, sequences)))
         for sequence, work in zip(sequences, map(from_lines, texts), strict=True):
             self.ended = self.ended or any(w.last for w in work)
@@ -186,11 +185,8 @@ class Feed:
             self.sequence = max(self.sequence, sequence)
         return positions
 
-    def _descriptors(self) -> list[int]:
-        return [int(name.removesuffix(".json")) for name in self._fs.list(self.directory)]
-
     def _path(self, sequence: int) -> str:
-        return f"{self.directory}/{sequence:010d}.json"
+        return self._kept.path(sequence)
 
     def under_way(self, done: int) -> set[int]:
         """Return the scans with input that waits, or that was given to batches after the descriptor `done`."""
@@ -341,23 +337,14 @@ class Feed:
             self._reminders = {}
 
     def fold(self, done: int) -> None:
-        """Fold descriptors that no batch will read again into one file, so that their number stays small."""
-        old = sorted(s for s in self._descriptors() if s <= done - KEPT)
+        """Fold descriptors that no batch of the job will read again, so that the number of files stays small."""
+        old = [s for s in self._kept.numbers() if s <= done - KEPT]
         if len(old) < KEPT:
             return
         for sequence in old:
             self._add(self._folded, from_lines(read_sealed(self._fs, self._path(sequence))))
-        seen = [base64.b64encode(s.to_bytes()).decode() for s in self._folded]
-        # After a crash the same ones may be folded again, into a file of the same name.
-        name = f"{_FOLD}{old[-1]:010d}.json"
-        before = [n for n in self._fs.list(self._directory) if n.startswith(_FOLD) and n != name]
-        # Nothing else says what was read so far.
-        text = json.dumps({"sequence": old[-1], "seen": seen})
-        write_sealed(self._fs, f"{self._directory}/{name}", text, durable=True)
-        for name in before:
-            self._fs.delete(f"{self._directory}/{name}")
-        for sequence in old:
-            self._fs.delete(self._path(sequence))
+        # After a crash the same ones may be folded again.
+        self._kept.write_fold(Fold(old[-1], tuple(position.to_bytes() for position in self._folded)), old)
 
     def _add(self, positions: Sequence[Position], batch: Sequence[Work]) -> None:
         """Move the scans' positions past a batch."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Collection, Sequence
 
 from sqlstream.connectors.registry import source_of
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import from_lines
+from sqlstream.storage.descriptors import Descriptors, Fold
 from sqlstream.warehouse.filesystem import Filesystem
-from sqlstream.warehouse.records import read_sealed, write_sealed
-
-# What the folder of the positions calls those that old descriptors were folded into.
-_FOLD = "seen-"
+from sqlstream.warehouse.records import read_sealed
 
 
 def start_over(
@@ -25,28 +21,20 @@ def start_over(
     no harm.
     """
     sources = [source_of(stage.table) for stage in scans]
-    folds = sorted(name for name in fs.list(directory) if name.startswith(_FOLD))
-    last = -1
-    seen: list[bytes | None] = [None] * len(sources)
-    if folds:
-        value = json.loads(read_sealed(fs, f"{directory}/{folds[-1]}"))
-        last, seen = value["sequence"], [base64.b64decode(text) for text in value["seen"]]
+    kept = Descriptors(fs, directory)
+    fold = kept.fold()
+    last, seen = (-1, [None] * len(sources)) if fold is None else (fold.sequence, fold.seen)
     positions = [source.position(project, data) for source, data in zip(sources, seen, strict=True)]
-    names = [name for name in fs.list(f"{directory}/next") if int(name.removesuffix(".json")) > last]
-    for name in names:
-        work = from_lines(read_sealed(fs, f"{directory}/next/{name}"))
+    numbers = [number for number in kept.numbers() if number > last]
+    for number in numbers:
+        work = from_lines(read_sealed(fs, kept.path(number)))
         for scan, (source, position) in enumerate(zip(sources, positions, strict=True)):
             position.add([source.split(w.split) for w in work if w.scan == scan and w.split is not None])
-        last = max(last, int(name.removesuffix(".json")))
+        last = max(last, number)
     for scan in which:
         positions[scan] = sources[scan].position(project)
         # What it once found out about its beginning, by any name.
         for name in fs.list(directory):
-            if name.endswith(f"-{scan}.json") and not name.startswith(_FOLD):
+            if name.endswith(f"-{scan}.json") and not kept.is_fold(name):
                 fs.delete(f"{directory}/{name}")
-    folded = [base64.b64encode(position.to_bytes()).decode() for position in positions]
-    text = json.dumps({"sequence": last, "seen": folded})
-    write_sealed(fs, f"{directory}/{_FOLD}{last:010d}.json", text, durable=True)
-    for name in names:
-        fs.delete(f"{directory}/next/{name}")
-    fs.delete_all(f"{directory}/{name}" for name in folds if name != f"{_FOLD}{last:010d}.json")
+    kept.write_fold(Fold(last, tuple(position.to_bytes() for position in positions)), numbers)

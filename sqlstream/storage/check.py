@@ -69,7 +69,7 @@ def _every_fault(versions: Versions) -> Iterator[DamageError]:
     yield from _log_faults(versions, newest)
     yield from _state_faults(versions, newest)
     outputs = [f"{paths.output}/{sink}" for sink in fs.list(paths.output)]
-    for directory in (f"{versions.inputs}/next", versions.inputs, *outputs):
+    for directory in (f"{versions.inputs}/next", f"{versions.inputs}/read", versions.inputs, *outputs):
         for name in fs.list(directory):
             if name.endswith(".json") and (error := versions.record_fault(f"{directory}/{name}")):
                 yield error

@@ -13,6 +13,7 @@ from functools import cached_property
 from sqlstream.catalog import VALUES
 from sqlstream.errors import DamageError
 from sqlstream.storage.begun import Begun, read_begun, write_begun
+from sqlstream.storage.descriptors import Descriptors
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.manifests import Manifest, batch_of, read_manifest
 from sqlstream.storage.old_checkpoints import leave_checkpoint
@@ -62,7 +63,7 @@ class Versions:
         oldest = commits[0] if commits else 0
         yield from range(self.newest, oldest - 1, -1)
         # What was folded away of the input is not read again.
-        if oldest == 0 and not any(name.startswith("seen-") for name in self.fs.list(self.inputs)):
+        if oldest == 0 and not self._descriptors.folds():
             yield -1
 
     def entry(self, version: int) -> LogEntry | DamageError:
@@ -129,8 +130,12 @@ class Versions:
     def inputs(self) -> str:
         return f"{self.paths.root}/splits"
 
+    @property
+    def _descriptors(self) -> Descriptors:
+        return Descriptors(self.fs, self.inputs)
+
     def descriptor(self, sequence: int) -> str:
-        return f"{self.inputs}/next/{sequence:010d}.json"
+        return self._descriptors.path(sequence)
 
     def record_fault(self, path: str) -> DamageError | None:
         """Return what is wrong with a sealed record."""
@@ -144,9 +149,9 @@ class Versions:
 
     def _input_faults(self, entry: LogEntry) -> list[DamageError]:
         """Return which descriptors of what a version has read are damaged: without them it would be read again."""
-        present = numbers(self.fs, f"{self.inputs}/next", ".json")
-        folded = [name for name in self.fs.list(self.inputs) if name.startswith("seen-")]
-        first = int(folded[-1][5:-5]) + 1 if folded else 0
+        kept = self._descriptors
+        present, folded = kept.numbers(), kept.folds()
+        first = kept.folded_to(folded[-1]) + 1 if folded else 0
         if not present and not folded and not self.fs.exists(self.paths.begun):
             # It does not run on Spark.
             return []
@@ -269,7 +274,7 @@ class Versions:
         entry = self.entry(version) if version >= 0 else None
         last = entry.sequence if isinstance(entry, LogEntry) else -1
         begun = self._begun(version)
-        later = [n for n in numbers(self.fs, f"{self.inputs}/next", ".json") if n > last]
+        later = [n for n in self._descriptors.numbers() if n > last]
         expected = range(last + 1, max([*later, -1 if begun is None else begun.sequence]) + 1)
         first = next((n for n in expected if self.record_fault(self.descriptor(n))), None)
         if first is None:

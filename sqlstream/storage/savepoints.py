@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sqlstream.errors import DamageError, JobError, UsageError
+from sqlstream.storage.descriptors import Descriptors
 from sqlstream.storage.joblog import JobLog
 from sqlstream.storage.manifests import manifest_name, read_manifest
 from sqlstream.storage.metrics import OperatorMetrics
@@ -255,12 +256,13 @@ class _Taking:
     def _put_positions(self, last: int) -> None:
         """Put in what was read up to a descriptor: the file that old ones were folded into, and those since."""
         fs, at, to = self._warehouse.fs, self._paths.splits, self._target.splits
-        folded = [name for name in fs.list(at) if name.startswith("seen-") and _number(name[5:]) <= last]
-        first = _number(folded[-1][5:]) + 1 if folded else 0
+        kept = Descriptors(fs, at)
+        folded = [name for name in kept.folds() if kept.folded_to(name) <= last]
+        first = kept.folded_to(folded[-1]) + 1 if folded else 0
         # What they have received and what they remember, whatever it is.
         others = [f for f in fs.walk(at) if f.startswith(f"{at}/received/") or _is_remembered(f.removeprefix(f"{at}/"))]
-        names = [*folded[-1:], *(f.removeprefix(f"{at}/") for f in others)]
-        present = set(fs.list(f"{at}/next"))
+        names = [*folded[-1:], *kept.packs(), *(f.removeprefix(f"{at}/") for f in others)]
+        present = kept.numbers()
         needed = [f"{number:010d}.json" for number in range(first, last + 1)]
         if not present and not folded:
             # Rows that stood in a statement.
@@ -299,13 +301,9 @@ class _Taking:
         self._folder.fs.write_text_atomic(target, text)
 
 
-def _number(name: str) -> int:
-    return int(name.removesuffix(".json"))
-
-
 def _is_remembered(name: str) -> bool:
     """Tell whether a file beside the descriptors is what a source remembers, by its name below their folder."""
-    return name.endswith(".json") and "/" not in name and not name.startswith("seen-")
+    return name.endswith(".json") and "/" not in name and not Descriptors.is_fold(name)
 
 
 def put_file(fs: Filesystem, source: str, other: Filesystem, target: str, *, link: bool) -> None:

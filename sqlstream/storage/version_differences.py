@@ -15,16 +15,16 @@ from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 
 # Whether a row was added, or taken away.
-ADDED = internal("added")
+ADDED, BY_BATCH = internal("added"), internal("by_batch")
 
 
 @dataclass(frozen=True, slots=True)
 class VersionDifference:
     """The rows by which an older and a newer version of a table differ, as SELECTs of the table's columns; None: there are none.
 
-    `written` are those that were written in between, and behind their columns ADDED, whether a row was added. If the table has
-    weights, what was written and taken away again is not among them. `forgotten` are rows of the older version that the watermark
-    of the newer one has passed.
+    `written` are those that were written in between, with ADDED, whether a row was added, and BY_BATCH, whether a batch did it
+    (NULL: not known), behind their columns. If the table has weights, what was written and taken away again is not among them.
+    `forgotten` are rows of the older version that the watermark of the newer one has passed.
     """
 
     written: str | None
@@ -61,13 +61,18 @@ def content_difference(table: TableDeclaration, older: TableVersion, newer: Tabl
     if not selects:
         return VersionDifference(None, forgotten)
     columns = tuple(c for c in table.columns if c != WEIGHT_COLUMN)
-    net = summed(columns, f"({' UNION ALL '.join(selects)})")
+    listed = names(columns)
+    by_batch = f"max({BATCH_COLUMN}) > {older.version.version} AS {BY_BATCH}"
+    net = (
+        f"SELECT {listed}, CAST(sum({WEIGHT}) AS BIGINT) AS {WEIGHT}, {by_batch} "
+        f"FROM ({' UNION ALL '.join(selects)}) GROUP BY {listed} HAVING sum({WEIGHT}) <> 0"
+    )
     items = ", ".join(quote_name(c.name) for c in table.columns)
     where, watermark = "", newer.version.watermark
     if table.time_column is not None and watermark is not None:
         passed = f"{quote_name(table.time_column)} <= {time_literal(watermark, table.time_type)}"
         where = f" WHERE NOT ({WEIGHT} < 0 AND {passed})"
-    return VersionDifference(f"SELECT {items}, {WEIGHT} > 0 AS {ADDED} FROM ({net}){where}", forgotten)
+    return VersionDifference(f"SELECT {items}, {WEIGHT} > 0 AS {ADDED}, {BY_BATCH} FROM ({net}){where}", forgotten)
 
 
 def _signed(
@@ -86,7 +91,9 @@ def _signed(
     if table.time_column is not None and side.version.watermark is not None:
         seen = time_literal(side.version.watermark, table.time_type)
         conditions.append(f"{quote_name(table.time_column)} > {seen}")
-    return [f"SELECT {names(columns)}, {weight} AS {WEIGHT} FROM ({rows}) WHERE {' AND '.join(conditions)}"]
+    batch = BATCH_COLUMN if sign == "1" else "NULL"
+    items = f"{names(columns)}, {weight} AS {WEIGHT}, {batch} AS {BATCH_COLUMN}"
+    return [f"SELECT {items} FROM ({rows}) WHERE {' AND '.join(conditions)}"]
 
 
 def version_difference(table: TableDeclaration, before: TableVersion, after: TableVersion) -> VersionDifference:
@@ -113,7 +120,8 @@ def version_difference(table: TableDeclaration, before: TableVersion, after: Tab
     if not written:
         return VersionDifference(None, forgotten)
     adds = f"{WEIGHT} > 0" if WEIGHT_COLUMN in table.columns else "true"
-    return VersionDifference(f"SELECT *, {adds} AS {ADDED} FROM ({' UNION ALL '.join(written)})", forgotten)
+    items = f"*, {adds} AS {ADDED}, true AS {BY_BATCH}"
+    return VersionDifference(f"SELECT {items} FROM ({' UNION ALL '.join(written)})", forgotten)
 
 
 def _of_batches(

@@ -67,11 +67,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sqlstream"
 
 
-def fetch_jars() -> list[Path]:
-    """Return Kafka's jars, downloaded once, each with the checksum that `kafka_jars.txt` has for it."""
-    wanted = [line.split() for line in JARS.read_text().splitlines()]
+def fetch_jars(listed: Path = JARS, name: str = "kafka") -> list[Path]:
+    """Return Kafka's jars, or those of another list, downloaded once, each with the checksum that the list has for it."""
+    wanted = [line.split() for line in listed.read_text().splitlines()]
     # Another list of jars is another folder.
-    folder = cache_folder() / f"kafka-{hashlib.sha256(JARS.read_bytes()).hexdigest()[:12]}"
+    folder = cache_folder() / f"{name}-{hashlib.sha256(listed.read_bytes()).hexdigest()[:12]}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as partial, ThreadPoolExecutor(8) as pool:

@@ -25,12 +25,17 @@ TABLE = "table"
 
 
 class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table that a job reads, with the watermark that it declares."""
+    """A table that a job reads, with the watermark that it declares.
+
+    `kind` is its connector, `place` tells its place from others, as of a sink; records of earlier versions have neither.
+    """
 
     name: str
     table: str
     time_column: str | None = None
     watermark_expression: str | None = None
+    kind: str = ""
+    place: str = ""
 
 
 class TableRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,12 +93,25 @@ class ShapeItem(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.origin or self.expression
 
 
+class RowPath(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How rows of a table or an operator come to another one, or to a sink: what is done to them on the way.
+
+    `steps` are the filters and all else but projections. `columns` are those of the rows that arrive, as SQL over those of the
+    rows that leave, where somebody has to know them. `input` is the place of the input that they come to.
+    """
+
+    source: str
+    steps: tuple[str, ...] = ()
+    columns: Mapping[str, str] = {}
+    input: int = 0
+
+
 class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an operator computes, as plain data: two of equal shape have the same state for the same rows.
 
     `operator` is the kind of node in the plan. `items` are its aggregates, the columns that it keeps, its states; `settings`
-    what else there is to say (windows, lateness, time to live, ranks, conditions), as text; `inputs` the names of the tables and
-    operators whose rows it reads.
+    what else there is to say (windows, lateness, time to live, ranks, conditions), as text; `inputs` the tables and operators
+    whose rows it reads, `paths` how they come. It is `named` where the query gives it its name.
     """
 
     operator: str
@@ -101,6 +119,8 @@ class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
     items: tuple[ShapeItem, ...] = ()
     settings: Mapping[str, str] = {}
     inputs: tuple[str, ...] = ()
+    paths: tuple[RowPath, ...] = ()
+    named: bool = False
 
     def of_kind(self, kind: str) -> tuple[ShapeItem, ...]:
         """Return the items of a kind."""
@@ -147,7 +167,8 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     With `changing` they are written with weights; of the rows of a `key` a table holds one: with `upserts` the last one. Where
     a batch can have several, columns behind the others tell their `order`. `place` tells the
-    place of a table outside of the warehouse from others, if its options name one.
+    place of a table outside of the warehouse from others, if its options name one. `paths` say how rows come to it; records of
+    earlier versions have none.
     """
 
     kind: str
@@ -158,6 +179,7 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     upserts: bool = False
     order: Columns = ()
     place: str = ""
+    paths: tuple[RowPath, ...] = ()
 
 
 class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):

@@ -45,6 +45,10 @@ _KINDS = tuple(
             r"jobs/(?P<job>[^/]+)/splits/seen-\d+\.json",
             "which input the job read before its last batches, which no other file says",
         ),
+        (
+            r"jobs/(?P<job>[^/]+)/splits/read/0*(?P<n>\d+)-0*(?P<m>\d+)\.json",
+            "what input batches {n} to {m} read, which only sqlstream verify needs",
+        ),
         (r"jobs/(?P<job>[^/]+)/(splits|tables|sources)/.*", "how far the job has read its input"),
         (r"jobs/(?P<job>[^/]+)/received/.*", "input that was received, and is nowhere else"),
         (r"jobs/(?P<job>[^/]+)/output/\d+/(writers|pending)\.json", "how rows are divided over the writers of a topic"),

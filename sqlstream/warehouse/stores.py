@@ -41,9 +41,15 @@ _PIECE = 1 << 20
 _RETRIES = 10
 # Their names are never given to another content.
 _IMMUTABLE = re.compile(r"/(data|manifests)/\d+/[^/]+$")
-# What a URI may say of a store, by the names that pyarrow and obstore have for it.
+# What a URI may say of a store, by the names that pyarrow and obstore have for it: of S3 everything, of Google's nothing.
 _OPTIONS = {"endpoint_override": "endpoint", "endpoint": "endpoint", "region": "region", "scheme": "scheme"}
-
+_UNKNOWN: dict[str, tuple[str, ...]] = {"s3": (), "ab": ("region",), "gs": tuple(_OPTIONS)}
+# The variables of the environment that have the credentials of a store, by the beginning of its scheme.
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "ab": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
 
 T = TypeVar("T")
 
@@ -64,20 +70,24 @@ def store_options(uri: str) -> tuple[str, dict[str, str]]:
     path, _, query = uri.partition("?")
     given: dict[str, str] = {}
     for name, value in parse_qsl(query):
-        if name not in _OPTIONS:
+        if name not in _OPTIONS or name in _UNKNOWN[path[:2]]:
             hint = "Options of a URI are endpoint_override, scheme and region. Credentials are in the environment."
+            if path[:2] != "s3":
+                hint = "An abfss:// URI has endpoint_override and scheme only, a gs:// URI has no options."
             raise UsageError(f'"{path}" has an option that a store does not have: {name}', hint=hint)
         given[_OPTIONS[name]] = value
     if "@" in path.split("://", 1)[1].split("/", 1)[0] and path.startswith(("s3:", "gs:")):
-        hint = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment instead."
+        hint = f"Set {_credentials(path)} in the environment instead."
         raise UsageError("credentials cannot be in the URI of a store", hint=hint)
     scheme = given.pop("scheme", "https")
     if path.startswith("s3://"):
         environment = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        if endpoint := given.get("endpoint") or environment:
-            given["endpoint"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
+        if environment:
+            given.setdefault("endpoint", environment)
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         given.setdefault("region", region or "us-east-1")
+    if "://" not in (endpoint := given.get("endpoint", "://")):
+        given["endpoint"] = f"{scheme}://{endpoint}"
     return path.rstrip("/"), given
 
 
@@ -104,10 +114,15 @@ class StoreFilesystem(Filesystem):
         process = os.getpid()
         if process not in self._stores:
             client = {"allow_http": True, "connect_timeout": "10s", "timeout": "60s"}
-            with store_errors(self.bucket):
-                self._stores[process] = _obstore().store.from_url(
-                    self.bucket, config=self._options, client_options=client, retry_config={"max_retries": _RETRIES}
+            retry = {"max_retries": _RETRIES}
+            try:
+                opened = _obstore().store.from_url(
+                    self.bucket, config=self._options, client_options=client, retry_config=retry
                 )
+            except _obstore().exceptions.BaseError as error:
+                # The store was not asked yet: what the environment or the URI says of it is wrong.
+                raise UsageError(f'"{self.bucket}" cannot be opened', detail=_said(error)) from error
+            self._stores[process] = opened
         return self._stores[process]
 
     def _key(self, path: str) -> str:
@@ -294,8 +309,12 @@ class StoreFilesystem(Filesystem):
         found = list(paths)
         for start in range(0, len(found), _AT_ONCE):
             some = found[start : start + _AT_ONCE]
-            with store_errors(some[0]), contextlib.suppress(FileNotFoundError):
-                _obstore().delete(self._store, [self._key(path) for path in some])
+            try:
+                with store_errors(some[0]):
+                    _obstore().delete(self._store, [self._key(path) for path in some])
+            except FileNotFoundError:
+                # To Azure's and Google's stores a missing file is an error, behind which others may be left.
+                self.together(self.delete, some)
             for path in filter(self._is_kept, some):
                 user_cache().remove(self._name(path))
 
@@ -304,6 +323,10 @@ class StoreFilesystem(Filesystem):
 
     def path_for_duckdb(self, path: str) -> str:
         return f"{self._scheme}://{self._key(path)}"
+
+
+def _credentials(path: str) -> str:
+    return _CREDENTIALS[path[:2]]
 
 
 def _tag(meta: Mapping[str, Any]) -> Tag:
@@ -351,11 +374,14 @@ def store_errors(path: str) -> Iterator[None]:
         raise _explained(path, error) from error
 
 
+def _said(error: Exception) -> str:
+    return re.sub(r"\s*Debug source:.*", "", str(error), flags=re.DOTALL).strip()
+
+
 def _explained(path: str, error: Exception) -> SqlStreamError:
-    found = _obstore().exceptions
-    detail = re.sub(r"\s*Debug source:.*", "", str(error), flags=re.DOTALL).strip()
+    found, detail = _obstore().exceptions, _said(error)
     if isinstance(error, found.PermissionDeniedError | found.UnauthenticatedError):
-        hint = "Credentials are in the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and their kin."
+        hint = f"Credentials are in the environment: {_credentials(path)}, or their kin."
         return UsageError(f'no permission to use "{path}"', detail=detail, hint=hint)
     hint = "Run the job again; it continues after its last committed batch."
     return OutageError(f'"{path}" cannot be read or written', detail=detail, hint=hint)

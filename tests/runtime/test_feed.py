@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +14,9 @@ from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import feed as feeds
 from sqlstream.runtime.batches import Descriptor, by_slot, from_lines, to_lines
 from sqlstream.runtime.feed import Feed
+from sqlstream.storage import descriptors
 from sqlstream.units import END_OF_INPUT, EPOCH, EventTime, from_millis
-from sqlstream.warehouse.filesystem import LocalFilesystem
+from sqlstream.warehouse.filesystem import LocalFilesystem, open_filesystem
 from sqlstream.warehouse.records import read_sealed
 from tests.kinds import last_job
 
@@ -286,15 +288,29 @@ def test_input_that_waits_or_is_given_is_under_way(project: Path) -> None:
         assert known.under_way(1) == set()
 
 
+def texts(project: Path, last: int) -> list[str] | None:
+    """Return what the descriptors up to one say, also those that were folded."""
+    found = descriptors.Descriptors(open_filesystem(str(project))[0], f"{project}/feed").texts(last)
+    return None if found is None else list(found)
+
+
 def test_old_descriptors_are_folded_into_one_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "KEPT", 4)
+    monkeypatch.setattr(descriptors, "_FAN", 3)
     stages = scans("SELECT k FROM c")
     feed = open_feed(project, stages)
+    written = []
     for number in range(30):
         put(project / "c", f"{number:03}")
         assert names(run(feed)) == {0: [f"{number:03}"]}
+        written.append(read_sealed(open_filesystem(str(project))[0], f"{project}/feed/next/{number:010d}.json"))
         feed.fold(number)
     listed = os.listdir(project / "feed")
+    # What each batch has read is still known, in few files.
+    assert texts(project, 29) == written
+    assert texts(project, 12) == written[:13]
+    assert texts(project, 30) is None
+    assert len(os.listdir(project / "feed" / "read")) < 4
     assert len(os.listdir(project / "feed" / "next")) < 10
     assert len([name for name in listed if name.startswith("seen-")]) == 1
     restarted = open_feed(project, stages)
@@ -320,3 +336,4 @@ def test_a_crash_while_folding_loses_nothing(project: Path, monkeypatch: pytest.
     assert run(restarted) is None
     restarted.fold(4)
     assert run(open_feed(project, stages)) is None
+    assert [json.loads(text)["sequence"] for text in texts(project, 4) or ()] == [0, 1, 2, 3, 4]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from deltalake import DeltaTable
 
 from tests.processes import SECONDS, children_of, kill_group, wait_until, wait_with
 from tests.spark.orders import (
@@ -29,15 +30,17 @@ from tests.spark.orders import (
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 RESULT = "SELECT * FROM sales ORDER BY ALL"
+# Other engines read what has come out, too.
+PUBLISHED = SCRIPT.replace("first_id BIGINT);", "first_id BIGINT) WITH ('sqlstream.publish' = 'delta');")
 
 
 # As many batches as are needed to kill something in the middle.
 FEW = 12
 
 
-def prepared(folder: Path, files: int) -> Path:
+def prepared(folder: Path, files: int, script: str = SCRIPT) -> Path:
     write_orders(folder / "in", files)
-    (folder / "orders.sql").write_text(SCRIPT)
+    (folder / "orders.sql").write_text(script)
     (folder / "udfs").mkdir()
     return folder
 
@@ -63,7 +66,7 @@ def finish(project: Path, *arguments: str) -> str:
 
 
 def test_ten_kills_change_nothing(unbroken: Path, tmp_path: Path) -> None:
-    project = prepared(tmp_path, FILES)
+    project = prepared(tmp_path, FILES, PUBLISHED)
     expected = batch_answer(project / "in")
     snapshots = "SELECT version, watermark FROM sqlstream.snapshots"
     moments = random.Random(4)
@@ -85,6 +88,12 @@ def test_ten_kills_change_nothing(unbroken: Path, tmp_path: Path) -> None:
     assert kills >= 8
     assert ask(project, RESULT) == expected
     assert ask(project, snapshots) == ask(unbroken, snapshots)
+    published = DeltaTable(str(project / "warehouse" / "published" / "sales"))
+    assert sorted(published.to_pyarrow_table().to_pylist(), key=str) == sorted(
+        (dict(zip(published.schema().to_arrow().names, row, strict=True)) for row in expected), key=str
+    )
+    batches = [entry["sqlstream.batch"] for entry in published.history() if "sqlstream.batch" in entry]
+    assert len(batches) == len(set(batches)) > 1
     assert ask(project, "SELECT status, rows_in, rows_out FROM sqlstream.jobs") == [
         ("FINISHED", FILES * ROWS, len(expected))
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import random
 import subprocess
 import sys
@@ -10,9 +9,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from sqlstream.compiler.compiler import PlannedJob
@@ -24,9 +20,8 @@ from sqlstream.warehouse.stores import open_store
 from tests.processes import SECONDS, kill_group, wait_until, wait_with
 from tests.stores import store_job
 from tests.stores.server import SECRET, S3Server
-from tests.stores.store_job import LOCAL, SCRIPT, SPARK
+from tests.stores.store_job import FILES, LOCAL, ROWS, SCRIPT, SPARK, expected, put_input, sink_files
 
-FILES, ROWS = 12, 40
 STATE = "state.both.window_aggregate_1"
 # Requests of the store that a batch of this job takes, measured 13: its descriptor, a segment and a manifest of the state and of
 # the results, two files of the sink with their names and its record, the log and the commit, and some lists.
@@ -35,42 +30,11 @@ PER_BATCH = 16
 BY_CLOCK = ("/lock", "/stop", "/status.json")
 
 
-def put_input(bucket: str, files: range) -> None:
-    fs, root = open_store(bucket)
-    for number in files:
-        keys = pa.array(range(number * ROWS, (number + 1) * ROWS))
-        times = pa.array([k * 4_000_000 for k in keys.to_pylist()], pa.timestamp("us"))
-        buffer = io.BytesIO()
-        pq.write_table(pa.table({"k": keys, "ts": times}), buffer)
-        with fs.create(f"{root}/given/{number:03}.parquet") as file:
-            file.write(buffer.getvalue())
-
-
-def expected() -> list[tuple[object, ...]]:
-    """The answer over all rows at once."""
-    rows = f"SELECT range AS k, make_timestamp(range * 4000000) AS ts FROM range({FILES * ROWS})"
-    return duckdb.execute(
-        f"SELECT date_trunc('minute', ts) AS minute, k % 3 AS part, count(*), sum(k)::BIGINT FROM ({rows}) GROUP BY ALL"
-    ).fetchall()
-
-
 def start(bucket: str, project: Path, engine: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(Path(store_job.__file__)), bucket, str(project), engine]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
-
-
-def sink_files(bucket: str) -> list[tuple[int, str, str]]:
-    """The rows of the files that a reader sees now, which leaves out hidden ones."""
-    fs, root = open_store(bucket)
-    found = []
-    for path in fs.walk(f"{root}/files"):
-        if "/.sqlstream-" not in path:
-            text = fs.read_text(path)
-            part = path.split("part=")[1].split("/")[0]
-            found += [(row["k"], row["name"], part) for row in map(eval, text.splitlines())]
-    return found
 
 
 @pytest.mark.slow

@@ -10,15 +10,53 @@ import pytest
 from sqlstream.cli.main import cli
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import QueryError, SourceText, UsageError
+from sqlstream.jobs.restoring import Restore
+from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.local.engine import LocalEngine
 from sqlstream.physical.batch import CannotVerify
+from sqlstream.runtime import feed, job_thread
 from sqlstream.session.session import Session
+from tests.local.test_engine import wait_for_rows
+from tests.processes import SECONDS
 
 SCRIPT = """
 CREATE TABLE clicks (page STRING, ts TIMESTAMP(3)) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'csv');
 CREATE TABLE counts (page STRING, n BIGINT);
 INSERT INTO counts SELECT page, COUNT(*) FROM clicks GROUP BY page;
 """
+
+
+def test_a_job_of_many_batches_is_verified_by_what_folded_descriptors_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "KEPT", 2)
+    monkeypatch.setattr(job_thread, "SWEEP_SECONDS", 0)
+    (tmp_path / "in").mkdir()
+    for number in range(9):
+        (tmp_path / "in" / f"{number}.csv").write_text(f"/{number % 4},2026-03-01 10:00:0{number}\n")
+    options = "'path' = 'in', 'source.max-files-per-batch' = '1', 'source.monitor-interval' = '10 ms'"
+    with Session(str(tmp_path), str(tmp_path / "warehouse")) as session:
+        [planned] = session.compile(SourceText("clicks.sql", SCRIPT.replace("'path' = 'in'", options)))
+        assert isinstance(planned, PlannedJob)
+
+        def run(rows: int, restore: Restore | None = None) -> None:
+            job = session._jobs.start(planned, {}, engine=LocalEngine(), restore=restore)
+            wait_for_rows(job, rows)
+            job.stop()
+            assert job.wait(SECONDS)
+
+        run(9)
+        assert (tmp_path / "warehouse" / "jobs" / "counts" / "splits" / "read").exists()
+        report = session.verify("counts", compiled=[planned])
+        assert report
+        assert report.read == (("clicks", 9),)
+        assert [table.differences for table in report.tables] == [()]
+        # In a savepoint, too, and after it was restored.
+        take_savepoint(session.warehouse, "counts", "nine")
+        session.drop("counts")
+        (tmp_path / "in" / "9.csv").write_text("/9,2026-03-01 10:00:09\n")
+        run(10, Restore("nine"))
+        assert session.verify("counts", compiled=[planned]).read == (("clicks", 10),)
 
 
 def verify(project: Path, *arguments: str) -> Any:

@@ -28,13 +28,13 @@ from sqlstream.physical.batch.windows import LATE_CHANGES
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.batches import Work, from_lines
 from sqlstream.runtime.worker import JobSpec, connection
+from sqlstream.storage.descriptors import Descriptors
 from sqlstream.storage.joblog import LogEntry
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.storage.views import table_view
 from sqlstream.units import EventTime
 from sqlstream.warehouse.jobs import TABLE, JobRecord
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.records import read_sealed
 
 
 def batch_query(planned: PlannedJob) -> str:
@@ -107,21 +107,16 @@ def _version(history: JobHistory, name: str, version: int | None) -> tuple[JobRe
     return record, snapshot, entry
 
 
-def _descriptors(job: JobSpec, last: int) -> list[list[Work]]:
+def _descriptors(job: JobSpec, last: int) -> Iterator[list[Work]]:
     """Return what the batches of a job have read, in their order, up to one. Raises CannotVerify where that is not kept."""
     warehouse = Warehouse(job.warehouse)
-    fs, folder = warehouse.fs, f"{warehouse.job(job.name).root}/splits"
-    directory = f"{folder}/next"
-    known = set(fs.list(directory))
-    names = [f"{number:010d}.json" for number in range(last + 1)]
-    # Old ones are folded into a file, also those of a job that began elsewhere after a restore.
-    if not known.issuperset(names) or any(name.startswith("seen-") for name in fs.list(folder)):
+    texts = Descriptors(warehouse.fs, warehouse.job(job.name).splits).texts(last)
+    if texts is None:
         raise CannotVerify(
-            f'job "{job.name}" no longer says what its first batches have read',
-            detail="A job keeps that of its last 128 batches, and drops older ones 128 at a time.",
+            f'job "{job.name}" does not say what all its batches have read',
+            detail="So it is of jobs that were upgraded, and of those that ran on a version of sqlstream that kept less.",
         )
-    texts = fs.together(partial(read_sealed, fs), [f"{directory}/{name}" for name in names])
-    return [from_lines(text) for text in texts]
+    return map(from_lines, texts)
 
 
 def _check_expired(sinks: Sequence[ResultSink], entry: LogEntry) -> None:

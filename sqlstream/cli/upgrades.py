@@ -1,0 +1,82 @@
+"""What becomes of jobs whose queries have changed: shown, and asked about."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+import click
+
+from sqlstream.compiler.compiler import Compiled, PlannedJob
+from sqlstream.errors import UsageError, missing
+from sqlstream.jobs.restoring import Restore
+from sqlstream.jobs.upgrades.text import explanation
+from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader, check_open, newest, upgradable
+from sqlstream.session.session import Session
+from sqlstream.session.verifying import existing_record
+from sqlstream.warehouse.jobs import read_record
+from sqlstream.warehouse.savepoints import find_savepoint
+
+
+def compared_with(session: Session, compiled: Sequence[Compiled], against: str) -> str:
+    """Return what becomes of a job of the warehouse that goes on with the job of some SQL. Raises UsageError."""
+    record = existing_record(session.warehouse, against)
+    jobs = [one for one in compiled if isinstance(one, PlannedJob) and not (one.appends or one.is_query)]
+    found = [one for one in jobs if one.name.lower() == record.job.lower()] or jobs
+    if len(found) != 1:
+        names = [one.name for one in jobs]
+        hint = missing("job", record.job, names) if names else "Write an INSERT."
+        raise UsageError(f'the SQL has no job "{record.job}"', hint=hint)
+    entry = newest(session.warehouse, record.job)
+    if entry is None:
+        raise UsageError(f'job "{record.job}" has no version yet', hint="It has one once it has committed a batch.")
+    upgrader = Upgrader(session.warehouse, found[0], session.project.root, Upgrade())
+    return explanation(upgrader.compared(record), record.job, entry.version)
+
+
+def confirm(
+    session: Session, planned: Sequence[Compiled], restored: Mapping[str, Restore], upgrade: Upgrade, *, yes: bool
+) -> None:
+    """Show what becomes of the jobs whose queries have changed, and ask whether to go on.
+
+    Raises UsageError where that cannot be, or where there is nobody to ask, and Abort when the answer is no.
+    """
+    shown = False
+    for one in planned:
+        if not isinstance(one, PlannedJob):
+            continue
+        text = _explained(session, one, restored.get(one.name), upgrade)
+        if text is not None:
+            click.echo(text, err=True)
+            shown = True
+    if not shown or yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "an upgrade has to be confirmed, and there is no terminal to ask on",
+            hint="Say --yes to do it without asking.",
+        )
+    click.confirm("Go on like this?", abort=True, err=True)
+
+
+def _explained(session: Session, planned: PlannedJob, restore: Restore | None, upgrade: Upgrade) -> str | None:
+    upgrader = Upgrader(session.warehouse, planned, session.project.root, upgrade)
+    if restore is not None:
+        savepoint = find_savepoint(session.warehouse, restore.savepoint)
+        saved = read_record(savepoint.warehouse.fs, savepoint.warehouse.job(savepoint.record.job))
+        if saved is None or saved.plan_text == planned.plan_text:
+            return None
+        comparison = upgrader.compared(saved, is_fork=restore.is_fork)
+        text = explanation(comparison, saved.job, savepoint.record.version)
+    else:
+        saved = upgradable(session.warehouse, planned)
+        entry = newest(session.warehouse, planned.name)
+        if saved is None or entry is None:
+            return None
+        check_open(saved.job, entry)
+        comparison = upgrader.compared(saved)
+        text = explanation(comparison, saved.job, entry.version)
+    if comparison.refused:
+        click.echo(text, err=True)
+    upgrader.check(comparison)
+    return text

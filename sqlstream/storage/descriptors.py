@@ -1,0 +1,185 @@
+"""Descriptors of batches on disk: what each batch reads.
+
+The newest are files of their own. Older ones are folded: one file says how far the job has read, which is all that a restart
+needs. What each of the older batches has read is kept beside it, packed, for those who read it again; no job depends on it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from sqlstream.errors import DamageError
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
+
+_FOLD = "seen-"
+_PACKED = "read"
+# So many packs of about one size become one of the next size, up to the largest: there are few, and each is written few times.
+_FAN, _LARGEST = 8, 1 << 16
+_LOOKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """How far the scans of a job have read up to a descriptor, as their sources write it down."""
+
+    sequence: int
+    seen: tuple[bytes, ...]
+
+
+class Descriptors:
+    """The descriptors of a job in the folder of what it reads. One process writes; others read at any time."""
+
+    def __init__(self, fs: Filesystem, directory: str):
+        self._fs, self._directory = fs, directory
+        self.next = f"{directory}/next"
+
+    def path(self, sequence: int) -> str:
+        """Return the file of a descriptor that is not folded."""
+        return f"{self.next}/{sequence:010d}.json"
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the descriptors that are not folded, in order."""
+        return sorted(int(name.removesuffix(".json")) for name in self._fs.list(self.next) if name[:1].isdigit())
+
+    # -- the fold
+
+    def folds(self) -> list[str]:
+        """Return the files with folds, the newest last: a crash may leave one that another one is in the place of."""
+        return sorted(name for name in self._fs.list(self._directory) if name.startswith(_FOLD))
+
+    def fold(self) -> Fold | None:
+        """Return the newest fold, None where nothing is folded. Raises DamageError."""
+        folds = self.folds()
+        if not folds:
+            return None
+        value = json.loads(read_sealed(self._fs, f"{self._directory}/{folds[-1]}"))
+        return Fold(value["sequence"], tuple(base64.b64decode(text) for text in value["seen"]))
+
+    def write_fold(self, fold: Fold, folded: Iterable[int]) -> None:
+        """Fold descriptors: pack them, write down how far was read, delete their files. After a crash it may be repeated."""
+        folded, folds = list(folded), self.folds()
+        self._pack({sequence: read_sealed(self._fs, self.path(sequence)) for sequence in folded})
+        name = f"{_FOLD}{fold.sequence:010d}.json"
+        seen = [base64.b64encode(data).decode() for data in fold.seen]
+        # Nothing else says what was read so far.
+        text = json.dumps({"sequence": fold.sequence, "seen": seen})
+        write_sealed(self._fs, f"{self._directory}/{name}", text, durable=True)
+        self._fs.delete_all(f"{self._directory}/{other}" for other in folds if other != name)
+        self._fs.delete_all(map(self.path, folded))
+
+    @staticmethod
+    def folded_to(name: str) -> int:
+        """Return the last descriptor of a fold, by the name of its file.
+
+        >>> Descriptors.folded_to("seen-0000000127.json")
+        127
+        """
+        return int(name.removeprefix(_FOLD).removesuffix(".json"))
+
+    @staticmethod
+    def is_fold(name: str) -> bool:
+        return name.startswith(_FOLD)
+
+    # -- what folded descriptors said
+
+    def packs(self) -> list[str]:
+        """Return the files with what folded descriptors said, below the folder."""
+        return [f"{_PACKED}/{name}" for name in self._fs.list(f"{self._directory}/{_PACKED}")]
+
+    def texts(self, last: int) -> Iterator[str] | None:
+        """Return the descriptors from the first one up to another, one after the other, None where one is not kept.
+
+        Raises DamageError.
+        """
+        for _ in range(_LOOKS):
+            # A file that vanishes is folded, or packed with others: look again.
+            with contextlib.suppress(FileNotFoundError):
+                return self._texts(last)
+        raise damage(self._directory, "changes faster than it can be read")
+
+    def _texts(self, last: int) -> Iterator[str] | None:
+        packs, left = sorted(map(_Pack.parse, self.packs())), self.numbers()
+        paths = [f"{self._directory}/{pack.name}" for pack in packs] + [self.path(n) for n in left if n <= last]
+        known = {n for pack in packs for n in range(pack.first, pack.last + 1)} | set(left)
+        if not known.issuperset(range(last + 1)):
+            return None
+        return self._in_order(list(self._fs.together(partial(read_sealed, self._fs), paths)), len(packs), last)
+
+    def _in_order(self, files: Sequence[str], packs: int, last: int) -> Iterator[str]:
+        done = -1
+        for place, file in enumerate(files):
+            for sequence, text in sorted((_unpacked(file) if place < packs else _by_number(file)).items()):
+                # After a crash two files may have it.
+                if done < sequence <= last:
+                    if sequence > done + 1:
+                        raise damage(self.path(done + 1), GONE)
+                    yield text
+                    done = sequence
+
+    def _pack(self, texts: Mapping[int, str]) -> None:
+        if not texts:
+            return
+        self._write_pack(texts)
+        while (group := _due(map(_Pack.parse, self.packs()))) is not None:
+            try:
+                files = [read_sealed(self._fs, f"{self._directory}/{pack.name}") for pack in group]
+            except DamageError:
+                # It stays where it is, for whoever looks for damage.
+                return
+            self._write_pack({n: text for file in files for n, text in _unpacked(file).items()})
+            self._fs.delete_all(f"{self._directory}/{pack.name}" for pack in group)
+
+    def _write_pack(self, texts: Mapping[int, str]) -> None:
+        body = "".join(text if text.endswith("\n") else f"{text}\n" for _, text in sorted(texts.items()))
+        data = base64.b64encode(zlib.compress(body.encode())).decode()
+        name = f"{_PACKED}/{min(texts):010d}-{max(texts):010d}.json"
+        write_sealed(self._fs, f"{self._directory}/{name}", json.dumps(data), durable=True)
+
+
+def _unpacked(text: str) -> dict[int, str]:
+    return _by_number(zlib.decompress(base64.b64decode(json.loads(text))).decode())
+
+
+def _by_number(text: str) -> dict[int, str]:
+    """Return the descriptors in a text by their numbers: each of their lines has it."""
+    found: dict[int, str] = {}
+    for line in text.splitlines():
+        sequence = json.loads(line)["sequence"]
+        found[sequence] = f"{found.get(sequence, '')}{line}\n"
+    return found
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Pack:
+    first: int
+    last: int
+    name: str
+
+    @classmethod
+    def parse(cls, name: str) -> _Pack:
+        first, last = name.rpartition("/")[2].removesuffix(".json").split("-")
+        return cls(int(first), int(last), name)
+
+    @property
+    def tier(self) -> int:
+        """How often so many descriptors become so many more, from one on."""
+        tier, size = 0, self.last - self.first + 1
+        while size >= _FAN:
+            tier, size = tier + 1, size // _FAN
+        return tier
+
+
+def _due(packs: Iterable[_Pack]) -> list[_Pack] | None:
+    """Return packs that are to be merged into one, None when there are none."""
+    tiers: dict[int, list[_Pack]] = {}
+    for pack in packs:
+        if pack.last - pack.first + 1 < _LARGEST:
+            tiers.setdefault(pack.tier, []).append(pack)
+    return next((sorted(tier) for tier in tiers.values() if len(tier) >= _FAN), None)
