@@ -23,9 +23,7 @@ from tests.processes import SECONDS, wait_until
 
 pytestmark = pytest.mark.slow
 
-LIVE = (
-    ", 'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'unbounded', 'scan.poll-interval' = '10 ms'"
-)
+LIVE = ", 'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'unbounded', 'scan.poll-interval' = '10 ms'"
 COUNTS = "CREATE TABLE n (k BIGINT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED); INSERT INTO n SELECT k, count(*) FROM t GROUP BY k"
 
 
