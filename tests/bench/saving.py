@@ -97,16 +97,18 @@ class _Run:
         for _ in range(2):
             self.give(job)
         self.step("savepoint", lambda: self.taken(), lambda: self.dropped())
-        alone = [self.give(job) for _ in range(BATCHES)]
-        beside = []
+        alone, beside = [], []
+        # By turns: other work on the machine disturbs both alike.
         for _ in range(BATCHES):
+            alone.append(self.measured(lambda: self.give(job)))
             taking = threading.Thread(target=self.taken)
             taking.start()
-            beside.append(self.give(job))
+            beside.append(self.measured(lambda: self.give(job)))
             taking.join()
             self.dropped()
-        self.steps.append(Step(ALONE, statistics.median(alone)))
-        self.steps.append(Step(BESIDE, statistics.median(beside)))
+        for name, runs in ((ALONE, alone), (BESIDE, beside)):
+            seconds, spent = (statistics.median(values) for values in zip(*runs, strict=True))
+            self.steps.append(Step(name, seconds, spent if self.engine == IN_PROCESS else None))
 
     def while_stopped(self) -> None:
         """Copy, restore, fork, and change the parallelism."""
@@ -132,14 +134,18 @@ class _Run:
 
     def step(self, name: str, act: Callable[[], object], undo: Callable[[], object] = lambda: None) -> None:
         """Take the time of something that can be done again when it was undone."""
-        elapsed, spent = [], []
+        runs = []
         for _ in range(RUNS):
-            began, used = time.perf_counter(), time.process_time()
-            act()
-            elapsed.append(time.perf_counter() - began)
-            spent.append(time.process_time() - used)
+            runs.append(self.measured(act))
             undo()
-        self.steps.append(Step(name, statistics.median(elapsed), statistics.median(spent)))
+        seconds, spent = (statistics.median(values) for values in zip(*runs, strict=True))
+        self.steps.append(Step(name, seconds, spent))
+
+    def measured(self, act: Callable[[], object]) -> tuple[float, float]:
+        """Return the seconds of a clock, and of the processors."""
+        began, used = time.perf_counter(), time.process_time()
+        act()
+        return time.perf_counter() - began, time.process_time() - used
 
     def taken(self, to: Path | None = None) -> None:
         take_savepoint(self.session.warehouse, OUTPUT, "saved", None if to is None else str(to))
