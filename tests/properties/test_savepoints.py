@@ -211,7 +211,7 @@ def at(second: int) -> str:
     return f"2026-01-01 10:{second // 60:02}:{second % 60:02}"
 
 
-@examples(15)
+@examples(10)
 @given(st.sampled_from(sorted(QUERIES)), histories)
 def test_savepoints_restores_forks_and_rescales_give_the_batch_answer(
     tmp_path_factory: pytest.TempPathFactory, name: str, history: tuple[Batch, Save, Sequence[Step]]
