@@ -226,8 +226,9 @@ class Restorer:
         if fs.exists(paths.restoring):
             return False
         record = read_record(fs, paths)
-        same = record is not None and record.created_at == savepoint.record.job_created_at
-        return same and last_committed(fs, paths) == savepoint.record.version
+        taken = savepoint.record
+        same = record is not None and record.has_written(taken.job_created_at, taken.version)
+        return same and last_committed(fs, paths) == taken.version
 
     def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord) -> JobRecord:
         """Return the record of a job that goes back. Raises UsageError where that would leave sinks ahead of it."""
