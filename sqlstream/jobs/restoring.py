@@ -178,8 +178,8 @@ class Restorer:
             before, after = _without_sinks(before), _without_sinks(after)
         if overruled:
             before, after = _without_starts(before), _without_starts(after)
-        if before != after and self._upgrader is not None:
-            comparison = self._upgrader.compared(saved, is_fork=is_fork)
+        if self._upgrader is not None and (before != after or self._upgrader.migrates(saved)):
+            comparison = self._upgrader.compared(saved, is_fork=is_fork, state=savepoint.warehouse)
             self._upgrader.check(comparison)
             return comparison
         if before != after:

@@ -122,8 +122,10 @@ class Starter:
 
     def _upgrade(self, planned: PlannedJob, upgrade: Upgrade) -> None:
         """Let a job go on with a changed query, if it is one."""
-        if (record := upgradable(self.warehouse, planned)) is not None:
+        if (record := upgradable(self.warehouse, planned, upgrade)) is not None:
             self._upgrader(planned, upgrade).run(record)
+        elif upgrade.migrates(planned.name):
+            raise UsageError(f'job "{planned.name}" has no state to migrate', head(planned.statement))
 
     def _start_over(self, planned: PlannedJob, name: str) -> StartOver:
         paths, scans = self.warehouse.job(name), planned.physical.scans
