@@ -92,14 +92,13 @@ def forget_completed(warehouse: Warehouse, job: str) -> None:
     except FileNotFoundError:
         return
     record, wanted = read_record(fs, paths), JobRecord.from_json(plan.record)
-    # The job that was there before had another time of creation, or was none. One that is upgraded has the time that it had.
+    # The job that was there before had another time of creation, or was none. One that is upgraded has the time that it had; as
+    # long as what it is made of is there, it has not gone on.
     is_made = record is not None and record.created_at == wanted.created_at
-    if is_made and is_draft(plan.savepoint) and record is not None:
-        is_gone = not is_savepoint(Warehouse(plan.savepoint))
-        is_made = record.plan_fingerprint == wanted.plan_fingerprint or is_gone
+    if is_draft(plan.savepoint):
+        is_made = is_made and not is_savepoint(Warehouse(plan.savepoint))
     if is_made and last_committed(fs, paths) is not None:
         fs.delete(paths.restoring)
-        _forget_draft(warehouse, plan)
 
 
 def _forget_draft(warehouse: Warehouse, plan: Restoring) -> None:
