@@ -221,13 +221,13 @@ class Starter:
         if entry is not None and spec.plan.stages:
             rows = sum(metrics.state_rows for metrics in entry.operators.values())
             self.notice(f'job "{spec.name}": spreading {rows:,} rows of state over {now} tasks, from {number} ...')
-            spread(spec, entry, before, SpreadProgress(spec.name, rows, self.notice).add)
+            spread(spec, entry, before, SpreadProgress(spec.name, self.notice))
         return wanted
 
     def _write_record(self, made: JobRecord, before: JobRecord | None) -> None:
         """Record a job as it starts; of one that goes on, what it may go on with changed, which its views must know."""
         if before is not None:
-            made = replace(made, created_at=before.created_at, versions=before.versions)
+            made = replace(made, created_at=before.created_at, versions=before.versions, lives=before.lives)
         if made != before:
             write_record(self.warehouse.fs, self.warehouse.job(made.job), made)
 

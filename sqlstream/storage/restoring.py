@@ -92,23 +92,13 @@ def forget_completed(warehouse: Warehouse, job: str) -> None:
     except FileNotFoundError:
         return
     record, wanted = read_record(fs, paths), JobRecord.from_json(plan.record)
-    # The job that was there before had another time of creation, or was none. One that is upgraded has the time that it had.
+    # The job that was there before had another time of creation, or was none. One that is upgraded has the time that it had; as
+    # long as what it is made of is there, it has not gone on.
     is_made = record is not None and record.created_at == wanted.created_at
-    if is_made and is_draft(plan.savepoint) and record is not None and is_savepoint(Warehouse(plan.savepoint)):
-        # Its query may be the one that it had, and its state another.
-        is_made = record.plan_fingerprint == wanted.plan_fingerprint and _has_entry(warehouse, paths, plan)
+    if is_draft(plan.savepoint):
+        is_made = is_made and not is_savepoint(Warehouse(plan.savepoint))
     if is_made and last_committed(fs, paths) is not None:
         fs.delete(paths.restoring)
-        _forget_draft(warehouse, plan)
-
-
-def _has_entry(warehouse: Warehouse, paths: JobPaths, plan: Restoring) -> bool:
-    """Tell whether the log of a job has the entry with which it is laid out from a draft: it names the state."""
-    draft = Warehouse(plan.savepoint)
-    record = find_savepoint(warehouse, plan.savepoint).record
-    entry = JobLog(draft.fs, draft.job(record.job).log).entry(record.version)
-    found = JobLog(warehouse.fs, paths.log).entries(record.version, record.version, faults=[])
-    return entry is not None and found == [_renamed(entry, plan.tables)]
 
 
 def _forget_draft(warehouse: Warehouse, plan: Restoring) -> None:

@@ -85,7 +85,7 @@ class Upgrader:
             self._planned, self._warehouse.root, saved.bucket_labels, name=self._planned.name, project=self._project
         )
         made = job_record(self._planned, spec, saved.partitions)
-        return replace(made, created_at=saved.created_at, versions=saved.versions)
+        return replace(made, created_at=saved.created_at, versions=saved.versions, lives=saved.lives)
 
     def check(self, comparison: Comparison) -> None:
         """Raise UsageError when the query cannot go on with the state of the job."""
