@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,6 +15,7 @@ from sqlstream.local.engine import LocalEngine
 from sqlstream.session.session import Session
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.stores import open_store
+from tests.forked import Forked, start_python
 from tests.processes import SECONDS, kill_group, wait_until, wait_with
 from tests.stores import store_job
 from tests.stores.server import SECRET, S3Server
@@ -30,11 +29,8 @@ PER_BATCH = 16
 BY_CLOCK = ("/lock", "/stop", "/status.json")
 
 
-def start(bucket: str, project: Path, engine: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(Path(store_job.__file__)), bucket, str(project), engine]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+def start(bucket: str, project: Path, engine: str) -> Forked:
+    return start_python(store_job.__file__, bucket, str(project), engine, own_group=True)
 
 
 @pytest.mark.slow

@@ -340,6 +340,8 @@ def _paths(node: Node, names: Sequence[tuple[Stateful, str]]) -> list[RowPath]:
             for path in _paths(child, names):
                 found.append(replace(path, columns={to.name: path.columns[own.name] for own, to in pairs}))
         return found
+    if isinstance(node, Filter) and _keeps_all_ranks(node):
+        return _paths(node.input, names)
     if isinstance(node, Filter):
         return [
             replace(path, steps=(*path.steps, f"WHERE {_inlined(node.predicate, _moved(path))}"))
@@ -354,6 +356,21 @@ def _paths(node: Node, names: Sequence[tuple[Stateful, str]]) -> list[RowPath]:
             steps = path.steps if isinstance(node, Stateful | TimeWindows) else (*path.steps, step)
             found.append(replace(path, columns=own, steps=steps))
     return found
+
+
+def _keeps_all_ranks(node: Filter) -> bool:
+    """Tell whether a filter says no more than the limit of the ranks below it."""
+    below, projections = node.input, list[Projection]()
+    while isinstance(below, Projection):
+        projections.append(below)
+        below = below.input
+    if not isinstance(below, Rank | WindowRank) or below.limit is None:
+        return False
+    name: str | None = below.column
+    for projection in reversed(projections):
+        name = next((i.name for i in projection.items if i.expression.column == name), None)
+    n, rank = below.limit, _own(name) if name is not None else ""
+    return node.predicate.sql in (f"{rank} <= {n}", f"{rank} < {n + 1}", *([f"{rank} = 1"] if n == 1 else []))
 
 
 def _name_of(node: Stateful, names: Sequence[tuple[Stateful, str]]) -> str | None:
