@@ -74,7 +74,12 @@ def cli(context: click.Context) -> None:
 @click.option(
     "--upgrade", is_flag=True, help="Let jobs go on whose queries have changed, after showing what becomes of them."
 )
-@click.option("--yes", is_flag=True, help="With --upgrade: do it without asking.")
+@click.option("--yes", is_flag=True, help="With --upgrade or --migrate: do it without asking.")
+@click.option(
+    "--migrate",
+    metavar="FILE",
+    help="Upgrade with state that the MIGRATE STATE statements of a file make; also with --from.",
+)
 @click.option("--debug", is_flag=True, help="Show what Spark and Python said when something fails.")
 @with_folders
 def run(
@@ -87,16 +92,16 @@ def run(
     as_job: str | None,
     upgrade: bool,
     yes: bool,
+    migrate: str | None,
     debug: bool,
     project: str | None,
     warehouse: str | None,
 ) -> None:
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
     from sqlstream.cli.run import run_jobs
-    from sqlstream.cli.upgrades import confirm
+    from sqlstream.cli.upgrades import asked_upgrade, confirm
     from sqlstream.jobs.launch import fresh_jobs
     from sqlstream.jobs.restoring import plan_restore
-    from sqlstream.jobs.upgrades.upgrading import Upgrade
 
     with open_session(project, warehouse, settings, tables) as session:
         planned = compile_all(session, files, statements)
@@ -105,12 +110,12 @@ def run(
         anew = fresh_jobs(planned, True if _ALL in fresh else fresh)
         if anew and savepoint is not None:
             raise UsageError("a job begins anew, or from a savepoint", hint="Leave out --fresh, or --from.")
-        if anew and upgrade:
+        if anew and (upgrade or migrate):
             raise UsageError("a job begins anew, or is upgraded", hint="Leave out --fresh, or --upgrade.")
         planned, restored = plan_restore(
             planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
         )
-        asked = Upgrade() if upgrade else None
+        asked = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
         if asked is not None:
             confirm(session, planned, restored, asked, yes=yes)
         run_jobs(session, planned, fresh=anew, restored=restored, upgrade=asked, debug=debug)
@@ -156,6 +161,7 @@ def query(
     "--batch", is_flag=True, help="Show the query as one batch in DuckDB, which `verify` compares with; also of JOB."
 )
 @click.option("--against", metavar="JOB", help="Show what becomes of the state of a job that goes on with this query.")
+@click.option("--migrate", metavar="FILE", help="With --against: with the MIGRATE STATE statements of a file.")
 @with_folders
 def explain(
     files: tuple[str, ...],
@@ -166,6 +172,7 @@ def explain(
     stage: str | None,
     batch: bool,
     against: str | None,
+    migrate: str | None,
     project: str | None,
     warehouse: str | None,
 ) -> None:
@@ -180,9 +187,11 @@ def explain(
             planned = planned_job(session.compiler, existing_record(session.warehouse, files[0]))
             click.echo(explained(planned, "batch"))
             return
+        if migrate is not None and against is None:
+            raise UsageError("--migrate is for a job that goes on", hint="Name the job with --against.")
         compiled = compile_all(session, files, statements)
         if against is not None:
-            click.echo(compared_with(session, compiled, against))
+            click.echo(compared_with(session, compiled, against, migrate))
             return
         for job in compiled:
             if isinstance(job, PlannedJob):

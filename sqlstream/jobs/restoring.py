@@ -21,6 +21,7 @@ from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring
 from sqlstream.storage.joblog import JobLog
 from sqlstream.storage.restoring import Restoring, StartOver
+from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE, JobRecord, SinkRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
@@ -177,8 +178,8 @@ class Restorer:
             before, after = _without_sinks(before), _without_sinks(after)
         if overruled:
             before, after = _without_starts(before), _without_starts(after)
-        if before != after and self._upgrader is not None:
-            comparison = self._upgrader.compared(saved, is_fork=is_fork)
+        if self._upgrader is not None and (before != after or self._upgrader.migrates(saved)):
+            comparison = self._upgrader.compared(saved, is_fork=is_fork, state=savepoint.warehouse)
             self._upgrader.check(comparison)
             return comparison
         if before != after:
@@ -225,8 +226,9 @@ class Restorer:
         if fs.exists(paths.restoring):
             return False
         record = read_record(fs, paths)
-        same = record is not None and record.created_at == savepoint.record.job_created_at
-        return same and last_committed(fs, paths) == savepoint.record.version
+        taken = savepoint.record
+        same = record is not None and record.has_written(taken.job_created_at, taken.version)
+        return same and last_committed(fs, paths) == taken.version
 
     def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord) -> JobRecord:
         """Return the record of a job that goes back. Raises UsageError where that would leave sinks ahead of it."""
@@ -234,8 +236,11 @@ class Restorer:
         if fs.exists(paths.restoring):
             # A restore was interrupted, which was allowed; the job may have been ahead before.
             return made
-        if read_record(fs, paths) is None:
-            return replace(made, created_at=saved.created_at)
+        # With another time of creation, whoever has read of its tables knows that rows may be gone that it has read.
+        current = read_record(fs, paths)
+        made = replace(made, lives=_lives(saved, current, savepoint.record.version))
+        if current is None:
+            return made
         self._refuse(
             (*_WITH_SLOTS, *_ONCE),
             f'job "{saved.job}" cannot go back in',
@@ -254,7 +259,6 @@ class Restorer:
                 hint="Restore it beside the job, with --as and other tables. Or drop the job, take back by hand what it"
                 f" wrote after version {savepoint.record.version}, and restore it then.",
             )
-        # With another time, whoever has read of its tables knows that these are not the rows that it has read.
         return made
 
     def _refuse(self, kinds: Collection[str], what: str, why: str) -> None:
@@ -278,6 +282,19 @@ class Restorer:
                 "what the job wrote after the savepoint into these tables outside of the warehouse comes again:"
                 f" {_named(outside)}"
             )
+
+
+def _lives(saved: JobRecord, current: JobRecord | None, version: int) -> tuple[tuple[ProcessingTime, int], ...]:
+    """Return the earlier lives of a job that goes back to a version, with the last version of each that it has then."""
+    lives = {saved.created_at: version}
+    for created_at, last in saved.lives:
+        lives[created_at] = min(last, version)
+    if current is not None and current.created_at not in lives:
+        # What it has in common with the life of the savepoint.
+        common = min(dict(current.lives).get(saved.created_at, -1), version)
+        for created_at, last in ((current.created_at, common), *current.lives):
+            lives[created_at] = max(lives.get(created_at, -1), min(last, common))
+    return tuple((created_at, last) for created_at, last in lives.items() if last >= 0)
 
 
 def _named(sinks: list[SinkRecord]) -> str:

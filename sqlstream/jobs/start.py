@@ -122,8 +122,10 @@ class Starter:
 
     def _upgrade(self, planned: PlannedJob, upgrade: Upgrade) -> None:
         """Let a job go on with a changed query, if it is one."""
-        if (record := upgradable(self.warehouse, planned)) is not None:
+        if (record := upgradable(self.warehouse, planned, upgrade)) is not None:
             self._upgrader(planned, upgrade).run(record)
+        elif upgrade.migrates(planned.name):
+            raise UsageError(f'job "{planned.name}" has no state to migrate', head(planned.statement))
 
     def _start_over(self, planned: PlannedJob, name: str) -> StartOver:
         paths, scans = self.warehouse.job(name), planned.physical.scans
@@ -219,13 +221,13 @@ class Starter:
         if entry is not None and spec.plan.stages:
             rows = sum(metrics.state_rows for metrics in entry.operators.values())
             self.notice(f'job "{spec.name}": spreading {rows:,} rows of state over {now} tasks, from {number} ...')
-            spread(spec, entry, before, SpreadProgress(spec.name, rows, self.notice).add)
+            spread(spec, entry, before, SpreadProgress(spec.name, self.notice))
         return wanted
 
     def _write_record(self, made: JobRecord, before: JobRecord | None) -> None:
         """Record a job as it starts; of one that goes on, what it may go on with changed, which its views must know."""
         if before is not None:
-            made = replace(made, created_at=before.created_at, versions=before.versions)
+            made = replace(made, created_at=before.created_at, versions=before.versions, lives=before.lives)
         if made != before:
             write_record(self.warehouse.fs, self.warehouse.job(made.job), made)
 

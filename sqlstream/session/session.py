@@ -29,6 +29,7 @@ from sqlstream.queries.versions import Version
 from sqlstream.runtime.engine import Receiver
 from sqlstream.session.answers import answered
 from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
+from sqlstream.session.migrating import upgrade_with
 from sqlstream.session.output import RowPrinter, printers
 from sqlstream.session.state_queries import query
 from sqlstream.session.state_tools import asked, diff_sql, folders_in, why_sql
@@ -85,6 +86,7 @@ class Session:
         savepoint: str | None = None,
         as_job: str | None = None,
         upgrade: bool = False,
+        migrate: str | None = None,
     ) -> Job | Changes | duckdb.DuckDBPyRelation | None:
         """Run statements; return what the last of them gives: a job, changes, a relation, or nothing.
 
@@ -94,13 +96,18 @@ class Session:
         always ended. `fresh` discards what the jobs, or those that it names, had before. With a `savepoint`, by its name or its
         folder, its job goes on from there; or, under the name `as_job`, the only job of the text does beside it. With `upgrade`
         jobs go on also where their queries have changed, with what these can use of their state (see `upgrade_plan`).
+        `migrate` has MIGRATE STATE statements, which make the state of operators, whether their query has changed or not.
         """
         with plainly():
             compiled = self.compile(SourceText("sql", text))
             compiled, restored = plan_restore(
                 compiled, self.warehouse, savepoint, as_job, self.compiler.table_options.starting
             )
-            return self._sql(compiled, fresh, restored, Upgrade() if upgrade else None)
+            asked = Upgrade() if upgrade else None
+            if migrate is not None:
+                source = SourceText("migrate", migrate)
+                asked = upgrade_with(self.project, self.compiler, compiled, source, restored.values())
+            return self._sql(compiled, fresh, restored, asked)
 
     def _sql(
         self,

@@ -34,7 +34,7 @@ _MOVED, _BUCKET = "_moved", "_bucket"
 class Spread:
     """An operator's state: where it is, its tables, the columns whose hash picks the bucket, the manifests of its buckets.
 
-    `written` is told how many rows have been written since it was told before, of those that the newest version has.
+    `written` is told how many rows have been written since it was told before, of the `rows`.
     """
 
     fs: Filesystem
@@ -43,6 +43,13 @@ class Spread:
     hashed: Sequence[Column]
     manifests: Mapping[int, Manifest]
     written: Callable[[int], None] = lambda rows: None
+
+    @property
+    def rows(self) -> int:
+        """How many rows the newest version has, as they are stored; those that all buckets have are left out."""
+        names = [table.name for table in self.tables if not table.replicated]
+        segments = (s for m in self.manifests.values() for name in names for s in m.tables.get(name, ()))
+        return sum(segment.rows for segment in segments if segment.until is None)
 
     def over(
         self, con: duckdb.DuckDBPyConnection, labels: Sequence[int], version: int, retention: VersionRetention

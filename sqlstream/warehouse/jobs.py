@@ -185,7 +185,8 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
     """What stays the same while a job lives: its SQL, its plan, the shape of its state, and what it was made with.
 
-    With `retains_state` a savepoint keeps its last version when it is dropped.
+    With `retains_state` a savepoint keeps its last version when it is dropped. `lives` are of a job that went back to savepoints:
+    when it was created before, and up to which version it still has what it wrote then.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {7: partial(upgraded_times, names=("created_at",))}
@@ -202,10 +203,15 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     operators: tuple[OperatorRecord, ...]
     sinks: tuple[SinkRecord, ...]
     retains_state: bool = False
+    lives: tuple[tuple[ProcessingTime, int], ...] = ()
 
     def sink(self, table: str) -> SinkRecord | None:
         """Return the sink that is a table of the warehouse with a name, matched without regard to case."""
         return next((s for s in self.sinks if s.kind == TABLE and s.table.lower() == table.lower()), None)
+
+    def has_written(self, created_at: ProcessingTime, version: int) -> bool:
+        """Tell whether the job, as it was created at some time, wrote what it has now, up to a version."""
+        return created_at == self.created_at or version <= dict(self.lives).get(created_at, -1)
 
     @classmethod
     def from_json(cls, text: str) -> JobRecord:

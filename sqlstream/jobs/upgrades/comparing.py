@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from sqlstream.jobs.upgrades.adaptations.registry import ADAPTATIONS, Adaptation
 from sqlstream.jobs.upgrades.changes import (
     Adapted,
@@ -45,10 +47,13 @@ def compare(
     operators: list[Change] = []
     for record, stage in zip(new.operators, stages, strict=True):
         was = known.get(pairs.get(record.name, ""))
-        if was is None:
+        migrate = (migrations or {}).get(record.name.lower())
+        if migrate is not None and old.operators:
+            # Its state is made of any of the job's: what is counted goes on from one of them.
+            source = was or replace(_alike(record, old), tables=())
+            operators.append(migrate(source, record, stage))
+        elif was is None:
             operators.append(_begins(record, old, pairs))
-        elif (migrate := (migrations or {}).get(record.name.lower())) is not None:
-            operators.append(migrate(was, record, stage))
         else:
             operators.append(_goes_on(was, record, stage, pairs))
     gone = [o for o in old.operators if o.name not in pairs.values()]
@@ -63,6 +68,12 @@ def compare(
         dropped_sinks(old, sinks),
         refusals,
     )
+
+
+def _alike(record: OperatorRecord, old: JobRecord) -> OperatorRecord:
+    """Return the operator of a job that has the name of one that is another kind now, or the first one."""
+    same = (o for o in old.operators if o.name.lower() == record.name.lower())
+    return next(same, old.operators[0])
 
 
 def _begins(record: OperatorRecord, old: JobRecord, pairs: Pairs) -> New:

@@ -7,7 +7,7 @@ new one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from dataclasses import replace as with_field
 
 import duckdb
@@ -20,6 +20,7 @@ from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
 from sqlstream.jobs.upgrades.comparing import compare
+from sqlstream.jobs.upgrades.migrations import Migrations
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.carrying_over import carry_over, received
 from sqlstream.runtime.tasks import ROWS, bucket_metrics
@@ -41,9 +42,13 @@ _WAYS_ON = (
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """That a job may go on with a changed query. `migrations` make the state of operators, by their names in lower case."""
+    """That a job may go on with a changed query. `migrations` make the state of some operators, also of an unchanged one."""
 
-    migrations: Mapping[str, Adaptation] = field(default_factory=dict)
+    migrations: Migrations | None = None
+
+    def migrates(self, job: str) -> bool:
+        """Tell whether state of a job is made by migrations."""
+        return self.migrations is not None and self.migrations.concern(job)
 
 
 class Upgrader:
@@ -62,11 +67,17 @@ class Upgrader:
 
     # -- what becomes of it
 
-    def compared(self, saved: JobRecord, *, is_fork: bool = False) -> Comparison:
-        """Return what becomes of a job with a record."""
-        return compare(
-            saved, self.made(saved), self._planned.physical.stages, self._upgrade.migrations, is_fork=is_fork
-        )
+    def migrates(self, saved: JobRecord) -> bool:
+        """Tell whether migrations make state of a job, or of its fork that is planned."""
+        return self._upgrade.migrates(saved.job) or self._upgrade.migrates(self._planned.name)
+
+    def compared(self, saved: JobRecord, *, is_fork: bool = False, state: Warehouse | None = None) -> Comparison:
+        """Return what becomes of a job with a record; a savepoint of it is `state`. Raises what migrations raise."""
+        made = self.made(saved)
+        migrations: Mapping[str, Adaptation] = {}
+        if self._upgrade.migrations is not None:
+            migrations = self._upgrade.migrations.adaptations(state or self._warehouse, saved, made)
+        return compare(saved, made, self._planned.physical.stages, migrations, is_fork=is_fork)
 
     def made(self, saved: JobRecord) -> JobRecord:
         """Return the record of the job with the new query."""
@@ -74,7 +85,7 @@ class Upgrader:
             self._planned, self._warehouse.root, saved.bucket_labels, name=self._planned.name, project=self._project
         )
         made = job_record(self._planned, spec, saved.partitions)
-        return replace(made, created_at=saved.created_at, versions=saved.versions)
+        return replace(made, created_at=saved.created_at, versions=saved.versions, lives=saved.lives)
 
     def check(self, comparison: Comparison) -> None:
         """Raise UsageError when the query cannot go on with the state of the job."""
@@ -108,7 +119,8 @@ class Upgrader:
         restoring.restore(self._warehouse, draft, plan, lambda which: None)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
         assert paths.name == self._planned.name.lower()
-        self._notice(f'job "{made.job}" goes on with the changed query from version {taken.record.version}')
+        what = "migrated state" if saved.plan_fingerprint == made.plan_fingerprint else "the changed query"
+        self._notice(f'job "{made.job}" goes on with {what} from version {taken.record.version}')
 
     def rewritten(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord, comparison: Comparison) -> Savepoint:
         """Return a savepoint for the new query, made of one of the job, in a folder that goes once it is restored."""
@@ -174,10 +186,10 @@ def check_open(job: str, entry: LogEntry | None) -> None:
         )
 
 
-def upgradable(warehouse: Warehouse, planned: PlannedJob) -> JobRecord | None:
-    """Return the record of the job that a changed query would upgrade, None where there is nothing to upgrade."""
+def upgradable(warehouse: Warehouse, planned: PlannedJob, upgrade: Upgrade) -> JobRecord | None:
+    """Return the record of the job that a changed query or migrations would upgrade, None where there is nothing to upgrade."""
     record = read_record(warehouse.fs, warehouse.job(planned.name))
-    same = record is None or record.plan_fingerprint == planned.fingerprint
+    same = record is None or (record.plan_fingerprint == planned.fingerprint and not upgrade.migrates(record.job))
     if same or planned.is_query or planned.appends:
         return None
     return record if last_committed(warehouse.fs, warehouse.job(planned.name)) is not None else None
