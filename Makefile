@@ -6,7 +6,7 @@ FLINK_VENV := .venv-flink
 
 # The tests start hundreds of Python processes, which begin in half the time when compiled modules may be kept.
 export PYTHONDONTWRITEBYTECODE :=
-PARALLEL := --numprocesses 2 --dist worksteal
+PARALLEL := --dist worksteal --numprocesses
 # Where there is so much free, in GB, the tests keep their tens of thousands of small files in memory. A server that root starts
 # is another user, who must get into the folder.
 memory = $(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'NR == 2 {print $$4}')" -gt $(1)000000 ] && echo /dev/shm)
@@ -29,10 +29,13 @@ demo-shop: $(VENV)/.shop kafka ## Run a shop on Kafka, PostgreSQL and Delta, kil
 	@$(BIN)/python examples/shop/shop.py $(ARGS)
 
 quick: $(VENV)/.test ## Run the quick tests: no Java, about a minute on two cores
-	@$(call in_folder,1) $(BIN)/python -m pytest $(PARALLEL) -m "not spark and not kafka and not slow" $(PYTEST)
+	@$(call in_folder,1) $(BIN)/python -m pytest $(PARALLEL) 2 -m "not spark and not kafka and not slow" $(PYTEST)
 
+# Three workers on two cores: much of the time one of them waits for a JVM, a broker or the end of a process. The first tests
+# on Spark come when its classes have been archived, which other starts make use of.
 test: $(VENV)/.test $(VENV)/.demo kafka mariadb azurite iceberg-rest ## Run all tests
-	@$(call in_folder,4) $(BIN)/python -m pytest $(PARALLEL) -o tmp_path_retention_policy=failed $(PYTEST)
+	@$(BIN)/python -m tests.class_data 2>/dev/null & \
+	$(call in_folder,4) $(BIN)/python -m pytest $(PARALLEL) 3 -o tmp_path_retention_policy=failed $(PYTEST)
 
 kafka: $(VENV)/.base ## Fetch a Kafka broker for tests and demos into the user's cache (44 MB, once)
 	@$(BIN)/python -m sqlstream.testing.kafka_broker

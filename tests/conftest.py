@@ -105,21 +105,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[:] = dealt(items, workers)
 
 
+def waits(item: pytest.Item) -> bool:
+    """Tell whether a test waits more than it computes."""
+    return any(map(item.get_closest_marker, ("spark", "kafka")))
+
+
 def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
     """Order tests for `--dist worksteal`, which gives each worker a run of as many, and moves them from the end of a run.
 
-    Each run begins with files of tests on Spark, which are whole because their tests may share a JVM. The short tests
-    behind them are moved.
+    Tests on Spark and Kafka wait for a JVM, a broker or a killed process for much of their time, the others compute. Of three
+    workers two begin with files of the former. These are whole because their tests may share a JVM, and those of few tests, which
+    are the longest, come first; Spark's come behind Kafka's, for its classes may be being archived. The third worker has only
+    tests that compute, and keeps the cores busy. So have the others behind the files: these tests are short, and are moved.
     """
-    on_spark = [
-        list(tests) for _, tests in groupby((i for i in items if i.get_closest_marker("spark")), lambda i: i.path)
-    ]
-    on_spark.sort(key=len)
-    rest = iter([i for i in items if not i.get_closest_marker("spark")])
+    files = [list(tests) for _, tests in groupby(filter(waits, items), lambda item: item.path)]
+    files.sort(key=lambda tests: (any(test.get_closest_marker("spark") for test in tests), len(tests)))
+    rest = iter([item for item in items if not waits(item)])
+    waiting = max(workers - workers // 3, 1)
     order: list[pytest.Item] = []
     for worker in range(workers):
         end = len(items) * (worker + 1) // workers
-        order += [test for file in on_spark[worker::workers] for test in file]
+        if worker < waiting:
+            order += [test for file in files[worker::waiting] for test in file]
         order += [test for _, test in zip(range(end - len(order)), rest, strict=False)]
     return [*order, *rest]
 

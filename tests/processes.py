@@ -5,14 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
 
 import psutil
 
 # So long a condition is waited for, and the end of a process: a JVM starts in seconds, on a busy machine in a minute.
 SECONDS = 240.0
+
+
+class Process(Protocol):
+    """What the functions here use of a process: `subprocess.Popen` has it, and `tests.forked.Forked`."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def communicate(self) -> tuple[Any, Any]: ...
 
 
 def wait_until(condition: Callable[..., object], seconds: float = SECONDS) -> None:
@@ -23,19 +32,19 @@ def wait_until(condition: Callable[..., object], seconds: float = SECONDS) -> No
         time.sleep(0.02)
 
 
-def wait_with(process: subprocess.Popen[str], condition: Callable[..., object]) -> None:
+def wait_with(process: Process, condition: Callable[..., object]) -> None:
     """Poll a condition until it holds, for something that a process does which must not end meanwhile."""
     wait_until(lambda: condition() or process.poll() is not None)
     assert process.poll() is None, process.communicate()[0]
 
 
-def kill_group(process: subprocess.Popen[str]) -> None:
+def kill_group(process: Process) -> None:
     """Kill a process and its group, as a crash of the machine would."""
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
 
-def kill_family(process: subprocess.Popen[str]) -> None:
+def kill_family(process: Process) -> None:
     """Kill a process and all that it started, and wait until all are gone."""
     family = list(_frozen(psutil.Process(process.pid)))
     for member in family:

@@ -71,6 +71,15 @@ def cli(context: click.Context) -> None:
     "--from", "savepoint", metavar="SAVEPOINT", help="Let the job go on from a savepoint: a name, or a folder."
 )
 @click.option("--as", "as_job", metavar="NAME", help="With --from: as another job, beside the one of the savepoint.")
+@click.option(
+    "--upgrade", is_flag=True, help="Let jobs go on whose queries have changed, after showing what becomes of them."
+)
+@click.option("--yes", is_flag=True, help="With --upgrade or --migrate: do it without asking.")
+@click.option(
+    "--migrate",
+    metavar="FILE",
+    help="Upgrade with state that the MIGRATE STATE statements of a file make; also with --from.",
+)
 @click.option("--debug", is_flag=True, help="Show what Spark and Python said when something fails.")
 @with_folders
 def run(
@@ -81,12 +90,16 @@ def run(
     fresh: tuple[str, ...],
     savepoint: str | None,
     as_job: str | None,
+    upgrade: bool,
+    yes: bool,
+    migrate: str | None,
     debug: bool,
     project: str | None,
     warehouse: str | None,
 ) -> None:
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
     from sqlstream.cli.run import run_jobs
+    from sqlstream.cli.upgrades import asked_upgrade, confirm
     from sqlstream.jobs.launch import fresh_jobs
     from sqlstream.jobs.restoring import plan_restore
 
@@ -97,10 +110,15 @@ def run(
         anew = fresh_jobs(planned, True if _ALL in fresh else fresh)
         if anew and savepoint is not None:
             raise UsageError("a job begins anew, or from a savepoint", hint="Leave out --fresh, or --from.")
+        if anew and (upgrade or migrate):
+            raise UsageError("a job begins anew, or is upgraded", hint="Leave out --fresh, or --upgrade.")
         planned, restored = plan_restore(
             planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
         )
-        run_jobs(session, planned, fresh=anew, restored=restored, debug=debug)
+        asked = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
+        if asked is not None:
+            confirm(session, planned, restored, asked, yes=yes)
+        run_jobs(session, planned, fresh=anew, restored=restored, upgrade=asked, debug=debug)
         if session.is_unread:
             raise BrokenPipeError
 
@@ -142,6 +160,8 @@ def query(
 @click.option(
     "--batch", is_flag=True, help="Show the query as one batch in DuckDB, which `verify` compares with; also of JOB."
 )
+@click.option("--against", metavar="JOB", help="Show what becomes of the state of a job that goes on with this query.")
+@click.option("--migrate", metavar="FILE", help="With --against: with the MIGRATE STATE statements of a file.")
 @with_folders
 def explain(
     files: tuple[str, ...],
@@ -151,10 +171,13 @@ def explain(
     verbose: bool,
     stage: str | None,
     batch: bool,
+    against: str | None,
+    migrate: str | None,
     project: str | None,
     warehouse: str | None,
 ) -> None:
     """Show the plan of a query: operators, state, guarantees."""
+    from sqlstream.cli.upgrades import compared_with
     from sqlstream.compiler.compiler import PlannedJob
     from sqlstream.session.explaining import explained
     from sqlstream.session.verifying import existing_record, planned_job
@@ -164,7 +187,13 @@ def explain(
             planned = planned_job(session.compiler, existing_record(session.warehouse, files[0]))
             click.echo(explained(planned, "batch"))
             return
-        for job in compile_all(session, files, statements):
+        if migrate is not None and against is None:
+            raise UsageError("--migrate is for a job that goes on", hint="Name the job with --against.")
+        compiled = compile_all(session, files, statements)
+        if against is not None:
+            click.echo(compared_with(session, compiled, against, migrate))
+            return
+        for job in compiled:
             if isinstance(job, PlannedJob):
                 click.echo(explained(job, "batch" if batch else stage or ("physical" if verbose else "plan")))
 

@@ -22,6 +22,7 @@ from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.restoring import Restore
+from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.secrets import masked
 from sqlstream.session.explaining import explained
 from sqlstream.session.session import Session
@@ -36,11 +37,12 @@ def run_jobs(
     *,
     fresh: Collection[str],
     restored: Mapping[str, Restore],
+    upgrade: Upgrade | None = None,
     debug: bool,
 ) -> None:
     """Run jobs: a bounded one to its end before the next begins, unbounded ones together; answer questions between them.
 
-    Those named in `fresh` begin anew, those in `restored` from savepoints.
+    Those named in `fresh` begin anew, those in `restored` from savepoints. With `upgrade` they go on with changed queries.
     """
     stopping = threading.Event()
     unbounded: list[Job] = []
@@ -53,7 +55,8 @@ def run_jobs(
                 continue
             for warning in job.warnings:
                 show.say(warning.render(show.width))
-            unbounded.append(session.start(job, fresh=job.name in fresh, restore=restored.get(job.name)))
+            restore = restored.get(job.name)
+            unbounded.append(session.start(job, fresh=job.name in fresh, restore=restore, upgrade=upgrade))
             if job.bounded:
                 _watch([unbounded.pop()], stopping, show, debug)
         for one in unbounded:

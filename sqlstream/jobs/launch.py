@@ -10,7 +10,7 @@ from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.errors import UsageError, missing
-from sqlstream.jobs.upgrades.shapes import shapes
+from sqlstream.jobs.upgrades.shapes import shapes, sink_paths
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.nodes import Stateful, Windowed
 from sqlstream.logical.plan.over import Over
@@ -121,7 +121,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         bucket_labels=job.labels,
         partitions=partitions,
         scans=tuple(
-            ScanRecord(name=s.name, table=s.table.name, time_column=s.time_column, watermark_expression=s.watermark)
+            ScanRecord(s.name, s.table.name, s.time_column, s.watermark, s.table.connector or TABLE, _place(s.table))
             for s in plan.scans
         ),
         operators=tuple(
@@ -155,6 +155,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
                 s.upserts,
                 tuple((c.name, c.type) for c in s.order),
                 _place(s.table),
+                paths=sink_paths(planned.optimized, plan, s.table.name),
             )
             for s in plan.sinks
         ),

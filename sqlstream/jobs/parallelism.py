@@ -15,7 +15,7 @@ from sqlstream.runtime.tasks import bucket_metrics
 from sqlstream.runtime.worker import JobSpec, connection
 from sqlstream.storage.begun import read_begun
 from sqlstream.storage.joblog import JobLog, LogEntry
-from sqlstream.storage.metrics import BucketMetrics, OperatorMetrics
+from sqlstream.storage.metrics import OperatorMetrics
 from sqlstream.storage.redistribution import Spread
 from sqlstream.storage.snapshot import named_manifest
 from sqlstream.warehouse.commits import last_committed
@@ -51,28 +51,29 @@ TELL_SECONDS = 5.0
 
 
 class SpreadProgress:
-    """Says now and then how many rows of a job's state have been spread."""
+    """Says now and then how many rows of a job's state have been spread, as they are stored."""
 
-    def __init__(self, job: str, rows: int, notice: Callable[[str], None]):
-        self._job, self._rows, self._notice = job, rows, notice
-        self._written = 0
+    def __init__(self, job: str, notice: Callable[[str], None]):
+        self._job, self._notice = job, notice
+        self._rows = self._written = 0
         self._told = time.monotonic()
 
+    def begin(self, rows: int) -> None:
+        """Take note of how many rows are to be spread."""
+        self._rows = rows
+
     def add(self, rows: int) -> None:
-        """Take note of some rows more."""
+        """Take note of some rows more that have been spread."""
         self._written += rows
         if time.monotonic() - self._told >= TELL_SECONDS:
             self._told = time.monotonic()
-            self._notice(f'job "{self._job}": {self._written:,} of {self._rows:,} rows spread')
+            self._notice(f'job "{self._job}": {self._written:,} of {self._rows:,} stored rows spread')
 
 
-def spread(
-    job: JobSpec, entry: LogEntry, before: Sequence[int], written: Callable[[int], None] = lambda rows: None
-) -> int:
+def spread(job: JobSpec, entry: LogEntry, before: Sequence[int], progress: SpreadProgress | None = None) -> int:
     """Spread the state of a job after its last version over the buckets that its labels name; return how many rows it has.
 
-    `written` is told, again and again, how many rows more have been written. The entry of that version names the new manifests
-    then. Whoever is killed before has changed nothing. Raises DamageError.
+    The entry of that version names the new manifests then. Whoever is killed before has changed nothing. Raises DamageError.
     """
     warehouse = Warehouse(job.warehouse)
     log = JobLog(warehouse.fs, warehouse.job(job.name).log)
@@ -80,11 +81,19 @@ def spread(
     for older in log.entries(entry.version - 1, entry.version - LABELLED, faults=[]):
         if not older.labels:
             log.append(replace(older, labels=tuple(before)), durable=True)
+    progress = progress or SpreadProgress(job.name, lambda text: None)
+    states = {
+        stage.name: _state(warehouse, job, stage, entry, progress)
+        for stage in job.plan.stages
+        if stage.name in entry.operators
+    }
+    progress.begin(sum(state.rows for state in states.values()))
     operators = dict(entry.operators)
     with _all_cores(job) as con:
-        for stage in job.plan.stages:
-            if stage.name in entry.operators:
-                operators[stage.name] = OperatorMetrics.of(_spread_stage(con, warehouse, job, stage, entry, written))
+        for name, state in states.items():
+            buckets = state.over(con, job.labels, entry.version, job.retention) if state.manifests else {}
+            metrics = {label: bucket_metrics(bucket, state.tables) for label, bucket in buckets.items()}
+            operators[name] = OperatorMetrics.of(metrics)
     # Until here nothing has changed; afterwards the old buckets are those of older versions only.
     check_held(warehouse.job(job.name))
     log.append(replace(entry, operators=operators, labels=job.labels), durable=True)
@@ -95,24 +104,15 @@ def spread(
 LABELLED = 10
 
 
-def _spread_stage(
-    con: duckdb.DuckDBPyConnection,
-    warehouse: Warehouse,
-    job: JobSpec,
-    stage: StatefulStage,
-    entry: LogEntry,
-    written: Callable[[int], None],
-) -> dict[int, BucketMetrics]:
+def _state(
+    warehouse: Warehouse, job: JobSpec, stage: StatefulStage, entry: LogEntry, progress: SpreadProgress
+) -> Spread:
     paths, operator = warehouse.job(job.name).operator(stage.name), stage.operator
     manifests = {
         bucket: named_manifest(warehouse.fs, paths, bucket, name)
         for bucket, name in entry.state_manifests(stage.name).items()
     }
-    if not manifests:
-        return {}
-    state = Spread(warehouse.fs, paths, operator.tables, operator.hashed, manifests, written)
-    buckets = state.over(con, job.labels, entry.version, job.retention)
-    return {label: bucket_metrics(bucket, operator.tables) for label, bucket in buckets.items()}
+    return Spread(warehouse.fs, paths, operator.tables, operator.hashed, manifests, progress.add)
 
 
 @contextmanager

@@ -14,11 +14,14 @@ from sqlstream.compiler.table_options import STARTUP
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.difference import difference
+from sqlstream.jobs.upgrades.changes import Comparison
+from sqlstream.jobs.upgrades.upgrading import Upgrader
 from sqlstream.names import problem
 from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring
 from sqlstream.storage.joblog import JobLog
 from sqlstream.storage.restoring import Restoring, StartOver
+from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE, JobRecord, SinkRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
@@ -83,7 +86,7 @@ def plan_restore(
 class Restorer:
     """Restores one job under the name that it is planned with. Whoever calls it holds the lock of the job.
 
-    `make_record` makes the record of the job from the one in the savepoint.
+    `make_record` makes the record of the job from the one in the savepoint. With an `upgrader` its query may be another one.
     """
 
     def __init__(
@@ -93,9 +96,10 @@ class Restorer:
         make_record: Callable[[JobRecord], JobRecord],
         start_over: StartOver,
         notice: Callable[[str], None],
+        upgrader: Upgrader | None = None,
     ):
         self._warehouse, self._planned, self._make_record, self._notice = warehouse, planned, make_record, notice
-        self._start_over = start_over
+        self._start_over, self._upgrader = start_over, upgrader
 
     def run(self, asked: Restore) -> None:
         """Lay the job out. Raises UsageError or DamageError when it cannot go on from the savepoint, and changes nothing then."""
@@ -103,16 +107,19 @@ class Restorer:
         saved = _saved(savepoint)
         scans = [scan.table for scan in self._planned.physical.scans]
         overruled = [i for i, table in enumerate(scans) if table.name.lower() in asked.overruled]
-        self._check_plan(savepoint, saved, is_fork=asked.is_fork, overruled=bool(overruled))
+        comparison = self._check_plan(savepoint, saved, is_fork=asked.is_fork, overruled=bool(overruled))
         made = self._make_record(saved)
         if asked.is_fork:
-            self._check_fork(saved, made)
-        elif self._is_there(savepoint) and not overruled:
+            self._check_fork(saved, made, is_changed=comparison is not None)
+        elif comparison is None and self._is_there(savepoint) and not overruled:
             # The job has not gone on since, and need not go back.
             return
         else:
             made = self._check_itself(savepoint, saved, made)
         restoring.check(savepoint)
+        if comparison is not None:
+            self._restore_changed(savepoint, saved, made, comparison, asked, overruled)
+            return
         tables = {
             old.table.lower(): new.table
             for old, new in zip(saved.sinks, made.sinks, strict=True)
@@ -126,13 +133,39 @@ class Restorer:
         plan = Restoring(place, made.to_json(), tables, tuple(kept), tuple(overruled))
         restoring.restore(self._warehouse, savepoint, plan, self._start_over)
         self._tell(savepoint, made, is_fork=asked.is_fork)
+        self._tell_overruled(overruled)
+
+    def _restore_changed(
+        self,
+        savepoint: Savepoint,
+        saved: JobRecord,
+        made: JobRecord,
+        comparison: Comparison,
+        asked: Restore,
+        overruled: Sequence[int],
+    ) -> None:
+        """Lay the job out from a savepoint that is rewritten for another query."""
+        assert self._upgrader is not None
+        draft = self._upgrader.rewritten(savepoint, saved, made, comparison)
+        kept = [i for i, s in enumerate(made.sinks) if s.kind == "filesystem" and comparison.sinks[i].was is not None]
+        tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
+        plan = Restoring(draft.place, made.to_json(), tables, () if asked.is_fork else tuple(kept), tuple(overruled))
+        restoring.restore(self._warehouse, draft, plan, self._start_over)
+        draft.warehouse.fs.delete_tree(draft.warehouse.root)
+        self._tell(savepoint, made, is_fork=asked.is_fork)
+        self._tell_overruled(overruled)
+
+    def _tell_overruled(self, overruled: Sequence[int]) -> None:
         for i in overruled:
             self._notice(
-                f'warning: table "{scans[i].name}" is read from where its options say, not from where the savepoint is:'
-                " rows may be missing, or count twice"
+                f'warning: table "{self._planned.physical.scans[i].table.name}" is read from where its options say, not'
+                " from where the savepoint is: rows may be missing, or count twice"
             )
 
-    def _check_plan(self, savepoint: Savepoint, saved: JobRecord, *, is_fork: bool, overruled: bool) -> None:
+    def _check_plan(
+        self, savepoint: Savepoint, saved: JobRecord, *, is_fork: bool, overruled: bool
+    ) -> Comparison | None:
+        """Raise UsageError unless the query is that of the savepoint, or may be another one: then return what changes."""
         planned = self._planned
         if not is_fork and planned.name.lower() != saved.job.lower():
             raise UsageError(
@@ -145,15 +178,21 @@ class Restorer:
             before, after = _without_sinks(before), _without_sinks(after)
         if overruled:
             before, after = _without_starts(before), _without_starts(after)
+        if self._upgrader is not None and (before != after or self._upgrader.migrates(saved)):
+            comparison = self._upgrader.compared(saved, is_fork=is_fork, state=savepoint.warehouse)
+            self._upgrader.check(comparison)
+            return comparison
         if before != after:
             raise UsageError(
                 f'savepoint "{savepoint.place}" is of a job with another query',
                 head(planned.statement),
                 detail=difference(before, after),
-                hint="A job goes on from a savepoint with the query that it had; a fork writes other tables.",
+                hint="A job goes on from a savepoint with the query that it had, and a fork writes other tables. With "
+                "--upgrade a changed query goes on with what it can use.",
             )
+        return None
 
-    def _check_fork(self, saved: JobRecord, made: JobRecord) -> None:
+    def _check_fork(self, saved: JobRecord, made: JobRecord, *, is_changed: bool) -> None:
         """Raise UsageError when there is a job of the name, or it would read or write as if it were the first one."""
         planned = self._planned
         self._refuse(_WITH_SLOTS, "a fork cannot read", "Its replication slot on the server is that of the first job.")
@@ -165,7 +204,7 @@ class Restorer:
         if read_record(self._warehouse.fs, paths) is not None and not self._warehouse.fs.exists(paths.restoring):
             hint = f'Give the fork another name with --as, or drop that job first: sqlstream drop "{planned.name}".'
             raise UsageError(f'job "{planned.name}" exists already', hint=hint)
-        for old, new in zip(saved.sinks, made.sinks, strict=True):
+        for new in made.sinks:
             if any(_is_same_place(one, new) for one in saved.sinks):
                 where = "" if new.kind == TABLE else ", and change its options to another place"
                 raise UsageError(
@@ -173,6 +212,7 @@ class Restorer:
                     head(planned.statement),
                     hint=f"Rename the table in its CREATE TABLE and in INSERT INTO{where}.",
                 )
+        for old, new in () if is_changed else zip(saved.sinks, made.sinks, strict=True):
             if old.kind == new.kind == TABLE and _shape(old) != _shape(new):
                 raise UsageError(
                     f'table "{new.table}" is not declared like "{old.table}", with whose rows the fork begins',
@@ -186,8 +226,9 @@ class Restorer:
         if fs.exists(paths.restoring):
             return False
         record = read_record(fs, paths)
-        same = record is not None and record.created_at == savepoint.record.job_created_at
-        return same and last_committed(fs, paths) == savepoint.record.version
+        taken = savepoint.record
+        same = record is not None and record.has_written(taken.job_created_at, taken.version)
+        return same and last_committed(fs, paths) == taken.version
 
     def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord) -> JobRecord:
         """Return the record of a job that goes back. Raises UsageError where that would leave sinks ahead of it."""
@@ -195,8 +236,11 @@ class Restorer:
         if fs.exists(paths.restoring):
             # A restore was interrupted, which was allowed; the job may have been ahead before.
             return made
-        if read_record(fs, paths) is None:
-            return replace(made, created_at=saved.created_at)
+        # With another time of creation, whoever has read of its tables knows that rows may be gone that it has read.
+        current = read_record(fs, paths)
+        made = replace(made, lives=_lives(saved, current, savepoint.record.version))
+        if current is None:
+            return made
         self._refuse(
             (*_WITH_SLOTS, *_ONCE),
             f'job "{saved.job}" cannot go back in',
@@ -215,7 +259,6 @@ class Restorer:
                 hint="Restore it beside the job, with --as and other tables. Or drop the job, take back by hand what it"
                 f" wrote after version {savepoint.record.version}, and restore it then.",
             )
-        # With another time, whoever has read of its tables knows that these are not the rows that it has read.
         return made
 
     def _refuse(self, kinds: Collection[str], what: str, why: str) -> None:
@@ -239,6 +282,19 @@ class Restorer:
                 "what the job wrote after the savepoint into these tables outside of the warehouse comes again:"
                 f" {_named(outside)}"
             )
+
+
+def _lives(saved: JobRecord, current: JobRecord | None, version: int) -> tuple[tuple[ProcessingTime, int], ...]:
+    """Return the earlier lives of a job that goes back to a version, with the last version of each that it has then."""
+    lives = {saved.created_at: version}
+    for created_at, last in saved.lives:
+        lives[created_at] = min(last, version)
+    if current is not None and current.created_at not in lives:
+        # What it has in common with the life of the savepoint.
+        common = min(dict(current.lives).get(saved.created_at, -1), version)
+        for created_at, last in ((current.created_at, common), *current.lives):
+            lives[created_at] = max(lives.get(created_at, -1), min(last, common))
+    return tuple((created_at, last) for created_at, last in lives.items() if last >= 0)
 
 
 def _named(sinks: list[SinkRecord]) -> str:

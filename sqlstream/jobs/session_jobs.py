@@ -12,6 +12,7 @@ from sqlstream.jobs.job import Job
 from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.jobs.start import Starter
+from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Engine, Receivers
 from sqlstream.spark.engine import SparkEngine
@@ -47,6 +48,7 @@ class SessionJobs:
         fresh: bool = False,
         engine: Engine | None = None,
         restore: Restore | None = None,
+        upgrade: Upgrade | None = None,
     ) -> Job:
         """Start a job, or go on with it: without an engine to run it, on the one that suits it.
 
@@ -56,7 +58,7 @@ class SessionJobs:
             self._queries += 1
         name = f"select_{to_millis(now())}_{self._queries}" if planned.is_query else planned.name
         engine = engine or (self._local if planned.is_immediate else self.spark)
-        job = self._starter.start(planned, name, engine, receivers, fresh=fresh, restore=restore)
+        job = self._starter.start(planned, name, engine, receivers, fresh=fresh, restore=restore, upgrade=upgrade)
         self.started.append(job)
         return job
 

@@ -19,6 +19,7 @@ from sqlstream.jobs.parallelism import SpreadProgress, begun_outside, newest_ent
 from sqlstream.jobs.restart_strategies import NoRestart, strategy_of
 from sqlstream.jobs.restarting import RestartingRun
 from sqlstream.jobs.restoring import Restore, Restorer
+from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader, upgradable
 from sqlstream.runtime.engine import Engine, Layout, Pace, Receivers, Resources, Run
 from sqlstream.runtime.feed import check_input
 from sqlstream.runtime.starting_over import start_over
@@ -26,7 +27,7 @@ from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
 from sqlstream.storage.joblog import labels_of
 from sqlstream.storage.recovery import Versions
-from sqlstream.storage.restoring import StartOver, complete, forget_completed
+from sqlstream.storage.restoring import StartOver, complete, forget_completed, is_draft
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
 from sqlstream.warehouse.leases import lock_job
@@ -59,10 +60,11 @@ class Starter:
         *,
         fresh: bool = False,
         restore: Restore | None = None,
+        upgrade: Upgrade | None = None,
     ) -> Job:
         """Start a job under a name, or go on with it; one that has finished is skipped with a notice.
 
-        With `restore` it goes on from a savepoint, in place of what it had.
+        With `restore` it goes on from a savepoint, in place of what it had; with `upgrade` also where its query has changed.
 
         Raises UsageError when another process runs it, or a job of this name has another plan.
         """
@@ -73,10 +75,13 @@ class Starter:
                 self._discard(name)
             forget_completed(self.warehouse, name)
             if restore is not None:
-                self._restore(planned, name, restore)
+                self._restore(planned, name, restore, upgrade)
             elif (savepoint := complete(self.warehouse, name, self._start_over(planned, name))) is not None:
-                self.notice(f'job "{name}": it is restored from savepoint "{savepoint}", which had been interrupted')
+                what = "it is upgraded" if is_draft(savepoint) else f'it is restored from savepoint "{savepoint}"'
+                self.notice(f'job "{name}": {what}, which had been interrupted')
             self._settle(name)
+            if upgrade is not None and restore is None:
+                self._upgrade(planned, upgrade)
             record = self._record(planned, name)
             if planned.appends:
                 self._appended.add(name)
@@ -100,7 +105,7 @@ class Starter:
                 self._discard(name, lock=True)
             raise
 
-    def _restore(self, planned: PlannedJob, name: str, restore: Restore) -> None:
+    def _restore(self, planned: PlannedJob, name: str, restore: Restore, upgrade: Upgrade | None) -> None:
         if planned.appends or planned.is_query:
             raise UsageError("only a job that goes on can be restored", head(planned.statement))
 
@@ -108,7 +113,19 @@ class Starter:
             spec = job_spec(planned, self.project.warehouse, saved.bucket_labels, name=name, project=self.project.root)
             return replace(job_record(planned, spec, saved.partitions), versions=saved.versions)
 
-        Restorer(self.warehouse, planned, made, self._start_over(planned, name), self.notice).run(restore)
+        upgrader = self._upgrader(planned, upgrade) if upgrade is not None else None
+        restorer = Restorer(self.warehouse, planned, made, self._start_over(planned, name), self.notice, upgrader)
+        restorer.run(restore)
+
+    def _upgrader(self, planned: PlannedJob, upgrade: Upgrade) -> Upgrader:
+        return Upgrader(self.warehouse, planned, self.project.root, upgrade, self.notice)
+
+    def _upgrade(self, planned: PlannedJob, upgrade: Upgrade) -> None:
+        """Let a job go on with a changed query, if it is one."""
+        if (record := upgradable(self.warehouse, planned, upgrade)) is not None:
+            self._upgrader(planned, upgrade).run(record)
+        elif upgrade.migrates(planned.name):
+            raise UsageError(f'job "{planned.name}" has no state to migrate', head(planned.statement))
 
     def _start_over(self, planned: PlannedJob, name: str) -> StartOver:
         paths, scans = self.warehouse.job(name), planned.physical.scans
@@ -146,7 +163,8 @@ class Starter:
                 f'job "{planned.name}" exists with another query',
                 head(planned.statement),
                 detail=difference(record.plan_text, planned.plan_text),
-                hint="Give it another name with SET 'pipeline.name', or start it anew with --fresh.",
+                hint="See what becomes of its state with sqlstream explain --against, and let it go on with run --upgrade. "
+                "Or give it another name with SET 'pipeline.name', or start it anew with --fresh.",
             )
         status = read_status(self.warehouse.fs, self.warehouse.job(planned.name))
         if status is None or status.state not in (FINISHED, DRAINED):
@@ -203,13 +221,13 @@ class Starter:
         if entry is not None and spec.plan.stages:
             rows = sum(metrics.state_rows for metrics in entry.operators.values())
             self.notice(f'job "{spec.name}": spreading {rows:,} rows of state over {now} tasks, from {number} ...')
-            spread(spec, entry, before, SpreadProgress(spec.name, rows, self.notice).add)
+            spread(spec, entry, before, SpreadProgress(spec.name, self.notice))
         return wanted
 
     def _write_record(self, made: JobRecord, before: JobRecord | None) -> None:
         """Record a job as it starts; of one that goes on, what it may go on with changed, which its views must know."""
         if before is not None:
-            made = replace(made, created_at=before.created_at, versions=before.versions)
+            made = replace(made, created_at=before.created_at, versions=before.versions, lives=before.lives)
         if made != before:
             write_record(self.warehouse.fs, self.warehouse.job(made.job), made)
 

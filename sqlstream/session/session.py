@@ -22,12 +22,14 @@ from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import fresh_jobs
 from sqlstream.jobs.restoring import Restore, plan_restore
 from sqlstream.jobs.session_jobs import SessionJobs
+from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.jobs.verification import Verification
 from sqlstream.options import Options
 from sqlstream.queries.versions import Version
 from sqlstream.runtime.engine import Receiver
 from sqlstream.session.answers import answered
 from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
+from sqlstream.session.migrating import upgrade_with
 from sqlstream.session.output import RowPrinter, printers
 from sqlstream.session.state_queries import query
 from sqlstream.session.state_tools import asked, diff_sql, folders_in, why_sql
@@ -83,6 +85,8 @@ class Session:
         fresh: bool | Collection[str] = False,
         savepoint: str | None = None,
         as_job: str | None = None,
+        upgrade: bool = False,
+        migrate: str | None = None,
     ) -> Job | Changes | duckdb.DuckDBPyRelation | None:
         """Run statements; return what the last of them gives: a job, changes, a relation, or nothing.
 
@@ -90,17 +94,27 @@ class Session:
         rows, once there are all; over other input an iterator of changes (see `Changes`). SHOW, DESCRIBE and EXPLAIN give
         relations. Where there are several jobs, a bounded one has ended before the next begins; one of nothing but VALUES has
         always ended. `fresh` discards what the jobs, or those that it names, had before. With a `savepoint`, by its name or its
-        folder, its job goes on from there; or, under the name `as_job`, the only job of the text does beside it.
+        folder, its job goes on from there; or, under the name `as_job`, the only job of the text does beside it. With `upgrade`
+        jobs go on also where their queries have changed, with what these can use of their state (see `upgrade_plan`).
+        `migrate` has MIGRATE STATE statements, which make the state of operators, whether their query has changed or not.
         """
         with plainly():
             compiled = self.compile(SourceText("sql", text))
             compiled, restored = plan_restore(
                 compiled, self.warehouse, savepoint, as_job, self.compiler.table_options.starting
             )
-            return self._sql(compiled, fresh, restored)
+            asked = Upgrade() if upgrade else None
+            if migrate is not None:
+                source = SourceText("migrate", migrate)
+                asked = upgrade_with(self.project, self.compiler, compiled, source, restored.values())
+            return self._sql(compiled, fresh, restored, asked)
 
     def _sql(
-        self, compiled: Sequence[Compiled], fresh: bool | Collection[str], restored: Mapping[str, Restore]
+        self,
+        compiled: Sequence[Compiled],
+        fresh: bool | Collection[str],
+        restored: Mapping[str, Restore],
+        upgrade: Upgrade | None,
     ) -> Job | Changes | duckdb.DuckDBPyRelation | None:
         result: Job | Changes | duckdb.DuckDBPyRelation | None = None
         anew = fresh_jobs(compiled, fresh)
@@ -113,7 +127,8 @@ class Session:
                 warnings.warn(warning.render(), stacklevel=3)
             if one.is_query and number == len(compiled):
                 return self._select(one)
-            result = job = self.start(one, fresh=one.name in anew, restore=restored.get(one.name))
+            restore = restored.get(one.name)
+            result = job = self.start(one, fresh=one.name in anew, restore=restore, upgrade=upgrade)
             if one.is_immediate or (one.bounded and number < len(compiled)):
                 job.wait()
         return result
@@ -202,8 +217,11 @@ class Session:
         fresh: bool = False,
         receiver: Receiver | None = None,
         restore: Restore | None = None,
+        upgrade: Upgrade | None = None,
     ) -> Job:
         """Start a job, or go on with it, with `restore` from a savepoint; one that has finished is skipped with a notice.
+
+        With `upgrade` it goes on also where its query has changed.
 
         What a bare SELECT gives goes to the receiver, without one to `output`.
 
@@ -213,7 +231,7 @@ class Session:
             return self._jobs.start(planned, {0: receiver}, fresh=fresh)
         printing = printers(planned.physical.sinks, self.output, titled=not planned.is_query)
         self._printers += printing.values()
-        job = self._jobs.start(planned, printing, fresh=fresh, restore=restore)
+        job = self._jobs.start(planned, printing, fresh=fresh, restore=restore, upgrade=upgrade)
         if not planned.is_query:
             job.verifier = partial(self._verify, planned)
         return job

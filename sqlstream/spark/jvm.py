@@ -216,7 +216,7 @@ def _has_context() -> bool:
 def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Sequence[int]) -> Jvm:
     spark_home = _spark_home()
     extra = _extra_classpath(settings)
-    jars = sorted(str(p) for p in (spark_home / "jars").glob("*.jar"))
+    jars = spark_jars()
     # Archives know no folders, and a class path of the user's would be in nobody else's.
     classes = None if extra else class_data(java, jars)
     prefix = [java, *MODULE_OPTIONS, "-cp", ":".join([*extra, *jars])]
@@ -246,7 +246,9 @@ def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Seq
             )
         jvm = Jvm(process, prefix, classes, log_file, (None, None))
         try:
-            # PySpark is imported while the JVM comes up.
+            # While the JVM comes up: what runs jobs, with PySpark, and pandas, for which PySpark asks.
+            for name in ("sqlstream.spark.run", "pandas"):
+                importlib.import_module(name)
             from pyspark import SparkContext
 
             jvm.before = (SparkContext._gateway, SparkContext._jvm)
@@ -264,6 +266,11 @@ def _spark_home() -> Path:
     if spec is None or spec.origin is None:
         raise UsageError("PySpark is not installed", hint="Install it with `pip install pyspark`.")
     return Path(spec.origin).parent
+
+
+def spark_jars() -> list[str]:
+    """Return the class path that comes with PySpark."""
+    return sorted(str(p) for p in (_spark_home() / "jars").glob("*.jar"))
 
 
 def _extra_classpath(settings: Mapping[str, str]) -> list[str]:

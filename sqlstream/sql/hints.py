@@ -24,7 +24,7 @@ _CALL = re.compile(r"\s*(?P<name>\w+)\s*(?P<open>\()?")
 _VALUE = re.compile(r"\s*(?:'(?P<text>(?:[^']|'')*)'|(?P<number>\d+)|(?P<word>\w+))\s*")
 # Of all hints the one that stands behind the name of a table.
 OPTIONS = "OPTIONS"
-KNOWN = ("STATE_TTL", "ALLOWED_LATENESS", "LATE_ROWS", "EARLY_FIRE")
+KNOWN = ("STATE_TTL", "ALLOWED_LATENESS", "LATE_ROWS", "EARLY_FIRE", "UID")
 _WRITE_OPTIONS = "Write FROM orders /*+ OPTIONS('source.monitor-interval' = '1 s') */ AS o."
 _WRITE = "Write SELECT /*+ NAME('value') */ .., or NAME('key' = 'value')."
 

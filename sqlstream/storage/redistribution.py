@@ -7,7 +7,7 @@ files stay as they are: nothing counts until the log names the new manifests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -34,7 +34,7 @@ _MOVED, _BUCKET = "_moved", "_bucket"
 class Spread:
     """An operator's state: where it is, its tables, the columns whose hash picks the bucket, the manifests of its buckets.
 
-    `written` is told how many rows have been written since it was told before, of those that the newest version has.
+    `written` is told how many rows have been written since it was told before, of the `rows`.
     """
 
     fs: Filesystem
@@ -43,6 +43,13 @@ class Spread:
     hashed: Sequence[Column]
     manifests: Mapping[int, Manifest]
     written: Callable[[int], None] = lambda rows: None
+
+    @property
+    def rows(self) -> int:
+        """How many rows the newest version has, as they are stored; those that all buckets have are left out."""
+        names = [table.name for table in self.tables if not table.replicated]
+        segments = (s for m in self.manifests.values() for name in names for s in m.tables.get(name, ()))
+        return sum(segment.rows for segment in segments if segment.until is None)
 
     def over(
         self, con: duckdb.DuckDBPyConnection, labels: Sequence[int], version: int, retention: VersionRetention
@@ -56,13 +63,14 @@ class Spread:
             for group in self._groups(table):
                 for label, segment in self._move(con, table, group, labels, version):
                     moved[label][table.name].append(segment)
-        common = self._merged()
+        common = merged(self.manifests)
         buckets = {}
         for label in labels:
             manifest = replace(common, tables={name: tuple(segments) for name, segments in moved[label].items()})
             buckets[label] = Bucket.open(self.fs, self.paths.root, label, self.tables, manifest.to_json(), *retention)
-            self._forget(con, buckets[label])
-        self._share_counters(con, buckets)
+            count_forgotten(con, buckets[label], self.tables)
+        share_counters(self.manifests.values(), buckets)
+        self._share_weights(con, buckets)
         for label, bucket in buckets.items():
             older = {name: tuple(s for s in segments if s.until is not None) for name, segments in moved[label].items()}
             self._write(label, bucket, common, older, version)
@@ -142,44 +150,6 @@ class Spread:
 
     # -- manifests
 
-    def _merged(self) -> Manifest:
-        """Return what the manifests of all new buckets have alike.
-
-        A bucket that was not called in the last batch had nothing to do up to the last watermark.
-        """
-        old = list(self.manifests.values())
-        history = {moment.batch: moment for manifest in old for moment in manifest.history}
-        return Manifest(
-            batch=max(m.batch for m in old),
-            time=max(m.time for m in old),
-            watermark=max((m.watermark for m in old if m.watermark is not None), default=None),
-            tables={},
-            history=thinned([history[batch] for batch in sorted(history)]),
-            event_timer=earliest(m.event_timer for m in old),
-            processing_timer=earliest(m.processing_timer for m in old),
-            oldest=max(m.oldest for m in old),
-        )
-
-    def _forget(self, con: duckdb.DuckDBPyConnection, bucket: Bucket) -> None:
-        """Count which rows of a bucket are forgotten."""
-        if bucket.closed is not None:
-            for table in self.tables:
-                bucket.forget(con, table.name, bucket.closed)
-
-    def _share_counters(self, con: duckdb.DuckDBPyConnection, buckets: Mapping[int, Bucket]) -> None:
-        """Give the new buckets the counters of the old ones: what adds up to the first one, and times to all."""
-        first = buckets[min(buckets)]
-        old = [manifest.counters for manifest in self.manifests.values()]
-        for name in sorted({name for counters in old for name in counters}):
-            values = [counters[name] for counters in old if name in counters]
-            if not name.startswith((SWEPT_AT, FIRED_AT)):
-                first.counters[name] = sum(values)
-            elif name.startswith(SWEPT_AT) or len(values) == len(old):
-                # The timers that have fired are gone. What is due in a bucket that was not called since must not seem so.
-                for bucket in buckets.values():
-                    bucket.counters[name] = min(values)
-        self._share_weights(con, buckets)
-
     def _share_weights(self, con: duckdb.DuckDBPyConnection, buckets: Mapping[int, Bucket]) -> None:
         """Count in each bucket what its Z-sets amount to, as the operator has: all of them, or all but that of the keys."""
         old = [
@@ -188,9 +158,9 @@ class Spread:
         ]
         total = sum(bucket.counters.get(WEIGHTS, 0) for bucket in old)
         for counted in (self.tables, [t for t in self.tables if t.name != KEYS]):
-            if total == sum(_weights(con, bucket, counted) for bucket in old):
+            if total == sum(weights(con, bucket, counted) for bucket in old):
                 for bucket in buckets.values():
-                    bucket.counters[WEIGHTS] = _weights(con, bucket, counted)
+                    bucket.counters[WEIGHTS] = weights(con, bucket, counted)
                 return
 
     def _write(
@@ -209,7 +179,47 @@ class Spread:
         )
 
 
-def _weights(con: duckdb.DuckDBPyConnection, bucket: Bucket, tables: Iterable[TableDeclaration]) -> int:
+def merged(manifests: Mapping[int, Manifest]) -> Manifest:
+    """Return what the manifests of new buckets have alike, given those of the old ones.
+
+    A bucket that was not called in the last batch had nothing to do up to the last watermark.
+    """
+    old = list(manifests.values())
+    history = {moment.batch: moment for manifest in old for moment in manifest.history}
+    return Manifest(
+        batch=max(m.batch for m in old),
+        time=max(m.time for m in old),
+        watermark=max((m.watermark for m in old if m.watermark is not None), default=None),
+        tables={},
+        history=thinned([history[batch] for batch in sorted(history)]),
+        event_timer=earliest(m.event_timer for m in old),
+        processing_timer=earliest(m.processing_timer for m in old),
+        oldest=max(m.oldest for m in old),
+    )
+
+
+def count_forgotten(con: duckdb.DuckDBPyConnection, bucket: Bucket, tables: Iterable[TableDeclaration]) -> None:
+    """Count which rows of a new bucket are forgotten."""
+    if bucket.closed is not None:
+        for table in tables:
+            bucket.forget(con, table.name, bucket.closed)
+
+
+def share_counters(old: Collection[Manifest], buckets: Mapping[int, Bucket]) -> None:
+    """Give new buckets the counters of the old ones: what adds up to the first one, and times to all."""
+    first = buckets[min(buckets)]
+    counted = [manifest.counters for manifest in old]
+    for name in sorted({name for counters in counted for name in counters}):
+        values = [counters[name] for counters in counted if name in counters]
+        if not name.startswith((SWEPT_AT, FIRED_AT)):
+            first.counters[name] = sum(values)
+        elif name.startswith(SWEPT_AT) or len(values) == len(counted):
+            # The timers that have fired are gone. What is due in a bucket that was not called since must not seem so.
+            for bucket in buckets.values():
+                bucket.counters[name] = min(values)
+
+
+def weights(con: duckdb.DuckDBPyConnection, bucket: Bucket, tables: Iterable[TableDeclaration]) -> int:
     """Return what the Z-sets among some tables amount to."""
     relations = [bucket.relation(t.name) for t in tables if t.replaces]
     sums = [con.execute(f"SELECT sum({WEIGHT}) FROM {rows}").fetchall()[0][0] for rows in relations if rows is not None]

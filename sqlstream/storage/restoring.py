@@ -19,7 +19,7 @@ from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
 from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.paths import JobPaths, Warehouse
 from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed, write_sealed
-from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
+from sqlstream.warehouse.savepoints import Savepoint, find_savepoint, is_savepoint
 
 
 class Restoring(Record, frozen=True, tag_field="format", tag=1):
@@ -37,6 +37,8 @@ class Restoring(Record, frozen=True, tag_field="format", tag=1):
     overruled: tuple[int, ...] = ()
 
 
+# How the folders of savepoints begin that were rewritten for a changed query, below that of the savepoints.
+DRAFT = ".upgrading-"
 # Lets some scans of a job, of which the positions are laid out, begin where their options say.
 StartOver = Callable[[Collection[int]], None]
 
@@ -89,11 +91,25 @@ def forget_completed(warehouse: Warehouse, job: str) -> None:
         plan = _read(warehouse, paths)
     except FileNotFoundError:
         return
-    record = read_record(fs, paths)
-    # The job that was there before had another time of creation, or was none.
-    is_made = record is not None and record.created_at == JobRecord.from_json(plan.record).created_at
+    record, wanted = read_record(fs, paths), JobRecord.from_json(plan.record)
+    # The job that was there before had another time of creation, or was none. One that is upgraded has the time that it had; as
+    # long as what it is made of is there, it has not gone on.
+    is_made = record is not None and record.created_at == wanted.created_at
+    if is_draft(plan.savepoint):
+        is_made = is_made and not is_savepoint(Warehouse(plan.savepoint))
     if is_made and last_committed(fs, paths) is not None:
         fs.delete(paths.restoring)
+
+
+def _forget_draft(warehouse: Warehouse, plan: Restoring) -> None:
+    """Delete what was rewritten for a changed query, and restored."""
+    if is_draft(plan.savepoint):
+        warehouse.fs.delete_tree(plan.savepoint)
+
+
+def is_draft(place: str) -> bool:
+    """Tell whether a savepoint is one that was rewritten for a changed query, by its place."""
+    return place.rpartition("/")[2].startswith(DRAFT)
 
 
 def complete(warehouse: Warehouse, job: str, start_over: StartOver) -> str | None:
@@ -115,6 +131,7 @@ def complete(warehouse: Warehouse, job: str, start_over: StartOver) -> str | Non
         ) from gone
     check(savepoint)
     _lay_out(warehouse, savepoint, plan, JobRecord.from_json(plan.record), start_over)
+    _forget_draft(warehouse, plan)
     return plan.savepoint
 
 

@@ -25,12 +25,17 @@ TABLE = "table"
 
 
 class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table that a job reads, with the watermark that it declares."""
+    """A table that a job reads, with the watermark that it declares.
+
+    `kind` is its connector, `place` tells its place from others, as of a sink; records of earlier versions have neither.
+    """
 
     name: str
     table: str
     time_column: str | None = None
     watermark_expression: str | None = None
+    kind: str = ""
+    place: str = ""
 
 
 class TableRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,12 +93,25 @@ class ShapeItem(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.origin or self.expression
 
 
+class RowPath(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How rows of a table or an operator come to another one, or to a sink: what is done to them on the way.
+
+    `steps` are the filters and all else but projections. `columns` are those of the rows that arrive, as SQL over those of the
+    rows that leave, where somebody has to know them. `input` is the place of the input that they come to.
+    """
+
+    source: str
+    steps: tuple[str, ...] = ()
+    columns: Mapping[str, str] = {}
+    input: int = 0
+
+
 class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an operator computes, as plain data: two of equal shape have the same state for the same rows.
 
     `operator` is the kind of node in the plan. `items` are its aggregates, the columns that it keeps, its states; `settings`
-    what else there is to say (windows, lateness, time to live, ranks, conditions), as text; `inputs` the names of the tables and
-    operators whose rows it reads.
+    what else there is to say (windows, lateness, time to live, ranks, conditions), as text; `inputs` the tables and operators
+    whose rows it reads, `paths` how they come. It is `named` where the query gives it its name.
     """
 
     operator: str
@@ -101,6 +119,8 @@ class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
     items: tuple[ShapeItem, ...] = ()
     settings: Mapping[str, str] = {}
     inputs: tuple[str, ...] = ()
+    paths: tuple[RowPath, ...] = ()
+    named: bool = False
 
     def of_kind(self, kind: str) -> tuple[ShapeItem, ...]:
         """Return the items of a kind."""
@@ -147,7 +167,8 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     With `changing` they are written with weights; of the rows of a `key` a table holds one: with `upserts` the last one. Where
     a batch can have several, columns behind the others tell their `order`. `place` tells the
-    place of a table outside of the warehouse from others, if its options name one.
+    place of a table outside of the warehouse from others, if its options name one. `paths` say how rows come to it; records of
+    earlier versions have none.
     """
 
     kind: str
@@ -158,12 +179,14 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     upserts: bool = False
     order: Columns = ()
     place: str = ""
+    paths: tuple[RowPath, ...] = ()
 
 
 class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
     """What stays the same while a job lives: its SQL, its plan, the shape of its state, and what it was made with.
 
-    With `retains_state` a savepoint keeps its last version when it is dropped.
+    With `retains_state` a savepoint keeps its last version when it is dropped. `lives` are of a job that went back to savepoints:
+    when it was created before, and up to which version it still has what it wrote then.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {7: partial(upgraded_times, names=("created_at",))}
@@ -180,10 +203,15 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     operators: tuple[OperatorRecord, ...]
     sinks: tuple[SinkRecord, ...]
     retains_state: bool = False
+    lives: tuple[tuple[ProcessingTime, int], ...] = ()
 
     def sink(self, table: str) -> SinkRecord | None:
         """Return the sink that is a table of the warehouse with a name, matched without regard to case."""
         return next((s for s in self.sinks if s.kind == TABLE and s.table.lower() == table.lower()), None)
+
+    def has_written(self, created_at: ProcessingTime, version: int) -> bool:
+        """Tell whether the job, as it was created at some time, wrote what it has now, up to a version."""
+        return created_at == self.created_at or version <= dict(self.lives).get(created_at, -1)
 
     @classmethod
     def from_json(cls, text: str) -> JobRecord:

@@ -105,6 +105,11 @@ class StoreFilesystem(Filesystem):
         self._place = place
         remote_files.serve(self._scheme, f"{bucket}/", self)
 
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The `endpoint` and the `region` of the store, as far as they were given."""
+        return self._options
+
     def uncached(self) -> StoreFilesystem:
         """Return the bucket as one that believes no copies."""
         return StoreFilesystem(self.bucket, self._options, cached=False)

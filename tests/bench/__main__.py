@@ -11,6 +11,8 @@ Process functions (`process`) run over a third of the rows, on Spark in Python a
 From Kafka to Kafka (`kafka`): one broker on this machine, the same topics, JSON, also on Flink. A run over the first tenth of the
 messages tells how long a start takes.
 
+Savepoints, restores, forks and another parallelism (`savepoints`) with a state of 5 million keys, in this process and on Spark.
+
 The queries of examples/nexmark run over `--rows` events, from the built-in generator and from Parquet files, which Flink reads,
 too.
 
@@ -39,8 +41,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import changing, joining, latency, nexmark, nexmark_flink, report, throughput
-from tests.bench.changing_work import CHANGING_WORKS, ChangingWork, changing_data, changing_works_of
+from tests.bench import changing, joining, latency, nexmark, nexmark_flink, report, saving, throughput
+from tests.bench.changing_work import CHANGING_WORKS, ChangingWork, changing_data, changing_work, changing_works_of
 from tests.bench.commands import explain_seconds, query_seconds, start_to_first_result
 from tests.bench.commits import MAX_BATCHES
 from tests.bench.data import dataset
@@ -65,8 +67,18 @@ SMALL_FILES, SMALL_WARM_UP = 45, 15
 LATENCIES, COMMANDS = "smallest_batch", "commands"
 # Of the works of which the result changes.
 GROUPS = ("group_by", "two_levels", "top_ten", "keep_last")
-JOINS, PROCESS, NEXMARK, KAFKA = "joins", "process", "nexmark", "kafka"
-KNOWN = [*dict.fromkeys(w.group for w in WORKS), *GROUPS, JOINS, PROCESS, NEXMARK, KAFKA, LATENCIES, COMMANDS]
+JOINS, PROCESS, NEXMARK, KAFKA, SAVEPOINTS = "joins", "process", "nexmark", "kafka", "savepoints"
+KNOWN = [
+    *dict.fromkeys(w.group for w in WORKS),
+    *GROUPS,
+    JOINS,
+    PROCESS,
+    NEXMARK,
+    KAFKA,
+    SAVEPOINTS,
+    LATENCIES,
+    COMMANDS,
+]
 
 AnyWork = Work | ChangingWork | JoinWork | ProcessWork | KafkaWork
 
@@ -128,6 +140,8 @@ def main(
             bench.kafka(kafka_work, Flink(flink.resolve(), tuple(flink_jars())) if flink else None)
         for query in nexmark.QUERIES if not only or NEXMARK in only else [q for q in nexmark.QUERIES if q in only]:
             bench.nexmark(query, Flink(flink.resolve()) if flink else None)
+        if not only or SAVEPOINTS in only:
+            bench.savepoints()
         if not only or LATENCIES in only or COMMANDS in only:
             bench.latencies()
         if not only or COMMANDS in only:
@@ -140,6 +154,8 @@ def main(
     console.print(report.targets(results))
     if results.kafka:
         console.print(report.kafka_table(results))
+    if results.savepoints:
+        console.print(report.saving_table(results))
     if results.nexmark:
         console.print(report.nexmark_table(results))
 
@@ -285,6 +301,18 @@ class _Bench:
                 found[source] = nexmark.NexmarkRun(**json.loads(output))
             speed = found[source].events_per_second
             console.print(f"{query}, {source}: " + (f"{speed:,.0f} events/s" if speed else "refused, see the log"))
+            shutil.rmtree(folder)
+
+    def savepoints(self) -> None:
+        """Measure savepoints, restores, forks and another parallelism, with a state of 5 million keys."""
+        source = changing_data(self.data, changing_work(saving.WORK), 1)
+        for engine in self._wanted(*saving.ENGINES):
+            folder = self.runs / f"savepoints-{engine.replace(' ', '_')}"
+            output, _ = self._measured("saving", asdict(saving.Task(engine, str(source), str(folder))))
+            found = json.loads(output)
+            steps = [saving.Step(**step) for step in found["steps"]]
+            self.results.savepoints[engine] = saving.SavingRun(steps, found["state_rows"])
+            console.print(f"savepoints, {engine}: " + ", ".join(f"{s.name} {s.seconds:.2f} s" for s in steps))
             shutil.rmtree(folder)
 
     def latencies(self) -> None:

@@ -23,6 +23,7 @@ from tests.bench.latency import Latency
 from tests.bench.nexmark import PARQUET, SOURCES, NexmarkRun
 from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE, STORES
 from tests.bench.process.work import UDAF, process_work
+from tests.bench.saving import ALONE, BESIDE, SavingRun
 from tests.bench.throughput import DUCKDB, SQLSTREAM, Run
 from tests.bench.work import work_named
 
@@ -43,6 +44,8 @@ LIMITS = (
     ("query", "query on small state", 1.0),
     ("explain", "explain", 1.0),
 )
+# Of another number of tasks, with 5 million keys.
+SPREAD_SECONDS = 15
 PLOTS_IN_A_ROW = 3
 
 
@@ -67,6 +70,7 @@ class Results:
     processes: dict[str, dict[str, Figures]] = field(default_factory=dict)
     nexmark: dict[str, dict[str, NexmarkRun]] = field(default_factory=dict)
     kafka: dict[str, dict[str, KafkaRun]] = field(default_factory=dict)
+    savepoints: dict[str, SavingRun] = field(default_factory=dict)
     latencies: dict[str, Latency] = field(default_factory=dict)
     commands: dict[str, float] = field(default_factory=dict)
 
@@ -182,6 +186,28 @@ def kafka_table(results: Results) -> Table:
     return found
 
 
+SAVING_HEADER = ("step", "engine", "seconds", "of processors")
+
+
+def saving_rows(results: Results) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the table of savepoints and their like."""
+    for engine, run in results.savepoints.items():
+        for step in run.steps:
+            spent = "" if step.processor_seconds is None else f"{step.processor_seconds:.2f}"
+            yield step.name, engine, f"{step.seconds:.2f}", spent
+
+
+def saving_table(results: Results) -> Table:
+    """Return what savepoints, restores and another parallelism take, for a terminal."""
+    rows = max(run.state_rows for run in results.savepoints.values())
+    found = Table(title=f"Savepoints, {rows:,} rows of state", title_justify="left")
+    for number, name in enumerate(SAVING_HEADER):
+        found.add_column(name, justify="left" if number < 2 else "right")
+    for row in saving_rows(results):
+        found.add_row(*row)
+    return found
+
+
 def targets(results: Results) -> str:
     """Return how Spark did what it has no operator for, the latencies and, behind each target, whether it was reached."""
     return "\n".join([*_notes(results), *_targets(results)])
@@ -209,6 +235,7 @@ def _targets(results: Results) -> Iterator[str]:
                 target = f" (target 5 x: {_reached(ratio >= 5)})" if name == "interval_join" else ""
                 yield f"{join_work(name).title}, sqlstream to {engine}'s best: {ratio:.1f} x{target}"
     yield from _process_targets(results)
+    yield from _saving_targets(results)
     for system, latency in results.latencies.items():
         target = f" (target 300 ms: {_reached(latency.batch_ms <= 300)})" if system == SQLSTREAM else ""
         yield f"smallest batch, {system}: {latency.batch_ms:.0f} ms{target}, from the file's arrival {latency.file_ms:.0f} ms"
@@ -252,6 +279,16 @@ def _process_targets(results: Results) -> Iterator[str]:
         yield f"alerts, a batch at 5 M keys to one at 100 k keys: {ratio:.2f} x (target 1.5 x: {_reached(ratio <= 1.5)})"
 
 
+def _saving_targets(results: Results) -> Iterator[str]:
+    for engine, run in results.savepoints.items():
+        seconds = {step.name: step.seconds for step in run.steps}
+        more = seconds[BESIDE] / seconds[ALONE]
+        yield f"savepoints, {engine}: {BESIDE}: {more:.2f} x (target 1.1 x: {_reached(more <= 1.1)})"
+        for name, took in seconds.items():
+            if name.startswith("parallelism"):
+                yield f"{name}, {engine}: {took:.1f} s (target {SPREAD_SECONDS} s: {_reached(took <= SPREAD_SECONDS)})"
+
+
 def _reached(yes: bool) -> str:
     return "reached" if yes else "missed"
 
@@ -265,6 +302,9 @@ def write(results: Results, folder: Path) -> None:
     if results.kafka:
         lines += ["| " + " | ".join(KAFKA_HEADER) + " |", "|---|---|" + "---:|" * (len(KAFKA_HEADER) - 2)]
         lines += [*("| " + " | ".join(row) + " |" for row in kafka_rows(results)), ""]
+    if results.savepoints:
+        lines += ["| " + " | ".join(SAVING_HEADER) + " |", "|---|---|---:|---:|"]
+        lines += [*("| " + " | ".join(row) + " |" for row in saving_rows(results)), ""]
     if results.nexmark:
         header = _nexmark_header(results)
         lines += ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import closing
@@ -17,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.forked import Forked, start_python
 from tests.mariadb_server import MariaDBServer, MySQLDatabase
 from tests.postgres_server import Database, PostgresServer
 from tests.processes import SECONDS
@@ -62,9 +61,8 @@ INSERT INTO duck_rows SELECT k, part FROM given;
 """
 
 
-def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.connectors.database_jobs", str(project), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(project: Path, *arguments: str) -> Forked:
+    return start_python("-m", "tests.connectors.database_jobs", str(project), *arguments)
 
 
 def rows_of(table: str, database: Database | MySQLDatabase) -> list[tuple[Any, ...]]:

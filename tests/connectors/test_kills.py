@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.connectors.two_jobs import SCRIPT
+from tests.forked import Forked, start_python
 from tests.processes import SECONDS
 
 FILES, ROWS = 40, 50
@@ -21,9 +20,8 @@ FILES, ROWS = 40, 50
 KILLS, ROUNDS = 6, 3
 
 
-def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(Path(__file__).parent / "two_jobs.py"), str(project), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(project: Path, *arguments: str) -> Forked:
+    return start_python(str(Path(__file__).parent / "two_jobs.py"), str(project), *arguments)
 
 
 def visible(project: Path) -> list[tuple[int, str | None]]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from sqlstream.jobs import parallelism
+from sqlstream.local.engine import LocalEngine
+from sqlstream.runtime.engine import Layout
 from sqlstream.storage import redistribution
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.retention import GRACE, sweep
@@ -15,6 +19,8 @@ from sqlstream.testing import Stream
 from sqlstream.units import SECOND, ProcessingTime
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
+from tests.jobs.savepoint_jobs import FIRST, SCRIPT, open_session, planned, put, wait_until_done
+from tests.processes import SECONDS
 
 COUNTS = """
 CREATE TABLE seen (user STRING, amount INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND);
@@ -74,6 +80,29 @@ def test_a_job_that_is_spread_anew_gives_the_results_of_one_that_is_not_and_olde
     assert {(user, ends) for user, ends, _ in ended} == minutes
     assert len(ended) == len(minutes)
     assert sum(total for _, _, total in ended) == sum(amount for _, amount, _ in rows)
+
+
+class ManyTasks(LocalEngine):
+    """The engine that is this process, with as many buckets as others have."""
+
+    def layout(self, partitions: int) -> Layout:
+        return Layout(partitions, tuple(range(partitions)))
+
+
+def test_lines_say_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallelism, "TELL_SECONDS", 0.0)
+    put(tmp_path, "a", FIRST)
+    notices: list[str] = []
+    with open_session(tmp_path, notices) as s:
+        for tasks in (2, 9):
+            script = f"SET 'parallelism.default' = '{tasks}'; {SCRIPT}"
+            job = s._jobs.start(planned(s, script), {}, engine=ManyTasks())
+            wait_until_done(s, job, FIRST)
+            job.stop()
+            assert job.wait(SECONDS)
+    told = [found for notice in notices if (found := re.search("([0-9,]+) of ([0-9,]+) stored rows spread", notice))]
+    assert len(told) > 1
+    assert told[-1][1] == told[-1][2] != "0"
 
 
 def test_each_bucket_has_the_keys_whose_hash_says_so(stream: Stream) -> None:

@@ -19,13 +19,17 @@ from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.local.engine import LocalEngine
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import read_record
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.savepoints import find_savepoint
 from tests.jobs.savepoint_jobs import (
     FIRST,
     FORK,
+    INPUT,
     JOB,
     SCRIPT,
     SECOND,
     THIRD,
+    Rows,
     batch,
     open_session,
     put,
@@ -35,7 +39,9 @@ from tests.jobs.savepoint_jobs import (
     start,
     wait_until_done,
 )
+from tests.local.test_engine import wait_for_rows
 from tests.processes import SECONDS
+from tests.saved_streams import SavedStream
 
 
 def savepoint_between(folder: Path) -> None:
@@ -88,8 +94,30 @@ def test_a_job_that_was_dropped_is_there_again(tmp_path: Path) -> None:
         after = read_record(s.warehouse.fs, s.warehouse.job(JOB))
         assert before is not None
         assert after is not None
-        # The savepoint is of the same life of the job, so others may go on reading its tables.
-        assert after.created_at == before.created_at
+        # Others may go on that have read of its tables up to the savepoint, and no further.
+        version = find_savepoint(s.warehouse, "first").record.version
+        assert after.has_written(before.created_at, version)
+        assert not after.has_written(before.created_at, version + 1)
+
+
+def test_versions_after_a_job_came_back_are_not_those_of_the_same_numbers_before() -> None:
+    script = """
+    CREATE TABLE t (k BIGINT);
+    CREATE TABLE n (k BIGINT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED);
+    INSERT INTO n SELECT k, count(*) FROM t GROUP BY k
+    """
+    with SavedStream(script, options={"sqlstream.unbounded-state": "allow"}) as stream:
+        for key, name in ((1, "first"), (2, "second")):
+            stream.batch("t", [(key,)])
+            stream.savepoint("n", name)
+        warehouse = Warehouse(stream.warehouse)
+        for dropped in (warehouse.job("n").root, warehouse.table("n").root):
+            shutil.rmtree(dropped)
+        stream.go_back("n", "first")
+        stream.batch("t", [(3,)])
+        assert sorted(stream.query("FROM n")) == [(1, 1), (3, 1)]
+        stream.go_back("n", "second")
+        assert sorted(stream.query("FROM n")) == [(1, 1), (2, 1)]
 
 
 def test_a_job_that_has_not_gone_on_stays_as_it_is(tmp_path: Path) -> None:
@@ -272,6 +300,60 @@ def test_a_source_begins_where_its_options_say_if_they_are_given_at_the_restore(
         assert report
         assert report.read == (("d", 5),)
         assert any(notice.startswith('warning: table "d" is read from where its options say') for notice in notices)
+
+
+MIDDLE = f"""{INPUT}
+CREATE TABLE middle (k BIGINT) WITH ('source.monitor-interval' = '10 ms');
+INSERT INTO middle SELECT k FROM t
+"""
+READER = """
+CREATE TABLE middle (k BIGINT) WITH ('source.monitor-interval' = '10 ms');
+CREATE TABLE n (k BIGINT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED);
+INSERT INTO n SELECT k, count(*) FROM middle GROUP BY k
+"""
+
+
+def test_a_job_goes_on_that_reads_the_table_of_one_that_goes_back(tmp_path: Path) -> None:
+    def read(session: Session, rows: Rows, restore: str | None = None) -> None:
+        """Run the job that reads until it has read so many rows."""
+        job = start(session, READER, restore=restore)
+        wait_for_rows(job, len(rows))
+        job.stop()
+        assert job.wait(SECONDS)
+
+    def write(session: Session, rows: Rows, restore: str | None = None) -> None:
+        job = start(session, MIDDLE, restore=restore)
+        wait_for_rows(job, len(rows))
+        job.stop()
+        assert job.wait(SECONDS)
+
+    put(tmp_path, "a", FIRST)
+    with open_session(tmp_path) as s:
+        write(s, FIRST)
+        read(s, FIRST)
+        for job in ("middle", "n"):
+            take_savepoint(s.warehouse, job, f"{job}_first")
+        put(tmp_path, "b", SECOND)
+        both = [*FIRST, *SECOND]
+        write(s, both)
+        # It has not read further than to where the other one goes back, once and again.
+        write(s, both, "middle_first")
+        take_savepoint(s.warehouse, "middle", "middle_both")
+        put(tmp_path, "c", THIRD)
+        every = [*both, *THIRD]
+        write(s, every)
+        write(s, every, "middle_both")
+        read(s, every)
+        counted = sorted((k, [key for key, _ in every].count(k)) for k in {key for key, _ in every})
+        assert rows_of(s, "SELECT k, n FROM n") == counted
+        # Now it has: it goes back, too.
+        write(s, every, "middle_first")
+        with pytest.raises(SqlStreamError, match='"middle", went back to a savepoint behind rows that') as behind:
+            start(s, READER).wait(SECONDS)
+        assert behind.value.hint is not None
+        assert "Let this job go back, too" in behind.value.hint
+        read(s, every, "n_first")
+        assert rows_of(s, "SELECT k, n FROM n") == counted
 
 
 def test_a_drained_job_is_not_restored_but_can_be_queried(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from sqlstream.queries.query import open_query
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
 from tests.command_line import run_command
+from tests.forked import Forked, start_python
 from tests.processes import SECONDS
 
 FILES = 30
@@ -66,16 +66,9 @@ def batch_answer(folder: Path) -> list[tuple[object, ...]]:
         return con.execute(BATCH.format(path=folder)).fetchall()
 
 
-def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(project: Path, *arguments: str) -> Forked:
     """Start `sqlstream run` in a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "sqlstream", "run", "orders.sql", *arguments],
-        cwd=project,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    return start_python("-m", "sqlstream", "run", "orders.sql", *arguments, cwd=project, own_group=True)
 
 
 def ask(project: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -100,7 +93,7 @@ def command(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run_command(project, *arguments)
 
 
-def drain(project: Path, run: subprocess.Popen[str]) -> None:
+def drain(project: Path, run: Forked) -> None:
     """End a live run from another process, when it has closed all windows."""
     asked = command(project, "stop", "--drain", "sales")
     assert asked.returncode == 0, asked.stderr

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 
 from sqlstream.queries.query import open_query
 from sqlstream.session.session import Session
+from tests.forked import run_python
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -115,8 +114,7 @@ AS_THEY_ARE = ("begun", "older")
 
 
 def run(project: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "sqlstream", "run", "jobs.sql", *arguments]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300)
+    done = run_python("-m", "sqlstream", "run", "jobs.sql", *arguments, cwd=project, job=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stderr
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from sqlstream.queries.query import open_query
 from sqlstream.warehouse.paths import Warehouse
+from tests.forked import Forked, start_python
 from tests.processes import SECONDS, kill_family, wait_with
 from tests.spark.orders import version
 
@@ -59,9 +59,8 @@ def put(project: Path, number: int) -> None:
     os.utime(path, (1_700_000_000 + number,) * 2)
 
 
-def start(project: Path, *mode: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(Path(__file__).parent / "moving_jobs.py"), str(project), *mode]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=project)
+def start(project: Path, *mode: str) -> Forked:
+    return start_python(str(Path(__file__).parent / "moving_jobs.py"), str(project), *mode, cwd=project)
 
 
 def run(project: Path) -> str:

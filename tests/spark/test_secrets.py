@@ -6,11 +6,12 @@ import base64
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
 import pytest
+
+from tests.forked import run_python
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -77,11 +78,8 @@ END;
 
 
 def run(project: Path, *arguments: str, password: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sqlstream", *arguments]
     environment = {**os.environ, "PASSWORD": password}
-    return subprocess.run(
-        command, cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
+    return run_python("-m", "sqlstream", *arguments, cwd=project, environment=environment, job=True)
 
 
 def test_nothing_that_a_run_leaves_behind_holds_a_secret(tmp_path: Path) -> None:

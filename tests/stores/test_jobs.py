@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,6 +15,7 @@ from sqlstream.local.engine import LocalEngine
 from sqlstream.session.session import Session
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.stores import open_store
+from tests.forked import Forked, start_python
 from tests.processes import SECONDS, kill_group, wait_until, wait_with
 from tests.stores import store_job
 from tests.stores.server import SECRET, S3Server
@@ -30,11 +29,8 @@ PER_BATCH = 16
 BY_CLOCK = ("/lock", "/stop", "/status.json")
 
 
-def start(bucket: str, project: Path, engine: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(Path(store_job.__file__)), bucket, str(project), engine]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+def start(bucket: str, project: Path, engine: str) -> Forked:
+    return start_python(store_job.__file__, bucket, str(project), engine, own_group=True)
 
 
 @pytest.mark.slow
@@ -134,14 +130,22 @@ def test_requests_of_a_batch_are_few(bucket: str, s3: S3Server, tmp_path: Path) 
         assert s3.requests.total() <= 12, s3.requests
 
 
-def test_publishing_is_refused(bucket: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("kept", "iceberg", "'sqlstream.publish' = 'iceberg' needs a warehouse on a local disk"),
+        ("kept here", "delta", "in a store there can be no space"),
+    ],
+)
+def test_what_cannot_be_published_is_refused(bucket: str, tmp_path: Path, name: str, kind: str, message: str) -> None:
     put_input(bucket, range(1))
     script = f"""
     CREATE TABLE given (k BIGINT) WITH ('connector' = 'filesystem', 'path' = '{bucket}/given', 'format' = 'parquet');
-    CREATE TABLE kept (k BIGINT) WITH ('sqlstream.publish' = 'delta');
-    INSERT INTO kept SELECT k FROM given"""
+    CREATE TABLE "{name}" (k BIGINT) WITH ('sqlstream.publish' = '{kind}');
+    INSERT INTO "{name}" SELECT k FROM given"""
     with Session(str(tmp_path), warehouse=f"{bucket}/wh") as session:
         [planned] = [one for one in session.compile(SourceText("script", script)) if isinstance(one, PlannedJob)]
-        with pytest.raises(UsageError, match=r"'sqlstream\.publish' needs a warehouse on a local disk") as refused:
+        with pytest.raises(UsageError) as refused:
             session._jobs.start(planned, {}, engine=LocalEngine())
-    assert refused.value.hint == 'Write into a table with the connector "delta" or "iceberg" instead.'
+    assert message in refused.value.message
+    assert f'Write into a table with the connector "{kind}" instead.' in (refused.value.hint or "")

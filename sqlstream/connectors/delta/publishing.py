@@ -11,7 +11,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.delta.appends import statistics_of
 from sqlstream.connectors.delta.commits import Transactions
-from sqlstream.connectors.delta.location import Location
+from sqlstream.connectors.delta.location import STORAGE, Location
 from sqlstream.connectors.delta.merges import MergeWriter
 from sqlstream.connectors.delta.schema import DELTA, arrow_schema, create
 from sqlstream.connectors.interface import SinkContext
@@ -21,10 +21,14 @@ from sqlstream.connectors.lakes.published import PublishedTable
 
 
 class PublishedDelta(PublishedTable):
-    """A Delta table in the folder of a published table: a version for each batch."""
+    """A Delta table in the folder of a published table: a version for each batch.
 
-    def __init__(self, table: Table, folder: str, context: SinkContext):
-        self._table, self._context = replace(table, options={"connector": "delta", "path": folder}), context
+    `storage` are the options of the library for the store that has the folder, none for a local disk.
+    """
+
+    def __init__(self, table: Table, folder: str, context: SinkContext, storage: Mapping[str, str]):
+        options = {"connector": "delta", "path": folder, **{f"{STORAGE}{key}": value for key, value in storage.items()}}
+        self._table, self._context = replace(table, options=options), context
         self._location = Location.of(self._table, context.project)
         create(self._location, self._table, {})
         delta = self._location.open()

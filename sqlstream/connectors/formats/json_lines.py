@@ -11,7 +11,7 @@ import duckdb
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.malformed import skips
-from sqlstream.connectors.formats.whole_numbers import READ_AS_TEXT, as_text, fraction, whole
+from sqlstream.connectors.formats.whole_numbers import READ_AS_TEXT, as_text, fraction, is_exact, number_type, whole
 from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name, quote_text
@@ -45,7 +45,9 @@ def json_values(
     con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
 ) -> str:
     """Return the marked rows of values, each the text of an object; `kept` are further columns of them that stay."""
-    return _marked(con, values, columns, "The value is not a JSON object", kept, text=VALUE)
+    # A text that is no JSON would be an error. TRY is cheaper while all are, and slow for the thousands of rows around one.
+    whole_text = f"CASE WHEN json_valid({VALUE}) THEN {VALUE} END" if skips(table) else VALUE
+    return _marked(con, values, columns, "The value is not a JSON object", kept, text=VALUE, whole_text=whole_text)
 
 
 def _marked(
@@ -56,26 +58,31 @@ def _marked(
     kept: Sequence[str] = (),
     *,
     text: str = "json",
+    whole_text: str = "json",
 ) -> str:
     """Return a relation with a row per object: its columns, and in WRONG why it is no row of the table, NULL where it is one.
 
     `text` is the column of `lines` that has the object: as JSON, which is NULL where there is none, or as VALUE, any text.
+    `whole_text` is the SQL of the text that is parsed; if it is no JSON, that costs much.
     What is wrong in a row is asked where something is missing: where the text is no object, everything is.
     """
     typed = [(c, con.sqltype(c.type)) for c in columns]
-    shape = quote_text(json.dumps({c.name: as_text(t) or c.type for c, t in typed}))
-    # A text that is no JSON would be an error. TRY is cheaper while all are, and slow for the thousands of rows around one.
-    whole_text = text if text != VALUE else f"CASE WHEN json_valid({text}) THEN {text} END"
-    row = f"json_transform({whole_text}, {shape})" if columns else "NULL"
+    shape = quote_text(json.dumps({c.name: number_type(t) or as_text(t) or c.type for c, t in typed}))
+    row = f"TRY(json_transform({whole_text}, {shape}))" if columns else "NULL"
     items, suspicious, cases = [], [], []
+    texts: dict[str, str] = {}
     # What is wrong with texts and whole numbers, their NULLs tell. Of other types that look is stricter: any NULL asks for it.
     told = all(_is_told(t) for _, t in typed)
     for column, type_ in typed:
         name, value = f"{_ROW}.{quote_name(column.name)}", f"json_extract({_TEXT}, {_json_key(column.name)})"
-        item = name if as_text(type_) is None else f"TRY_CAST({name} AS {column.type})"
+        item, doubted = name if as_text(type_) is None else f"TRY_CAST({name} AS {column.type})", name
+        if number_type(type_):
+            doubted = internal(f"text_{len(texts)}")
+            texts[doubted] = _text_in_doubt(name, column.name, is_unsigned=type_.id.startswith("u"))
+            item = f"CASE WHEN {doubted} IS NULL THEN {item} ELSE TRY_CAST({doubted} AS {column.type}) END"
         items.append(f"{item} AS {quote_name(column.name)}")
         # A value that does not fit becomes NULL, so most lines need no second look.
-        fault, fractions = _misfit(value, type_), filter(None, [fraction(name, type_)])
+        fault, fractions = _misfit(value, type_), filter(None, [fraction(doubted, type_)])
         if type_.id == "struct" and told:
             missing = " OR ".join([_missing(quote_name(column.name), type_), *fractions])
             suspicious.append(f"({name} IS NOT NULL AND ({missing}))")
@@ -93,10 +100,23 @@ def _marked(
     why = f"CASE WHEN {no_row} THEN {quote_text(no_object)} {' '.join(cases)} END"
     others = "".join(f"{name}, " for name in kept)
     rows = f"(SELECT {others}{text} AS {_TEXT}, {row} AS {_ROW} FROM {lines})"
-    rows = f"(SELECT {', '.join([*kept, _TEXT, _ROW, *items])} FROM {rows})"
+    if texts:
+        rows = f"(SELECT *, {', '.join(f'{sql} AS {name}' for name, sql in texts.items())} FROM {rows})"
+    rows = f"(SELECT {', '.join([*kept, _TEXT, _ROW, *texts, *items])} FROM {rows})"
     found = [*kept, *(quote_name(c.name) for c in columns)]
     found.append(f"CASE WHEN {' OR '.join(suspicious)} THEN {why} END AS {WRONG}")
     return f"(SELECT {', '.join(found)} FROM {rows})"
+
+
+def _text_in_doubt(number: str, name: str, *, is_unsigned: bool) -> str:
+    """Return the text of a number of an object, NULL where the number, read as `number_type` says, is what the text says."""
+    # Booleans are numbers, too. A type without a sign does not hold -0.0.
+    marks = ["true", "false", *(["-0"] if is_unsigned else [])]
+    other = " OR ".join(f"contains({_TEXT}, {quote_text(mark)})" for mark in marks)
+    told = f"{is_exact(number)} AND NOT ({number} IN (0, 1) AND ({other}))"
+    # Of a text that is no JSON there is no object.
+    text = f"json_extract_string({_TEXT}, {_json_key(name)})"
+    return f"CASE WHEN {told} THEN NULL WHEN {_ROW} IS NOT NULL THEN {text} END"
 
 
 def does_not_hold(column: Column) -> str:

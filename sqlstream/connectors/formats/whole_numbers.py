@@ -39,6 +39,22 @@ def as_text(declared: Any) -> str | None:
     return None
 
 
+def number_type(declared: Any) -> str | None:
+    """Return the type in which a column of numbers is read from JSON, where the text is at hand, too; None for other columns.
+
+    Numbers are read in two thirds of the time that texts take. Most are exact: see `is_exact`.
+    """
+    return "DOUBLE" if declared.id in INTEGERS else None
+
+
+def is_exact(number: str) -> str:
+    """Return the condition that a number (DOUBLE) is whole, and the number that a text says.
+
+    From 2^52 on DOUBLE has no halves, and would round some. Of what else becomes 0 or 1, like `true`, only the text tells.
+    """
+    return f"({number} % 1 = 0 AND abs({number}) < {1 << 52})"
+
+
 def fraction(value: str, declared: Any, depth: int = 0) -> str | None:
     """Return the condition that some text where an integer should be, read as `as_text` says, is a number that is not whole.
 

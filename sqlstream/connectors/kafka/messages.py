@@ -149,6 +149,11 @@ class MessageLayout:
         return tuple((c.name, c) for c in self._written if c.name not in left_out)
 
     @property
+    def has_told(self) -> bool:
+        """Whether columns of the table are times or headers of messages."""
+        return any(c.metadata is not None for c in self.table.writable)
+
+    @property
     def _written(self) -> tuple[Column, ...]:
         return tuple(c for c in self.table.writable if c.metadata is None)
 

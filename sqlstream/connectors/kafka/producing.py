@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.kafka import encryption
+from sqlstream.connectors.kafka import bulk, encryption
 from sqlstream.connectors.kafka.client import client_library, reason, settings
 from sqlstream.connectors.kafka.messages import HEADERS, KEY, PARTITION, TIMESTAMP, VALUE
 from sqlstream.connectors.kafka.sink_options import RETRY, one_topic, retry_seconds
@@ -197,7 +197,10 @@ class Sender:
         found = settings(topic.table)
         found.pop("group.id", None)
         found.pop("isolation.level", None)
-        self.producer = topic.kafka.Producer({**_DEFAULTS, **more, **found, **own})
+        self.producer = self._open({**_DEFAULTS, **more, **found, **own})
+
+    def _open(self, given: Mapping[str, Any]) -> Any:
+        return self.topic.kafka.Producer(given)
 
     def _deliver(self, error: Any, message: Any) -> None:
         if error is not None:
@@ -206,17 +209,20 @@ class Sender:
     def send(self, messages: pa.Table, deadline: Deadline) -> None:
         """Hand messages to the client, which sends them in the background."""
         for chunk in messages.to_batches(_CHUNK):
-            keys, values = _values(chunk.column(KEY)), _values(chunk.column(VALUE))
-            rows = zip(repeat(self.topic.name), values, keys, chunk.column(PARTITION).to_numpy().tolist())
-            times, headers = chunk.column(TIMESTAMP), chunk.column(HEADERS)
-            if headers.null_count < len(headers) or np.any(times.to_numpy()):
-                for row, time_of, told in zip(rows, times.to_pylist(), headers.to_pylist(), strict=True):
-                    # The timestamp by its name: in its place the client takes something else.
-                    more: dict[str, Any] = {"timestamp": time_of} if time_of else {}
-                    self._produce(deadline, row, more if told is None else {**more, "headers": told})
-            else:
-                self._produce_plain(deadline, rows)
+            self._send_some(chunk, deadline)
             self.poll()
+
+    def _send_some(self, chunk: pa.RecordBatch, deadline: Deadline) -> None:
+        keys, values = _values(chunk.column(KEY)), _values(chunk.column(VALUE))
+        rows = zip(repeat(self.topic.name), values, keys, chunk.column(PARTITION).to_numpy().tolist())
+        times, headers = chunk.column(TIMESTAMP), chunk.column(HEADERS)
+        if headers.null_count < len(headers) or np.any(times.to_numpy()):
+            for row, time_of, told in zip(rows, times.to_pylist(), headers.to_pylist(), strict=True):
+                # The timestamp by its name: in its place the client takes something else.
+                more: dict[str, Any] = {"timestamp": time_of} if time_of else {}
+                self._produce(deadline, row, more if told is None else {**more, "headers": told})
+        else:
+            self._produce_plain(deadline, rows)
 
     def _produce_plain(self, deadline: Deadline, rows: Iterator[tuple[Any, ...]]) -> None:
         """Produce messages that have neither times nor headers, which is quick."""
@@ -242,14 +248,17 @@ class Sender:
                 self.producer.produce(*message, **more)
                 return
             except BufferError:
-                # As many messages wait as may wait.
-                self.poll(0.05)
-                self.check()
-                if deadline.is_over:
-                    raise self.topic.unanswered("the queue of the client is full") from None
+                self._wait_for_room(deadline)
             except kafka.KafkaException as error:
                 self.topic.refuse(error.args[0])
                 raise self.topic.broken(error.args[0]) from None
+
+    def _wait_for_room(self, deadline: Deadline) -> None:
+        """Wait a moment where as many messages wait as may wait."""
+        self.poll(0.05)
+        self.check()
+        if deadline.is_over:
+            raise self.topic.unanswered("the queue of the client is full")
 
     def check(self) -> None:
         """Raise what a message met that could not be delivered."""
@@ -278,6 +287,31 @@ class Sender:
         with contextlib.suppress(self.topic.kafka.KafkaException):
             self.producer.purge(in_queue=True, in_flight=True, blocking=False)
             self.producer.flush(0)
+
+
+class BulkSender(Sender):
+    """Sends messages without times and headers, many at once; it has no transactions."""
+
+    @staticmethod
+    def is_there() -> bool:
+        return bulk.library() is not None
+
+    def _open(self, given: Mapping[str, Any]) -> Any:
+        return bulk.BulkProducer(self.topic.name, {k: v for k, v in given.items() if k != "logger"})
+
+    def _send_some(self, chunk: pa.RecordBatch, deadline: Deadline) -> None:
+        keys, values, partitions = (chunk.column(name) for name in (KEY, VALUE, PARTITION))
+        rest = self.producer.produce(bulk.MessageBlock.of(keys, values, partitions.to_numpy()))
+        while len(rest):
+            error = self.producer.error(rest)
+            if error.code() != self.topic.kafka.KafkaError._QUEUE_FULL:
+                self.topic.refuse(error)
+                raise self.topic.broken(error)
+            self._wait_for_room(deadline)
+            rest = self.producer.produce(rest)
+
+    def close(self) -> None:
+        self.producer.close()
 
 
 def _values(column: pa.Array) -> Iterable[Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.interface import BatchWriter
 from sqlstream.connectors.kafka.messages import MessageEncoders, MessageLayout
-from sqlstream.connectors.kafka.producing import Broken, Deadline, Sender, Topic
+from sqlstream.connectors.kafka.producing import Broken, BulkSender, Deadline, Sender, Topic
 from sqlstream.connectors.kafka.progress import TopicProgress
 from sqlstream.connectors.kafka.sink_options import DEFAULT, FIXED, PARTITIONER, word_of
 from sqlstream.connectors.kafka.transactions import TopicTransactions
@@ -23,8 +23,12 @@ class _TopicWriter(BatchWriter):
         self._encoders = MessageEncoders(layout.parts)
         self._partitions = 1
 
-    def _look(self, sender: Sender) -> None:
-        self._partitions = self._topic.partitions(sender.producer)
+    def _look(self) -> None:
+        asking = Sender(self._topic, {})
+        try:
+            self._partitions = self._topic.partitions(asking.producer)
+        finally:
+            asking.close()
 
     def _messages(self, batch: Batch) -> pa.Table:
         partitioner = DEFAULT if self._layout.upserts else word_of(self._layout.table, PARTITIONER)
@@ -43,10 +47,11 @@ class TopicPlainWriter(_TopicWriter):
     def _new_sender(self) -> Sender:
         seconds = max(self._topic.deadline().left, 1.0)
         more = {"message.timeout.ms": int(seconds * 1000)}
-        return Sender(self._topic, {**more, "enable.idempotence": True} if self._waits else more)
+        kind = BulkSender if BulkSender.is_there() and not self._layout.has_told else Sender
+        return kind(self._topic, {**more, "enable.idempotence": True} if self._waits else more)
 
     def recover(self) -> None:
-        self._look(self._sender)
+        self._look()
 
     def write(self, batch: Batch) -> None:
         deadline, messages = self._topic.deadline(), self._messages(batch)
@@ -84,9 +89,7 @@ class TopicTransactionWriter(_TopicWriter):
         self._transactions = TopicTransactions(topic, identity, progress)
 
     def recover(self) -> None:
-        with_topic = Sender(self._topic, {})
-        self._look(with_topic)
-        with_topic.close()
+        self._look()
         self._transactions.open()
 
     def write(self, batch: Batch) -> None:

@@ -1,16 +1,16 @@
 """Warehouse tables that other engines read: behind each commit its rows become a version of a table of Delta Lake, or of Iceberg.
 
-A file of added rows is published as it is: it gets a second name (a hard link) in the folder of the published table. So the
-clean-up of neither table takes away a file that the other one has. Everything can be done again from what the warehouse has:
-after a crash, and where a table is published that has rows already, the rows that are missing are published as one version.
+A file of added rows is published as it is: it gets a second name (a hard link, in a store a copy) in the folder of the
+published table. So the clean-up of neither table takes away a file that the other one has. Everything can be done again from
+what the warehouse has: after a crash, and where a table is published that has rows already, the rows that are missing are
+published as one version.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from tempfile import TemporaryDirectory
 
 import pyarrow.parquet as pq
 
@@ -29,7 +29,9 @@ from sqlstream.storage.manifests import Manifest
 from sqlstream.storage.segments import Segment, scan
 from sqlstream.storage.snapshot import JobHistory, JobVersion, named_manifest
 from sqlstream.storage.views import table_view
+from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.stores import StoreFilesystem
 
 DELTA, ICEBERG = "delta", "iceberg"
 
@@ -63,10 +65,8 @@ class Publisher:
     """Publishes what one job, the only one that does, writes into a warehouse table."""
 
     def __init__(self, warehouse: Warehouse, job: str, table: Table, context: SinkContext):
-        if not warehouse.fs.local:
-            message = f"table \"{table.name}\": '{PUBLISH.name}' needs a warehouse on a local disk"
-            hint = 'Write into a table with the connector "delta" or "iceberg" instead.'
-            raise UsageError(message, table.option_span(PUBLISH.name), hint=hint)
+        self._kind = _kind(table.options[PUBLISH.name])
+        _check_place(warehouse, table, self._kind)
         record = JobHistory(warehouse, job).record
         sink = record.sink(table.name) if record is not None else None
         assert record is not None
@@ -75,7 +75,6 @@ class Publisher:
         self._record, self._sink = record, sink
         self._columns = tuple(Column(name, type) for name, type in sink.columns)
         self._table = Table(table.name, self._columns, primary_key=sink.key, span=table.span)
-        self._kind = _kind(table.options[PUBLISH.name])
         self._paths, self._folder = warehouse.table(table.name).job(job), warehouse.published(table.name)
         # What a batch wrote that may not be committed yet.
         self._written: tuple[int, tuple[Segment, ...]] | None = None
@@ -89,7 +88,7 @@ class Publisher:
         if self._kind == DELTA:
             from sqlstream.connectors.delta.publishing import PublishedDelta
 
-            return PublishedDelta(self._table, self._folder, self._context)
+            return PublishedDelta(self._table, self._folder, self._context, _storage(self._warehouse.fs))
         from sqlstream.connectors.iceberg.publishing import PublishedIceberg
 
         return PublishedIceberg(self._table, self._folder, self._context)
@@ -118,10 +117,8 @@ class Publisher:
 
     def _remove_left(self, last: int) -> None:
         """Remove the files of batches that a process did not come to publish."""
-        with contextlib.suppress(FileNotFoundError):
-            for name in os.listdir(self._target.folder):
-                if is_left(name, self._target.commits.tag, last):
-                    os.remove(f"{self._target.folder}/{name}")
+        fs, folder, tag = self._warehouse.fs, self._target.folder, self._target.commits.tag
+        fs.delete_all(f"{folder}/{name}" for name in fs.entries(folder) if is_left(name, tag, last))
 
     def wrote(self, batch: int, segments: Sequence[Segment]) -> None:
         """Learn what a batch has added to the table, before it is committed."""
@@ -139,7 +136,7 @@ class Publisher:
             else:
                 self._write(number, scan(self._warehouse.fs, data, self._columns, segments), False)
         elif self._sink.upserts:
-            paths = tuple(f"{data}/{s.name}" for s in segments)
+            paths = tuple(self._warehouse.fs.path_for_duckdb(f"{data}/{s.name}") for s in segments)
             order = tuple(Column(name, type) for name, type in self._sink.order)
             self._target.merge(Batch(number, self._columns, paths, True, self._sink.key, order))
         else:
@@ -149,29 +146,27 @@ class Publisher:
     def _fits(self, file: str) -> bool:
         """Whether the lakehouse has the types that files of the warehouse have: then these are published as they are."""
         if self._is_same is None:
-            found, wanted = columns_of(pq.read_schema(file)), columns_of(self._target.schema)
+            with self._warehouse.fs.open_bytes(file) as opened:
+                found, wanted = columns_of(pq.read_schema(opened)), columns_of(self._target.schema)
             self._is_same = {(c.name, c.type) for c in found} == {(c.name, c.type) for c in wanted}
         return self._is_same
 
     def _linked(self, data: str, segment: Segment, batch: int) -> WrittenFile:
-        """Give a file its second name; where the file system cannot, copy it."""
+        """Give a file its second name; where there are none, copy it."""
         unique = segment.name.rpartition("-")[2].removesuffix(".parquet")
         name = file_name(self._target.commits.tag, batch, unique)
-        path = f"{self._target.folder}/{name}"
-        os.makedirs(self._target.folder, exist_ok=True)
-        try:
-            os.link(f"{data}/{segment.name}", path)
-        except FileExistsError:
-            pass
-        except OSError:
-            shutil.copyfile(f"{data}/{segment.name}", path)
+        self._warehouse.fs.link(f"{data}/{segment.name}", f"{self._target.folder}/{name}")
         return WrittenFile(name, segment.rows, segment.bytes, {}, {})
 
     def _write(self, batch: int, rows: str, whole: bool) -> None:
         """Publish the rows of a SELECT, in files of their own."""
         select, tag = f"SELECT {items(self._target.columns)} FROM ({rows})", self._target.commits.tag
-        with databases.passing() as con:
-            files = list(write_files(con, select, self._target.folder, tag=tag, batch=batch))
+        fs, target = self._warehouse.fs, self._target.folder
+        with databases.passing() as con, TemporaryDirectory() as scratch:
+            folder = target if fs.local else scratch
+            files = list(write_files(con, select, folder, tag=tag, batch=batch))
+            for file in files if not fs.local else ():
+                fs.put_file(f"{folder}/{file.path}", f"{target}/{file.path}")
         if files or whole:
             self._target.add(batch, files, whole=whole)
 
@@ -180,12 +175,38 @@ class Publisher:
         return ()
 
 
+def _check_place(warehouse: Warehouse, table: Table, kind: str) -> None:
+    """Raise UsageError where a table cannot be published: in stores that were not tried, where Iceberg's catalog cannot be."""
+    if warehouse.fs.local:
+        return
+    named, folder, span = f'table "{table.name}"', warehouse.published(table.name), table.option_span(PUBLISH.name)
+    hint = f'Write into a table with the connector "{kind}" instead.'
+    if kind == ICEBERG or not folder.startswith("s3://"):
+        where = "on a local disk" if kind == ICEBERG else "on a local disk or on s3://"
+        raise UsageError(f"{named}: '{PUBLISH.name}' = '{kind}' needs a warehouse {where}", span, hint=hint)
+    if "%" in folder or " " in folder:
+        # Delta's library decodes some of its paths twice.
+        message = f'{named} cannot be published as "{folder}": in a store there can be no space, and no "%"'
+        raise UsageError(message, span, hint=f"Choose another name. {hint}")
+
+
+def _storage(fs: Filesystem) -> Mapping[str, str]:
+    """Return how Delta's library finds the store of a warehouse; credentials are in the environment for both."""
+    if not isinstance(fs, StoreFilesystem):
+        return {}
+    found = {"AWS_REGION": fs.options["region"], "AWS_CONDITIONAL_PUT": "etag"}
+    if endpoint := fs.options.get("endpoint"):
+        found |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": str(endpoint.startswith("http://")).lower()}
+    return found
+
+
 def find_published(warehouse: Warehouse, table: str) -> str | None:
     """Return as what a warehouse table is published by now, None where it is not."""
     folder = warehouse.published(table)
-    if warehouse.fs.local and os.path.isdir(f"{folder}/_delta_log"):
+    found = warehouse.fs.entries(folder)
+    if "_delta_log" in found:
         return DELTA
-    return ICEBERG if warehouse.fs.local and os.path.isdir(f"{folder}/metadata") else None
+    return ICEBERG if "metadata" in found else None
 
 
 def discard_published(warehouse: Warehouse, table: str) -> None:

@@ -19,7 +19,7 @@ from sqlstream.errors import DamageError, DataError, UsageError, missing
 from sqlstream.storage.manifests import Manifest
 from sqlstream.storage.segments import BATCH_COLUMN, check_segments, scan
 from sqlstream.storage.snapshot import JobHistory, named_manifest
-from sqlstream.units import parse_bytes
+from sqlstream.units import ProcessingTime, parse_bytes
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
@@ -71,9 +71,11 @@ class TableDiscovery(Discovery):
         self._max_bytes = parse_bytes(table.options.get("source.max-bytes-per-batch", MAX_BYTES.default))
         self._pending: list[_Batch] = []
         self._bound: dict[str, int] | None = None
+        # Of the jobs that write the table, by their names.
+        self._records: dict[str, JobRecord] = {}
 
     def poll(self) -> int:
-        """Look for committed batches. Raises UsageError when a job whose rows were read was started anew."""
+        """Look for committed batches. Raises UsageError when a job was started anew, or went back behind rows that were read."""
         warehouse = self._context.warehouse
         found: list[_Batch] = []
         newest = {}
@@ -84,12 +86,13 @@ class TableDiscovery(Discovery):
                 continue
             self._check_same(job, record)
             self._check_added(record)
+            self._records[job] = record
             newest[f"{job}@{record.created_at}"] = committed
         if self.bounded:
             newest = self._bounded(newest)
         for writer, up_to in sorted(newest.items()):
             job, _, created = writer.rpartition("@")
-            after = self._position.get(writer, -1)
+            after = self._read_up_to(job, int(created))
             if up_to > after:
                 manifest = _written(warehouse, job, self._table.name)
                 sizes = _sizes(manifest, after, up_to)
@@ -111,12 +114,24 @@ class TableDiscovery(Discovery):
     def _check_same(self, job: str, record: JobRecord) -> None:
         for writer in self._position.reached:
             name, _, created = writer.rpartition("@")
-            if name == job and int(created) != record.created_at:
-                raise UsageError(
-                    f'job "{record.job}", which writes table "{self._table.name}", was started anew'
-                    " after its rows had been read",
-                    hint="Start this job anew, too, with --fresh.",
+            if name != job or record.has_written(ProcessingTime(int(created)), self._position.get(writer)):
+                continue
+            writes = f'job "{record.job}", which writes table "{self._table.name}",'
+            if int(created) in dict(record.lives):
+                hint = (
+                    "Let this job go back, too, to a savepoint from before these rows, or start it anew with --fresh."
                 )
+                raise UsageError(f"{writes} went back to a savepoint behind rows that had been read", hint=hint)
+            raise UsageError(
+                f"{writes} was started anew after its rows had been read",
+                hint="Start this job anew, too, with --fresh.",
+            )
+
+    def _read_up_to(self, job: str, created: int) -> int:
+        """Return the last batch of a job that was read, also before it went back to a savepoint."""
+        record = self._records.get(job)
+        before = (created_at for created_at, _ in record.lives) if record is not None else ()
+        return max(int(self._position.get(f"{job}@{one}", -1)) for one in (created, *before))
 
     def _check_added(self, record: JobRecord) -> None:
         sink = record.sink(self._table.name)
@@ -147,7 +162,7 @@ class TableDiscovery(Discovery):
                 splits[-1] = BatchRange(last.job, last.created, last.after, batch.number, last.bytes + batch.bytes)
                 continue
             same = last is not None and last.job == batch.job
-            after = last.up_to if last and same else self._position.get(f"{batch.job}@{batch.created}", -1)
+            after = last.up_to if last and same else self._read_up_to(batch.job, batch.created)
             splits.append(BatchRange(batch.job, batch.created, after, batch.number, batch.bytes))
         self._position.add(splits)
         return splits
@@ -193,7 +208,7 @@ def read_tables(warehouse: Warehouse, splits: Sequence[BatchRange], table: Table
 
 def _select(warehouse: Warehouse, job: str, ranges: Sequence[BatchRange], table: Table) -> str | None:
     record = read_record(warehouse.fs, warehouse.job(job))
-    if record is None or record.created_at != ranges[0].created:
+    if record is None or not all(record.has_written(ProcessingTime(r.created), r.up_to) for r in ranges):
         raise DataError(
             f'job "{job}", which wrote table "{table.name}", was {"dropped" if record is None else "started anew"}'
             " while its rows were being read",

@@ -62,3 +62,47 @@ class NotAdaptable:
 
 # What becomes of one operator.
 Change: TypeAlias = Kept | Adapted | New | Dropped | NotAdaptable
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChange:
+    """A table that the new query reads: `was` is the place of the scan in the job, None where it begins anew."""
+
+    table: str
+    was: int | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SinkChange:
+    """A table that the new query writes: `was` is the place of the sink in the job, None where it is another one.
+
+    `columns` are, for a table of the warehouse whose columns differ, the SQL of each over the ones that it had.
+    """
+
+    table: str
+    was: int | None
+    notes: tuple[str, ...] = ()
+    columns: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What becomes of a job under a changed query: in the order of the plan, then what is dropped.
+
+    `dropped_sources` and `dropped_sinks` are the names of tables that the query does not have any more. `refusals` are reasons
+    beside those of operators.
+    """
+
+    operators: tuple[Change, ...]
+    sources: tuple[SourceChange, ...]
+    sinks: tuple[SinkChange, ...]
+    dropped_sources: tuple[str, ...] = ()
+    dropped_sinks: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Why the query cannot go on with the state of the job, none where it can."""
+        own = (f'operator "{o.operator}": {o.reason}' for o in self.operators if isinstance(o, NotAdaptable))
+        return (*own, *self.refusals)

@@ -25,7 +25,7 @@ from sqlstream.jobs.upgrades.changes import Adapted
 from sqlstream.jobs.upgrades.state_columns import ShownColumn, ShownTable, state_tables
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.queries.query import translate
-from sqlstream.sql.nodes import MigrateState
+from sqlstream.sql.nodes import MigrateState, Name
 from sqlstream.storage.snapshot import JobHistory
 from sqlstream.storage.views import state_tables as stored_rows
 from sqlstream.units import ProcessingTime, to_millis
@@ -55,19 +55,38 @@ class Migrations:
         """The names of the operators whose state is made, in lower case, with where they stand."""
         return {s.operator.text.lower(): s.operator.span for s in self._statements}
 
+    @property
+    def jobs(self) -> Sequence[Name]:
+        """The names of the jobs whose state is made."""
+        return [s.job for s in self._statements]
+
+    def check_jobs(self, names: Sequence[str]) -> None:
+        """Raise BindError for a statement about a job that is none of some."""
+        for job in self.jobs:
+            if job.text.lower() not in {name.lower() for name in names}:
+                raise BindError(
+                    f'"{job.text}" is no job that goes on here', job.span, hint=missing("job", job.text, names)
+                )
+
+    def concern(self, job: str) -> bool:
+        """Tell whether they make state of a job."""
+        return any(name.text.lower() == job.lower() for name in self.jobs)
+
     def adaptations(self, state: Warehouse, old: JobRecord, new: JobRecord) -> dict[str, Adaptation]:
         """Return what becomes of the operators of which statements make the state, by their names in lower case.
 
         `state` is the warehouse, or the savepoint, that has the old job. Raises errors that point into the statements.
         """
+        statements = [s for s in self._statements if s.job.text.lower() in (old.job.lower(), new.job.lower())]
         newest = JobHistory(state, old.job.lower()).newest
-        assert newest is not None
+        if not statements or newest is None:
+            return {}
         given, time = given_state(state, old), newest.time
 
         def query(sql: str, given: Given) -> duckdb.DuckDBPyRelation:
             return self._query(sql, given, state)
 
-        found = check(self._statements, old, new, given, query, time)
+        found = check(statements, new, given, query, time)
         by_name: dict[str, list[Migration]] = {}
         for migration in found:
             by_name.setdefault(migration.operator.name.lower(), []).append(migration)
@@ -145,7 +164,6 @@ def given_state(warehouse: Warehouse, record: JobRecord) -> dict[tuple[str, str]
 
 def check(
     statements: Sequence[MigrateState],
-    old: JobRecord,
     new: JobRecord,
     given: Given,
     query: _Query,
@@ -157,10 +175,6 @@ def check(
     """
     found: list[Migration] = []
     for statement in statements:
-        if statement.job.text.lower() not in (old.job.lower(), new.job.lower()):
-            raise BindError(
-                f'"{statement.job.text}" is not the job that goes on', statement.job.span, hint=f"It is {new.job}."
-            )
         operator = _operator(statement, new)
         table = _table(statement, state_tables(operator, to_millis(time)), operator)
         same = (m for m in found if (m.operator.name, m.table.name) == (operator.name, table.name))

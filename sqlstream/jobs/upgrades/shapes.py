@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
+from msgspec.structs import replace
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
+from sqlstream.logical.plan.explain import describe
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.node import Node
@@ -16,15 +18,15 @@ from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import Rank, WindowRank
-from sqlstream.logical.plan.relational import Expand, Filter, Projection, SetOperation
-from sqlstream.logical.plan.tables import Normalize, Scan
+from sqlstream.logical.plan.relational import Expand, Filter, Projection, SetOperation, Union
+from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.operators.over.over import OverOperator
 from sqlstream.physical.plan import PhysicalPlan, StatefulStage
 from sqlstream.physical.windows import used_columns
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.units import Duration, duration
-from sqlstream.warehouse.jobs import OperatorShape, ShapeItem
+from sqlstream.warehouse.jobs import OperatorShape, RowPath, ShapeItem
 
 # The SQL of the columns of a node over what tables and operators below it emit, but for columns that are those themselves.
 Origins = Mapping[str, str]
@@ -48,23 +50,21 @@ class _Shaping:
     def shape(self) -> OperatorShape:
         node = self._node
         settings = {name: text for name, text in self._settings() if text}
-        inputs = tuple(name for child in node.children for name in self._feeding(child))
-        return OperatorShape(type(node).__name__, tuple(self._keys()), tuple(self._items()), settings, inputs)
-
-    def _feeding(self, node: Node) -> Iterator[str]:
-        """Yield the names of the tables and operators whose rows come to a node."""
-        if isinstance(node, Scan):
-            yield node.table.name
-            return
-        found = [name for other, name in self._names if other is node] or [
-            name for other, name in self._names if isinstance(node, Stateful) and other == node
+        found = [
+            RowPath(path.source, path.steps, input=place)
+            for place, child in enumerate(node.children)
+            for path in _paths(child, self._names)
         ]
-        if found:
-            yield found[0]
-            return
-        # Windows that the operator above makes itself are no operator, either.
-        for child in node.children:
-            yield from self._feeding(child)
+        inputs = tuple(dict.fromkeys(path.source for path in found))
+        return OperatorShape(
+            type(node).__name__,
+            tuple(self._keys()),
+            tuple(self._items()),
+            settings,
+            inputs,
+            tuple(found),
+            bool(node.name),
+        )
 
     # -- keys
 
@@ -303,6 +303,96 @@ def _ttl(ttl: Duration | None) -> str:
 
 def _column_of(node: Node, name: str) -> Expression:
     return next(Expression.of_column(f.name, f.type) for f in node.schema if f.name == name)
+
+
+# -- how rows come
+
+
+def sink_paths(sinks: Iterable[ResultSink], plan: PhysicalPlan, table: str) -> tuple[RowPath, ...]:
+    """Return how rows come to the sink of a table."""
+    names = [(stage.node, stage.name) for stage in plan.stages if stage.node is not None]
+    found = []
+    for sink in sinks:
+        if sink.table.name.lower() == table.lower():
+            pairs = [(own.name, target.name) for own, target in zip(sink.input.schema, sink.columns, strict=True)]
+            for path in _paths(sink.input, names):
+                found.append(RowPath(path.source, path.steps, {target: path.columns[own] for own, target in pairs}))
+    return tuple(found)
+
+
+def _paths(node: Node, names: Sequence[tuple[Stateful, str]]) -> list[RowPath]:
+    """Return how rows come to a node from the tables and operators below it; `names` are those of the operators."""
+    if isinstance(node, Scan):
+        return [RowPath(node.table.name, columns={f.name: _own(f.name) for f in node.schema})]
+    if isinstance(node, Stateful) and (name := _name_of(node, names)) is not None:
+        # By what calls compute: their names may be made up.
+        known = _calls_of(node)
+        return [RowPath(name, columns={f.name: known.get(f.name, _own(f.name)) for f in node.schema})]
+    if isinstance(node, Projection):
+        return [
+            replace(path, columns={i.name: _inlined(i.expression, _moved(path)) for i in node.items})
+            for path in _paths(node.input, names)
+        ]
+    if isinstance(node, Union):
+        found = []
+        for child in node.inputs:
+            pairs = list(zip(child.schema, node.schema, strict=True))
+            for path in _paths(child, names):
+                found.append(replace(path, columns={to.name: path.columns[own.name] for own, to in pairs}))
+        return found
+    if isinstance(node, Filter) and _keeps_all_ranks(node):
+        return _paths(node.input, names)
+    if isinstance(node, Filter):
+        return [
+            replace(path, steps=(*path.steps, f"WHERE {_inlined(node.predicate, _moved(path))}"))
+            for path in _paths(node.children[0], names)
+        ]
+    step = describe(node)
+    found = []
+    for child in node.children:
+        for path in _paths(child, names):
+            own = {f.name: path.columns.get(f.name, _own(f.name)) for f in node.schema}
+            # Windows that the operator above makes itself are among what it says of itself.
+            steps = path.steps if isinstance(node, Stateful | TimeWindows) else (*path.steps, step)
+            found.append(replace(path, columns=own, steps=steps))
+    return found
+
+
+def _keeps_all_ranks(node: Filter) -> bool:
+    """Tell whether a filter says no more than the limit of the ranks below it."""
+    below, projections = node.input, list[Projection]()
+    while isinstance(below, Projection):
+        projections.append(below)
+        below = below.input
+    if not isinstance(below, Rank | WindowRank) or below.limit is None:
+        return False
+    name: str | None = below.column
+    for projection in reversed(projections):
+        name = next((i.name for i in projection.items if i.expression.column == name), None)
+    n, rank = below.limit, _own(name) if name is not None else ""
+    return node.predicate.sql in (f"{rank} <= {n}", f"{rank} < {n + 1}", *([f"{rank} = 1"] if n == 1 else []))
+
+
+def _name_of(node: Stateful, names: Sequence[tuple[Stateful, str]]) -> str | None:
+    same = [name for other, name in names if other is node] or [name for other, name in names if other == node]
+    return next(iter(same), None)
+
+
+def _calls_of(node: Stateful) -> Mapping[str, str]:
+    match node:
+        case Aggregate() | WindowAggregate():
+            below = _origins(node.input)
+            keys = {k.name: _inlined(k.expression, below) for k in node.keys}
+            return {**keys, **{a.name: _inlined_call(a, below) for a in node.aggregates}}
+        case Over():
+            below = _origins(node.input)
+            return {one.call.name: _inlined_call(one.call, below) + one.manner for one in node.calls}
+    return {}
+
+
+def _moved(path: RowPath) -> Origins:
+    """Return the columns of a path that are not under their own names."""
+    return {name: sql for name, sql in path.columns.items() if sql != _own(name)}
 
 
 # -- where columns come from

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sqlstream.errors import BindError, SourceText, Span, missing
+from sqlstream.logical.bind.aliases import with_name
 from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.graph import rebuilt, walk
 from sqlstream.logical.plan.joins import Join
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Remembering
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
+from sqlstream.names import check_name
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
 from sqlstream.units import Duration, parse_duration
@@ -46,6 +48,24 @@ def state_ttls(select: exp.Expr, source: SourceText) -> tuple[StateTtl, ...]:
                 raise BindError(f'STATE_TTL: "{argument.this.name}" is given twice', span_of(argument, source))
             found.append(StateTtl(argument.this.name, _duration(argument.expression, source), span_of(call, source)))
     return tuple(found)
+
+
+def with_uid(select: exp.Expr, node: Node, source: SourceText) -> Node:
+    """Return the plan of a query block whose operator has the name that the hint UID gives it.
+
+    By this name it is known when the query changes, where no CTE or view gives it one. Raises BindError.
+    """
+    named = node
+    for number, call in enumerate(_calls(select, "UID")):
+        span = span_of(call, source)
+        if number or len(call.expressions) != 1 or not isinstance(text := call.expressions[0], exp.Literal):
+            raise BindError("UID takes one name, once in a SELECT", span, hint="Write SELECT /*+ UID('totals') */ ..")
+        check_name("an operator", text.name, span)
+        named = with_name(node, text.name)
+        if named == node:
+            hint = "Put it behind the SELECT that groups, joins or ranks, and leave it out in one that has a name."
+            raise BindError("UID in a SELECT whose state needs no name", span, hint=hint)
+    return named
 
 
 def check_names(ttls: Iterable[StateTtl], names: Iterable[str]) -> None:

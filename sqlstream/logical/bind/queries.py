@@ -16,7 +16,7 @@ from sqlstream.logical.bind.clauses import refuse_clauses, without
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.followed_ttls import FollowedTtls
-from sqlstream.logical.bind.hints import StateTtl, check_followed, check_names, state_ttls
+from sqlstream.logical.bind.hints import StateTtl, check_followed, check_names, state_ttls, with_uid
 from sqlstream.logical.bind.joins.joins import JoinBinder, Relation, reads_join
 from sqlstream.logical.bind.joins.lateral import is_made
 from sqlstream.logical.bind.joins.subqueries import Subqueries, split
@@ -145,7 +145,7 @@ class Binder:
             # Count windows and calls in FROM are made by this query: they keep keys as long as it says.
             below = base.children if isinstance(base, CountWindows | Process) else (base,)
             bound = self._ttls.remembering(select, bound, below, env.source)
-        return with_window_hints(select, bound, base, env.source)
+        return with_uid(select, with_window_hints(select, bound, base, env.source), env.source)
 
     def _input(self, select: exp.Select, env: Environment) -> tuple[Node, Node, Scope]:
         """Return what a block reads, that with its WHERE, and what the block can name."""

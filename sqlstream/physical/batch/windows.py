@@ -5,6 +5,7 @@ The formulas are their own, not those of the operators: an answer to compare wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sqlstream.duck.internal_columns import internal
@@ -77,7 +78,7 @@ def gap_end(node: SessionWindow) -> str:
 def in_sessions(node: SessionWindow, below: BatchRows) -> str:
     """Return the SELECT of rows with the bounds of their sessions."""
     time = micros_of(node.input, node.time_column)
-    by = f"PARTITION BY {listed(node.keys)}" if node.keys else ""
+    by = _by(node.keys)
     ends = f"SELECT *, {time} AS {_START}, {gap_end(node)} AS {_END} FROM {below.sql}"
     order = f"ORDER BY {_START}, {_END}"
     before = f"max({_END}) OVER ({by} {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
@@ -85,9 +86,7 @@ def in_sessions(node: SessionWindow, below: BatchRows) -> str:
     # Rows of one time never begin two sessions: which of them comes first does not matter.
     number = f"sum(CAST({_ROW} AS INTEGER)) OVER ({by} {order} ROWS UNBOUNDED PRECEDING)"
     numbered = f"SELECT *, {number} AS {_SESSION} FROM ({begins})"
-    of_session = f"PARTITION BY {listed((*node.keys, _SESSION))}"
-    start, end = f"min({_START}) OVER ({of_session})", f"max({_END}) OVER ({of_session})"
-    whole = f"SELECT * EXCLUDE ({_START}, {_END}), {start} AS {_START}, {end} AS {_END} FROM ({numbered})"
+    whole = f"SELECT * EXCLUDE ({_START}, {_END}), {_edges(node.keys, _START, _END)} FROM ({numbered})"
     return f"SELECT {below.listed}, {bounds(_START, _END)} FROM ({whole})"
 
 
@@ -117,17 +116,25 @@ def accepted_in_sessions(query: BatchQuery, node: SessionWindow) -> BatchRows:
 def in_count_windows(node: CountWindows, below: BatchRows) -> str:
     """Return the SELECT of rows, each once for every window of rows that holds it and is complete."""
     time = time_of(node.input, node.time_column)
-    by = f"PARTITION BY {listed(node.keys)}" if node.keys else ""
-    order = f"ORDER BY {time}, {below.listed}"
+    by, order = _by(node.keys), f"ORDER BY {time}, {below.listed}"
     size, slide = node.size, node.slide
     numbered = f"SELECT *, row_number() OVER ({by} {order}) AS {_ROW}, count(*) OVER ({by}) AS {_END} FROM {below.sql}"
     last = f"least(({_ROW} + {size - 1}) // {slide}, {_END} // {slide})"
     windows = f"unnest(generate_series(({_ROW} + {slide - 1}) // {slide}, {last})) AS {_SESSION}"
     placed = f"SELECT *, {windows} FROM ({numbered})"
-    of_window = f"PARTITION BY {listed((*node.keys, _SESSION))}"
-    edges = f"epoch_us(min({time}) OVER ({of_window})) AS {_START}, epoch_us(max({time}) OVER ({of_window})) AS {_END}"
-    whole = f"SELECT * EXCLUDE ({_END}), {edges} FROM ({placed})"
+    micros = micros_of(node.input, node.time_column)
+    whole = f"SELECT * EXCLUDE ({_END}), {_edges(node.keys, micros, micros)} FROM ({placed})"
     return f"SELECT {below.listed}, {bounds(_START, _END)}, {_SESSION} AS window_id FROM ({whole})"
+
+
+def _by(keys: Sequence[str]) -> str:
+    return f"PARTITION BY {listed(keys)}" if keys else ""
+
+
+def _edges(keys: Sequence[str], start: str, end: str) -> str:
+    """Return the select items of the bounds of windows, in microseconds: those of all rows with the same number of a key."""
+    of_window = _by((*keys, _SESSION))
+    return f"min({start}) OVER ({of_window}) AS {_START}, max({end}) OVER ({of_window}) AS {_END}"
 
 
 def late_end(node: Node, column: str | None, lateness: Duration = NO_TIME) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -21,6 +19,7 @@ from sqlstream.errors import JobError, OutageError
 from sqlstream.testing import Stream
 from sqlstream.testing.kafka_broker import Broker
 from tests.connectors.kafka.written import Message, make_topic, messages
+from tests.forked import Forked, start_python
 from tests.processes import SECONDS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -47,9 +46,8 @@ def prepare(folder: Path, servers: str, topic: str, guarantee: str) -> Path:
     return folder
 
 
-def start(project: Path, where: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.connectors.kafka.writing_job", str(project), where]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(project: Path, where: str) -> Forked:
+    return start_python("-m", "tests.connectors.kafka.writing_job", str(project), where)
 
 
 def killed_itself(project: Path, where: str) -> None:

@@ -24,7 +24,7 @@ ROWS = [(1, "a", 1.5), (2, None, None), (3, 'ä, "b"\n', float("inf")), (4, "", 
 
 def options(servers: str, topic: str, connector: str = "kafka", **more: str) -> dict[str, str]:
     given = {"connector": connector, "topic": topic, "properties.bootstrap.servers": servers}
-    return given | {name.replace("_", "."): value for name, value in more.items()}
+    return given | {name.replace("__", "-").replace("_", "."): value for name, value in more.items()}
 
 
 @contextmanager
@@ -79,6 +79,20 @@ def test_nested_values_and_a_key_that_is_not_in_the_value(kafka: str) -> None:
         ),
         ('{"id":8}', {"tags": [], "place": None, "ts": None, "f": None}),
     ]
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_more_rows_than_the_client_holds_come_in_their_order(kafka: str, guarantee: str) -> None:
+    topic = make_topic(kafka, 2)
+    given = options(kafka, topic, format="raw", key_format="raw", key_fields="k", value_fields__include="EXCEPT_KEY")
+    given |= {"sink.delivery-guarantee": guarantee, "properties.queue.buffering.max.messages": "10"}
+    rows = [("k", "") if n % 100 == 0 else (None, f"ä {n}") if n % 100 == 1 else ("k", str(n)) for n in range(1000)]
+    with stream(given, "k STRING, v STRING") as opened:
+        opened.batch("given", rows)
+    found = messages(kafka, topic)
+    assert sorted(found_rows := [(m.key, m.value) for m in found], key=str) == sorted(rows, key=str)
+    # Those of a key are in one partition, one after the other.
+    assert [row for row in found_rows if row[0]] == [row for row in rows if row[0]]
 
 
 def test_csv_is_quoted_where_it_must_be(kafka: str) -> None:

@@ -70,7 +70,7 @@ def test_aggregates_are_made_of_what_is_kept_or_begin_now(tmp_path: Path) -> Non
     assert change.notes == (
         'result "n" is called "many" now',
         '"mean": from what is kept',
-        '"top": from now on ({since}); rows before are not in it',
+        '"top": {since}; rows before are not in it',
         '"c": no longer kept',
     )
 
@@ -239,10 +239,8 @@ def test_another_number_of_best_rows(tmp_path: Path) -> None:
     old = Driven(f"{A} {TOP.format(columns='k, x', n=2)}", tmp_path / "old")
     rows = [row("u", x) for x in (1, 5, 3, 4)]
     old.step(a=rows)
-    fewer, change = old.upgraded(f"{A} {TOP.format(columns='k, x', n=1)}", tmp_path / "fewer")
-    fewer.step(a=[row("u", 2), row("v", 7)])
-    assert fewer.shown("k, x") == [("u", 5), ("v", 7)]
-    assert change.notes == ("n: was 2, is 1; rows beyond it are forgotten",)
+    fewer = f"{A} {TOP.format(columns='k, x', n=1)}"
+    assert refused(old, fewer, tmp_path / "fewer").startswith("rows beyond the best 1 were emitted")
     more, change = old.upgraded(f"{A} {TOP.format(columns='k, x', n=3)}", tmp_path / "more")
     more.step(a=[row("u", 2)])
     # The 3 is missing.
@@ -259,7 +257,30 @@ def test_columns_of_best_rows(tmp_path: Path) -> None:
     known = [{**r, "y": None} for r in BEFORE] + AFTER
     sql = "SELECT k, x, y FROM a QUALIFY row_number() OVER (PARTITION BY k ORDER BY x DESC NULLS LAST) <= 2"
     assert new.shown("k, x, y") == batch(sql, a=known)
-    assert 'column "y": NULL for rows that came before ({since})' in change.notes
+    assert 'column "y": a value {since}, NULL in rows before' in change.notes
+
+
+def test_best_rows_of_windows(tmp_path: Path) -> None:
+    ranks = "row_number() OVER (PARTITION BY window_start, window_end ORDER BY x DESC) AS r"
+    top = f"SELECT {{}} FROM (SELECT *, {ranks} FROM {TUMBLE.format(60)}) WHERE r <= {{}}"
+    narrow = TABLE.format(name="a", columns="k STRING, x INT")
+    old = Driven(narrow + top.format("k, x", 2), tmp_path / "old")
+    old.step(a=BEFORE)
+    new, change = old.upgraded(WIDE + top.format("k, x, y", 1), tmp_path / "new")
+    new.step(a=[row("u", 7, 21, 1)])
+    assert new.picked(new.step(watermark=60), "k", "x", "y") == [("w", 9, None)]
+    assert len(change.notes) == 3
+
+
+def test_columns_of_a_table_with_a_key(tmp_path: Path) -> None:
+    changes = """CREATE TABLE c (op STRING, id INT, x {}, PRIMARY KEY (id) NOT ENFORCED)
+    WITH ('connector' = 'filesystem', 'path' = 'c', 'format' = 'json', 'changelog.op-column' = 'op');"""
+    old = Driven(changes.format("INT") + "SELECT id, x FROM c", tmp_path / "old")
+    old.step(c=[{"op": "I", "id": 1, "x": 5}, {"op": "I", "id": 2, "x": 6}, {"op": "D", "id": 2}])
+    new, _ = old.upgraded(changes.format("BIGINT, y INT") + "SELECT id, y, x FROM c", tmp_path / "new")
+    left = new.step(c=[{"op": "U", "id": 1, "x": 7, "y": 8}, {"op": "I", "id": 3, "x": 9}])
+    # What is taken back has no value for the new column, as the row that was emitted.
+    assert new.picked(left, "id", "x", "y", "__sqlstream_weight") == [(1, 5, None, -1), (1, 7, 8, 1), (3, 9, None, 1)]
 
 
 # -- joins
@@ -287,7 +308,7 @@ def test_columns_of_joins(tmp_path: Path, within: str) -> None:
     for pair in before:
         after.remove(pair)
     assert new.picked(left, "x", "w") == after
-    assert 'column "w": NULL for rows that came before ({since})' in change.notes
+    assert 'column "w": a value {since}, NULL in rows before' in change.notes
 
 
 def test_another_interval(tmp_path: Path) -> None:
@@ -311,6 +332,18 @@ def test_a_time_to_live_of_a_join(tmp_path: Path) -> None:
     new.batch += 60
     assert new.step(b=[b("u", 50)]) == []
     assert "time to live of input 0: was for ever, is 10 s" in change.notes
+
+
+def test_columns_of_versions(tmp_path: Path) -> None:
+    versions = B.replace("ts TIMESTAMP", "ts TIMESTAMP, PRIMARY KEY (k) NOT ENFORCED")
+    query = "SELECT a.k, x, {} FROM a LEFT JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.k = b.k"
+    old = Driven(f"{A} {versions} {query.format('z')}", tmp_path / "old")
+    old.step(a=[row("v", 2, 12)], b=[b("u", 10, 1, 3), b("v", 20, 2, 4), b("v", 30, 9, 5)])
+    old.step(watermark=5)
+    new, _ = old.upgraded(f"{A} {versions} {query.format('w, z')}", tmp_path / "new")
+    new.step(a=[row("u", 1, 13)], b=[b("u", 40, 12, 6)])
+    left = new.step(watermark=20)
+    assert new.picked(left, "k", "z", "w") == [("u", 40, 6), ("v", 30, None)]
 
 
 # -- OVER

@@ -83,7 +83,7 @@ def added_calls(
             )
     notes = [f"{listed(kept)}: from what is kept"] if kept else []
     if begins:
-        notes.append(f"{listed(begins)}: from now on ({SINCE}); rows before are not in it")
+        notes.append(f"{listed(begins)}: {SINCE}; rows before are not in it")
     return made, notes
 
 
@@ -105,7 +105,7 @@ def ttl_notes(carrying: Carrying) -> list[str]:
 def kept_columns_note(items: tuple[ShapeItem, ...]) -> list[str]:
     """Return the sentence about columns of rows that are new."""
     added = [item for item in items if item.kind == "column"]
-    return [f"column {listed(added)}: NULL for rows that came before ({SINCE})"] if added else []
+    return [f"column {listed(added)}: a value {SINCE}, NULL in rows before"] if added else []
 
 
 def _check_table(old: OperatorRecord, table: str) -> None:

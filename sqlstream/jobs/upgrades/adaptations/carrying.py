@@ -144,8 +144,18 @@ class Carrying:
         return table if table in self._old_tables and not table.startswith(_OF_ONE) else None
 
     def tables(self) -> dict[str, str]:
-        """Return the SELECTs of all tables of the new state. Raises CannotAdapt."""
-        return {table.name: self.select(table) for table in self.new.tables}
+        """Return the SELECTs of the tables of the new state that are not as they were. Raises CannotAdapt."""
+        made = {table.name: self.select(table) for table in self.new.tables}
+        return {table.name: made[table.name] for table in self.new.tables if not self._stays(table)}
+
+    def _stays(self, table: TableRecord) -> bool:
+        """Tell whether a table has the rows of the old one as they are, in the same buckets."""
+        source = self.source_of(table.name)
+        if source != table.name or self.old.hash_columns != self.new.hash_columns:
+            return False
+        if self._old_tables[source].columns != table.columns or any(name == table.name for name, _ in self.made):
+            return False
+        return all(self._old_name(table.name, source, name) == name for name, _ in table.columns)
 
     def select(self, table: TableRecord) -> str:
         """Return the SELECT of one table. Raises CannotAdapt."""

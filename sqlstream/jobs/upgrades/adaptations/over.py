@@ -28,21 +28,22 @@ def adapt_over(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -
     notes += said
     framed = [item for item in carrying.added if item.kind == "aggregate" and item.name not in running]
     if framed:
-        notes.append(f"{listed(framed)}: over the rows that are kept so far, and all that come from now on ({SINCE})")
-    reach = _reach(carrying)
-    made |= {(ROWS, UNTIL): f"{AT} + {reach + 1}"}
+        notes.append(f"{listed(framed)}: over the rows that are kept so far, and all that come {SINCE}")
+    before, after = _reaches(carrying)
+    if before != after:
+        made[ROWS, UNTIL] = f"{AT} + {after + 1}"
     notes += [*kept_columns_note(carrying.added), *removed_notes(carrying)]
     return Adapted(new.name, old.name, tuple(notes), replace(carrying, made=made).tables())
 
 
-def _reach(carrying: Carrying) -> int:
-    """Return how long rows stay for the new frames. Raises CannotAdapt where rows for them are missing for good."""
+def _reaches(carrying: Carrying) -> tuple[int, int]:
+    """Return how long rows stay for the old frames, and for the new ones. Raises CannotAdapt."""
     before, after = (_numbers(shape.settings[_FRAMES]) for shape in (carrying.old_shape, carrying.new_shape))
     if (before["later"], before["following"]) != (after["later"], after["following"]):
         raise CannotAdapt("a row leaves when the rows after it in its frames are known, and those are others now")
     if after["span"] > before["span"] and after["last"]:
         raise CannotAdapt("frames reach further back in time, beside frames of rows: some rows would be in neither")
-    return after["span"] + after["later"]
+    return before["span"] + before["later"], after["span"] + after["later"]
 
 
 def _numbers(text: str) -> dict[str, int]:

@@ -20,6 +20,10 @@ def adapt_rows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -
     if changing and carrying.added:
         raise CannotAdapt(f"the column {listed(carrying.added)} was not kept, and rows without it may be taken back")
     limits = [shape.settings.get("n") for shape in (carrying.old_shape, carrying.new_shape)]
+    if limits[1] is not None and (limits[0] is None or int(limits[1]) < int(limits[0])):
+        raise CannotAdapt(
+            f"rows beyond the best {limits[1]} were emitted, and would have to be taken back; filter the table that is written"
+        )
     notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
     if changing and limits[0] != limits[1]:
         notes.append(f"n: was {limits[0] or 'all'}, is {limits[1] or 'all'}; all rows are kept")

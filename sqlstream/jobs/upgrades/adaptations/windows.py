@@ -85,7 +85,7 @@ def n_notes(carrying: Carrying) -> list[str]:
     if not more:
         return [f"{said}; rows beyond it are forgotten"]
     return [
-        f"{said}; of rows so far the best {before} were kept, what comes after them is missing ({SINCE} all rows count)"
+        f"{said}; of rows so far the best {before} were kept, what comes after them is missing; {SINCE} all rows count"
     ]
 
 

@@ -1,0 +1,104 @@
+"""What becomes of jobs whose queries have changed: shown, and asked about."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+import click
+
+from sqlstream.compiler.compiler import Compiled, PlannedJob
+from sqlstream.compiler.project import read_text
+from sqlstream.errors import SourceText, UsageError, missing
+from sqlstream.jobs.restoring import Restore
+from sqlstream.jobs.upgrades.text import explanation
+from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader, check_open, newest, upgradable
+from sqlstream.session.migrating import upgrade_with
+from sqlstream.session.session import Session
+from sqlstream.session.verifying import existing_record
+from sqlstream.warehouse.jobs import read_record
+from sqlstream.warehouse.savepoints import find_savepoint
+
+
+def asked_upgrade(
+    session: Session,
+    compiled: Sequence[Compiled],
+    restored: Iterable[Restore] = (),
+    *,
+    upgrade: bool,
+    migrate: str | None,
+) -> Upgrade | None:
+    """Return what is asked for: an upgrade, also by the migrations of a file. Raises errors that point into it."""
+    if migrate is None:
+        return Upgrade() if upgrade else None
+    source = SourceText(migrate, read_text(migrate))
+    return upgrade_with(session.project, session.compiler, compiled, source, restored)
+
+
+def compared_with(session: Session, compiled: Sequence[Compiled], against: str, migrate: str | None = None) -> str:
+    """Return what becomes of a job of the warehouse that goes on with the job of some SQL. Raises UsageError.
+
+    `migrate` is a file of migrations.
+    """
+    record = existing_record(session.warehouse, against)
+    jobs = [one for one in compiled if isinstance(one, PlannedJob) and not (one.appends or one.is_query)]
+    found = [one for one in jobs if one.name.lower() == record.job.lower()] or jobs
+    if len(found) != 1:
+        names = [one.name for one in jobs]
+        hint = missing("job", record.job, names) if names else "Write an INSERT."
+        raise UsageError(f'the SQL has no job "{record.job}"', hint=hint)
+    entry = newest(session.warehouse, record.job)
+    if entry is None:
+        raise UsageError(f'job "{record.job}" has no version yet', hint="It has one once it has committed a batch.")
+    upgrade = asked_upgrade(session, found, upgrade=True, migrate=migrate)
+    assert upgrade is not None
+    upgrader = Upgrader(session.warehouse, found[0], session.project.root, upgrade)
+    return explanation(upgrader.compared(record), record.job, entry.version)
+
+
+def confirm(
+    session: Session, planned: Sequence[Compiled], restored: Mapping[str, Restore], upgrade: Upgrade, *, yes: bool
+) -> None:
+    """Show what becomes of the jobs whose queries have changed, and ask whether to go on.
+
+    Raises UsageError where that cannot be, or where there is nobody to ask, and Abort when the answer is no.
+    """
+    shown = False
+    for one in planned:
+        if not isinstance(one, PlannedJob):
+            continue
+        text = _explained(session, one, restored.get(one.name), upgrade)
+        if text is not None:
+            click.echo(text, err=True)
+            shown = True
+    if not shown or yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "an upgrade has to be confirmed, and there is no terminal to ask on",
+            hint="Say --yes to do it without asking.",
+        )
+    click.confirm("Go on like this?", abort=True, err=True)
+
+
+def _explained(session: Session, planned: PlannedJob, restore: Restore | None, upgrade: Upgrade) -> str | None:
+    upgrader = Upgrader(session.warehouse, planned, session.project.root, upgrade)
+    if restore is not None:
+        savepoint = find_savepoint(session.warehouse, restore.savepoint)
+        saved = read_record(savepoint.warehouse.fs, savepoint.warehouse.job(savepoint.record.job))
+        if saved is None or (saved.plan_text == planned.plan_text and not upgrader.migrates(saved)):
+            return None
+        comparison = upgrader.compared(saved, is_fork=restore.is_fork, state=savepoint.warehouse)
+        text = explanation(comparison, saved.job, savepoint.record.version)
+    else:
+        saved = upgradable(session.warehouse, planned, upgrade)
+        entry = newest(session.warehouse, planned.name)
+        if saved is None or entry is None:
+            return None
+        check_open(saved.job, entry)
+        comparison = upgrader.compared(saved)
+        text = explanation(comparison, saved.job, entry.version)
+    if comparison.refused:
+        click.echo(text, err=True)
+    upgrader.check(comparison)
+    return text

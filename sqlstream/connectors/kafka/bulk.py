@@ -1,0 +1,214 @@
+"""Many messages at once into librdkafka, by functions of it that confluent-kafka does not call.
+
+`rd_kafka_produce_batch` takes an array of places in memory, and copies what is there. So values go from Arrow's memory into the
+queue of the client, and none becomes an object of Python. It has neither times nor headers. All functions are of librdkafka's
+public interface, in the library that confluent-kafka has loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+# rd_kafka_message_t
+_MESSAGE = np.dtype(
+    [
+        ("error", np.int32),
+        ("topic", np.uintp),
+        ("partition", np.int32),
+        ("value", np.uintp),
+        ("value_length", np.uintp),
+        ("key", np.uintp),
+        ("key_length", np.uintp),
+        ("offset", np.int64),
+        ("private", np.uintp),
+    ],
+    align=True,
+)
+_PRODUCER = 0
+# RD_KAFKA_MSG_F_COPY and RD_KAFKA_MSG_F_PARTITION: the partition is that of each message.
+_COPY, _OWN_PARTITION = 0x2, 0x8
+_ANY_PARTITION = -1
+# RD_KAFKA_PURGE_F_QUEUE, RD_KAFKA_PURGE_F_INFLIGHT and RD_KAFKA_PURGE_F_NON_BLOCKING
+_PURGE_ALL = 0x1 | 0x2 | 0x4
+_CONF_OK = 0
+# What a value without bytes points to: the place 0 would be no value.
+_EMPTY = pa.py_buffer(b"\0")
+
+_DELIVERED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_HEARD = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+_handle, _int, _text, _size = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t
+# What each function returns, and what it takes.
+_FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
+    "rd_kafka_conf_new": (_handle,),
+    "rd_kafka_conf_destroy": (None, _handle),
+    "rd_kafka_conf_set": (_int, _handle, _text, _text, _text, _size),
+    "rd_kafka_conf_set_log_cb": (None, _handle, _handle),
+    "rd_kafka_conf_set_error_cb": (None, _handle, _HEARD),
+    "rd_kafka_conf_set_dr_msg_cb": (None, _handle, _DELIVERED),
+    "rd_kafka_new": (_handle, _int, _handle, _text, _size),
+    "rd_kafka_topic_new": (_handle, _handle, _text, _handle),
+    "rd_kafka_produce_batch": (_int, _handle, ctypes.c_int32, _int, _handle, _int),
+    "rd_kafka_poll": (_int, _handle, _int),
+    "rd_kafka_flush": (_int, _handle, _int),
+    "rd_kafka_outq_len": (_int, _handle),
+    "rd_kafka_purge": (_int, _handle, _int),
+    "rd_kafka_topic_destroy": (None, _handle),
+    "rd_kafka_destroy": (None, _handle),
+}
+
+
+@cache
+def library() -> Any:
+    """Return librdkafka, as confluent-kafka has loaded it; None where a system hides its functions."""
+    import confluent_kafka.cimpl
+
+    try:
+        found = ctypes.CDLL(confluent_kafka.cimpl.__file__)
+        for name, (result, *arguments) in _FUNCTIONS.items():
+            function = getattr(found, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError):
+        return None
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class MessageBlock:
+    """Messages as librdkafka takes them, and the arrays of Arrow in which their keys and values are."""
+
+    messages: np.ndarray
+    held: tuple[pa.Array, ...]
+
+    @classmethod
+    def of(cls, keys: pa.Array, values: pa.Array, partitions: np.ndarray) -> MessageBlock:
+        """Return messages; keys and values are text, bytes, or NULL, a partition of -1 is any."""
+        held = (keys.cast(pa.large_binary()), values.cast(pa.large_binary()))
+        messages = np.zeros(len(values), _MESSAGE)
+        messages["partition"] = partitions
+        for name, column in zip(("key", "value"), held, strict=True):
+            messages[name], messages[f"{name}_length"] = _places(column)
+        return cls(messages, held)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def refused(self) -> MessageBlock:
+        """Return those that the client has not taken, in their order."""
+        return MessageBlock(self.messages[self.messages["error"] != 0], self.held)
+
+    @property
+    def error(self) -> int:
+        """The code of the error of the first one."""
+        return int(self.messages["error"][0])
+
+
+def _places(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the bytes of an array (large_binary) are, and how many; those that are NULL are at 0."""
+    _, offsets, data = column.buffers()
+    if not len(column) or column.null_count == len(column):
+        return np.zeros(len(column), np.uintp), np.zeros(len(column), np.uintp)
+    ends = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
+    begin = data.address if data is not None and data.size else _EMPTY.address
+    places, lengths = (ends[:-1] + begin).astype(np.uintp), np.diff(ends).astype(np.uintp)
+    if column.null_count:
+        places[column.is_null().to_numpy(zero_copy_only=False)] = 0
+    return places, lengths
+
+
+class BulkProducer:
+    """A producer of one topic. What `error_cb` and `on_delivery` among its settings hear, they hear in `poll` and `flush`.
+
+    The latter is told of messages only that could not be delivered. Raises KafkaException for settings that librdkafka refuses.
+    """
+
+    def __init__(self, topic: str, settings: Mapping[str, Any]):
+        import confluent_kafka
+
+        self._kafka, self._library = confluent_kafka, library()
+        callbacks = {name: found for name, found in settings.items() if callable(found)}
+        # librdkafka calls them as long as the client lives.
+        self._heard = _HEARD(self._hearing(callbacks["error_cb"]))
+        self._delivered = _DELIVERED(self._delivering(callbacks["on_delivery"]))
+        self._client = self._open({name: found for name, found in settings.items() if name not in callbacks})
+        self._topic = self._library.rd_kafka_topic_new(self._client, topic.encode(), None)
+
+    def _hearing(self, hear: Callable[[Any], None]) -> Callable[..., None]:
+        def heard(client: int, code: int, text: bytes | None, opaque: int) -> None:
+            hear(self._error(code, (text or b"").decode(errors="replace")))
+
+        return heard
+
+    def _delivering(self, deliver: Callable[[Any, Any], None]) -> Callable[..., None]:
+        def delivered(client: int, message: int, opaque: int) -> None:
+            # Its error is the first thing in a message.
+            if code := ctypes.c_int32.from_address(message).value:
+                deliver(self._error(code), None)
+
+        return delivered
+
+    def _error(self, code: int, text: str = "") -> Any:
+        return self._kafka.KafkaError(code, text) if text else self._kafka.KafkaError(code)
+
+    def _open(self, settings: Mapping[str, Any]) -> int:
+        text = ctypes.create_string_buffer(512)
+        conf = self._library.rd_kafka_conf_new()
+        try:
+            for name, value in {**settings, "delivery.report.only.error": True}.items():
+                given = str(value).lower() if isinstance(value, bool) else str(value)
+                done = self._library.rd_kafka_conf_set(conf, name.encode(), given.encode(), text, len(text))
+                if done != _CONF_OK:
+                    raise self._invalid(text)
+            self._library.rd_kafka_conf_set_log_cb(conf, None)
+            self._library.rd_kafka_conf_set_error_cb(conf, self._heard)
+            self._library.rd_kafka_conf_set_dr_msg_cb(conf, self._delivered)
+            client = self._library.rd_kafka_new(_PRODUCER, conf, text, len(text))
+            if not client:
+                raise self._invalid(text)
+        except BaseException:
+            self._library.rd_kafka_conf_destroy(conf)
+            raise
+        # The settings belong to the client now.
+        return int(client)
+
+    def _invalid(self, text: Any) -> Exception:
+        error = self._error(self._kafka.KafkaError._INVALID_ARG, text.value.decode(errors="replace"))
+        found: Exception = self._kafka.KafkaException(error)
+        return found
+
+    def produce(self, rows: MessageBlock) -> MessageBlock:
+        """Hand messages to the client, and return those that it has not taken, with the reason."""
+        rows.messages["error"] = 0
+        flags = _COPY | _OWN_PARTITION
+        taken = self._library.rd_kafka_produce_batch(
+            self._topic, _ANY_PARTITION, flags, rows.messages.ctypes.data, len(rows)
+        )
+        return MessageBlock(rows.messages[:0], ()) if taken == len(rows) else rows.refused()
+
+    def error(self, rows: MessageBlock) -> Any:
+        """Return why the first of some messages was not taken."""
+        return self._error(rows.error)
+
+    def poll(self, seconds: float) -> None:
+        """Hear what became of messages."""
+        self._library.rd_kafka_poll(self._client, int(seconds * 1000))
+
+    def flush(self, seconds: float) -> int:
+        """Wait until the brokers have all messages, or so long; return how many are left."""
+        self._library.rd_kafka_flush(self._client, int(seconds * 1000))
+        return int(self._library.rd_kafka_outq_len(self._client))
+
+    def close(self) -> None:
+        """Give up what was not sent, and let go of the connections."""
+        if self._client:
+            self._library.rd_kafka_purge(self._client, _PURGE_ALL)
+            self._library.rd_kafka_flush(self._client, 0)
+            self._library.rd_kafka_topic_destroy(self._topic)
+            self._library.rd_kafka_destroy(self._client)
+            self._client = 0

@@ -1,0 +1,192 @@
+"""What becomes of the operators of a job under a changed query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from sqlstream.jobs.upgrades.adaptations.registry import ADAPTATIONS, Adaptation
+from sqlstream.jobs.upgrades.changes import (
+    Adapted,
+    Change,
+    Comparison,
+    Dropped,
+    Kept,
+    New,
+    NotAdaptable,
+)
+from sqlstream.jobs.upgrades.ends import compared_sinks, compared_sources, dropped_sinks, dropped_sources
+from sqlstream.jobs.upgrades.matching import Pairs, matched
+from sqlstream.physical.plan import StatefulStage
+from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, OperatorShape, RowPath, ShapeItem
+
+# What the query calls window bounds is no matter of the state.
+_NAMES_ONLY = ("window bounds",)
+_NOT_AGAIN = "what was computed before is not computed again"
+_UNKNOWN = (
+    "the job was last started by a version of sqlstream that did not record what it computes; "
+    "run it once with the query that it has"
+)
+
+
+def compare(
+    old: JobRecord,
+    new: JobRecord,
+    stages: Sequence[StatefulStage],
+    migrations: Mapping[str, Adaptation] | None = None,
+    *,
+    is_fork: bool = False,
+) -> Comparison:
+    """Return what becomes of a job whose record is `old` under a query that would be recorded as `new`, with its stages.
+
+    `migrations` say what becomes of operators, by their names in lower case, whatever they were.
+    """
+    pairs = matched(old.operators, new.operators)
+    known = {o.name: o for o in old.operators}
+    operators: list[Change] = []
+    for record, stage in zip(new.operators, stages, strict=True):
+        was = known.get(pairs.get(record.name, ""))
+        migrate = (migrations or {}).get(record.name.lower())
+        if migrate is not None and old.operators:
+            # Its state is made of any of the job's: what is counted goes on from one of them.
+            source = was or replace(_alike(record, old), tables=())
+            operators.append(migrate(source, record, stage))
+        elif was is None:
+            operators.append(_begins(record, old, pairs))
+        else:
+            operators.append(_goes_on(was, record, stage, pairs))
+    gone = [o for o in old.operators if o.name not in pairs.values()]
+    operators += [Dropped(o.name, ("its state goes",)) for o in gone]
+    fresh = {o.operator for o in operators if isinstance(o, New)}
+    sinks, refusals = compared_sinks(old, new, pairs, fresh, is_fork=is_fork)
+    return Comparison(
+        tuple(operators),
+        compared_sources(old, new),
+        sinks,
+        dropped_sources(old, new),
+        dropped_sinks(old, sinks),
+        refusals,
+    )
+
+
+def _alike(record: OperatorRecord, old: JobRecord) -> OperatorRecord:
+    """Return the operator of a job that has the name of one that is another kind now, or the first one."""
+    same = (o for o in old.operators if o.name.lower() == record.name.lower())
+    return next(same, old.operators[0])
+
+
+def _begins(record: OperatorRecord, old: JobRecord, pairs: Pairs) -> New:
+    notes = ["begins without state: its results are those of the rows that come from now on"]
+    kinds = {o.shape.operator for o in old.operators if o.shape is not None and o.name not in pairs.values()}
+    if record.shape is not None and not record.shape.named and record.shape.operator in kinds:
+        notes.append("it could not be matched with an operator of the job: UID('name') gives it a name")
+    return New(record.name, tuple(notes))
+
+
+def _goes_on(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage, pairs: Pairs) -> Change:
+    """Return what becomes of an operator that the job has."""
+    if old.shape is None or new.shape is None:
+        return NotAdaptable(new.name, old.name, _UNKNOWN)
+    if old.shape.operator != new.shape.operator:
+        return NotAdaptable(new.name, old.name, f"it was {old.shape.operator}, and would be {new.shape.operator}")
+    if (reason := _unlike_inputs(old, new, pairs)) is not None:
+        return NotAdaptable(new.name, old.name, reason)
+    if is_same_state(old, new):
+        return Kept(new.name, old.name, tuple(_notes(old, new, pairs)))
+    adapt = ADAPTATIONS.get(new.shape.operator)
+    if adapt is None:
+        return NotAdaptable(new.name, old.name, "; ".join(differences(old.shape, new.shape)))
+    found = adapt(old, new, stage)
+    if isinstance(found, Adapted):
+        found = Adapted(found.operator, found.was, (*found.notes, *_notes(old, new, pairs)), found.tables)
+    return found
+
+
+def is_same_state(old: OperatorRecord, new: OperatorRecord) -> bool:
+    """Tell whether the state of an operator can stay as it is: names may differ, and what projections below make."""
+    one, other = old.shape, new.shape
+    assert one is not None
+    assert other is not None
+    if old.tables != new.tables or old.hash_columns != new.hash_columns:
+        return False
+    if [(k.value, k.type) for k in one.keys] != [(k.value, k.type) for k in other.keys]:
+        return False
+    if _settings(one) != _settings(other):
+        return False
+    return _items(one, "value") == _items(other, "value") or _items(one, "expression") == _items(other, "expression")
+
+
+def _settings(shape: OperatorShape) -> Mapping[str, str]:
+    return {name: text for name, text in shape.settings.items() if name not in _NAMES_ONLY}
+
+
+def _items(shape: OperatorShape, by: str) -> list[tuple[object, ...]]:
+    return sorted((i.kind, i.input, getattr(i, by), i.type, repr(sorted(i.columns.items()))) for i in shape.items)
+
+
+def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs) -> str | None:
+    """Return why rows that are taken back would not find what they take back, if that can be."""
+    assert old.shape is not None
+    assert new.shape is not None
+    for place in _changing(new.shape) | _changing(old.shape):
+        before, after = (_paths(r.shape.paths, place) for r in (old, new) if r.shape is not None)
+        renamed = [(_old_name(source, pairs), steps) for source, steps in after]
+        if renamed != before:
+            return "its input takes rows back, and would take back others than have come: it reads or filters otherwise"
+        own = {i.name: i.value for i in old.shape.items if i.kind == "column" and i.input == place}
+        if any(own.get(i.name, i.value) != i.value for i in new.shape.items if i.kind == "column" and i.input == place):
+            return "its input takes rows back, and would take back others than have come: columns are made otherwise"
+    return None
+
+
+def _changing(shape: OperatorShape) -> set[int]:
+    """Return the places of the inputs whose rows may be taken back."""
+    named = {int(name.rsplit(" ", 1)[1]) for name in shape.settings if name.startswith("changes of input ")}
+    return named or ({0} if "changes below" in shape.settings else set())
+
+
+def _paths(paths: Iterable[RowPath], place: int) -> list[tuple[str, tuple[str, ...]]]:
+    return [(p.source, p.steps) for p in paths if p.input == place]
+
+
+def _old_name(source: str, pairs: Pairs) -> str:
+    return pairs.get(source, source)
+
+
+def _notes(old: OperatorRecord, new: OperatorRecord, pairs: Pairs) -> Iterator[str]:
+    """Yield what people should know of an operator that goes on."""
+    assert old.shape is not None
+    assert new.shape is not None
+    if old.name != new.name:
+        yield f"it was called {old.name}"
+    for key, other in zip(old.shape.keys, new.shape.keys, strict=False):
+        if key.name != other.name and key.value == other.value:
+            yield f"key {key.name} is called {other.name}"
+    after = [(_old_name(p.source, pairs), p.steps, p.input) for p in new.shape.paths]
+    if after != [(p.source, p.steps, p.input) for p in old.shape.paths]:
+        yield f"it reads or filters otherwise from now on; {_NOT_AGAIN}"
+    elif _items(old.shape, "value") != _items(new.shape, "value") and is_same_state(old, new):
+        yield f"what it reads is made otherwise from now on; {_NOT_AGAIN}"
+
+
+def differences(old: OperatorShape, new: OperatorShape) -> list[str]:
+    """Return how two shapes of one kind differ, as phrases."""
+    found = []
+    if [(k.value, k.type) for k in old.keys] != [(k.value, k.type) for k in new.keys]:
+        found.append(f"its keys were {_listed(old.keys)}, and would be {_listed(new.keys)}")
+    before, after = _settings(old), _settings(new)
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            found.append(f"{name} was {before.get(name) or 'none'}, and would be {after.get(name) or 'none'}")
+    gone = [i for i in old.items if i.value not in {n.value for n in new.items}]
+    come = [i for i in new.items if i.value not in {o.value for o in old.items}]
+    if gone or come:
+        found.append(
+            f"it kept {_listed(gone)}, and would keep {_listed(come)}" if gone else f"it would keep {_listed(come)}"
+        )
+    return found or ["its state is kept in another form"]
+
+
+def _listed(items: Sequence[ShapeItem]) -> str:
+    return ", ".join(f"{i.expression} {i.type}" for i in items) or "none"

@@ -1,0 +1,166 @@
+"""What becomes of the tables that a job reads and writes under a changed query."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from sqlstream.duck.sql import quote_name
+from sqlstream.jobs.upgrades.changes import SinkChange, SourceChange
+from sqlstream.jobs.upgrades.matching import Pairs
+from sqlstream.warehouse.jobs import TABLE, JobRecord, ScanRecord, SinkRecord
+
+# Each type holds all values of those before it.
+_WIDER = (
+    ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "DOUBLE"),
+    ("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "HUGEINT"),
+    ("UTINYINT", "SMALLINT"),
+    ("USMALLINT", "INTEGER"),
+    ("UINTEGER", "BIGINT"),
+    ("FLOAT", "DOUBLE"),
+    ("DATE", "TIMESTAMP"),
+)
+
+
+def widens(old: str, new: str) -> bool:
+    """Tell whether a type holds all values of another one.
+
+    >>> widens("INTEGER", "BIGINT"), widens("BIGINT", "INTEGER"), widens("DATE", "TIMESTAMP")
+    (True, False, True)
+    """
+    return old == new or any(old in types and new in types and types.index(old) < types.index(new) for types in _WIDER)
+
+
+# -- sources
+
+
+def compared_sources(old: JobRecord, new: JobRecord) -> tuple[SourceChange, ...]:
+    """Return what becomes of the tables that the query reads: a scan of the job is one of the same table at the same place."""
+    taken: set[int] = set()
+    found = []
+    for scan in new.scans:
+        was = next((i for i, o in enumerate(old.scans) if i not in taken and _is_same(o, scan)), None)
+        if was is None:
+            notes = ["is read from where its options say; a row behind the watermark of the job is late"]
+            if any(o.table.lower() == scan.table.lower() for o in old.scans):
+                notes.append("it is another place than before, from which nothing is read any more")
+            found.append(SourceChange(scan.table, None, tuple(notes)))
+            continue
+        taken.add(was)
+        before = old.scans[was]
+        changed = (before.time_column, before.watermark_expression) != (scan.time_column, scan.watermark_expression)
+        notes = ["its watermark follows the new expression from now on"] if changed else []
+        found.append(SourceChange(scan.table, was, tuple(notes)))
+    return tuple(found)
+
+
+def _is_same(old: ScanRecord, new: ScanRecord) -> bool:
+    return old.table.lower() == new.table.lower() and (not old.kind or (old.kind, old.place) == (new.kind, new.place))
+
+
+def dropped_sources(old: JobRecord, new: JobRecord) -> tuple[str, ...]:
+    """Return the tables that are not read any more."""
+    kept = {s.table.lower() for s in new.scans}
+    return tuple(dict.fromkeys(s.table for s in old.scans if s.table.lower() not in kept))
+
+
+# -- sinks
+
+
+def compared_sinks(
+    old: JobRecord, new: JobRecord, pairs: Pairs, fresh: Collection[str], *, is_fork: bool
+) -> tuple[tuple[SinkChange, ...], tuple[str, ...]]:
+    """Return what becomes of the tables that the query writes, and why that cannot be; `fresh` are operators that begin anew.
+
+    A table is known by its name. A fork has other ones, which stand in the order of those of the job.
+    """
+    places: dict[int, int] = {}
+    for i, sink in enumerate(new.sinks):
+        was = next((j for j, o in enumerate(old.sinks) if _is_same_sink(o, sink)), None)
+        if was is not None:
+            places[i] = was
+    if is_fork:
+        left = [j for j, o in enumerate(old.sinks) if o.kind == TABLE and j not in places.values()]
+        ours = [i for i, s in enumerate(new.sinks) if s.kind == TABLE and i not in places]
+        if len(left) == len(ours):
+            places |= dict(zip(ours, left, strict=True))
+    found, refusals = [], []
+    for i, sink in enumerate(new.sinks):
+        if i not in places:
+            found.append(SinkChange(sink.table, None, ("begins with the rows that come from now on",)))
+            continue
+        before = old.sinks[places[i]]
+        refusals += [f'table "{sink.table}": {reason}' for reason in _refusals(before, sink, pairs, fresh)]
+        found.append(SinkChange(sink.table, places[i], tuple(_notes(before, sink)), _columns(before, sink)))
+    return tuple(found), tuple(refusals)
+
+
+def _is_same_sink(old: SinkRecord, new: SinkRecord) -> bool:
+    return (old.kind, old.table.lower(), old.place) == (new.kind, new.table.lower(), new.place)
+
+
+def dropped_sinks(old: JobRecord, sinks: Sequence[SinkChange]) -> tuple[str, ...]:
+    """Return the tables that are not written any more."""
+    kept = {s.was for s in sinks}
+    return tuple(s.table for i, s in enumerate(old.sinks) if i not in kept)
+
+
+def _columns(old: SinkRecord, new: SinkRecord) -> dict[str, str] | None:
+    """Return the SQL of the columns of a table over those that it had, where they are others."""
+    if new.kind != TABLE or old.columns == new.columns:
+        return None
+    types = {name.lower(): (name, type) for name, type in old.columns}
+    found = {}
+    for name, type in new.columns:
+        before = types.get(name.lower())
+        found[name] = f"CAST({quote_name(before[0])} AS {type})" if before else f"CAST(NULL AS {type})"
+    return found
+
+
+def _notes(old: SinkRecord, new: SinkRecord) -> Iterator[str]:
+    before, after = ({name.lower(): type for name, type in sink.columns} for sink in (old, new))
+    rows = "rows that were written before" if new.kind == TABLE else "what was written before stays as it is"
+    for name, type in new.columns:
+        if name.lower() not in before:
+            yield f"column {name} is new" + (f": NULL in {rows}" if new.kind == TABLE else f"; {rows}")
+        elif before[name.lower()] != type:
+            yield f"column {name} was {before[name.lower()]}, and is {type}"
+    for name, _ in old.columns:
+        if name.lower() not in after:
+            yield f"column {name} goes" + (f", also in {rows}" if new.kind == TABLE else f"; {rows}")
+    shared = [c for c in new.columns if c[0].lower() in before]
+    if old.paths and _made(old, shared) != _made(new, shared):
+        yield "its rows are made otherwise from now on; those that were written before stay"
+
+
+def _made(sink: SinkRecord, columns: Sequence[tuple[str, str]]) -> list[tuple[object, ...]]:
+    return [(p.steps, *(p.columns.get(name) for name, _ in columns)) for p in sink.paths]
+
+
+def _refusals(old: SinkRecord, new: SinkRecord, pairs: Pairs, fresh: Collection[str]) -> Iterator[str]:
+    """Yield why the rows of a table cannot go on with what was written before."""
+    if (old.changing, old.key, old.upserts, old.order) != (new.changing, new.key, new.upserts, new.order):
+        yield f"it holds {_manner(old)}, and would hold {_manner(new)}; write another table"
+        return
+    before = {name.lower(): type for name, type in old.columns}
+    for name, type in new.columns:
+        was = before.get(name.lower(), type)
+        if new.kind == TABLE and not widens(was, type):
+            yield f"column {name} was {was}, and would be {type}, which does not hold all its values"
+    if not new.changing:
+        return
+    if [p.steps for p in old.paths] != [p.steps for p in new.paths]:
+        yield "rows that were written could not be taken back, as others are filtered out now; write another table"
+    sources = [pairs.get(p.source, p.source) for p in new.paths]
+    if sources != [p.source for p in old.paths] and not new.key:
+        yield "rows that were written could not be taken back, as they came from another operator; write another table"
+    if any(p.source in fresh for p in new.paths) and not new.key:
+        yield "rows that were written could not be taken back by an operator that begins anew; write another table"
+    shared = [c for c in new.columns if c[0].lower() in before]
+    if not new.key and (len(shared) < len(new.columns) or _made(old, shared) != _made(new, shared)):
+        yield "without a PRIMARY KEY no column can be added or made otherwise: rows could not be taken back as they were"
+
+
+def _manner(sink: SinkRecord) -> str:
+    if not sink.changing:
+        return "rows that stay"
+    return f"changes by the key {', '.join(sink.key)}" if sink.key else "changes without a key"

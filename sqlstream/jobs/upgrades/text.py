@@ -1,0 +1,52 @@
+"""A comparison as people read it, before they upgrade a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlstream.jobs.upgrades.changes import SINCE, Adapted, Comparison, Dropped, Kept, New, NotAdaptable
+
+_WIDTH = 9
+
+
+def explanation(comparison: Comparison, job: str, version: int) -> str:
+    """Return what becomes of each operator and table of a job, a line for each, with what is to be known of it below."""
+    lines = [f'-- job "{job}" after version {version}, with this query']
+    lines += [line for parts in _operators(comparison) for line in _lines(*parts)]
+    lines += [line for parts in _tables(comparison) for line in _lines(*parts)]
+    for reason in comparison.refused:
+        lines += _lines("refused", reason, ())
+    return "\n".join(lines).replace(SINCE, f"from batch {version + 1} on")
+
+
+def _lines(what: str, name: str, notes: tuple[str, ...]) -> list[str]:
+    return [f"{what:<{_WIDTH}} {name}", *(f"{'':<{_WIDTH}}   {note}" for note in notes)]
+
+
+def _operators(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    for one in comparison.operators:
+        match one:
+            case Kept():
+                yield "kept", one.operator, one.notes
+            case Adapted():
+                yield "adapted", one.operator, one.notes
+            case New():
+                yield "new", one.operator, one.notes
+            case Dropped():
+                yield "dropped", one.was, one.notes
+            case NotAdaptable():
+                # Its reason stands at the end.
+                continue
+
+
+def _tables(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    for source in comparison.sources:
+        goes_on = () if source.was is None else ("goes on where it is",)
+        yield "read", source.table, (*goes_on, *source.notes)
+    for table in comparison.dropped_sources:
+        yield "read", table, ("no more",)
+    for sink in comparison.sinks:
+        goes_on = () if sink.was is None else ("goes on behind what was written",)
+        yield "write", sink.table, (*goes_on, *sink.notes)
+    for table in comparison.dropped_sinks:
+        yield "write", table, ("no more: what was written is in the savepoint, and in no table of the warehouse",)

@@ -1,0 +1,195 @@
+"""Jobs that go on with a changed query: what becomes of them, and doing it.
+
+An upgrade is a restore: of a savepoint of the job, rewritten for the new query. So whoever is killed leaves the old job, or the
+new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from dataclasses import replace as with_field
+
+import duckdb
+from msgspec.structs import replace
+
+from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.errors import JobError, UsageError
+from sqlstream.jobs.launch import job_record, job_spec
+from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
+from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
+from sqlstream.jobs.upgrades.comparing import compare
+from sqlstream.jobs.upgrades.migrations import Migrations
+from sqlstream.physical.plan import SinkPlan
+from sqlstream.runtime.carrying_over import carry_over, received
+from sqlstream.runtime.tasks import ROWS, bucket_metrics
+from sqlstream.runtime.worker import connection
+from sqlstream.sql.nodes import head
+from sqlstream.storage import restoring, savepoints
+from sqlstream.storage.joblog import JobLog, LogEntry
+from sqlstream.storage.restoring import DRAFT, Restoring
+from sqlstream.storage.rewriting import OperatorSource, Rewritten, SinkSource, rewrite
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.savepoints import Savepoint
+
+_WAYS_ON = (
+    "Say what becomes of the state with MIGRATE STATE in a file for --migrate, or start the job anew with --fresh."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """That a job may go on with a changed query. `migrations` make the state of some operators, also of an unchanged one."""
+
+    migrations: Migrations | None = None
+
+    def migrates(self, job: str) -> bool:
+        """Tell whether state of a job is made by migrations."""
+        return self.migrations is not None and self.migrations.concern(job)
+
+
+class Upgrader:
+    """Upgrades one job to the query that it is planned with, under that name. Whoever calls `run` holds the lock of the job."""
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        planned: PlannedJob,
+        project: str,
+        upgrade: Upgrade,
+        notice: Callable[[str], None] = lambda text: None,
+    ):
+        self._warehouse, self._planned, self._project = warehouse, planned, project
+        self._upgrade, self._notice = upgrade, notice
+
+    # -- what becomes of it
+
+    def migrates(self, saved: JobRecord) -> bool:
+        """Tell whether migrations make state of a job, or of its fork that is planned."""
+        return self._upgrade.migrates(saved.job) or self._upgrade.migrates(self._planned.name)
+
+    def compared(self, saved: JobRecord, *, is_fork: bool = False, state: Warehouse | None = None) -> Comparison:
+        """Return what becomes of a job with a record; a savepoint of it is `state`. Raises what migrations raise."""
+        made = self.made(saved)
+        migrations: Mapping[str, Adaptation] = {}
+        if self._upgrade.migrations is not None:
+            migrations = self._upgrade.migrations.adaptations(state or self._warehouse, saved, made)
+        return compare(saved, made, self._planned.physical.stages, migrations, is_fork=is_fork)
+
+    def made(self, saved: JobRecord) -> JobRecord:
+        """Return the record of the job with the new query."""
+        spec = job_spec(
+            self._planned, self._warehouse.root, saved.bucket_labels, name=self._planned.name, project=self._project
+        )
+        made = job_record(self._planned, spec, saved.partitions)
+        return replace(made, created_at=saved.created_at, versions=saved.versions, lives=saved.lives)
+
+    def check(self, comparison: Comparison) -> None:
+        """Raise UsageError when the query cannot go on with the state of the job."""
+        if comparison.refused:
+            raise UsageError(
+                f'job "{self._planned.name}" cannot go on with this query',
+                head(self._planned.statement),
+                detail="\n".join(f"{reason}." for reason in comparison.refused) + "\nNothing was changed.",
+                hint=_WAYS_ON,
+            )
+
+    # -- doing it
+
+    def run(self, saved: JobRecord) -> None:
+        """Upgrade the job, which is at its newest version. Raises UsageError, and changes nothing then."""
+        paths = self._warehouse.job(saved.job)
+        comparison = self.compared(saved)
+        self.check(comparison)
+        check_open(saved.job, newest(self._warehouse, saved.job))
+        taken = take_savepoint(self._warehouse, saved.job)
+        made = self.made(saved)
+        try:
+            draft = self.rewritten(taken, saved, made, comparison)
+            self._notice(f'savepoint "{taken.place}" keeps job "{saved.job}" as it was: run --from goes back to it')
+            kept = tuple(i for i, sink in enumerate(comparison.sinks) if sink.was is not None)
+            tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
+            plan = Restoring(draft.place, made.to_json(), tables, kept)
+        except BaseException:
+            savepoints.drop(self._warehouse, taken.record.name)
+            raise
+        restoring.restore(self._warehouse, draft, plan, lambda which: None)
+        draft.warehouse.fs.delete_tree(draft.warehouse.root)
+        assert paths.name == self._planned.name.lower()
+        what = "migrated state" if saved.plan_fingerprint == made.plan_fingerprint else "the changed query"
+        self._notice(f'job "{made.job}" goes on with {what} from version {taken.record.version}')
+
+    def rewritten(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord, comparison: Comparison) -> Savepoint:
+        """Return a savepoint for the new query, made of one of the job, in a folder that goes once it is restored."""
+        restoring.check(savepoint)
+        folder = self._warehouse.below(f"savepoints/{DRAFT}{self._warehouse.job(made.job).root.rpartition('/')[2]}")
+        spec = job_spec(self._planned, self._warehouse.root, saved.bucket_labels, name=made.job, project=self._project)
+        wanted = self._wanted(savepoint, saved, made, comparison)
+        try:
+            with connection(spec) as con:
+                return rewrite(savepoint, folder, wanted, con, bucket_metrics)
+        except duckdb.Error as error:
+            folder.fs.delete_tree(folder.root)
+            raise JobError(
+                f'the state of job "{made.job}" could not be adapted', detail=str(error), hint=_WAYS_ON
+            ) from error
+        except BaseException:
+            folder.fs.delete_tree(folder.root)
+            raise
+
+    def _wanted(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord, comparison: Comparison) -> Rewritten:
+        plan = self._planned.physical
+        stages = {stage.name: stage for stage in plan.stages}
+        operators = []
+        for one in comparison.operators:
+            if isinstance(one, Kept | Adapted):
+                operator = stages[one.operator].operator
+                tables = one.tables if isinstance(one, Adapted) else {}
+                operators.append(OperatorSource(one.operator, one.was, operator.tables, operator.hashed, tables))
+        paths, sinks, outputs = savepoint.warehouse.job(savepoint.record.job), list[SinkSource](), dict[int, int]()
+        for place, (change, sink) in enumerate(zip(comparison.sinks, plan.sinks, strict=True)):
+            if change.was is not None and sink.kind == TABLE:
+                sinks.append(_sink_source(sink, saved.sinks[change.was].table, change.columns))
+            elif change.was is not None:
+                outputs[place] = change.was
+        was = [source.was for source in comparison.sources]
+        names = [scan.name for scan in saved.scans]
+        entry = JobLog(savepoint.warehouse.fs, paths.log).entry(savepoint.record.version)
+        assert entry is not None
+        positions = carry_over(savepoint.warehouse.fs, paths.splits, entry.sequence, plan.scans, was, self._project)
+        scans = {scan.name: None if old is None else names[old] for scan, old in zip(plan.scans, was, strict=True)}
+        return Rewritten(
+            made, tuple(operators), tuple(sinks), scans, outputs, positions, received(plan.scans, was, names)
+        )
+
+
+def _sink_source(sink: SinkPlan, was: str, columns: Mapping[str, str] | None) -> SinkSource:
+    return SinkSource(sink.table.name, was, with_field(sink.declaration, name=ROWS), columns)
+
+
+def newest(warehouse: Warehouse, job: str) -> LogEntry | None:
+    """Return the log's entry of the newest version of a job, None before the first."""
+    paths = warehouse.job(job)
+    version = last_committed(warehouse.fs, paths)
+    return None if version is None else JobLog(warehouse.fs, paths.log).entry(version)
+
+
+def check_open(job: str, entry: LogEntry | None) -> None:
+    """Raise UsageError when a job has come to the end of its input: all its windows are closed, and nothing follows."""
+    if entry is not None and any(source.last for source in entry.sources.values()):
+        raise UsageError(
+            f'job "{job}" is at the end of its input, and does not go on',
+            hint="Start it anew with --fresh. A job whose sources have no end goes on with a changed query.",
+        )
+
+
+def upgradable(warehouse: Warehouse, planned: PlannedJob, upgrade: Upgrade) -> JobRecord | None:
+    """Return the record of the job that a changed query or migrations would upgrade, None where there is nothing to upgrade."""
+    record = read_record(warehouse.fs, warehouse.job(planned.name))
+    same = record is None or (record.plan_fingerprint == planned.fingerprint and not upgrade.migrates(record.job))
+    if same or planned.is_query or planned.appends:
+        return None
+    return record if last_committed(warehouse.fs, warehouse.job(planned.name)) is not None else None

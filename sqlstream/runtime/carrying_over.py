@@ -1,0 +1,69 @@
+"""How far a job has read, for a query that reads other tables: kept for those that stay, forgotten for those that go."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+
+from sqlstream.connectors.registry import source_of
+from sqlstream.names import path_name
+from sqlstream.physical.plan import ScanStage
+from sqlstream.runtime.batches import from_lines
+from sqlstream.warehouse.filesystem import Filesystem
+from sqlstream.warehouse.records import read_sealed
+
+_FOLD = "seen-"
+_RECEIVED = "received/"
+
+
+def carry_over(
+    fs: Filesystem,
+    directory: str,
+    sequence: int,
+    scans: Sequence[ScanStage],
+    was: Sequence[int | None],
+    project: str,
+) -> dict[str, str]:
+    """Return the files that say how far the scans of a new plan have read, by their paths below the folder of positions.
+
+    `directory` has those of a job that is not running, up to the descriptor `sequence`. `was` are the places that the scans had
+    in it, None for those that begin where their options say. All descriptors are folded into one file.
+    """
+    sources = [source_of(stage.table) for stage in scans]
+    folds = sorted(name for name in fs.list(directory) if name.startswith(_FOLD))
+    first, seen = -1, list[str]()
+    if folds:
+        value = json.loads(read_sealed(fs, f"{directory}/{folds[-1]}"))
+        first, seen = value["sequence"], value["seen"]
+    before = [base64.b64decode(seen[old]) if seen and old is not None else None for old in was]
+    positions = [source.position(project, data) for source, data in zip(sources, before, strict=True)]
+    for number in sorted(int(name.removesuffix(".json")) for name in fs.list(f"{directory}/next")):
+        if first < number <= sequence:
+            work = from_lines(read_sealed(fs, f"{directory}/next/{number:010d}.json"))
+            for source, position, old in zip(sources, positions, was, strict=True):
+                position.add([source.split(w.split) for w in work if w.scan == old and w.split is not None])
+    folded = [base64.b64encode(position.to_bytes()).decode() for position in positions]
+    made = {f"{_FOLD}{sequence:010d}.json": json.dumps({"sequence": sequence, "seen": folded})}
+    return {**made, **_remembered(fs, directory, was)}
+
+
+def _remembered(fs: Filesystem, directory: str, was: Sequence[int | None]) -> dict[str, str]:
+    """Return what sources remember, under the places that the scans have now."""
+    found = {}
+    for place, old in enumerate(was):
+        if old is None:
+            continue
+        for name in fs.list(directory):
+            if name.endswith(f"-{old}.json") and not name.startswith(_FOLD):
+                found[f"{name.removesuffix(f'-{old}.json')}-{place}.json"] = read_sealed(fs, f"{directory}/{name}")
+    return found
+
+
+def received(scans: Sequence[ScanStage], was: Sequence[int | None], names: Sequence[str]) -> dict[str, str]:
+    """Return the folders of what sources have received, by those that they have now, below the folder of positions."""
+    return {
+        f"{_RECEIVED}{path_name(names[old])}/": f"{_RECEIVED}{path_name(stage.name)}/"
+        for stage, old in zip(scans, was, strict=True)
+        if old is not None
+    }

@@ -1,0 +1,341 @@
+"""A savepoint for another query: state that stays is linked, state that is adapted is made by SQL.
+
+The result is a savepoint, too, laid out as one warehouse with one job and one version, from which a job is restored as from any
+other. Nothing of the savepoint that is read is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import msgspec
+from msgspec.structs import replace
+
+from sqlstream.catalog import Column
+from sqlstream.duck import key_hash
+from sqlstream.duck.sql import over, quote_name, typed
+from sqlstream.duck.types import encoded, time_literal
+from sqlstream.storage.bucket import WEIGHTS, Bucket
+from sqlstream.storage.joblog import JobLog, LogEntry, labels_of
+from sqlstream.storage.manifests import Manifest, manifest_name, read_manifest
+from sqlstream.storage.metrics import BucketMetrics, OperatorMetrics, SourceMetrics
+from sqlstream.storage.redistribution import count_forgotten, merged, share_counters, weights
+from sqlstream.storage.savepoints import put_file
+from sqlstream.storage.segments import (
+    BATCH_COLUMN,
+    ROW_GROUP_ROWS,
+    Segment,
+    check_segments,
+    scan,
+    write_segment,
+)
+from sqlstream.storage.zsets import KEYS
+from sqlstream.units import NO_TIME, now
+from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.jobs import JobRecord, read_record
+from sqlstream.warehouse.paths import BucketedPaths, Warehouse
+from sqlstream.warehouse.records import sealed
+from sqlstream.warehouse.savepoints import Savepoint, SavepointRecord, write_savepoint
+
+_MADE, _BUCKET = "_made", "_bucket"
+_ROWS = "rows"
+# What the metrics of a bucket are, given its tables.
+Measure = Callable[[Bucket, Sequence[TableDeclaration]], BucketMetrics]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSource:
+    """An operator whose state is made of that of an operator of the savepoint, called `was`.
+
+    `tables` has a SELECT over the names of the old tables for each new one that is made anew, with all of its columns. Others are
+    linked. `hashed` are the columns whose hash picks the bucket.
+    """
+
+    name: str
+    was: str
+    declared: tuple[TableDeclaration, ...]
+    hashed: tuple[Column, ...]
+    tables: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSource:
+    """A table that goes on with the rows of a table of the savepoint, as `declared`; `columns` as SQL, None: as they are."""
+
+    table: str
+    was: str
+    declared: TableDeclaration
+    columns: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What a savepoint is to become: the record of the job, and what its parts are made of.
+
+    `scans` are, by the names of the new ones, those of the savepoint. `outputs` are the places of sinks outside of the warehouse,
+    by those that they had. `positions` are texts by their paths below the folder of positions, `received` folders of files there.
+    """
+
+    record: JobRecord
+    operators: tuple[OperatorSource, ...]
+    sinks: tuple[SinkSource, ...]
+    scans: Mapping[str, str | None]
+    outputs: Mapping[int, int]
+    positions: Mapping[str, str]
+    received: Mapping[str, str]
+
+
+def rewrite(
+    savepoint: Savepoint, folder: Warehouse, wanted: Rewritten, con: duckdb.DuckDBPyConnection, measure: Measure
+) -> Savepoint:
+    """Write another savepoint into a folder, and return it. Raises DamageError, and duckdb.Error where a SELECT fails."""
+    folder.fs.delete_tree(folder.root)
+    return _Rewriting(savepoint, folder, wanted, con, measure).run()
+
+
+class _Rewriting:
+    def __init__(
+        self,
+        savepoint: Savepoint,
+        folder: Warehouse,
+        wanted: Rewritten,
+        con: duckdb.DuckDBPyConnection,
+        measure: Measure,
+    ):
+        self._savepoint, self._folder, self._wanted, self._con = savepoint, folder, wanted, con
+        self._measure = measure
+        self._source = savepoint.warehouse
+        self._paths = savepoint.warehouse.job(savepoint.record.job)
+        self._target = folder.job(wanted.record.job)
+        self._files: dict[str, int] = {}
+        self._rows = self._bytes = 0
+        entry = JobLog(self._source.fs, self._paths.log).entry(savepoint.record.version)
+        old = read_record(self._source.fs, self._paths)
+        assert entry is not None
+        assert old is not None
+        self._entry: LogEntry = entry
+        self._old: JobRecord = old
+        # A savepoint that lies elsewhere is copied.
+        self._links = savepoint.warehouse.fs is folder.fs or savepoint.warehouse.root.startswith(
+            folder.root.rpartition("/savepoints/")[0] + "/"
+        )
+
+    def run(self) -> Savepoint:
+        wanted, fs, target, version = self._wanted, self._source.fs, self._target, self._entry.version
+        self._write(target.record, sealed(msgspec.json.format(wanted.record.to_json(), indent=2)))
+        operators = {one.name: self._operator(one) for one in wanted.operators if one.was in self._entry.operators}
+        results = {s.table.lower(): self._table(s) for s in wanted.sinks if s.was.lower() in self._entry.results}
+        sources = {name: self._scan(was) for name, was in wanted.scans.items()}
+        entry = replace(
+            self._entry,
+            sources=sources,
+            operators=operators,
+            results=results,
+            labels=labels_of(self._old, self._entry),
+        )
+        for name, text in wanted.positions.items():
+            self._write(f"{target.splits}/{name}", sealed(text))
+        self._put_files()
+        self._write(JobLog(self._folder.fs, target.log).path(version), sealed(entry.to_json()))
+        self._write(f"{target.commits}/{version}", fs.read_text(f"{self._paths.commits}/{version}"))
+        before = self._savepoint.record
+        record = SavepointRecord(
+            name=before.name,
+            job=wanted.record.job,
+            job_created_at=wanted.record.created_at,
+            version=version,
+            taken_at=now(),
+            committed_at=before.committed_at,
+            watermark=before.watermark,
+            rows=self._rows,
+            bytes=self._bytes,
+            files=self._files,
+        )
+        self._folder.fs.make_durable([f"{self._folder.root}/{name}" for name in self._files])
+        write_savepoint(self._folder, record)
+        return Savepoint(self._folder, record, self._folder.root)
+
+    def _scan(self, was: str | None) -> SourceMetrics:
+        # All have read up to the last descriptor, those that begin nothing of it.
+        known = self._entry.sources.get(was, SourceMetrics()) if was is not None else SourceMetrics()
+        return replace(known, sequence=self._entry.sequence)
+
+    # -- operators
+
+    def _operator(self, wanted: OperatorSource) -> OperatorMetrics:
+        at, to = self._paths.operator(wanted.was), self._target.operator(wanted.name)
+        metrics = self._entry.operators[wanted.was]
+        manifests = {
+            b: read_manifest(self._source.fs, f"{at.manifests(b)}/{one.manifest}") for b, one in metrics.buckets.items()
+        }
+        if not wanted.tables:
+            for bucket, one in metrics.buckets.items():
+                self._link(at, to, bucket, [s for of in manifests[bucket].tables.values() for s in of])
+                self._manifest(to, bucket, one.manifest, manifests[bucket])
+            return metrics
+        return self._adapted(wanted, at, to, manifests)
+
+    def _adapted(
+        self, wanted: OperatorSource, at: BucketedPaths, to: BucketedPaths, manifests: Mapping[int, Manifest]
+    ) -> OperatorMetrics:
+        old = next(o for o in self._old.operators if o.name == wanted.was)
+        before = [t.declaration for t in old.tables]
+        rows = {t.name: self._current(t, at, manifests) for t in before}
+        labels = labels_of(self._old, self._entry)
+        tables: dict[int, dict[str, tuple[Segment, ...]]] = {label: {} for label in labels}
+        for table in wanted.declared:
+            if table.name in wanted.tables:
+                made = self._make(table, over(rows, wanted.tables[table.name]), wanted.hashed, labels, to)
+            else:
+                made = {b: m.tables.get(table.name, ()) for b, m in manifests.items()}
+                for bucket, segments in made.items():
+                    self._link(at, to, bucket, segments)
+            for label in labels:
+                tables[label][table.name] = made.get(label, ())
+        common = merged(manifests)
+        buckets = {}
+        for label in labels:
+            manifest = replace(common, tables=tables[label])
+            buckets[label] = Bucket.open(self._folder.fs, to.root, label, wanted.declared, manifest.to_json(), NO_TIME)
+            count_forgotten(self._con, buckets[label], wanted.declared)
+        share_counters(manifests.values(), buckets)
+        self._weigh(before, wanted.declared, at, manifests, buckets)
+        for label, written in buckets.items():
+            written.manifest_name = manifest_name(self._entry.version)
+            current = {t.name: written.segments(t.name) for t in wanted.declared}
+            written.manifest = replace(common, tables=current, counters=dict(written.counters))
+            self._manifest(to, label, written.manifest_name, written.manifest)
+        return OperatorMetrics.of({label: self._measure(b, wanted.declared) for label, b in buckets.items()})
+
+    def _current(self, table: TableDeclaration, at: BucketedPaths, manifests: Mapping[int, Manifest]) -> str:
+        """Return the SELECT of the rows of a table that are not forgotten, of all buckets."""
+        selects = []
+        for bucket, manifest in sorted(manifests.items())[: 1 if table.replicated else None]:
+            segments = [s for s in manifest.tables.get(table.name, ()) if s.until is None]
+            if not segments:
+                continue
+            check_segments(self._source.fs, at.data(bucket), segments)
+            rows = scan(self._source.fs, at.data(bucket), table.columns, segments)
+            where = ""
+            if table.time_column is not None and manifest.watermark is not None:
+                closed = time_literal(manifest.watermark, table.time_type)
+                where = f" WHERE {quote_name(table.time_column)} > {closed}"
+            selects.append(f"SELECT * FROM ({rows}){where}")
+        none = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in table.columns)
+        return " UNION ALL ".join(selects) or f"SELECT {none} WHERE false"
+
+    def _make(
+        self, table: TableDeclaration, sql: str, hashed: Sequence[Column], labels: Sequence[int], to: BucketedPaths
+    ) -> dict[int, tuple[Segment, ...]]:
+        """Write the rows of a SELECT into the buckets of their keys; return the segments by bucket."""
+        names = {c.name for c in table.columns}
+        place = key_hash.bucket(hashed, len(labels)) if all(c.name in names for c in hashed) else "0"
+        stored = encoded(table.columns, f"(SELECT {typed(table.columns)} FROM ({sql}))")
+        self._con.execute(f"CREATE OR REPLACE TEMP TABLE {_MADE} AS SELECT *, {place} AS {_BUCKET} FROM ({stored})")
+        found: dict[int, tuple[Segment, ...]] = {}
+        for number, label in enumerate(labels):
+            where = "" if table.replicated else f" WHERE {_BUCKET} = {number}"
+            rows = self._con.sql(f"SELECT * EXCLUDE {_BUCKET} FROM {_MADE}{where}").to_arrow_reader(ROW_GROUP_ROWS)
+            segment = write_segment(
+                self._folder.fs, to.data(label), table.name, self._entry.version, rows, time_column=table.time_column
+            )
+            if segment is not None:
+                found[label] = (segment,)
+                self._written(f"{to.data(label)}/{segment.name}", segment)
+        self._con.execute(f"DROP TABLE {_MADE}")
+        return found
+
+    def _weigh(
+        self,
+        before: Sequence[TableDeclaration],
+        after: Sequence[TableDeclaration],
+        at: BucketedPaths,
+        manifests: Mapping[int, Manifest],
+        buckets: Mapping[int, Bucket],
+    ) -> None:
+        """Count what Z-sets amount to, as the operator does: of all tables, or of all but that of the keys."""
+        old = [Bucket.open(self._source.fs, at.root, b, before, m.to_json(), NO_TIME) for b, m in manifests.items()]
+        total = sum(bucket.counters.get(WEIGHTS, 0) for bucket in old)
+        with_keys = total == sum(weights(self._con, bucket, before) for bucket in old)
+        without = [t for t in before if t.name != KEYS]
+        if with_keys and total == sum(weights(self._con, bucket, without) for bucket in old):
+            with_keys = False
+        counted = [t for t in after if with_keys or t.name != KEYS]
+        for bucket in buckets.values():
+            bucket.counters[WEIGHTS] = weights(self._con, bucket, counted)
+
+    # -- tables
+
+    def _table(self, wanted: SinkSource) -> str:
+        at = self._source.table(wanted.was).job(self._paths.name)
+        to = self._folder.table(wanted.table).job(self._target.name)
+        name = self._entry.results[wanted.was.lower()]
+        manifest = read_manifest(self._source.fs, f"{at.manifests(0)}/{name}")
+        segments = [s for of in manifest.tables.values() for s in of if s.until is None]
+        if wanted.columns is None or not segments:
+            self._link(at, to, 0, segments)
+            self._manifest(to, 0, name, manifest)
+            return name
+        old = next(s for s in self._old.sinks if s.table.lower() == wanted.was.lower())
+        own = {c.name for c in wanted.declared.columns} - set(wanted.columns)
+        internal = [c for c in wanted.declared.columns if c.name in own]
+        columns = [*(Column(n, t) for n, t in old.columns), *internal]
+        check_segments(self._source.fs, at.data(0), segments)
+        rows = scan(self._source.fs, at.data(0), columns, segments, batch=True)
+        batch = Column(BATCH_COLUMN, "BIGINT")
+        items = [f"{sql} AS {quote_name(n)}" for n, sql in wanted.columns.items()]
+        items += [quote_name(c.name) for c in (*internal, batch)]
+        stored = encoded((*wanted.declared.columns, batch), f"(SELECT {', '.join(items)} FROM ({rows}))")
+        span = min(s.first_batch for s in segments), max(s.last_batch for s in segments)
+        segment = write_segment(
+            self._folder.fs,
+            to.data(0),
+            _ROWS,
+            self._entry.version,
+            self._con.sql(stored).to_arrow_reader(ROW_GROUP_ROWS),
+            batches=span,
+        )
+        [table] = manifest.tables
+        made = () if segment is None else (segment,)
+        if segment is not None:
+            self._written(f"{to.data(0)}/{segment.name}", segment)
+        name = manifest_name(manifest.batch)
+        self._manifest(to, 0, name, replace(manifest, tables={table: made}))
+        return name
+
+    # -- files
+
+    def _put_files(self) -> None:
+        """Put in what sources have received, and what the job knows of its sinks outside of the warehouse."""
+        root = f"{self._source.root}/"
+        moved = {
+            f"{self._paths.splits}/{old}": f"{self._target.splits}/{new}" for old, new in self._wanted.received.items()
+        }
+        outputs = self._wanted.outputs
+        moved |= {f"{self._paths.output}/{old}/": f"{self._target.output}/{new}/" for new, old in outputs.items()}
+        for name, size in self._savepoint.record.files.items():
+            folder = next((old for old in moved if f"{root}{name}".startswith(old)), None)
+            if folder is not None:
+                to = moved[folder] + f"{root}{name}".removeprefix(folder)
+                # Some of these are written again in their place.
+                put_file(self._source.fs, f"{root}{name}", self._folder.fs, to, link=False)
+                self._files[to.removeprefix(f"{self._folder.root}/")] = size
+
+    def _link(self, at: BucketedPaths, to: BucketedPaths, bucket: int, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            target = f"{to.data(bucket)}/{segment.name}"
+            put_file(self._source.fs, f"{at.data(bucket)}/{segment.name}", self._folder.fs, target, link=self._links)
+            self._written(target, segment)
+
+    def _written(self, path: str, segment: Segment) -> None:
+        self._files[path.removeprefix(f"{self._folder.root}/")] = segment.bytes
+        self._rows, self._bytes = self._rows + segment.rows, self._bytes + segment.bytes
+
+    def _manifest(self, to: BucketedPaths, bucket: int, name: str, manifest: Manifest) -> None:
+        self._write(f"{to.manifests(bucket)}/{name}", sealed(manifest.to_json()))
+
+    def _write(self, target: str, text: str) -> None:
+        self._files[target.removeprefix(f"{self._folder.root}/")] = len(text.encode())
+        self._folder.fs.write_text_atomic(target, text)
