@@ -29,6 +29,7 @@ import csv
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import cache
@@ -39,8 +40,9 @@ from typing import Any, Protocol
 from sqlstream.catalog import AnyFunction
 from sqlstream.compiler.catalog_answers import Answer
 from sqlstream.compiler.compiler import PlannedJob
-from sqlstream.errors import SourceText, SqlStreamError
+from sqlstream.errors import SourceText, SqlStreamError, UsageError
 from sqlstream.functions.kinds import declare_any
+from sqlstream.physical.batch import CannotVerify
 from sqlstream.session.explaining import explained
 from sqlstream.sql.statements import parse_script
 from tests.saved_streams import SavedStream
@@ -132,6 +134,21 @@ class InProcess:
     def batch(self, table: str, rows: list[list[str | None]]) -> None:
         self.stream.advance(1000)
         self.stream.batch(table, rows)
+
+    def verify(self) -> int:
+        """Compare what the jobs have written with batches over what they have read; return how many could be compared.
+
+        Raises Different for rows that nothing explains.
+        """
+        compared = 0
+        for job in self.stream.runs:
+            # Some have written nothing yet, or what cannot be read; of others no batch says what they do.
+            with suppress(CannotVerify, UsageError):
+                report = self.stream.verify(job)
+                compared += 1
+                if not report:
+                    raise Different(str(report))
+        return compared
 
     def tick(self, table: str, time: str) -> None:
         self.stream.tick(table, time)
@@ -254,9 +271,11 @@ def compare(path: Path, record: Record, shown: list[str]) -> None:
 
 
 def shown_by(case: Case, runner: Runner) -> Iterator[tuple[Record, list[str]]]:
-    """Run a case as `run` does, and close the runner."""
+    """Run a case as `run` does, verify its jobs where they ran in this process, and close the runner."""
     try:
         yield from run(case, runner)
+        if isinstance(runner, InProcess):
+            runner.verify()
     finally:
         runner.close()
 

@@ -246,7 +246,9 @@ def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Seq
             )
         jvm = Jvm(process, prefix, classes, log_file, (None, None))
         try:
-            # PySpark is imported while the JVM comes up.
+            # While the JVM comes up: what runs jobs, with PySpark, and pandas, for which PySpark asks.
+            for name in ("sqlstream.spark.run", "pandas"):
+                importlib.import_module(name)
             from pyspark import SparkContext
 
             jvm.before = (SparkContext._gateway, SparkContext._jvm)

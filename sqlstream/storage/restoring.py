@@ -19,7 +19,7 @@ from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
 from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.paths import JobPaths, Warehouse
 from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed, write_sealed
-from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
+from sqlstream.warehouse.savepoints import Savepoint, find_savepoint, is_savepoint
 
 
 class Restoring(Record, frozen=True, tag_field="format", tag=1):
@@ -91,11 +91,14 @@ def forget_completed(warehouse: Warehouse, job: str) -> None:
         plan = _read(warehouse, paths)
     except FileNotFoundError:
         return
-    # The job that was there before had another time of creation or another query, or was none.
-    is_made = read_record(fs, paths) == JobRecord.from_json(plan.record)
+    record, wanted = read_record(fs, paths), JobRecord.from_json(plan.record)
+    # The job that was there before had another time of creation, or was none. One that is upgraded has the time that it had; as
+    # long as what it is made of is there, it has not gone on.
+    is_made = record is not None and record.created_at == wanted.created_at
+    if is_draft(plan.savepoint):
+        is_made = is_made and not is_savepoint(Warehouse(plan.savepoint))
     if is_made and last_committed(fs, paths) is not None:
         fs.delete(paths.restoring)
-        _forget_draft(warehouse, plan)
 
 
 def _forget_draft(warehouse: Warehouse, plan: Restoring) -> None:

@@ -6,7 +6,6 @@ import datetime
 import ipaddress
 import json
 import sys
-import uuid
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +21,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from sqlstream.connectors.mysql import sink
 from sqlstream.errors import BindError, DataError, JobError, OutageError, UsageError
 from sqlstream.testing import Stream
-from tests.connectors.database_sinks import COUNTS, copying
+from tests.connectors import database_sinks
+from tests.connectors.database_sinks import COUNTS, check_refused, copying, looking_up
 from tests.mariadb_server import MariaDBServer, MySQLDatabase
 
 pytestmark = pytest.mark.slow
@@ -41,28 +41,14 @@ def created(database: MySQLDatabase, table: str) -> str:
     return options(database, table, ", 'sink.create-table' = 'true'")
 
 
-VALUES: dict[str, tuple[str, Any]] = {
+VALUES: dict[str, tuple[str, Any]] = database_sinks.VALUES | {
     "id": ("BIGINT", -(2**63)),
-    "tiny": ("TINYINT", -1),
-    "whole": ("INT", 2**31 - 1),
-    "ratio": ("DOUBLE", 0.1),
-    "single": ("FLOAT", 0.5),
-    "ok": ("BOOLEAN", True),
-    "price": ("DECIMAL(12, 4)", Decimal("-1.2500")),
     "exact": ("DECIMAL(38, 4)", Decimal("1234567890123456789012345678901234.5678")),
     "name": ("STRING", 'it\'s "q", \\. 中😀 %s %(a)s\n\x00\\'),
-    "nothing": ("STRING", None),
-    "empty": ("STRING", ""),
     "bytes": ("BYTES", b"\x00\xff',\n"),
     "no bytes": ("BYTES", b""),
-    "day": ("DATE", datetime.date(1969, 12, 31)),
-    "at": ("TIMESTAMP(6)", datetime.datetime(2026, 1, 1, 10, 0, 0, 123456)),
     "moment": ("TIMESTAMP_LTZ(3)", datetime.datetime(2026, 3, 29, 1, 30, tzinfo=datetime.UTC)),
     "clock": ("TIME", datetime.time(23, 59, 59, 5)),
-    "code": ("UUID", uuid.UUID(int=7)),
-    "list": ("ARRAY<INT>", [1, None, 3]),
-    "row": ("ROW<a INT, b ARRAY<STRING>>", {"a": 1, "b": ["x,\"y'"]}),
-    "map": ("MAP<STRING, INT>", {"k": 1}),
 }
 ON_SERVER: dict[str, Callable[[Any], Any]] = {
     "moment": lambda v: v.replace(tzinfo=None),
@@ -73,15 +59,8 @@ ON_SERVER: dict[str, Callable[[Any], Any]] = {
 
 
 def test_types_and_values(database: MySQLDatabase) -> None:
-    kinds = ", ".join(f"`{name}` {kind}" for name, (kind, _) in VALUES.items())
-    script = f"""
-    {copying(kinds, created(database, "kinds"))};
-    CREATE TABLE keys (id BIGINT, p AS PROCTIME());
-    CREATE TABLE found ({kinds});
-    INSERT INTO found SELECT k.* FROM keys JOIN kept FOR SYSTEM_TIME AS OF keys.p AS k ON k.id = keys.id
-    """
     row, nothing = [value for _, value in VALUES.values()], [None] * (len(VALUES) - 1)
-    with Stream(script) as stream:
+    with Stream(looking_up(VALUES, created(database, "kinds"))) as stream:
         stream.batch("given", [row, [2, *nothing]])
         first, second = database.run("SET time_zone = '+00:00'", "SELECT * FROM kinds ORDER BY id")
         assert list(first) == [ON_SERVER.get(name, lambda v: v)(value) for name, (_, value) in VALUES.items()]
@@ -130,15 +109,7 @@ def test_what_is_declared_wrongly_is_said_at_the_start(case: str, database: MySQ
         "CREATE OR REPLACE VIEW seen AS SELECT a FROM strict",
     )
     table, columns, more, message = REFUSED[case]
-    script = f"""
-    CREATE TABLE kept ({columns}) WITH ({options(database, table, more)});
-    CREATE TABLE given ({columns.partition(", PRIMARY")[0]});
-    INSERT INTO kept SELECT * FROM given
-    """
-    with pytest.raises(BindError) as refused:
-        Stream(script)
-    assert message in refused.value.message
-    assert refused.value.hint
+    check_refused(columns, options(database, table, more), message)
 
 
 TOO_MUCH = {

@@ -94,6 +94,8 @@ def test_a_copy_is_what_the_table_is(key: str, database: Database) -> None:
             if round % 3 == 1:
                 stream.restart()
             settles(stream, database)
+        # What the jobs have received can be read again.
+        assert all(stream.verify(job) for job in stream.runs)
 
 
 def test_types_and_values(database: Database) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import uuid
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from sqlstream.errors import BindError, DataError, JobError, UsageError
+from sqlstream.errors import DataError, JobError, UsageError
 from sqlstream.testing import Stream
-from tests.connectors.database_sinks import COUNTS, copying
+from tests.connectors.database_sinks import COUNTS, VALUES, check_refused, copying, looking_up
 from tests.postgres_server import Database, PostgresServer
 from tests.processes import wait_until
 
@@ -84,38 +82,8 @@ def test_known_rows_stay_on_their_pages(database: Database) -> None:
 
 
 def test_types_and_values(database: Database) -> None:
-    columns = {
-        "id": ("BIGINT", 1),
-        "tiny": ("TINYINT", -1),
-        "whole": ("INT", 2**31 - 1),
-        "ratio": ("DOUBLE", 0.1),
-        "single": ("FLOAT", 0.5),
-        "ok": ("BOOLEAN", True),
-        "price": ("DECIMAL(12, 4)", Decimal("-1.2500")),
-        "name": ("STRING", 'it\'s "q", \\. ü\n'),
-        "nothing": ("STRING", None),
-        "empty": ("STRING", ""),
-        "bytes": ("BYTES", b"\x00\xff,\n"),
-        "day": ("DATE", datetime.date(1969, 12, 31)),
-        "at": ("TIMESTAMP(6)", datetime.datetime(2026, 1, 1, 10, 0, 0, 123456)),
-        "moment": ("TIMESTAMP_LTZ(3)", datetime.datetime(2026, 1, 1, 10, tzinfo=datetime.UTC)),
-        "clock": ("TIME", datetime.time(23, 59, 59)),
-        "code": ("UUID", uuid.UUID(int=7)),
-        "list": ("ARRAY<INT>", [1, None, 3]),
-        "row": ("ROW<a INT, b ARRAY<STRING>>", {"a": 1, "b": ["x,\"y'"]}),
-        "map": ("MAP<STRING, INT>", {"k": 1}),
-    }
-    kinds = ", ".join(f"`{name}` {kind}" for name, (kind, _) in columns.items())
-    script = f"""
-    CREATE TABLE given ({kinds});
-    CREATE TABLE kept ({kinds}) WITH ({created(database, "kinds")});
-    CREATE TABLE keys (id BIGINT, p AS PROCTIME());
-    CREATE TABLE found ({kinds});
-    INSERT INTO kept SELECT * FROM given;
-    INSERT INTO found SELECT k.* FROM keys JOIN kept FOR SYSTEM_TIME AS OF keys.p AS k ON k.id = keys.id
-    """
-    row = [value for _, value in columns.values()]
-    with Stream(script) as stream:
+    row = [value for _, value in VALUES.values()]
+    with Stream(looking_up(VALUES, created(database, "kinds"))) as stream:
         stream.batch("given", [row, [2, *[None] * (len(row) - 1)]])
         first, second = database.run("SELECT * FROM kinds ORDER BY id")
         assert list(first) == row
@@ -157,15 +125,7 @@ def test_what_is_declared_wrongly_is_said_at_the_start(case: str, database: Data
         " twice int GENERATED ALWAYS AS (a * 2) STORED)",
     )
     table, columns, more, message = REFUSED[case]
-    script = f"""
-    CREATE TABLE kept ({columns}) WITH ({options(database, table, more)});
-    CREATE TABLE given ({columns.partition(", PRIMARY")[0]});
-    INSERT INTO kept SELECT * FROM given
-    """
-    with pytest.raises(BindError) as refused:
-        Stream(script)
-    assert message in refused.value.message
-    assert refused.value.hint
+    check_refused(columns, options(database, table, more), message)
 
 
 def test_rows_that_the_server_refuses(database: Database) -> None:

@@ -82,10 +82,13 @@ def run_over(
     assert job.wait(SECONDS)
 
 
-def wait_until_done(session: Session, job: Job, rows: Rows) -> None:
-    """Wait until a job has read some rows, in all since it began, and closed the windows that they close."""
+def wait_until_done(session: Session, job: Job, rows: Rows, *, mark: int | None = None) -> None:
+    """Wait until a job has read some rows, in all since it began, and closed the windows that they close.
+
+    `mark` is the second of the watermark, where it is not that of the last row.
+    """
     wait_for_rows(job, len(rows))
-    mark = max(second for _, second in rows) * 1_000_000
+    mark = (max(second for _, second in rows) if mark is None else mark) * 1_000_000
     wait_until(
         lambda: job.progress.watermark is not None and job._run is not None and job._run.totals.watermark == mark
     )

@@ -296,6 +296,9 @@ def test_a_source_begins_where_its_options_say_if_they_are_given_at_the_restore(
         assert started.wait(SECONDS)
         # The row with 3 came after the savepoint, and before the restore.
         assert rows_of(s, "SELECT * FROM n") == [(1, 2), (2, 2), (4, 1)]
+        report = s.verify("n", compiled=[job])
+        assert report
+        assert report.read == (("d", 5),)
         assert any(notice.startswith('warning: table "d" is read from where its options say') for notice in notices)
 
 

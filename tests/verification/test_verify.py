@@ -9,11 +9,18 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from sqlstream import udaf
 from sqlstream.jobs.verification import Verification
 from sqlstream.jobs.verification.verify import batch_query
 from sqlstream.operators.windows.assigners import Arrival, AssignedWindows
 from sqlstream.physical.batch import CannotVerify
 from sqlstream.testing import Stream
+
+
+@dataclasses.dataclass
+class Length:
+    most: int = 0
+
 
 CLICKS = "CREATE TABLE clicks (k INT, x DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '2' SECOND);"
 COUNTS = (
@@ -96,6 +103,48 @@ def _names(stream: Stream, rows: str) -> None:
     con.execute(
         f"COPY (FROM (VALUES {rows}) AS t(k, name)) TO '{folder}' (FORMAT parquet, PER_THREAD_OUTPUT, OVERWRITE)"
     )
+
+
+def test_a_lookup_table_of_the_warehouse() -> None:
+    script = (
+        "CREATE TABLE n (k INT, name STRING); CREATE TABLE names (k INT, name STRING, PRIMARY KEY (k) NOT ENFORCED) WITH"
+        " ('lookup.cache' = 'NONE'); CREATE TABLE visits (k INT, at AS PROCTIME()); CREATE TABLE named (k INT, name STRING);"
+        "INSERT INTO names SELECT k, MAX(name) FROM n GROUP BY k;"
+        "INSERT INTO named SELECT v.k, s.name FROM visits v JOIN names FOR SYSTEM_TIME AS OF v.at AS s ON v.k = s.k"
+    )
+    with Stream(script) as stream:
+        stream.batch("n", [(1, "ann"), (2, "bob")])
+        stream.batch("visits", [(1,), (2,), (3,)])
+        assert causes(stream.verify("named")) == {}
+        stream.batch("n", [(1, "eve")])
+        report = stream.verify("named")
+        assert causes(stream.verify("names")) == {}
+    assert report
+    assert causes(report) == {"lookup": (1, 1)}
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_an_aggregate_function_of_python(is_wrong: bool) -> None:
+    class Longest:
+        def accumulate(self, acc: Length, word: str) -> None:
+            acc.most = max(acc.most, len(word))
+
+        def merge(self, acc: Length, other: Length) -> None:
+            acc.most = other.most if is_wrong else max(acc.most, other.most)
+
+        def finish(self, acc: Length) -> int:
+            return acc.most
+
+    script = (
+        "CREATE TABLE t (k INT, word STRING); CREATE TABLE lengths (k INT, n BIGINT, other BIGINT);"
+        "INSERT INTO lengths SELECT k, longest(word), longest(DISTINCT word) FILTER (WHERE k > 1) FROM t GROUP BY k"
+    )
+    with Stream(script, functions=[udaf(Longest)]) as stream:
+        stream.batch("t", [(1, "abc"), (2, "z"), (2, "zz")])
+        stream.batch("t", [(1, "a"), (2, "yyyy")])
+        report = stream.verify()
+    assert bool(report) is not is_wrong
+    assert causes(report) == ({"unexplained": (1, 1)} if is_wrong else {})
 
 
 def test_sums_of_floating_point_numbers() -> None:

@@ -7,8 +7,7 @@ from sqlstream.connectors.interface import Connector
 from sqlstream.connectors.mysql import client
 from sqlstream.connectors.mysql.lookup import MySQLLookup
 from sqlstream.connectors.mysql.sink import MySQLSink
-from sqlstream.connectors.options import TEXT, TableOption
-from sqlstream.connectors.relational.writer import SINK_OPTIONS
+from sqlstream.connectors.relational.server import server_options
 
 
 class MySQLConnector(Connector):
@@ -16,18 +15,10 @@ class MySQLConnector(Connector):
 
     name = "mysql"
     summary = "a table of a MySQL or MariaDB server"
-    options = (
-        TableOption(
-            "url",
-            TEXT,
-            "the server and the database",
-            required=True,
-            example="mysql://user:password@localhost:3306/database",
-        ),
-        TableOption(
-            "table", TEXT, "the table, with its database if it is not that of the url", required=True, example="users"
-        ),
-        *SINK_OPTIONS,
+    options = server_options(
+        "the server and the database",
+        "mysql://user:password@localhost:3306/database",
+        "its database if it is not that of the url",
     )
     lookup_type = MySQLLookup
     sink_type = MySQLSink

@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.interface import SinkContext
+from sqlstream.connectors.options import TEXT, TableOption
 from sqlstream.connectors.relational.dialect import BATCHES, qualified
-from sqlstream.connectors.relational.writer import DatabaseWriter, Transaction
+from sqlstream.connectors.relational.writer import SINK_OPTIONS, DatabaseWriter, Transaction
 from sqlstream.errors import UsageError
 
 # Temporary tables of a session, in which the rows of a batch and the keys of those that are gone wait for their table.
@@ -137,6 +138,15 @@ class ServerWriter(DatabaseWriter):
         else:
             self.check_numbers(con, name)
         self.run(con, self.make_number.format(table=table), [self.identity, _NONE])
+
+
+def server_options(url: str, example: str, place: str) -> tuple[TableOption, ...]:
+    """Return the options of a table on a server: what the `url` is, with an example, and what `table` may be named with."""
+    return (
+        TableOption("url", TEXT, url, required=True, example=example),
+        TableOption("table", TEXT, f"the table, with {place}", required=True, example="users"),
+        *SINK_OPTIONS,
+    )
 
 
 def batches(table: Table) -> str:

@@ -127,7 +127,8 @@ def _notes(old: SinkRecord, new: SinkRecord) -> Iterator[str]:
     for name, _ in old.columns:
         if name.lower() not in after:
             yield f"column {name} goes" + (f", also in {rows}" if new.kind == TABLE else f"; {rows}")
-    if old.paths and _made(old, new.columns) != _made(new, new.columns):
+    shared = [c for c in new.columns if c[0].lower() in before]
+    if old.paths and _made(old, shared) != _made(new, shared):
         yield "its rows are made otherwise from now on; those that were written before stay"
 
 

@@ -119,7 +119,8 @@ class Upgrader:
         restoring.restore(self._warehouse, draft, plan, lambda which: None)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
         assert paths.name == self._planned.name.lower()
-        self._notice(f'job "{made.job}" goes on with the changed query from version {taken.record.version}')
+        what = "migrated state" if saved.plan_fingerprint == made.plan_fingerprint else "the changed query"
+        self._notice(f'job "{made.job}" goes on with {what} from version {taken.record.version}')
 
     def rewritten(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord, comparison: Comparison) -> Savepoint:
         """Return a savepoint for the new query, made of one of the job, in a folder that goes once it is restored."""

@@ -8,9 +8,10 @@ from functools import partial
 
 import duckdb
 
+from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.connectors.registry import connector_of
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import no_rows, quote_name
 from sqlstream.errors import UsageError
 from sqlstream.jobs.verification.compare import Sides, compare
 from sqlstream.jobs.verification.inputs import ReadAgain
@@ -193,7 +194,7 @@ def _lookup(con: duckdb.DuckDBPyConnection, job: JobSpec, node: LookupJoin) -> s
     """Return what to write behind FROM for a lookup table: the rows that it has now."""
     table = node.table
     if table.connector is None:
-        raise CannotVerify(f'lookup table "{table.name}" is a table of the warehouse', node.span)
+        return f"({_written(Warehouse(job.warehouse), table)})"
     found = connector_of(table).snapshot(con, table, job.project)
     if found is None:
         raise CannotVerify(f'lookup table "{table.name}" ({table.connector}) cannot be read whole', node.span)
@@ -203,6 +204,13 @@ def _lookup(con: duckdb.DuckDBPyConnection, job: JobSpec, node: LookupJoin) -> s
         quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
     )
     return f"(SELECT {columns} FROM {found.relation})"
+
+
+def _written(warehouse: Warehouse, table: Table) -> str:
+    """Return the SELECT of what jobs have written into a table of the warehouse."""
+    jobs = [JobHistory(warehouse, name) for name in warehouse.writers(table.name)]
+    versions = [(job.record, job.newest) for job in jobs if job.record is not None and job.record.sink(table.name)]
+    return table_view(warehouse, table.name, versions) if versions else no_rows(table.visible)
 
 
 def _compared(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sqlstream.duck.aggregates.aggregate_call import row_of
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS, Kind
 from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan.expressions import AggregateItem, Expression
@@ -11,15 +12,30 @@ from sqlstream.logical.plan.over import PLACED, RANKS, OverItem
 from sqlstream.physical.batch.rows import CannotVerify
 
 
-def aggregate(item: AggregateItem) -> str:
-    """Return a call as a select item. Raises CannotVerify where the rows alone do not say what it gives."""
-    return f"{_call(item)} AS {quote_name(item.name)}"
+def aggregate(item: AggregateItem, *, runs: bool) -> str:
+    """Return a call as a select item. Raises CannotVerify where the rows alone do not say what it gives.
+
+    With `runs` a user's function is called by its steps, as a connection of a job knows them.
+    """
+    call = _accumulated(item) if item.python is not None and runs else _call(item)
+    return f"{call} AS {quote_name(item.name)}"
+
+
+def _accumulated(item: AggregateItem) -> str:
+    """Return the call of a user's function: one accumulator takes in all rows, one after the other. Nothing is merged."""
+    assert item.python is not None
+    deterministic(item.expressions)
+    row = row_of([e.sql for e in item.arguments])
+    # Where rows have no order, their values have one, as in jobs.
+    order = [row] if item.distinct else [*(o.sql for o in item.order_by), row]
+    where = f" FILTER (WHERE {item.filter.sql})" if item.filter else ""
+    rows = f"list({'DISTINCT ' if item.distinct else ''}{row} ORDER BY {', '.join(order)}){where}"
+    accumulate, finish = (quote_name(item.python.step(name)) for name in ("accumulate", "finish"))
+    return f"{finish}({accumulate}({rows}))"
 
 
 def _call(item: AggregateItem) -> str:
     name = ALIASES.get(item.function, item.function)
-    if item.python is not None:
-        raise CannotVerify(f"aggregate {item.function} is a function of Python", item.span)
     known = FUNCTIONS.get(name)
     if name.startswith("approx") or name == "reservoir_quantile":
         raise CannotVerify(f"aggregate {item.function} is an approximation", item.span)
@@ -63,7 +79,7 @@ def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[s
         made = f"{call.function}({inside}{among}{nulls})"
     else:
         if call.python is not None:
-            raise CannotVerify(f"aggregate {call.function} is a function of Python", call.span)
+            raise CannotVerify(f"aggregate {call.function} is a function of Python, in OVER", call.span)
         made = _call(call)
     if call.function in ("lag", "lead"):
         return f"{made} OVER ({by}ORDER BY {rows}) AS {name}"

@@ -51,7 +51,7 @@ def aggregated(query: BatchQuery, node: Aggregate) -> BatchRows:
     """Return a row for each key; of a key that was silent for its time to live, one for each of its lives."""
     columns = [f.name for f in node.schema]
     keys = [f"{k.expression.sql} AS {quote_name(k.name)}" for k in node.keys]
-    calls = [aggregate(a) for a in node.aggregates]
+    calls = [aggregate(a, runs=query.runs) for a in node.aggregates]
     if node.ttl and query.corrections.expired:
         below = _lives(query, node, node.ttl)
         by = ", ".join([*(str(place) for place in range(1, len(keys) + 1)), _LIFE])

@@ -55,6 +55,11 @@ class BatchQuery:
         self._parts: dict[str, str] = {}
         self._made: dict[int, tuple[Node, BatchRows]] = {}
 
+    @property
+    def runs(self) -> bool:
+        """Whether the query runs in a connection of the job, over what that has read; else people read it."""
+        return self._inputs.is_read
+
     def of(self, sinks: Sequence[ResultSink]) -> str:
         """Return the query of what several INSERTs write into one table, with its columns."""
         selects = []
@@ -230,7 +235,7 @@ class BatchQuery:
             raise CannotVerify("EARLY_FIRE: what is emitted of open windows depends on when", node.span)
         keys = [f"{k.expression.sql} AS {quote_name(k.name)}" for k in node.keys]
         bounds = [quote_name(name) for name in node.window.names]
-        items = [*keys, *bounds, *map(aggregate, node.aggregates)]
+        items = [*keys, *bounds, *(aggregate(a, runs=self.runs) for a in node.aggregates)]
         by = ", ".join(str(place) for place in range(1, len(keys) + len(bounds) + 1))
         where = "" if due == "true" else f" WHERE {due}"
         sql = f"SELECT {', '.join(items)} FROM {below.sql}{where} GROUP BY {by}"

@@ -49,6 +49,9 @@ def test_no_row_is_late_because_another_partition_is_ahead(kafka: str) -> None:
         expected = Counter(value // 10 for values in times for value in values)
         assert counts(stream) == [expected[window] for window in sorted(expected)]
         assert stream.query("SELECT late_rows, missed_windows FROM sqlstream.operators") == [(0, 0)]
+        report = stream.verify()
+        assert report
+        assert [table.differences for table in report.tables] == [()]
 
 
 def test_an_empty_partition_holds_the_watermark_until_it_is_idle(kafka: str) -> None:
@@ -75,3 +78,6 @@ def test_an_empty_partition_holds_the_watermark_until_it_is_idle(kafka: str) -> 
         stream.finish()
         assert counts(stream) == [1, 3]
         assert stream.query("SELECT late_rows FROM sqlstream.operators") == [(1,)]
+        report = stream.verify()
+        assert report
+        assert [d.cause for table in report.tables for d in table.differences] == ["late"]

@@ -14,6 +14,7 @@ from sqlstream.jobs.restoring import plan_restore
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.local.engine import LocalEngine
 from sqlstream.session.migrating import upgrade_with
+from sqlstream.warehouse.filesystem import LocalFilesystem
 from tests.jobs.savepoint_jobs import (
     FIRST,
     FORK,
@@ -160,3 +161,35 @@ def test_a_job_that_is_not_there_has_no_state_to_migrate(tmp_path: Path) -> None
             go_on(s, SCRIPT, FIRST, REPAIR.format(job=JOB))
         with pytest.raises(SqlStreamError, match='"other" is no job that goes on here'):
             go_on(s, SCRIPT, FIRST, REPAIR.format(job="other"))
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def test_a_job_that_dies_while_its_state_is_put_in_place_goes_on_with_that_state(
+    counted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its query and its time of creation stay, so these do not tell whether it is the old job or the new one."""
+    with open_session(counted) as s:
+        run_over(s, [*FIRST, *SECOND])
+        commits = s.warehouse.job(JOB).commits
+
+        def dying(fs: LocalFilesystem, path: str) -> None:
+            if path == commits:
+                newest = max(int(name) for name in fs.list(path))
+                assert newest > 0
+                fs.delete(f"{path}/{newest}")
+                raise Killed
+            delete_tree(fs, path)
+
+        delete_tree = LocalFilesystem.delete_tree
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalFilesystem, "delete_tree", dying)
+            with pytest.raises(Killed):
+                go_on(s, SCRIPT, [*FIRST, *SECOND], REPAIR.format(job=JOB))
+    with open_session(counted) as s:
+        run_over(s, [*FIRST, *SECOND])
+        windows, totals = repaired([*FIRST, *SECOND])
+        assert rows_of(s, f"SELECT k, n, epoch(last)::BIGINT FROM state.{JOB}.by_key") == totals
+        assert rows_of(s, "FROM windows") == windows

@@ -10,7 +10,8 @@ from sqlstream.errors import SourceText
 from sqlstream.jobs.restoring import plan_restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
-from tests.jobs.savepoint_jobs import INPUT, Rows, open_session, put, wait_until_done
+from tests.jobs.savepoint_jobs import Rows, open_session, wait_until_done
+from tests.processes import SECONDS
 
 
 def go_on(
@@ -36,7 +37,9 @@ def run_in(
     upgrade: bool = False,
     savepoint: str | None = None,
     name: str | None = None,
+    mark: int | None = None,
 ) -> None:
+    """Run the job of a script in a session; `mark` is the second of its last watermark, if not that of the rows."""
     compiled, restored = plan_restore(session.compile(SourceText("script", script)), session.warehouse, savepoint, name)
     [planned] = [one for one in compiled if isinstance(one, PlannedJob)]
     job = session._jobs.start(
@@ -46,13 +49,12 @@ def run_in(
         restore=restored.get(planned.name),
         upgrade=Upgrade() if upgrade else None,
     )
-    wait_until_done(session, job, rows)
+    wait_until_done(session, job, rows, mark=mark)
+    job.stop()
+    assert job.wait(SECONDS)
 
 
 def rows_of(folder: Path, sql: str) -> list[tuple[object, ...]]:
     """Return the rows of a query over state and tables, sorted."""
     with open_session(folder) as session:
         return sorted(session.query(sql).fetchall(), key=repr)
-
-
-__all__ = ["INPUT", "go_on", "put", "rows_of", "run_in"]

@@ -1,0 +1,125 @@
+"""Upgrades that are killed: the old job goes on, or the new one, and nothing between."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sqlstream import SqlStreamError
+from sqlstream.jobs.upgrades.upgrading import Upgrader
+from sqlstream.warehouse.filesystem import LocalFilesystem
+from tests.jobs.savepoint_jobs import FIRST, SECOND, put
+from tests.jobs.upgrades.test_upgrades import counted, counts
+from tests.jobs.upgrades.upgrade_jobs import go_on, rows_of
+
+# What changes files.
+WRITES = ("write_text_atomic", "create", "link", "put_file", "delete", "delete_all", "delete_tree", "move_tree")
+OLD, NEW = counted(), counted("WHERE k < 3", " * 10")
+EVERY = [*FIRST, *SECOND]
+
+
+class Killed(BaseException):
+    """The process is gone: nothing is written any more."""
+
+
+def killed_at(patch: pytest.MonkeyPatch, step: int) -> list[int]:
+    """Let the next upgrade die at a step, and all that it does after that fail, too; return the counter of its steps."""
+    steps, armed = [0], [False]
+
+    def dying(write: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*given: Any, **named: Any) -> Any:
+            if armed[0]:
+                steps[0] += 1
+                if steps[0] > step:
+                    raise Killed
+            return write(*given, **named)
+
+        return wrapper
+
+    run = Upgrader.run
+
+    def watched(upgrader: Upgrader, saved: Any) -> None:
+        armed[0] = True
+        run(upgrader, saved)
+        armed[0] = False
+
+    for name in WRITES:
+        patch.setattr(LocalFilesystem, name, dying(getattr(LocalFilesystem, name)))
+    patch.setattr(Upgrader, "run", watched)
+    return steps
+
+
+def goes_on(folder: Path) -> None:
+    """Let whatever job there is go on with its own query, then with the new one, and compare with both in a row."""
+    put(folder, "b", SECOND)
+    kept = EVERY
+    with contextlib.suppress(SqlStreamError):
+        go_on(folder, OLD, EVERY)
+    if "k < 3" in rows_of(folder, "SELECT sql FROM sqlstream.jobs")[0][0]:  # type: ignore[operator]
+        kept = [*FIRST, *((k, s) for k, s in SECOND if k < 3)]
+    go_on(folder, NEW, EVERY, upgrade=True)
+    assert rows_of(folder, "SELECT k, n FROM state.totals.by_key") == counts(kept)
+    assert not list((folder / "warehouse" / "savepoints").glob(".upgrading-*"))
+    assert not (folder / "warehouse" / "jobs" / "totals" / "restoring.json").exists()
+
+
+@pytest.mark.slow
+def test_an_upgrade_that_dies_anywhere_leaves_the_old_job_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tmp_path / "before"
+    put(before, "a", FIRST)
+    go_on(before, OLD, FIRST)
+    whole = tmp_path / "whole"
+    shutil.copytree(before, whole)
+    with monkeypatch.context() as patch:
+        steps = killed_at(patch, 10_000)
+        go_on(whole, NEW, FIRST, upgrade=True)
+    count = steps[0]
+    for step in sorted(random.Random(7).sample(range(count), 8)):
+        folder = tmp_path / str(step)
+        shutil.copytree(before, folder)
+        with monkeypatch.context() as patch:
+            killed_at(patch, step)
+            with pytest.raises(Killed):
+                go_on(folder, NEW, FIRST, upgrade=True)
+        goes_on(folder)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from sqlstream.warehouse.filesystem import LocalFilesystem
+from tests.jobs.savepoint_jobs import FIRST
+from tests.jobs.upgrades.test_killed_upgrades import NEW
+from tests.jobs.upgrades.upgrade_jobs import go_on
+delete = LocalFilesystem.delete_tree
+def killed(self, path):
+    delete(self, path)
+    if path.endswith("commits"):
+        os.kill(os.getpid(), 9)
+LocalFilesystem.delete_tree = killed
+go_on(Path(sys.argv[1]), NEW, FIRST, upgrade=True)
+"""
+
+
+def test_an_upgrade_that_is_killed_is_completed_by_the_next_start(tmp_path: Path) -> None:
+    put(tmp_path, "a", FIRST)
+    go_on(tmp_path, OLD, FIRST)
+    died = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert died.returncode == -9
+    notices: list[str] = []
+    put(tmp_path, "b", SECOND)
+    go_on(tmp_path, NEW, EVERY, notices=notices)
+    assert any("it is upgraded, which had been interrupted" in notice for notice in notices)
+    assert rows_of(tmp_path, "SELECT k, n FROM state.totals.by_key") == counts(
+        [*FIRST, *((k, s) for k, s in SECOND if k < 3)]
+    )
