@@ -1,15 +1,20 @@
-"""How far a job has read, for a query that reads other tables: kept for those that stay, forgotten for those that go."""
+"""How far a job has read, for a query that reads other tables: kept for those that stay, forgotten for those that go.
+
+Batches that have begun are read again as they were: sinks outside of the warehouse may have their rows.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlstream.connectors.registry import source_of
 from sqlstream.names import path_name
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import from_lines
+from sqlstream.storage.descriptors import Descriptors
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.records import read_sealed
 
@@ -46,6 +51,28 @@ def carry_over(
     folded = [base64.b64encode(position.to_bytes()).decode() for position in positions]
     made = {f"{_FOLD}{sequence:010d}.json": json.dumps({"sequence": sequence, "seen": folded})}
     return {**made, **_remembered(fs, directory, was)}
+
+
+def carry_over_begun(fs: Filesystem, directory: str, sequence: int, was: Sequence[int | None]) -> dict[str, str]:
+    """Return the descriptors after `sequence` for the scans of a new plan, by their paths below the folder of positions."""
+    places = {old: place for place, old in enumerate(was) if old is not None}
+    kept = Descriptors(fs, directory)
+    found: dict[str, str] = {}
+    for number in kept.numbers():
+        if number > sequence:
+            path = kept.path(number)
+            lines = [_moved(json.loads(line), places) for line in read_sealed(fs, path).splitlines() if line]
+            text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+            found[path.removeprefix(f"{directory}/")] = text
+    return found
+
+
+def _moved(line: dict[str, Any], places: Mapping[int, int]) -> dict[str, Any]:
+    """Return a line of a descriptor for the place that its scan has now."""
+    if line["scan"] in places:
+        return {**line, "scan": places[line["scan"]]}
+    # Nothing of it is read any more, but a descriptor without a line would be no batch.
+    return {**{name: value for name, value in line.items() if name not in ("split", "tick")}, "scan": 0}
 
 
 def _remembered(fs: Filesystem, directory: str, was: Sequence[int | None]) -> dict[str, str]:

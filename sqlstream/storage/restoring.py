@@ -177,7 +177,7 @@ def _put_files(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, path
     """Put the files of a savepoint where the job has them, but for those that say that there is a version; return where."""
     source, job = savepoint.warehouse, savepoint.warehouse.job(savepoint.record.job)
     moved = {f"{job.output}/{sink}/": f"{paths.output}/{sink}/" for sink in plan.sinks}
-    moved |= {f"{job.splits}/": f"{paths.splits}/", f"{job.state}/": f"{paths.state}/"}
+    moved |= {f"{job.splits}/": f"{paths.splits}/", f"{job.state}/": f"{paths.state}/", job.begun: paths.begun}
     for old, new in plan.tables.items():
         moved[f"{source.table(old).job(job.name).root}/"] = f"{warehouse.table(new).job(paths.name).root}/"
     inside = savepoint.warehouse.root.startswith(f"{warehouse.root}/")

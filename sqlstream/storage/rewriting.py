@@ -7,7 +7,7 @@ other. Nothing of the savepoint that is read is changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import duckdb
 import msgspec
@@ -17,6 +17,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck import key_hash
 from sqlstream.duck.sql import over, quote_name, typed
 from sqlstream.duck.types import encoded, time_literal
+from sqlstream.storage.begun import Begun
 from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.joblog import JobLog, LogEntry, labels_of
 from sqlstream.storage.manifests import Manifest, manifest_name, read_manifest
@@ -74,8 +75,10 @@ class SinkSource:
 class Rewritten:
     """What a savepoint is to become: the record of the job, and what its parts are made of.
 
-    `scans` are, by the names of the new ones, those of the savepoint. `outputs` are the places of sinks outside of the warehouse,
-    by those that they had. `positions` are texts by their paths below the folder of positions, `received` folders of files there.
+    `scans` are, by the names of the new ones, those of the savepoint. `outputs` are the places of sinks of which the job knows
+    something, by those that they had. `positions` are texts by their paths below the folder of positions, `received` folders of
+    files there. `begun` says what batch has begun, and `waiting` has files of the job that goes on, by their paths below the
+    folder of output: rows that sinks have not passed on yet.
     """
 
     record: JobRecord
@@ -85,6 +88,8 @@ class Rewritten:
     outputs: Mapping[int, int]
     positions: Mapping[str, str]
     received: Mapping[str, str]
+    begun: Begun | None = None
+    waiting: Mapping[str, str] = field(default_factory=dict)
 
 
 def rewrite(
@@ -137,6 +142,8 @@ class _Rewriting:
         )
         for name, text in wanted.positions.items():
             self._write(f"{target.splits}/{name}", sealed(text))
+        if wanted.begun is not None:
+            self._write(target.begun, sealed(wanted.begun.to_json()))
         self._put_files()
         self._write(JobLog(self._folder.fs, target.log).path(version), sealed(entry.to_json()))
         self._write(f"{target.commits}/{version}", fs.read_text(f"{self._paths.commits}/{version}"))
@@ -322,6 +329,11 @@ class _Rewriting:
                 # Some of these are written again in their place.
                 put_file(self._source.fs, f"{root}{name}", self._folder.fs, to, link=False)
                 self._files[to.removeprefix(f"{self._folder.root}/")] = size
+        for name, path in self._wanted.waiting.items():
+            to = f"{self._target.output}/{name}"
+            # The job lies in the warehouse in which the folder is.
+            put_file(self._folder.fs, path, self._folder.fs, to, link=False)
+            self._files[to.removeprefix(f"{self._folder.root}/")] = self._folder.fs.size(to)
 
     def _link(self, at: BucketedPaths, to: BucketedPaths, bucket: int, segments: Sequence[Segment]) -> None:
         for segment in segments:

@@ -79,6 +79,9 @@ class Publisher:
         # What a batch wrote that may not be committed yet.
         self._written: tuple[int, tuple[Segment, ...]] | None = None
         self._is_same: bool | None = None
+        if not context.has_identity:
+            # It was published before the job went on with other columns: it is published anew.
+            discard_published(warehouse, table.name)
         self._target = self._open()
 
     def _open(self) -> PublishedTable:

@@ -49,4 +49,8 @@ def _tables(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ...]]
         goes_on = () if sink.was is None else ("goes on behind what was written",)
         yield "write", sink.table, (*goes_on, *sink.notes)
     for table in comparison.dropped_sinks:
-        yield "write", table, ("no more: what was written is in the savepoint, and in no table of the warehouse",)
+        yield (
+            "write",
+            table,
+            ("no more: rows in a table of the warehouse go, and are in the savepoint; those elsewhere stay",),
+        )

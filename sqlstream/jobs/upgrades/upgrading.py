@@ -6,7 +6,7 @@ new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_field
 
@@ -15,18 +15,19 @@ from msgspec.structs import replace
 
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import JobError, UsageError
-from sqlstream.jobs.launch import job_record, job_spec
+from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.migrations import Migrations
 from sqlstream.physical.plan import SinkPlan
-from sqlstream.runtime.carrying_over import carry_over, received
+from sqlstream.runtime.carrying_over import carry_over, carry_over_begun, received
 from sqlstream.runtime.tasks import ROWS, bucket_metrics
 from sqlstream.runtime.worker import connection
 from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring, savepoints
+from sqlstream.storage.begun import read_begun
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.restoring import DRAFT, Restoring
 from sqlstream.storage.rewriting import OperatorSource, Rewritten, SinkSource, rewrite
@@ -104,11 +105,12 @@ class Upgrader:
         paths = self._warehouse.job(saved.job)
         comparison = self.compared(saved)
         self.check(comparison)
+        check_only_writer(self._warehouse, self._planned, saved.job)
         check_open(saved.job, newest(self._warehouse, saved.job))
         taken = take_savepoint(self._warehouse, saved.job)
         made = self.made(saved)
         try:
-            draft = self.rewritten(taken, saved, made, comparison)
+            draft = self.rewritten(taken, saved, made, comparison, goes_on=True)
             self._notice(f'savepoint "{taken.place}" keeps job "{saved.job}" as it was: run --from goes back to it')
             kept = tuple(i for i, sink in enumerate(comparison.sinks) if sink.was is not None)
             tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
@@ -122,12 +124,25 @@ class Upgrader:
         what = "migrated state" if saved.plan_fingerprint == made.plan_fingerprint else "the changed query"
         self._notice(f'job "{made.job}" goes on with {what} from version {taken.record.version}')
 
-    def rewritten(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord, comparison: Comparison) -> Savepoint:
-        """Return a savepoint for the new query, made of one of the job, in a folder that goes once it is restored."""
+    def rewritten(
+        self,
+        savepoint: Savepoint,
+        saved: JobRecord,
+        made: JobRecord,
+        comparison: Comparison,
+        *,
+        goes_on: bool = False,
+    ) -> Savepoint:
+        """Return a savepoint for the new query, made of one of the job, in a folder that goes once it is restored.
+
+        The job that `goes_on` from where it is repeats a batch that it had begun, and its sinks pass on what waits there.
+        """
         restoring.check(savepoint)
         folder = self._warehouse.below(f"savepoints/{DRAFT}{self._warehouse.job(made.job).root.rpartition('/')[2]}")
         spec = job_spec(self._planned, self._warehouse.root, saved.bucket_labels, name=made.job, project=self._project)
         wanted = self._wanted(savepoint, saved, made, comparison)
+        if goes_on:
+            wanted = self._with_begun(wanted, savepoint.record.version, [source.was for source in comparison.sources])
         try:
             with connection(spec) as con:
                 return rewrite(savepoint, folder, wanted, con, bucket_metrics)
@@ -151,9 +166,12 @@ class Upgrader:
                 operators.append(OperatorSource(one.operator, one.was, operator.tables, operator.hashed, tables))
         paths, sinks, outputs = savepoint.warehouse.job(savepoint.record.job), list[SinkSource](), dict[int, int]()
         for place, (change, sink) in enumerate(zip(comparison.sinks, plan.sinks, strict=True)):
-            if change.was is not None and sink.kind == TABLE:
+            if change.was is None:
+                continue
+            if sink.kind == TABLE:
                 sinks.append(_sink_source(sink, saved.sinks[change.was].table, change.columns))
-            elif change.was is not None:
+            if sink.kind != TABLE or change.columns is None:
+                # Of a table of the warehouse it is how far it is published, which with other columns it is anew.
                 outputs[place] = change.was
         was = [source.was for source in comparison.sources]
         names = [scan.name for scan in saved.scans]
@@ -163,6 +181,25 @@ class Upgrader:
         scans = {scan.name: None if old is None else names[old] for scan, old in zip(plan.scans, was, strict=True)}
         return Rewritten(
             made, tuple(operators), tuple(sinks), scans, outputs, positions, received(plan.scans, was, names)
+        )
+
+    def _with_begun(self, wanted: Rewritten, version: int, was: Sequence[int | None]) -> Rewritten:
+        """Add what a job has begun after its newest version, and what sinks have not passed on: it is in no savepoint."""
+        fs, paths = self._warehouse.fs, self._warehouse.job(wanted.record.job)
+        entry = JobLog(fs, paths.log).entry(version)
+        assert entry is not None
+        waiting = {}
+        for place, old in wanted.outputs.items():
+            folder = f"{paths.output}/{old}/"
+            for path in fs.walk(folder.removesuffix("/")):
+                # Those in the folder itself are in the savepoint, as of its version.
+                if "/" in (name := path.removeprefix(folder)):
+                    waiting[f"{place}/{name}"] = path
+        return with_field(
+            wanted,
+            positions={**wanted.positions, **carry_over_begun(fs, paths.splits, entry.sequence, was)},
+            begun=read_begun(fs, paths, version + 1),
+            waiting=waiting,
         )
 
 
