@@ -14,6 +14,7 @@ from sqlstream.compiler.table_options import STARTUP
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.difference import difference
+from sqlstream.jobs.launch import check_only_writer
 from sqlstream.jobs.upgrades.changes import Comparison
 from sqlstream.jobs.upgrades.upgrading import Upgrader
 from sqlstream.names import problem
@@ -116,6 +117,8 @@ class Restorer:
             return
         else:
             made = self._check_itself(savepoint, saved, made)
+        if asked.is_fork or comparison is not None:
+            check_only_writer(self._warehouse, self._planned, self._planned.name)
         restoring.check(savepoint)
         if comparison is not None:
             self._restore_changed(savepoint, saved, made, comparison, asked, overruled)

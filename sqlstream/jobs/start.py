@@ -108,7 +108,6 @@ class Starter:
     def _restore(self, planned: PlannedJob, name: str, restore: Restore, upgrade: Upgrade | None) -> None:
         if planned.appends or planned.is_query:
             raise UsageError("only a job that goes on can be restored", head(planned.statement))
-        check_only_writer(self.warehouse, planned, name)
 
         def made(saved: JobRecord) -> JobRecord:
             spec = job_spec(planned, self.project.warehouse, saved.bucket_labels, name=name, project=self.project.root)

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-import sqlstream.local.batches as batches
 from sqlstream import Session, SqlStreamError
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.commits import Commits
-from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.commits import last_committed, write_commit
 from tests.jobs.savepoint_jobs import open_session, put
 from tests.jobs.upgrades.upgrade_jobs import rows_of
 from tests.local.test_engine import wait_for_rows
@@ -55,14 +54,13 @@ def fail(folder: Path, script: str, reason: str) -> None:
 
 def die_before_commit(patch: pytest.MonkeyPatch, number: int) -> None:
     """Let the process die when sinks have a batch, and the job has not committed it."""
-    write = batches.write_commit
 
     def dying(fs: Any, paths: Any, batch: int, millis: int) -> None:
         if batch == number:
             raise RuntimeError("died")
-        write(fs, paths, batch, millis)
+        write_commit(fs, paths, batch, millis)
 
-    patch.setattr(batches, "write_commit", dying)
+    patch.setattr("sqlstream.local.batches.write_commit", dying)
 
 
 TABLES = """
@@ -184,4 +182,4 @@ def test_a_table_with_a_key_that_another_job_writes_is_refused(tmp_path: Path) -
     with pytest.raises(SqlStreamError, match='job "other" writes it already'):
         run(tmp_path, INPUT + KEYED.format(name="theirs", job="j"), 1, upgrade=True)
     assert rows_of(tmp_path, "FROM ours") == rows_of(tmp_path, "FROM theirs") == [(1, 1)]
-    assert rows_of(tmp_path, "SELECT name FROM sqlstream.savepoints") == []
+    assert rows_of(tmp_path, "SELECT savepoint FROM sqlstream.savepoints") == []
