@@ -44,6 +44,8 @@ def compare(
     """
     pairs = matched(old.operators, new.operators)
     known = {o.name: o for o in old.operators}
+    # Without shapes nothing can be matched, and all state would go.
+    is_known = all(o.shape is not None for o in old.operators)
     operators: list[Change] = []
     for record, stage in zip(new.operators, stages, strict=True):
         was = known.get(pairs.get(record.name, ""))
@@ -52,11 +54,13 @@ def compare(
             # Its state is made of any of the job's: what is counted goes on from one of them.
             source = was or replace(_alike(record, old), tables=())
             operators.append(migrate(source, record, stage))
+        elif not is_known:
+            operators.append(NotAdaptable(record.name, was.name if was is not None else "", _UNKNOWN))
         elif was is None:
             operators.append(_begins(record, old, pairs))
         else:
             operators.append(_goes_on(was, record, stage, pairs))
-    gone = [o for o in old.operators if o.name not in pairs.values()]
+    gone = [o for o in old.operators if is_known and o.name not in pairs.values()]
     operators += [Dropped(o.name, ("its state goes",)) for o in gone]
     fresh = {o.operator for o in operators if isinstance(o, New)}
     sinks, refusals = compared_sinks(old, new, pairs, fresh, is_fork=is_fork)
