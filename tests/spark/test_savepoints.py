@@ -75,9 +75,9 @@ def test_a_job_goes_on_with_a_changed_query(tmp_path: Path) -> None:
         assert job.wait(SECONDS)
         put(tmp_path, "b", SECOND)
         both = [*FIRST, *SECOND]
-        job = s.sql(changed, upgrade=True)
-        assert isinstance(job, Job)
-        wait_until_done(s, job, both)
+        upgraded = s.sql(changed, upgrade=True)
+        assert isinstance(upgraded, Job)
+        wait_until_done(s, upgraded, both)
         windows, totals = batch(both)
         assert rows_of(s, "SELECT k, n FROM windows") == [row for row in windows if row[0] != 3]
         assert rows_of(s, "SELECT k, n, epoch(last)::BIGINT FROM totals") == totals
@@ -85,8 +85,8 @@ def test_a_job_goes_on_with_a_changed_query(tmp_path: Path) -> None:
         since = {k: min(second for key, second in SECOND if key == k) for k, _ in SECOND}
         assert rows_of(s, "SELECT k, epoch(since)::BIGINT FROM totals") == sorted(since.items())
         [kept] = [notice.split('"')[1] for notice in notices if "keeps job" in notice]
-        job.stop()
-        assert job.wait(SECONDS)
+        upgraded.stop()
+        assert upgraded.wait(SECONDS)
         # And it goes back to the query that it had.
         run(s, both, SCRIPT, kept)
         assert results(s) == batch(both)
