@@ -48,10 +48,9 @@ def compare(
     for record, stage in zip(new.operators, stages, strict=True):
         was = known.get(pairs.get(record.name, ""))
         migrate = (migrations or {}).get(record.name.lower())
-        if migrate is not None and old.operators:
-            # Its state is made of any of the job's: what is counted goes on from one of them.
-            source = was or replace(_alike(record, old), tables=())
-            operators.append(migrate(source, record, stage))
+        if migrate is not None:
+            # Where the job has no such operator, all of its state is made, and nothing is counted yet.
+            operators.append(migrate(was or replace(record, name="", tables=()), record, stage))
         elif was is None:
             operators.append(_begins(record, old, pairs))
         else:
@@ -68,12 +67,6 @@ def compare(
         dropped_sinks(old, sinks),
         refusals,
     )
-
-
-def _alike(record: OperatorRecord, old: JobRecord) -> OperatorRecord:
-    """Return the operator of a job that has the name of one that is another kind now, or the first one."""
-    same = (o for o in old.operators if o.name.lower() == record.name.lower())
-    return next(same, old.operators[0])
 
 
 def _begins(record: OperatorRecord, old: JobRecord, pairs: Pairs) -> New:
