@@ -62,7 +62,8 @@ def test_windows_close_that_are_made_of_other_state(
 
 JOINED = f"""{INPUT} CREATE TABLE pairs (k BIGINT, a BIGINT, b BIGINT); {NAMED}
 CREATE VIEW v AS SELECT k, k % 2 AS p FROM t;
-INSERT INTO pairs WITH joined AS (SELECT l.k, l.p AS a, r.p AS b FROM v l JOIN v r ON l.k = r.k + r.p) SELECT k, a, b FROM joined;"""
+INSERT INTO pairs WITH joined AS (SELECT l.k, l.p AS a, r.p AS b FROM v l JOIN v r ON l.k = r.k + r.p)
+SELECT k, a, b FROM joined;"""
 
 
 def test_a_table_that_is_not_migrated_stays_only_if_it_holds_the_same(tmp_path: Path) -> None:
