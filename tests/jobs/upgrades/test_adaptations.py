@@ -230,6 +230,17 @@ def test_sessions_get_a_longer_gap(tmp_path: Path) -> None:
     assert "parts of those" in refused(new, windowed(session.format(5)), tmp_path / "shorter")
 
 
+def test_bounds_of_old_windows_are_not_kept(tmp_path: Path) -> None:
+    for inside, calls in (("", "max(window_start) AS m"), (", epoch(window_end) AS e", "max(e) AS m")):
+        rows = f"(SELECT *{inside} FROM {{}})"
+        query = f"{A} SELECT k, {calls} FROM {rows} GROUP BY {BOUNDS}"
+        old = Driven(query.format(TUMBLE.format(10)), tmp_path / "old")
+        assert '"m" is made of the bounds' in refused(old, query.format(TUMBLE.format(60)), tmp_path / "new")
+    filtered = f"{A} SELECT k, count(*) AS n FROM {{}} WHERE epoch(window_end) > 10 GROUP BY {BOUNDS}"
+    old = Driven(filtered.format(TUMBLE.format(10)), tmp_path / "old")
+    assert "are filtered by the bounds" in refused(old, filtered.format(TUMBLE.format(60)), tmp_path / "new")
+
+
 # -- rows that are kept
 
 TOP = "SELECT {columns} FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY x DESC) AS r FROM a) WHERE r <= {n}"
@@ -246,6 +257,25 @@ def test_another_number_of_best_rows(tmp_path: Path) -> None:
     # The 3 is missing.
     assert more.shown("k, x") == [("u", 2), ("u", 4), ("u", 5)]
     assert "of rows so far the best 2 were kept" in change.notes[0]
+
+
+def test_numbers_of_equal_rows_stay(tmp_path: Path) -> None:
+    """Rows that are equal in the order are numbered by all columns: another order of these would give other numbers."""
+    query = f"{A} {TOP.replace('FROM a', 'FROM (SELECT {inner} FROM a)')}"
+
+    def best(inner: str, n: int = 2) -> str:
+        return query.format(columns="k, x, y, r", n=n, inner=inner)
+
+    old = Driven(best("k, y, x, -y AS z"), tmp_path / "old")
+    names = ("k", "x", "y", "r", "__sqlstream_weight")
+    left = old.picked(old.step(a=[row("u", 5, y=1), row("u", 5, y=2)]), *names)
+    assert '"y" next' in refused(old, best("k, x, -y AS z, y"), tmp_path / "other")
+    # What no earlier column leaves open decides nothing, nor do the key and what is ordered by.
+    new, _ = old.upgraded(best("x, y, k"), tmp_path / "new")
+    left += new.picked(new.step(a=[row("u", 9, y=3)]), *names)
+    assert total(left) == [("u", 5, 1, 2), ("u", 9, 3, 1)]
+    one = Driven(best("k, x, y, -y AS z", n=1), tmp_path / "one")
+    assert isinstance(one.change(Driven(best("k, x, -y AS z, y", n=1), tmp_path / "two")), Adapted)
 
 
 def test_columns_of_best_rows(tmp_path: Path) -> None:

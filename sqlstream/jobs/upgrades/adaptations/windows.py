@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from sqlstream.duck.sql import no_rows, quote_name
@@ -24,6 +25,7 @@ from sqlstream.units import NO_TIME, duration, parse_duration
 from sqlstream.warehouse.jobs import OperatorRecord
 
 WINDOWS = "windows"
+_BOUND = re.compile(r"\bwindow_(start|end|time)\b")
 
 
 def adapt_windows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted:
@@ -102,6 +104,7 @@ def _times(carrying: Carrying, operator: WindowOperator) -> tuple[dict[str, str]
     before, after = grids.sums_of(old, new)
     if any(name == START for table in carrying.new.tables for name, _ in table.columns):
         raise CannotAdapt("the bounds of the windows are columns of the rows")
+    _check_bounds(carrying)
     if not isinstance(operator.of, Grouped) and before.grid.overlaps:
         raise CannotAdapt("rows in overlapping windows were kept once for each of them")
     if not isinstance(operator.of, Grouped) and after.grid.overlaps:
@@ -113,6 +116,17 @@ def _times(carrying: Carrying, operator: WindowOperator) -> tuple[dict[str, str]
         "windows that begin before the oldest one that was open have only the rows since then",
     ]
     return grids.columns(before, after), notes
+
+
+def _check_bounds(carrying: Carrying) -> None:
+    """Raise CannotAdapt where bounds of the windows are in what is kept: rows so far have those of the old windows."""
+    for item in (*carrying.new_shape.keys, *carrying.new_shape.items):
+        if any(item.columns.values()) and _BOUND.search(item.value):
+            raise CannotAdapt(
+                f'"{item.name}" is made of the bounds of the windows, and is kept with those of the old ones'
+            )
+    if any(_BOUND.search(step) for path in carrying.new_shape.paths for step in path.steps):
+        raise CannotAdapt("rows are filtered by the bounds of their windows, and were by those of the old ones")
 
 
 def _longer_gap(before: tuple[str, int] | None, after: tuple[str, int] | None) -> tuple[dict[str, str], list[str]]:
