@@ -239,6 +239,12 @@ def test_bounds_of_old_windows_are_not_kept(tmp_path: Path) -> None:
     filtered = f"{A} SELECT k, count(*) AS n FROM {{}} WHERE epoch(window_end) > 10 GROUP BY {BOUNDS}"
     old = Driven(filtered.format(TUMBLE.format(10)), tmp_path / "old")
     assert "are filtered by the bounds" in refused(old, filtered.format(TUMBLE.format(60)), tmp_path / "new")
+    # Of results of windows nothing waits.
+    ranks = "row_number() OVER (PARTITION BY window_start, window_end ORDER BY n DESC) AS r"
+    counts = f"SELECT {BOUNDS}, count(*) AS n FROM {{}} GROUP BY {BOUNDS}"
+    top = f"{A} SELECT k, window_end FROM (SELECT *, {ranks} FROM ({counts})) WHERE r <= 2"
+    old = Driven(top.format(TUMBLE.format(10)), tmp_path / "old", place=1)
+    assert isinstance(old.change(Driven(top.format(TUMBLE.format(60)), tmp_path / "new", place=1)), Adapted)
 
 
 # -- rows that are kept

@@ -11,6 +11,9 @@ from sqlstream.jobs.upgrades.adaptations.aggregates import added_calls, kept_col
 from sqlstream.jobs.upgrades.adaptations.calls import merged_parts
 from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
 from sqlstream.jobs.upgrades.changes import SINCE, Adapted
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import Stateful
+from sqlstream.logical.plan.windows import TimeWindows
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.windows.assigners import END, PARTIALS, START
 from sqlstream.operators.windows.corrections import Corrections
@@ -46,7 +49,7 @@ def adapt_windows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage
         anew = [item for item in carrying.added if item.kind == "aggregate"]
         notes += [f"{listed(anew)}: from all rows, which are kept"] if anew else []
     notes += removed_notes(carrying)
-    times, said = _times(carrying, operator)
+    times, said = _times(carrying, operator, stage)
     notes += said + _lateness_notes(carrying, operator)
     made |= {(t.name, name): sql for t in new.tables if t.name != LATE for name, sql in times.items()}
     if isinstance(operator.trigger, Corrections):
@@ -91,7 +94,7 @@ def n_notes(carrying: Carrying) -> list[str]:
     ]
 
 
-def _times(carrying: Carrying, operator: WindowOperator) -> tuple[dict[str, str], list[str]]:
+def _times(carrying: Carrying, operator: WindowOperator, stage: StatefulStage) -> tuple[dict[str, str], list[str]]:
     """Return the SQL of the columns of windows that lie elsewhere, and sentences. Raises CannotAdapt."""
     old, new = (shape.settings.get(WINDOWS, "") for shape in (carrying.old_shape, carrying.new_shape))
     if old == new:
@@ -104,7 +107,8 @@ def _times(carrying: Carrying, operator: WindowOperator) -> tuple[dict[str, str]
     before, after = grids.sums_of(old, new)
     if any(name == START for table in carrying.new.tables for name, _ in table.columns):
         raise CannotAdapt("the bounds of the windows are columns of the rows")
-    _check_bounds(carrying)
+    if _makes_windows(stage.node):
+        _check_bounds(carrying)
     if not isinstance(operator.of, Grouped) and before.grid.overlaps:
         raise CannotAdapt("rows in overlapping windows were kept once for each of them")
     if not isinstance(operator.of, Grouped) and after.grid.overlaps:
@@ -116,6 +120,12 @@ def _times(carrying: Carrying, operator: WindowOperator) -> tuple[dict[str, str]
         "windows that begin before the oldest one that was open have only the rows since then",
     ]
     return grids.columns(before, after), notes
+
+
+def _makes_windows(node: Node | None) -> bool:
+    """Tell whether rows get their windows right below an operator. Those of windows that have ended leave it at once."""
+    children = node.children if node is not None else ()
+    return any(isinstance(c, TimeWindows) or (not isinstance(c, Stateful) and _makes_windows(c)) for c in children)
 
 
 def _check_bounds(carrying: Carrying) -> None:
