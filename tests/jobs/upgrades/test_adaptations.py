@@ -219,6 +219,22 @@ def test_lateness_of_windows_whose_results_change(tmp_path: Path) -> None:
     assert "lateness: was 1 min, is 30 s" in change.notes
 
 
+def test_early_results(tmp_path: Path) -> None:
+    def early(hint: str, table: str = A) -> str:
+        return windowed(TUMBLE.format(10), "sum(x) AS s", f"/*+ ALLOWED_LATENESS('60 s'){hint} */").replace(A, table)
+
+    names = ("k", "window_end", "s", "__sqlstream_weight")
+    old = Driven(early(", EARLY_FIRE(2, 'rows')"), tmp_path / "old")
+    left = old.picked(old.step(a=BEFORE), *names)
+    new, _ = old.upgraded(early(", EARLY_FIRE(1, 'rows')", WIDE), tmp_path / "new")
+    left += new.picked(new.step(a=[row("u", 7, 8)]), *names)
+    assert ("u", 8) in [(k, s) for k, _, s, _ in left]
+    left += new.picked(new.step(watermark=12), *names)
+    expected = "SELECT k, make_timestamp(10000000), sum(x) FROM a GROUP BY k"
+    assert total(left) == batch(expected, a=[*BEFORE, row("u", 7, 8)])
+    assert "emitted early, and would not be taken back" in refused(old, early(""), tmp_path / "late")
+
+
 def test_sessions_get_a_longer_gap(tmp_path: Path) -> None:
     session = "SESSION(TABLE a PARTITION BY k, DESCRIPTOR(ts), INTERVAL '{}' SECOND)"
     old = Driven(windowed(session.format(5)), tmp_path / "old")

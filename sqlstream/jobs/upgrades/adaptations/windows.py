@@ -159,6 +159,8 @@ def _lateness_notes(carrying: Carrying, operator: WindowOperator) -> list[str]:
     if corrected != operator.trigger.corrects:
         was = "were corrected" if corrected else "were final"
         raise CannotAdapt(f"results {was}, and a changed ALLOWED_LATENESS or EARLY_FIRE would make them the other")
+    if "early results" in old and "early results" not in new:
+        raise CannotAdapt("windows that are open were emitted early, and would not be taken back at their end")
     notes = []
     before, after = (parse_duration(s["lateness"]) if "lateness" in s else NO_TIME for s in (old, new))
     if before != after:
