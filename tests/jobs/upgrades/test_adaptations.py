@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import pytest
 
-from sqlstream import Context, ListState, ValueState, process, state
 from sqlstream.jobs.upgrades.changes import Adapted, NotAdaptable
 from tests.jobs.upgrades.driver import Driven, Row, total
 
@@ -417,80 +416,3 @@ def test_calls_over_rows(tmp_path: Path) -> None:
     assert new.picked(left, "k", "x", "s", "m") == batch(sql, a=BEFORE + AFTER)
     assert new.picked(left, "k", "x", "top") == batch(f"SELECT k, x, max(x) {over} FROM a", a=AFTER)
     assert '"m": from what is kept' in change.notes
-
-
-# -- process functions
-
-
-class Amount(NamedTuple):
-    k: str
-    x: int
-
-
-class Total(NamedTuple):
-    total: float
-    visits: int
-    seen: str
-
-
-@process
-class Spent:
-    """Adds up amounts."""
-
-    cents: ValueState[int] = state()
-    visits: ValueState[int] = state()
-    seen: ListState[int] = state()
-    other: ValueState[str] = state()
-
-    def process(self, ctx: Context, a: Amount) -> Iterator[Total]:
-        self.cents.value = (self.cents.value or 0) + a.x
-        self.visits.value = (self.visits.value or 0) + 1
-        self.seen.append(a.x)
-        yield Total(self.cents.value, self.visits.value, str(list(self.seen)))
-
-
-@process(name="spent")
-class SpentLater:
-    """Adds up amounts, in euros, under other names."""
-
-    last: ValueState[int] = state()
-    all: ListState[int] = state()
-    visits: ValueState[int] = state(ttl="1 h")
-    euros: ValueState[float] = state()
-
-    @staticmethod
-    def migrate(states: dict[str, str]) -> dict[str, str]:
-        assert states == {"cents": "BIGINT", "visits": "BIGINT", "seen": "BIGINT", "other": "VARCHAR"}
-        return {"euros": "cents / 100", "all": "seen"}
-
-    def process(self, ctx: Context, a: Amount) -> Iterator[Total]:
-        self.euros.value = (self.euros.value or 0) + a.x / 100
-        self.visits.value = (self.visits.value or 0) + 1
-        self.all.append(a.x)
-        self.last.value = a.x
-        yield Total(self.euros.value, self.visits.value, str(list(self.all)))
-
-
-def test_states_of_a_process_function(tmp_path: Path) -> None:
-    query = f"{A} SELECT * FROM Spent(TABLE a PARTITION BY k)"
-    rows = [row("u", 100), row("v", 250), row("u", 5), row("q", 1)]
-    old = Driven(query, tmp_path / "old", [Spent])
-    old.step(a=rows)
-    new, change = old.upgraded(query, tmp_path / "new", [SpentLater])
-    left = new.step(a=[row("u", 20), row("v", 1)])
-    assert new.picked(left, "k", "total", "visits", "seen") == [
-        ("u", 1.25, 3, "[100, 5, 20]"),
-        ("v", 2.51, 2, "[250, 1]"),
-    ]
-    assert change.notes == (
-        'state "seen" is called "all" now',
-        "time to live of visits: was for ever, is 1 h",
-        'state "euros": by migrate, cents / 100',
-        'state "last": empty',
-        '"cents", "other": no longer kept',
-    )
-    # The time to live counts from when the key was last written, in the second 0.
-    new.batch = 3599
-    assert dict(new.shown("k, visits"))["q"] == 1
-    new.batch = 3601
-    assert dict(new.shown("k, visits"))["q"] is None
