@@ -24,6 +24,8 @@ from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, OperatorShape, R
 # What the query calls window bounds is no matter of the state.
 _NAMES_ONLY = ("window bounds",)
 _NOT_AGAIN = "what was computed before is not computed again"
+# The operators that keep rows of each input by its place.
+_BY_PLACE = ("Join", "IntervalJoin", "TemporalJoin", "SetOperation", "Process")
 _TAKES_BACK = "its input takes rows back, and would take back others than have come"
 _UNKNOWN = (
     "the job was last started by a version of sqlstream that did not record what it computes; "
@@ -94,6 +96,10 @@ def _goes_on(
         return NotAdaptable(new.name, old.name, _UNKNOWN)
     if old.shape.operator != new.shape.operator:
         return NotAdaptable(new.name, old.name, f"it was {old.shape.operator}, and would be {new.shape.operator}")
+    if _are_swapped(old.shape, new.shape, pairs):
+        return NotAdaptable(
+            new.name, old.name, "its inputs are in another order, and their rows are kept by their places"
+        )
     if (reason := _unlike_inputs(old, new, pairs, unmatched)) is not None:
         return NotAdaptable(new.name, old.name, reason)
     if is_same_state(old, new):
@@ -127,6 +133,23 @@ def _settings(shape: OperatorShape) -> Mapping[str, str]:
 
 def _items(shape: OperatorShape, by: str) -> list[tuple[object, ...]]:
     return sorted((i.kind, i.input, getattr(i, by), i.type, repr(sorted(i.columns.items()))) for i in shape.items)
+
+
+def _are_swapped(old: OperatorShape, new: OperatorShape, pairs: Pairs) -> bool:
+    """Tell whether an operator that keeps rows of several inputs has the same ones in other places."""
+    if new.operator not in _BY_PLACE:
+        return False
+    before = [(p.input, p.source, p.steps) for p in old.paths]
+    after = [(p.input, _old_name(p.source, pairs), p.steps) for p in new.paths]
+    if new.operator == "SetOperation":
+        # Its sides are put together before.
+        before, after = ([(n, *path[1:]) for n, path in enumerate(paths)] for paths in (before, after))
+    # By what they read and how it is filtered, or by what they read alone.
+    for parts in (slice(1, 3), slice(1, 2)):
+        one, other = (sorted((p[0], p[parts]) for p in paths) for paths in (before, after))
+        if one != other and sorted(p for _, p in one) == sorted(p for _, p in other):
+            return True
+    return False
 
 
 def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmatched: Collection[str]) -> str | None:
