@@ -47,7 +47,7 @@ def compare(
     """
     pairs = matched(old.operators, new.operators)
     known = {o.name: o for o in old.operators}
-    unmatched = {r.name for r in new.operators if r.name not in pairs}
+    unmatched = {r.name for r in new.operators if r.name not in pairs and r.name.lower() not in (migrations or {})}
     operators: list[Change] = []
     for record, stage in zip(new.operators, stages, strict=True):
         was = known.get(pairs.get(record.name, ""))
@@ -91,7 +91,7 @@ def _begins(record: OperatorRecord, old: JobRecord, pairs: Pairs) -> New:
 def _goes_on(
     old: OperatorRecord, new: OperatorRecord, stage: StatefulStage, pairs: Pairs, unmatched: Collection[str]
 ) -> Change:
-    """Return what becomes of an operator that the job has; `unmatched` are those of the query that it does not have."""
+    """Return what becomes of an operator that the job has; `unmatched` are those of the query that begin without state."""
     if old.shape is None or new.shape is None:
         return NotAdaptable(new.name, old.name, _UNKNOWN)
     if old.shape.operator != new.shape.operator:
