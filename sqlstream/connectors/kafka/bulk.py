@@ -8,6 +8,7 @@ public interface, in the library that confluent-kafka has loaded.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -38,6 +39,10 @@ _ANY_PARTITION = -1
 # RD_KAFKA_PURGE_F_QUEUE, RD_KAFKA_PURGE_F_INFLIGHT and RD_KAFKA_PURGE_F_NON_BLOCKING
 _PURGE_ALL = 0x1 | 0x2 | 0x4
 _CONF_OK = 0
+# So long one call waits: Python hears of signals between calls.
+_STEP_SECONDS = 0.2
+# What begins like that confluent-kafka reads, too: it finds plugins that it brings along, and gets tokens of AWS.
+_OF_PYTHON = ("plugin.", "sasl.oauthbearer.")
 # What a value without bytes points to: the place 0 would be no value.
 _EMPTY = pa.py_buffer(b"\0")
 
@@ -77,6 +82,11 @@ def library() -> Any:
     except (OSError, AttributeError):
         return None
     return found
+
+
+def takes(settings: Mapping[str, Any]) -> bool:
+    """Tell whether a client is here what confluent-kafka's is with the same settings."""
+    return library() is not None and not any(name.startswith(_OF_PYTHON) for name in settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +135,8 @@ def _places(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 class BulkProducer:
     """A producer of one topic. What `error_cb` and `on_delivery` among its settings hear, they hear in `poll` and `flush`.
 
-    The latter is told of messages only that could not be delivered. Raises KafkaException for settings that librdkafka refuses.
+    The latter is told of messages only that could not be delivered. Raises KafkaException for settings that librdkafka refuses,
+    and for a topic. Once it is closed it takes nothing, and has nothing to tell.
     """
 
     def __init__(self, topic: str, settings: Mapping[str, Any]):
@@ -138,6 +149,10 @@ class BulkProducer:
         self._delivered = _DELIVERED(self._delivering(callbacks["on_delivery"]))
         self._client = self._open({name: found for name, found in settings.items() if name not in callbacks})
         self._topic = self._library.rd_kafka_topic_new(self._client, topic.encode(), None)
+        if not self._topic:
+            self._library.rd_kafka_destroy(self._client)
+            error = self._error(confluent_kafka.KafkaError._INVALID_ARG, f'librdkafka refuses the topic "{topic}"')
+            raise confluent_kafka.KafkaException(error)
 
     def _hearing(self, hear: Callable[[Any], None]) -> Callable[..., None]:
         def heard(client: int, code: int, text: bytes | None, opaque: int) -> None:
@@ -184,6 +199,9 @@ class BulkProducer:
 
     def produce(self, rows: MessageBlock) -> MessageBlock:
         """Hand messages to the client, and return those that it has not taken, with the reason."""
+        if not self._client:
+            rows.messages["error"] = self._kafka.KafkaError._STATE
+            return rows
         rows.messages["error"] = 0
         flags = _COPY | _OWN_PARTITION
         taken = self._library.rd_kafka_produce_batch(
@@ -197,18 +215,25 @@ class BulkProducer:
 
     def poll(self, seconds: float) -> None:
         """Hear what became of messages."""
-        self._library.rd_kafka_poll(self._client, int(seconds * 1000))
+        if self._client:
+            self._library.rd_kafka_poll(self._client, int(seconds * 1000))
 
     def flush(self, seconds: float) -> int:
         """Wait until the brokers have all messages, or so long; return how many are left."""
-        self._library.rd_kafka_flush(self._client, int(seconds * 1000))
-        return int(self._library.rd_kafka_outq_len(self._client))
+        end = time.monotonic() + seconds
+        while self._client:
+            left = max(end - time.monotonic(), 0.0)
+            self._library.rd_kafka_flush(self._client, int(min(left, _STEP_SECONDS) * 1000))
+            waiting = int(self._library.rd_kafka_outq_len(self._client))
+            if not waiting or not left:
+                return waiting
+        return 0
 
     def close(self) -> None:
         """Give up what was not sent, and let go of the connections."""
-        if self._client:
-            self._library.rd_kafka_purge(self._client, _PURGE_ALL)
-            self._library.rd_kafka_flush(self._client, 0)
+        client, self._client = self._client, 0
+        if client:
+            self._library.rd_kafka_purge(client, _PURGE_ALL)
+            self._library.rd_kafka_flush(client, 0)
             self._library.rd_kafka_topic_destroy(self._topic)
-            self._library.rd_kafka_destroy(self._client)
-            self._client = 0
+            self._library.rd_kafka_destroy(client)
