@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,6 +50,41 @@ def test_a_client_that_is_closed_takes_nothing() -> None:
     assert client.flush(0.0) == 0
     rest = client.produce(block(3))
     assert (len(rest), client.error(rest).code()) == (3, KafkaError._STATE)
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def flush_interrupted(client: bulk.BulkProducer) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    client.flush(10.0)
+
+
+def test_a_signal_is_not_lost_with_what_became_of_a_message() -> None:
+    before = signal.signal(signal.SIGALRM, interrupt)
+    # It lets clients in, and says nothing: the first that this one has to tell is that the message was not delivered.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        client = opened(more={"bootstrap.servers": address, "message.timeout.ms": 1000, "linger.ms": 0})
+        client.produce(block(1))
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                flush_interrupted(client)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+            client.close()
+
+
+def test_what_is_not_delivered_is_told() -> None:
+    failed: list[Any] = []
+    client = opened(
+        more={"message.timeout.ms": 10, "linger.ms": 0, "on_delivery": lambda error, _: failed.append(error)}
+    )
+    client.produce(block(3))
+    assert client.flush(60.0) == 0
+    assert [error.code() for error in failed] == [KafkaError._MSG_TIMED_OUT] * 3
+    client.close()
 
 
 def test_a_topic_that_cannot_be() -> None:
