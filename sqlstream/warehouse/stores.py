@@ -65,9 +65,12 @@ Tag = dict[str, str]
 def store_options(uri: str) -> tuple[str, dict[str, str]]:
     """Return a URI without its `?options`, and those: `endpoint`, with its scheme, and `region`. The environment fills gaps.
 
-    Raises UsageError for credentials, which everybody would see who sees the URI.
+    Raises UsageError for credentials, which everybody would see who sees the URI, and for a path that a store cannot have.
     """
     path, _, query = uri.partition("?")
+    if not {"", ".", ".."}.isdisjoint(path.rstrip("/").split("/")[3:]):
+        hint = "Leave them out: a store has no folders that one could go up from."
+        raise UsageError(f'"{path}" has a part that is empty, "." or ".."', hint=hint)
     given: dict[str, str] = {}
     for name, value in parse_qsl(query):
         if name not in _OPTIONS or name in _UNKNOWN[path[:2]]:

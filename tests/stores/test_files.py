@@ -122,6 +122,8 @@ def test_the_cache_forgets_what_was_used_least_lately(tmp_path: Path) -> None:
         ("s3://key:secret@bucket/w", "credentials cannot be in the URI of a store"),
         ("s3://bucket/w?access_key=k", "has an option that a store does not have: access_key"),
         ("gs://bucket/w?region=r", "has an option that a store does not have: region"),
+        ("s3://bucket//w", 'has a part that is empty, "." or ".."'),
+        ("s3://bucket/v/../w", 'has a part that is empty, "." or ".."'),
         ("s3://no-such-bucket-of-ours/w", '"s3://no-such-bucket-of-ours" does not exist'),
     ],
 )
