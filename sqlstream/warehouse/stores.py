@@ -227,13 +227,13 @@ class StoreFilesystem(Filesystem):
             # Another process has made room for its own between the two.
             return open(self.local_copy(path), "rb")
         file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
-        file.writelines(self._pieces(path))
+        file.writelines(self.pieces(path))
         file.seek(0)
         return file
 
     def local_copy(self, path: str) -> str:
         name = self._name(path)
-        return user_cache().find(name) or user_cache().add(name, self._pieces(path))
+        return user_cache().find(name) or user_cache().add(name, self.pieces(path))
 
     def fetch(self, paths: Iterable[str]) -> None:
         if not self._cached:
@@ -246,7 +246,8 @@ class StoreFilesystem(Filesystem):
 
         self.together(copy, [path for path in paths if user_cache().find(self._name(path)) is None])
 
-    def _pieces(self, path: str) -> Iterator[bytes]:
+    def pieces(self, path: str) -> Iterator[bytes]:
+        """Yield the bytes of a file as it is in the store now."""
         with store_errors(path):
             yield from map(bytes, _obstore().get(self._store, self._key(path)).stream(min_chunk_size=_PIECE))
 
