@@ -82,6 +82,13 @@ class Starter:
             elif (savepoint := complete(self.warehouse, name, self._start_over(planned, name))) is not None:
                 what = "it is upgraded" if is_draft(savepoint) else f'it is restored from savepoint "{savepoint}"'
                 self.notice(f'job "{name}": {what}, which had been interrupted')
+                if upgrade is not None and is_draft(savepoint) and upgrade.migrates(name):
+                    # Most likely by the same statements, which must not count twice.
+                    raise UsageError(
+                        f'job "{name}" has been upgraded now, as it was to be before that was interrupted',
+                        head(planned.statement),
+                        hint="Start it without --migrate. If these are other statements, run them once more.",
+                    )
             self._settle(name)
             if upgrade is not None and restore is None:
                 self._upgrade(planned, upgrade)

@@ -177,7 +177,14 @@ class Upgrader:
         positions = carry_over(savepoint.warehouse.fs, paths.splits, entry.sequence, plan.scans, was, self._project)
         scans = {scan.name: None if old is None else names[old] for scan, old in zip(plan.scans, was, strict=True)}
         return Rewritten(
-            made, tuple(operators), tuple(sinks), scans, outputs, positions, received(plan.scans, was, names)
+            made,
+            tuple(operators),
+            tuple(sinks),
+            scans,
+            outputs,
+            positions,
+            received(plan.scans, was, names),
+            by_clock=any(scan.by_clock for scan in plan.scans),
         )
 
 
