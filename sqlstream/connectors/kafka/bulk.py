@@ -141,7 +141,7 @@ def _places(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 class BulkProducer:
     """A producer of one topic. What `error_cb` and `on_delivery` among its settings hear, they hear in `poll` and `flush`.
 
-    The latter is told of messages only that could not be delivered. librdkafka calls neither: if C called Python, what that raises
+    The latter is told of messages only that could not be delivered. C calls neither: if it called Python, what that raises
     would be lost, like the KeyboardInterrupt of a signal, and with it what was told. Raises KafkaException for settings that
     librdkafka refuses, and for a topic. Once it is closed it takes nothing, and has nothing to tell.
     """
