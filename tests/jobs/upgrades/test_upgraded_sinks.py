@@ -148,24 +148,20 @@ def test_rows_of_a_committed_batch_that_were_not_sent_yet_are_sent(
 
 
 PUBLISHED = """
-CREATE TABLE kept (k BIGINT{column}) WITH ('sqlstream.publish' = 'delta');
-INSERT INTO kept SELECT k{item} FROM t WHERE k < {bound};
+CREATE TABLE kept (k BIGINT) WITH ('sqlstream.publish' = 'delta');
+INSERT INTO kept SELECT k FROM t WHERE k < {bound};
 """
 
 
 def test_a_published_table_has_each_row_once(tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
     put(tmp_path, "a", [(1, 1)])
-    run(tmp_path, INPUT + PUBLISHED.format(column="", item="", bound=50), 1)
+    run(tmp_path, INPUT + PUBLISHED.format(bound=50), 1)
     put(tmp_path, "b", [(2, 2)])
-    run(tmp_path, INPUT + PUBLISHED.format(column="", item="", bound=60), 2, upgrade=True)
+    run(tmp_path, INPUT + PUBLISHED.format(bound=60), 2, upgrade=True)
     with open_session(tmp_path) as session:
         folder = session.warehouse.published("kept")
     assert sorted(deltalake.DeltaTable(folder).to_pyarrow_table()["k"].to_pylist()) == [1, 2]
-    put(tmp_path, "c", [(3, 3)])
-    run(tmp_path, INPUT + PUBLISHED.format(column=", x BIGINT", item=", 7 AS x", bound=60), 3, upgrade=True)
-    rows = deltalake.DeltaTable(folder).to_pyarrow_table().to_pylist()
-    assert sorted(map(str, rows)) == [str({"k": k, "x": x}) for k, x in ((1, None), (2, None), (3, 7))]
 
 
 KEYED = """
