@@ -78,8 +78,8 @@ class Rewritten:
 
     `scans` are, by the names of the new ones, those of the savepoint. `outputs` are the places of sinks, by those that they
     had. `positions` are texts by their paths below the folder of positions, `received` folders of files there.
-    Where the job goes `by_clock` the watermark is a processing time. `begun` says what batch has begun,
-    and `waiting` has files of the job that goes on, by their paths below the folder of output: rows that sinks have not passed on.
+    Where the job goes `by_clock` the watermark is a processing time. `begun` says what batch has begun, and `waiting` has files
+    of the job that goes on, by their paths below the folder of output: rows that sinks have not passed on.
     """
 
     record: JobRecord
