@@ -20,7 +20,8 @@ from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 
 _FOLD = "seen-"
 _PACKED = "read"
-# So many packs of about one size become one of the next size, up to the largest: there are few, and each is written few times.
+# Packs become one as soon as that is of the next size, which is so many times as large, up to the largest: there are few, and
+# what is in them is written few times.
 _FAN, _LARGEST = 8, 1 << 16
 _LOOKS = 3
 
@@ -105,7 +106,9 @@ class Descriptors:
         raise damage(self._directory, "changes faster than it can be read")
 
     def _texts(self, last: int) -> Iterator[str] | None:
-        packs, left = sorted(map(_Pack.parse, self.packs())), self.numbers()
+        # In this order: what is packed meanwhile is among both.
+        left = self.numbers()
+        packs = sorted(map(_Pack.parse, self.packs()))
         paths = [f"{self._directory}/{pack.name}" for pack in packs] + [self.path(n) for n in left if n <= last]
         known = {n for pack in packs for n in range(pack.first, pack.last + 1)} | set(left)
         if not known.issuperset(range(last + 1)):
@@ -168,18 +171,42 @@ class _Pack:
         return cls(int(first), int(last), name)
 
     @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+    @property
     def tier(self) -> int:
         """How often so many descriptors become so many more, from one on."""
-        tier, size = 0, self.last - self.first + 1
+        tier, size = 0, self.size
         while size >= _FAN:
             tier, size = tier + 1, size // _FAN
         return tier
 
 
 def _due(packs: Iterable[_Pack]) -> list[_Pack] | None:
-    """Return packs that are to be merged into one, None when there are none."""
-    tiers: dict[int, list[_Pack]] = {}
+    """Return packs that are to be merged into one, None when there are none.
+
+    They follow each other, so that a pack has every descriptor from its first to its last; smaller packs among them join them.
+    """
+    found = sorted(packs)
+    for limit in range(max((pack.tier for pack in found), default=-1) + 1):
+        for run in _runs(found, limit):
+            if len(run) > 1 and sum(pack.size for pack in run) >= _FAN ** (limit + 1):
+                return run
+    return None
+
+
+def _runs(packs: Sequence[_Pack], limit: int) -> Iterator[list[_Pack]]:
+    """Yield packs that follow each other, up to a tier and below the largest size."""
+    run: list[_Pack] = []
+    reached = -1
     for pack in packs:
-        if pack.last - pack.first + 1 < _LARGEST:
-            tiers.setdefault(pack.tier, []).append(pack)
-    return next((sorted(tier) for tier in tiers.values() if len(tier) >= _FAN), None)
+        is_small = pack.tier <= limit and pack.size < _LARGEST
+        if run and not (is_small and pack.first <= reached + 1):
+            yield run
+            run = []
+        if is_small:
+            reached = max(reached, pack.last) if run else pack.last
+            run.append(pack)
+    if run:
+        yield run
