@@ -68,6 +68,29 @@ def _refuse(savepoint: Savepoint, faults: Sequence[DamageError]) -> None:
         )
 
 
+def has_rows_of(warehouse: Warehouse, savepoint: Savepoint) -> bool:
+    """Tell whether a job, which is at the version of a savepoint, has the state and the tables of that, by their files."""
+    version, job = savepoint.record.version, savepoint.record.job
+    found = _row_files(warehouse, job, version)
+    return found is not None and found == _row_files(savepoint.warehouse, job, version)
+
+
+def _row_files(warehouse: Warehouse, job: str, version: int) -> set[str] | None:
+    """Return the files with the rows of a version, below the folder of the warehouse, None where not all are known."""
+    versions = Versions(warehouse, job)
+    entry = versions.entry(version)
+    if isinstance(entry, DamageError):
+        return None
+    found = set()
+    for paths, bucket, name in versions.named(entry):
+        manifest = versions.manifest(f"{paths.manifests(bucket)}/{name}")
+        if isinstance(manifest, DamageError):
+            return None
+        current = (s for segments in manifest.tables.values() for s in segments if s.until is None)
+        found |= {f"{paths.data(bucket)}/{segment.name}".removeprefix(warehouse.root) for segment in current}
+    return found
+
+
 def restore(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, start_over: StartOver) -> None:
     """Lay out a job from a savepoint, in place of what it had. Whoever calls it holds the lock of the job."""
     record = JobRecord.from_json(plan.record)

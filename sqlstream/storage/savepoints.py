@@ -219,6 +219,9 @@ class _Taking:
             files=self._files,
         )
         self._check_alone()
+        if not self._folder.fs.exists(f"{self._folder.root}/{_BEGUN}"):
+            # Another process took it for what a dead one has left.
+            raise JobError(f'savepoint "{self._name}" was not completed in time', hint="Take it again.")
         write_savepoint(self._folder, taken)
         self._folder.fs.delete(f"{self._folder.root}/{_BEGUN}")
         return taken
@@ -260,7 +263,8 @@ class _Taking:
         folded = [name for name in kept.folds() if kept.folded_to(name) <= last]
         first = kept.folded_to(folded[-1]) + 1 if folded else 0
         # What they have received and what they remember, whatever it is.
-        others = [f for f in fs.walk(at) if f.startswith(f"{at}/received/") or _is_remembered(f.removeprefix(f"{at}/"))]
+        written = (f for f in fs.walk(at) if not f.rpartition("/")[2].startswith("."))
+        others = [f for f in written if f.startswith(f"{at}/received/") or _is_remembered(f.removeprefix(f"{at}/"))]
         names = [*folded[-1:], *kept.packs(), *(f.removeprefix(f"{at}/") for f in others)]
         present = kept.numbers()
         needed = [f"{number:010d}.json" for number in range(first, last + 1)]
