@@ -33,6 +33,14 @@ class Fold:
     sequence: int
     seen: tuple[bytes, ...]
 
+    @property
+    def name(self) -> str:
+        """Return what its file is called."""
+        return f"{_FOLD}{self.sequence:010d}.json"
+
+    def to_json(self) -> str:
+        return json.dumps({"sequence": self.sequence, "seen": [base64.b64encode(data).decode() for data in self.seen]})
+
 
 class Descriptors:
     """The descriptors of a job in the folder of what it reads. One process writes; others read at any time."""
@@ -66,13 +74,11 @@ class Descriptors:
     def write_fold(self, fold: Fold, folded: Iterable[int]) -> None:
         """Fold descriptors: pack them, write down how far was read, delete their files. After a crash it may be repeated."""
         folded, folds = list(folded), self.folds()
-        self._pack({sequence: read_sealed(self._fs, self.path(sequence)) for sequence in folded})
-        name = f"{_FOLD}{fold.sequence:010d}.json"
-        seen = [base64.b64encode(data).decode() for data in fold.seen]
+        texts = self._fs.together(partial(read_sealed, self._fs), list(map(self.path, folded)))
+        self._pack(dict(zip(folded, texts, strict=True)))
         # Nothing else says what was read so far.
-        text = json.dumps({"sequence": fold.sequence, "seen": seen})
-        write_sealed(self._fs, f"{self._directory}/{name}", text, durable=True)
-        self._fs.delete_all(f"{self._directory}/{other}" for other in folds if other != name)
+        write_sealed(self._fs, f"{self._directory}/{fold.name}", fold.to_json(), durable=True)
+        self._fs.delete_all(f"{self._directory}/{other}" for other in folds if other != fold.name)
         self._fs.delete_all(map(self.path, folded))
 
     @staticmethod
