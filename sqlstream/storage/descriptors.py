@@ -23,6 +23,8 @@ _PACKED = "read"
 # Packs become one as soon as that is of the next size, which is so many times as large, up to the largest: there are few, and
 # what is in them is written few times.
 _FAN, _LARGEST = 8, 1 << 16
+# Nor does one grow that has so many bytes: what becomes one is in memory at once, where it takes some ten times as many.
+_FULL = 1 << 19
 _LOOKS = 3
 
 
@@ -136,7 +138,7 @@ class Descriptors:
         if not texts:
             return
         self._write_pack(texts)
-        while (group := _due(map(_Pack.parse, self.packs()))) is not None:
+        while (group := _due(self._sized())) is not None:
             try:
                 files = [read_sealed(self._fs, f"{self._directory}/{pack.name}") for pack in group]
             except DamageError:
@@ -144,6 +146,9 @@ class Descriptors:
                 return
             self._write_pack({n: text for file in files for n, text in _unpacked(file).items()})
             self._fs.delete_all(f"{self._directory}/{pack.name}" for pack in group)
+
+    def _sized(self) -> list[_Pack]:
+        return [_Pack.parse(f"{_PACKED}/{f.name}", f.bytes) for f in self._fs.files(f"{self._directory}/{_PACKED}")]
 
     def _write_pack(self, texts: Mapping[int, str]) -> None:
         body = "".join(text if text.endswith("\n") else f"{text}\n" for _, text in sorted(texts.items()))
@@ -170,11 +175,12 @@ class _Pack:
     first: int
     last: int
     name: str
+    bytes: int = 0
 
     @classmethod
-    def parse(cls, name: str) -> _Pack:
+    def parse(cls, name: str, bytes: int = 0) -> _Pack:
         first, last = name.rpartition("/")[2].removesuffix(".json").split("-")
-        return cls(int(first), int(last), name)
+        return cls(int(first), int(last), name, bytes)
 
     @property
     def size(self) -> int:
@@ -203,11 +209,11 @@ def _due(packs: Iterable[_Pack]) -> list[_Pack] | None:
 
 
 def _runs(packs: Sequence[_Pack], limit: int) -> Iterator[list[_Pack]]:
-    """Yield packs that follow each other, up to a tier and below the largest size."""
+    """Yield packs that follow each other, up to a tier, and may grow."""
     run: list[_Pack] = []
     reached = -1
     for pack in packs:
-        is_small = pack.tier <= limit and pack.size < _LARGEST
+        is_small = pack.tier <= limit and pack.size < _LARGEST and pack.bytes < _FULL
         if run and not (is_small and pack.first <= reached + 1):
             yield run
             run = []

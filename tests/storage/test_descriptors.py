@@ -52,6 +52,16 @@ def test_a_pack_that_is_lost_is_not_covered_by_others(tmp_path: Path, monkeypatc
     assert numbers(kept, 19) is None
 
 
+def test_packs_with_many_bytes_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "_FAN", 2)
+    monkeypatch.setattr(descriptors, "_FULL", 1)
+    kept = Descriptors(LocalFilesystem(), str(tmp_path))
+    for first in range(0, 40, 4):
+        fold(kept, first, 4)
+    assert len(kept.packs()) == 10
+    assert numbers(kept, 39) == list(range(40))
+
+
 class Meanwhile(LocalFilesystem):
     """Does something once, after the first look into a folder."""
 
