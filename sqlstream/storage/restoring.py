@@ -6,11 +6,12 @@ completes: it never goes on with something between.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from sqlstream.errors import DamageError, UsageError
+from sqlstream.errors import DamageError, OtherVersionError, UsageError
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.recovery import Versions
 from sqlstream.storage.savepoints import put_file
@@ -105,6 +106,17 @@ def _read(warehouse: Warehouse, paths: JobPaths) -> Restoring:
         return read_json(read_sealed(warehouse.fs, paths.restoring), Restoring)
     except OtherFormat as other:
         raise other.error(f'how job "{paths.name}" is being restored') from other
+
+
+def half_restored(warehouse: Warehouse, savepoint: str) -> str | None:
+    """Return a job that is being restored from a savepoint, or was when its process died; None where there is none."""
+    for job in warehouse.jobs():
+        paths = warehouse.job(job)
+        with contextlib.suppress(FileNotFoundError, DamageError, OtherVersionError):
+            plan = _read(warehouse, paths)
+            if plan.savepoint.lower() == savepoint.lower() and last_committed(warehouse.fs, paths) is None:
+                return job
+    return None
 
 
 def forget_completed(warehouse: Warehouse, job: str) -> None:
