@@ -236,13 +236,12 @@ class Restorer:
     def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord) -> JobRecord:
         """Return the record of a job that goes back. Raises UsageError where that would leave sinks ahead of it."""
         fs, paths = self._warehouse.fs, self._warehouse.job(saved.job)
-        if fs.exists(paths.restoring):
-            # A restore was interrupted, which was allowed; the job may have been ahead before.
-            return made
+        is_interrupted = fs.exists(paths.restoring)
+        current = restoring.being_restored(self._warehouse, saved.job) if is_interrupted else read_record(fs, paths)
         # With another time of creation, whoever has read of its tables knows that rows may be gone that it has read.
-        current = read_record(fs, paths)
         made = replace(made, lives=_lives(saved, current, savepoint.record.version))
-        if current is None:
+        # A restore that was interrupted was allowed; the job may have been ahead before.
+        if current is None or is_interrupted:
             return made
         self._refuse(
             (*_WITH_SLOTS, *_ONCE),

@@ -108,6 +108,13 @@ def _read(warehouse: Warehouse, paths: JobPaths) -> Restoring:
         raise other.error(f'how job "{paths.name}" is being restored') from other
 
 
+def being_restored(warehouse: Warehouse, job: str) -> JobRecord | None:
+    """Return the record of a job that is to be restored, None where there is none, or it cannot be read."""
+    with contextlib.suppress(FileNotFoundError, DamageError, OtherVersionError):
+        return JobRecord.from_json(_read(warehouse, warehouse.job(job)).record)
+    return None
+
+
 def half_restored(warehouse: Warehouse, savepoint: str) -> str | None:
     """Return a job that is being restored from a savepoint, or was when its process died; None where there is none."""
     for job in warehouse.jobs():
