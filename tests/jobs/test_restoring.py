@@ -395,7 +395,7 @@ def test_a_restore_that_is_killed_is_completed_by_the_next_start(tmp_path: Path)
     with open_session(tmp_path) as s:
         # Neither the old job nor the new one, but nothing between.
         assert last_committed(s.warehouse.fs, s.warehouse.job(JOB)) is None
-        with pytest.raises(SqlStreamError, match=f'job "{JOB}" is half restored from savepoint "first"'):
+        with pytest.raises(SqlStreamError, match=f'job "{JOB}" is half restored from savepoint "First"'):
             s.sql("DROP SAVEPOINT First")
         folder = Path(s.warehouse.savepoint("first").root)
         folder.rename(tmp_path / "away")
