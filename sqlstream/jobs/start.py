@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from sqlstream.catalog import VALUES
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.compiler.project import Project
+from sqlstream.connectors.warehouse.publishing import check_places
 from sqlstream.errors import DamageError, UsageError
 from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
@@ -68,6 +69,8 @@ class Starter:
 
         Raises UsageError when another process runs it, or a job of this name has another plan.
         """
+        # Before anything is discarded, or recorded.
+        check_places(self.warehouse, (sink.table for sink in planned.physical.sinks))
         paths = self.warehouse.job(name)
         lock = lock_job(self.warehouse.fs, paths, self._session_lock(), in_turn=planned.appends)
         try:
@@ -79,6 +82,13 @@ class Starter:
             elif (savepoint := complete(self.warehouse, name, self._start_over(planned, name))) is not None:
                 what = "it is upgraded" if is_draft(savepoint) else f'it is restored from savepoint "{savepoint}"'
                 self.notice(f'job "{name}": {what}, which had been interrupted')
+                if upgrade is not None and is_draft(savepoint) and upgrade.migrates(name):
+                    # Most likely by the same statements, which must not count twice.
+                    raise UsageError(
+                        f'job "{name}" has been upgraded now, as it was to be before that was interrupted',
+                        head(planned.statement),
+                        hint="Start it without --migrate. If these are other statements, run them once more.",
+                    )
             self._settle(name)
             if upgrade is not None and restore is None:
                 self._upgrade(planned, upgrade)

@@ -32,7 +32,7 @@ def described_state(statement: DescribeState, warehouse: Warehouse) -> Answer:
 
 def _rows(operators: Iterable[OperatorRecord]) -> Iterator[tuple[str, ...]]:
     for operator in operators:
-        for table in state_tables(operator, 0):
+        for table in state_tables(operator):
             for c in table.shown:
                 yield operator.name, table.name, c.name, c.type, c.holds, _given(table, c)
 
@@ -46,7 +46,7 @@ def state_text(planned: PlannedJob) -> str:
     record = job_record(planned, job_spec(planned, "", (0,)), 1)
     lines = []
     for operator in record.operators:
-        for table in state_tables(operator, 0):
+        for table in state_tables(operator):
             follows = " (follows from the others)" if table.follows else ""
             lines.append(f"{operator.name}.{table.name}{follows}")
             names = max(len(c.name) for c in table.shown)

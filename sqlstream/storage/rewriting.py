@@ -20,7 +20,7 @@ from sqlstream.duck.types import encoded, time_literal
 from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.joblog import JobLog, LogEntry, labels_of
 from sqlstream.storage.manifests import Manifest, manifest_name, read_manifest
-from sqlstream.storage.metrics import BucketMetrics, OperatorMetrics, SourceMetrics
+from sqlstream.storage.metrics import BucketMetrics, OperatorMetrics, SourceMetrics, earliest
 from sqlstream.storage.redistribution import count_forgotten, merged, share_counters, weights
 from sqlstream.storage.savepoints import put_file
 from sqlstream.storage.segments import (
@@ -31,8 +31,9 @@ from sqlstream.storage.segments import (
     scan,
     write_segment,
 )
+from sqlstream.storage.views import behind
 from sqlstream.storage.zsets import KEYS
-from sqlstream.units import NO_TIME, now
+from sqlstream.units import MILLISECOND, NO_TIME, EventTime, now
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
@@ -47,7 +48,7 @@ Measure = Callable[[Bucket, Sequence[TableDeclaration]], BucketMetrics]
 
 @dataclass(frozen=True, slots=True)
 class OperatorSource:
-    """An operator whose state is made of that of an operator of the savepoint, called `was`.
+    """An operator whose state is made of that of an operator of the savepoint, called `was`; of no one alone, if that is empty.
 
     `tables` has a SELECT over the names of the old tables for each new one that is made anew, with all of its columns. Others are
     linked. `hashed` are the columns whose hash picks the bucket.
@@ -74,8 +75,9 @@ class SinkSource:
 class Rewritten:
     """What a savepoint is to become: the record of the job, and what its parts are made of.
 
-    `scans` are, by the names of the new ones, those of the savepoint. `outputs` are the places of sinks outside of the warehouse,
-    by those that they had. `positions` are texts by their paths below the folder of positions, `received` folders of files there.
+    `scans` are, by the names of the new ones, those of the savepoint. `outputs` are the places of sinks, by those that they
+    had. `positions` are texts by their paths below the folder of positions, `received` folders of files there.
+    Where the job goes `by_clock` the watermark is a processing time.
     """
 
     record: JobRecord
@@ -85,6 +87,7 @@ class Rewritten:
     outputs: Mapping[int, int]
     positions: Mapping[str, str]
     received: Mapping[str, str]
+    by_clock: bool = False
 
 
 def rewrite(
@@ -125,7 +128,8 @@ class _Rewriting:
     def run(self) -> Savepoint:
         wanted, fs, target, version = self._wanted, self._source.fs, self._target, self._entry.version
         self._write(target.record, sealed(msgspec.json.format(wanted.record.to_json(), indent=2)))
-        operators = {one.name: self._operator(one) for one in wanted.operators if one.was in self._entry.operators}
+        known = self._entry.operators
+        operators = {one.name: self._operator(one) for one in wanted.operators if one.was in known or one.tables}
         results = {s.table.lower(): self._table(s) for s in wanted.sinks if s.was.lower() in self._entry.results}
         sources = {name: self._scan(was) for name, was in wanted.scans.items()}
         entry = replace(
@@ -166,7 +170,7 @@ class _Rewriting:
 
     def _operator(self, wanted: OperatorSource) -> OperatorMetrics:
         at, to = self._paths.operator(wanted.was), self._target.operator(wanted.name)
-        metrics = self._entry.operators[wanted.was]
+        metrics = self._entry.operators.get(wanted.was, OperatorMetrics())
         manifests = {
             b: read_manifest(self._source.fs, f"{at.manifests(b)}/{one.manifest}") for b, one in metrics.buckets.items()
         }
@@ -180,8 +184,7 @@ class _Rewriting:
     def _adapted(
         self, wanted: OperatorSource, at: BucketedPaths, to: BucketedPaths, manifests: Mapping[int, Manifest]
     ) -> OperatorMetrics:
-        old = next(o for o in self._old.operators if o.name == wanted.was)
-        before = [t.declaration for t in old.tables]
+        before = [t.declaration for o in self._old.operators if o.name == wanted.was for t in o.tables]
         rows = {t.name: self._current(t, at, manifests) for t in before}
         labels = labels_of(self._old, self._entry)
         tables: dict[int, dict[str, tuple[Segment, ...]]] = {label: {} for label in labels}
@@ -194,7 +197,7 @@ class _Rewriting:
                     self._link(at, to, bucket, segments)
             for label in labels:
                 tables[label][table.name] = made.get(label, ())
-        common = merged(manifests)
+        common = merged(manifests) if manifests else self._first_manifest(wanted.name)
         buckets = {}
         for label in labels:
             manifest = replace(common, tables=tables[label])
@@ -205,9 +208,27 @@ class _Rewriting:
         for label, written in buckets.items():
             written.manifest_name = manifest_name(self._entry.version)
             current = {t.name: written.segments(t.name) for t in wanted.declared}
-            written.manifest = replace(common, tables=current, counters=dict(written.counters))
+            timer = self._timer(wanted, written)
+            written.event_timer = timer
+            written.manifest = replace(common, tables=current, counters=dict(written.counters), event_timer=timer)
             self._manifest(to, label, written.manifest_name, written.manifest)
         return OperatorMetrics.of({label: self._measure(b, wanted.declared) for label, b in buckets.items()})
+
+    def _first_manifest(self, name: str) -> Manifest:
+        """Return what the buckets of an operator have alike that the savepoint does not have."""
+        delay = next(o.delay for o in self._wanted.record.operators if o.name == name)
+        watermark, version = self._entry.watermark, self._entry.version
+        closed = None if watermark is None else behind(watermark, delay)
+        return Manifest(version, self._entry.committed_at, closed, {}, oldest=version)
+
+    def _timer(self, wanted: OperatorSource, bucket: Bucket) -> EventTime | None:
+        """Return when an operator is to be called for a bucket: it sees then what is due of the rows that were made for it."""
+        made = [s.live_low for t in wanted.declared if t.name in wanted.tables for s in bucket.segments(t.name)]
+        first = earliest(made)
+        if first is not None and not self._wanted.by_clock and bucket.closed is not None:
+            # Some are due before they are forgotten, such as those of the first of windows that overlap.
+            first = EventTime(bucket.closed + MILLISECOND)
+        return earliest((first, bucket.event_timer))
 
     def _current(self, table: TableDeclaration, at: BucketedPaths, manifests: Mapping[int, Manifest]) -> str:
         """Return the SELECT of the rows of a table that are not forgotten, of all buckets."""
@@ -308,7 +329,7 @@ class _Rewriting:
     # -- files
 
     def _put_files(self) -> None:
-        """Put in what sources have received, and what the job knows of its sinks outside of the warehouse."""
+        """Put in what sources have received, and what the job knows of its sinks."""
         root = f"{self._source.root}/"
         moved = {
             f"{self._paths.splits}/{old}": f"{self._target.splits}/{new}" for old, new in self._wanted.received.items()

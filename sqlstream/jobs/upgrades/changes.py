@@ -21,7 +21,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Adapted:
-    """An operator goes on with state that is made of what it had.
+    """An operator goes on with state that is made of what it had; `was` is empty where the job had no such one.
 
     `tables` has a DuckDB SELECT for tables of the new operator's state, by name: over the names of the old operator's state
     tables, with the declared columns in their order and types, internal ones such as weights included. The rows of a Z-set have

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -24,6 +24,9 @@ from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, OperatorShape, R
 # What the query calls window bounds is no matter of the state.
 _NAMES_ONLY = ("window bounds",)
 _NOT_AGAIN = "what was computed before is not computed again"
+# The operators that keep rows of each input by its place.
+_BY_PLACE = ("Join", "IntervalJoin", "TemporalJoin", "SetOperation", "Process")
+_TAKES_BACK = "its input takes rows back, and would take back others than have come"
 _UNKNOWN = (
     "the job was last started by a version of sqlstream that did not record what it computes; "
     "run it once with the query that it has"
@@ -44,18 +47,18 @@ def compare(
     """
     pairs = matched(old.operators, new.operators)
     known = {o.name: o for o in old.operators}
+    unmatched = {r.name for r in new.operators if r.name not in pairs and r.name.lower() not in (migrations or {})}
     operators: list[Change] = []
     for record, stage in zip(new.operators, stages, strict=True):
         was = known.get(pairs.get(record.name, ""))
         migrate = (migrations or {}).get(record.name.lower())
-        if migrate is not None and old.operators:
-            # Its state is made of any of the job's: what is counted goes on from one of them.
-            source = was or replace(_alike(record, old), tables=())
-            operators.append(migrate(source, record, stage))
+        if migrate is not None:
+            # Where the job has no such operator, all of its state is made, and nothing is counted yet.
+            operators.append(migrate(was or replace(record, name="", tables=()), record, stage))
         elif was is None:
             operators.append(_begins(record, old, pairs))
         else:
-            operators.append(_goes_on(was, record, stage, pairs))
+            operators.append(_goes_on(was, record, stage, pairs, unmatched))
     gone = [o for o in old.operators if o.name not in pairs.values()]
     operators += [Dropped(o.name, ("its state goes",)) for o in gone]
     fresh = {o.operator for o in operators if isinstance(o, New)}
@@ -70,12 +73,6 @@ def compare(
     )
 
 
-def _alike(record: OperatorRecord, old: JobRecord) -> OperatorRecord:
-    """Return the operator of a job that has the name of one that is another kind now, or the first one."""
-    same = (o for o in old.operators if o.name.lower() == record.name.lower())
-    return next(same, old.operators[0])
-
-
 def _begins(record: OperatorRecord, old: JobRecord, pairs: Pairs) -> New:
     notes = ["begins without state: its results are those of the rows that come from now on"]
     kinds = {o.shape.operator for o in old.operators if o.shape is not None and o.name not in pairs.values()}
@@ -84,13 +81,19 @@ def _begins(record: OperatorRecord, old: JobRecord, pairs: Pairs) -> New:
     return New(record.name, tuple(notes))
 
 
-def _goes_on(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage, pairs: Pairs) -> Change:
-    """Return what becomes of an operator that the job has."""
+def _goes_on(
+    old: OperatorRecord, new: OperatorRecord, stage: StatefulStage, pairs: Pairs, unmatched: Collection[str]
+) -> Change:
+    """Return what becomes of an operator that the job has; `unmatched` are those of the query that begin without state."""
     if old.shape is None or new.shape is None:
         return NotAdaptable(new.name, old.name, _UNKNOWN)
     if old.shape.operator != new.shape.operator:
         return NotAdaptable(new.name, old.name, f"it was {old.shape.operator}, and would be {new.shape.operator}")
-    if (reason := _unlike_inputs(old, new, pairs)) is not None:
+    if _are_swapped(old.shape, new.shape, pairs):
+        return NotAdaptable(
+            new.name, old.name, "its inputs are in another order, and their rows are kept by their places"
+        )
+    if (reason := _unlike_inputs(old, new, pairs, unmatched)) is not None:
         return NotAdaptable(new.name, old.name, reason)
     if is_same_state(old, new):
         return Kept(new.name, old.name, tuple(_notes(old, new, pairs)))
@@ -125,19 +128,47 @@ def _items(shape: OperatorShape, by: str) -> list[tuple[object, ...]]:
     return sorted((i.kind, i.input, getattr(i, by), i.type, repr(sorted(i.columns.items()))) for i in shape.items)
 
 
-def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs) -> str | None:
+def _are_swapped(old: OperatorShape, new: OperatorShape, pairs: Pairs) -> bool:
+    """Tell whether an operator that keeps rows of several inputs has the same ones in other places."""
+    if new.operator not in _BY_PLACE:
+        return False
+    before = [(p.input, p.source, p.steps) for p in old.paths]
+    after = [(p.input, _old_name(p.source, pairs), p.steps) for p in new.paths]
+    if new.operator == "SetOperation":
+        # Its sides are put together before.
+        before, after = ([(n, *path[1:]) for n, path in enumerate(paths)] for paths in (before, after))
+    # By what they read and how it is filtered, or by what they read alone.
+    for parts in (slice(1, 3), slice(1, 2)):
+        one, other = (sorted((p[0], p[parts]) for p in paths) for paths in (before, after))
+        if one != other and sorted(p for _, p in one) == sorted(p for _, p in other):
+            return True
+    return False
+
+
+def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmatched: Collection[str]) -> str | None:
     """Return why rows that are taken back would not find what they take back, if that can be."""
     assert old.shape is not None
     assert new.shape is not None
     for place in _changing(new.shape) | _changing(old.shape):
         before, after = (_paths(r.shape.paths, place) for r in (old, new) if r.shape is not None)
+        # It may have the name of another one that the job had.
+        if anew := [source for source, _ in after if source in unmatched]:
+            return f"its input takes rows back, and {anew[0]} begins anew: its rows would come once more"
         renamed = [(_old_name(source, pairs), steps) for source, steps in after]
         if renamed != before:
-            return "its input takes rows back, and would take back others than have come: it reads or filters otherwise"
+            return f"{_TAKES_BACK}: it reads or filters otherwise"
         own = {i.name: i.value for i in old.shape.items if i.kind == "column" and i.input == place}
         if any(own.get(i.name, i.value) != i.value for i in new.shape.items if i.kind == "column" and i.input == place):
-            return "its input takes rows back, and would take back others than have come: columns are made otherwise"
+            return f"{_TAKES_BACK}: columns are made otherwise"
+        if any(_is_of_others(item, old.shape) for item in new.shape.of_kind("aggregate")):
+            return f"{_TAKES_BACK}: columns are made otherwise"
     return None
+
+
+def _is_of_others(item: ShapeItem, old: OperatorShape) -> bool:
+    """Tell whether an aggregate is written as it was, of columns that are something else now."""
+    before = old.of_kind("aggregate")
+    return all(o.value != item.value for o in before) and any(o.expression == item.expression for o in before)
 
 
 def _changing(shape: OperatorShape) -> set[int]:

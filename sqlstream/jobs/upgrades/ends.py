@@ -11,7 +11,8 @@ from sqlstream.warehouse.jobs import TABLE, JobRecord, ScanRecord, SinkRecord
 
 # Each type holds all values of those before it.
 _WIDER = (
-    ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "DOUBLE"),
+    ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
+    ("TINYINT", "SMALLINT", "INTEGER", "DOUBLE"),
     ("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "HUGEINT"),
     ("UTINYINT", "SMALLINT"),
     ("USMALLINT", "INTEGER"),
@@ -26,6 +27,8 @@ def widens(old: str, new: str) -> bool:
 
     >>> widens("INTEGER", "BIGINT"), widens("BIGINT", "INTEGER"), widens("DATE", "TIMESTAMP")
     (True, False, True)
+    >>> widens("INTEGER", "DOUBLE"), widens("BIGINT", "DOUBLE")
+    (True, False)
     """
     return old == new or any(old in types and new in types and types.index(old) < types.index(new) for types in _WIDER)
 

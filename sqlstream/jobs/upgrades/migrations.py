@@ -19,17 +19,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.types import time_literal
 from sqlstream.errors import BindError, QueryError, Span, SqlStreamError, missing
 from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
+from sqlstream.jobs.upgrades.adaptations.widening import is_wider
 from sqlstream.jobs.upgrades.changes import Adapted
 from sqlstream.jobs.upgrades.state_columns import ShownColumn, ShownTable, state_tables
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.queries.query import translate
 from sqlstream.sql.nodes import MigrateState, Name
 from sqlstream.storage.snapshot import JobHistory
+from sqlstream.storage.views import behind
 from sqlstream.storage.views import state_tables as stored_rows
-from sqlstream.units import ProcessingTime, to_millis
-from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
+from sqlstream.units import EventTime, ProcessingTime
+from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, OperatorShape, TableRecord
 from sqlstream.warehouse.paths import Warehouse
 
 # Relations by schema and name.
@@ -92,7 +95,9 @@ class Migrations:
             by_name.setdefault(migration.operator.name.lower(), []).append(migration)
 
         def rows(of: Sequence[Migration]) -> Callable[[], Mapping[str, str]]:
-            return lambda: carried_out(of, given, query, self._new_folder(), time)[of[0].operator.name]
+            return lambda: carried_out(of, given, query, self._new_folder(), time, newest.watermark)[
+                of[0].operator.name
+            ]
 
         return {name: partial(_adapted, of, rows(of)) for name, of in by_name.items()}
 
@@ -111,7 +116,7 @@ def _adapted(
 ) -> Adapted:
     """Return what becomes of an operator, as `Adaptation` does."""
     _check_complete(migrations, was)
-    tables = state_tables(new, 0)
+    tables = state_tables(new)
     made = [m.table.name for m in migrations]
     if all(t.follows or t.name in made for t in tables):
         made += [t.name for t in tables if t.follows and t.name not in made]
@@ -157,7 +162,7 @@ def given_state(warehouse: Warehouse, record: JobRecord) -> dict[tuple[str, str]
     found = {}
     for operator in record.operators:
         rows = stored_rows(warehouse, record.job.lower(), operator, history.newest)
-        for table in state_tables(operator, 0):
+        for table in state_tables(operator):
             found[operator.name, table.name] = f"({table.selected(rows[table.name])})"
     return found
 
@@ -176,7 +181,7 @@ def check(
     found: list[Migration] = []
     for statement in statements:
         operator = _operator(statement, new)
-        table = _table(statement, state_tables(operator, to_millis(time)), operator)
+        table = _table(statement, state_tables(operator, time), operator)
         same = (m for m in found if (m.operator.name, m.table.name) == (operator.name, table.name))
         if next(same, None) is not None:
             raise BindError(f'state "{operator.name}.{table.name}" is migrated twice', _target(statement))
@@ -270,12 +275,21 @@ def _check_type(
     if type == column.type or (type in _WHOLE and column.type.startswith("DECIMAL(38,0")):
         return
     [(fits,)] = con.execute(_IMPLICIT.format(type, column.type)).fetchall()
-    if not fits:
+    if not fits or _rounds(type, column.type):
         raise BindError(
             f'column "{name}" is {type}, and the state has {column.type}',
             _place_of(statement, name),
             hint=f"Write CAST({quote_name(name) if not name.isidentifier() else name} AS {column.type}).",
         )
+
+
+def _rounds(old: str, new: str) -> bool:
+    """Tell whether DuckDB casts a type by itself to one that has not all its values, and takes others for them.
+
+    >>> _rounds("DECIMAL(10,5)", "DECIMAL(10,2)"), _rounds("BIGINT", "FLOAT"), _rounds("BIGINT", "DECIMAL(38,0)")
+    (True, True, False)
+    """
+    return (new.startswith(("DECIMAL", "FLOAT")) or old.endswith("_NS")) and old != '"NULL"' and not is_wider(old, new)
 
 
 def _place_of(statement: MigrateState, name: str) -> Span:
@@ -295,10 +309,10 @@ def _check_complete(migrations: Sequence[Migration], was: OperatorRecord) -> Non
     """Raise BindError when a table of an operator is neither made nor there already, as it is declared now."""
     operator = migrations[0].operator
     made = {m.table.name for m in migrations}
-    for table in state_tables(operator, 0):
+    for table in state_tables(operator):
         if table.name in made or table.follows:
             continue
-        if table.record not in was.tables:
+        if not _stays(table.record, was, operator):
             target = migrations[0].statement
             raise BindError(
                 f'state table "{table.name}" of operator "{operator.name}" has no statement',
@@ -308,23 +322,42 @@ def _check_complete(migrations: Sequence[Migration], was: OperatorRecord) -> Non
             )
 
 
+def _stays(table: TableRecord, was: OperatorRecord, new: OperatorRecord) -> bool:
+    """Tell whether a state table of the new operator is one of the old one, with what is in it."""
+    before, after = was.shape, new.shape
+    if table not in was.tables or before is None or after is None or was.hash_columns != new.hash_columns:
+        return False
+
+    def said(shape: OperatorShape) -> object:
+        held = [
+            (i.kind, i.input, i.value, i.type, i.columns[table.name]) for i in shape.items if table.name in i.columns
+        ]
+        settings = {
+            n: text for n, text in shape.settings.items() if not n.startswith(("time to live", "window bounds"))
+        }
+        return [(k.value, k.type) for k in shape.keys], sorted(held), settings
+
+    return before.operator == after.operator and said(before) == said(after)
+
+
 def carried_out(
     migrations: Sequence[Migration],
     given: Given,
     query: _Query,
     folder: Path,
     time: ProcessingTime,
+    watermark: EventTime | None = None,
 ) -> dict[str, dict[str, str]]:
     """Compute the SELECTs, write their rows below a folder, and return the SELECTs of the state tables by operator and name.
 
-    The keys alone are those of the other tables.
+    The keys alone are those of the other tables. Rows that are forgotten at the job's watermark are refused.
     """
     found: dict[str, dict[str, str]] = {}
     for number, migration in enumerate(migrations):
         path = folder / f"{number}.parquet"
         _write(migration, _relation(migration.statement, given, query), path)
         rows = f"read_parquet({quote_text(str(path))})"
-        _check_rows(migration, rows)
+        _check_rows(migration, rows, watermark)
         tables = found.setdefault(migration.operator.name, {})
         tables[migration.table.name] = migration.table.restored(rows, migration.given)
     for migration in migrations:
@@ -334,7 +367,7 @@ def carried_out(
 
 def _add_keys(operator: OperatorRecord, made: dict[str, str], time: ProcessingTime) -> None:
     """Add the table of the keys alone, where an operator has one, and all its other tables are made."""
-    tables = state_tables(operator, to_millis(time))
+    tables = state_tables(operator, time)
     others = [t for t in tables if not t.follows]
     for table in tables:
         if table.follows and table.name not in made and all(t.name in made for t in others):
@@ -357,14 +390,25 @@ def _write(migration: Migration, relation: duckdb.DuckDBPyRelation, path: Path) 
         raise _placed(translate(error, migration.statement.query.text), migration.statement) from error
 
 
-def _check_rows(migration: Migration, rows: str) -> None:
-    """Raise BindError when rows cannot be state: a key has several where it has one, or a time is NULL."""
-    table, given = migration.table, {name: quote_name(selected) for name, selected in migration.given.items()}
+def _check_rows(migration: Migration, rows: str, watermark: EventTime | None) -> None:
+    """Raise BindError when rows cannot be state: several of a key that has one, a time that is NULL or behind the watermark."""
+    table = migration.table
+    types = {c.name: c.type for c in table.columns}
+    given = {name: f"CAST({quote_name(selected)} AS {types[name]})" for name, selected in migration.given.items()}
     place = _target(migration.statement)
     with duckdb.connect() as con:
         time = next((c.name for c in table.columns if c.stored == table.record.time_column), None)
         if time is not None and con.execute(f"SELECT 1 FROM {rows} WHERE {given[time]} IS NULL LIMIT 1").fetchall():
             raise BindError(f'column "{time}" is NULL in some rows', place)
+        if time is not None and watermark is not None:
+            closed = time_literal(behind(watermark, migration.operator.delay), types[time])
+            [(count,)] = con.execute(f"SELECT count(*) FROM {rows} WHERE {given[time]} <= {closed}").fetchall()
+            if count:
+                raise BindError(
+                    f'column "{time}" is behind the watermark in {count} of the rows, which would be forgotten at once',
+                    place,
+                    hint=f"Leave them out with WHERE, or give them a time after {closed}.",
+                )
         if not table.has_one_row_a_key:
             return
         keys = [c.name for c in table.columns if c.holds == "key" and c.name in given]

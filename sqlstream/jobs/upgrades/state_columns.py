@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
 from sqlstream.operators.keyed_state import AT
+from sqlstream.operators.over.over import LAST
+from sqlstream.operators.process.tables import ENTRY, POSITION
 from sqlstream.operators.windows.assigners import ROWS
 from sqlstream.storage.zsets import KEYS, WEIGHT, current
+from sqlstream.units import EPOCH, MICROSECOND, MILLISECOND, Duration, ProcessingTime
 from sqlstream.warehouse.declarations import MERGED
 from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem, TableRecord
 
@@ -32,10 +35,14 @@ class ShownColumn:
 
 @dataclass(frozen=True, slots=True)
 class ShownTable:
-    """A state table, without the weights of its rows: each row is there as often as it counts."""
+    """A state table, without the weights of its rows: each row is there as often as it counts.
+
+    `clock` is the unit in which it says when a row last came for a key, None where it does not.
+    """
 
     record: TableRecord
     columns: tuple[ShownColumn, ...]
+    clock: Duration | None = None
 
     @property
     def name(self) -> str:
@@ -52,8 +59,8 @@ class ShownTable:
 
     @property
     def has_one_row_a_key(self) -> bool:
-        """Whether it says when a row last came for a key: such a table has one row for each."""
-        return self.is_weighted and any(name == AT.name for name, _ in self.record.columns)
+        """Whether it says when a row last came for a key: such a table has one row for each, unless it has items of keys."""
+        return self.clock is not None and not any(name in (POSITION, ENTRY) for name, _ in self.record.columns)
 
     @property
     def follows(self) -> bool:
@@ -81,12 +88,24 @@ class ShownTable:
         return f"SELECT {', '.join(items)} FROM {rows}"
 
 
-def state_tables(operator: OperatorRecord, millis: int) -> tuple[ShownTable, ...]:
-    """Return the state tables of an operator; keys for which nothing else is said were last seen at a time in milliseconds."""
-    return tuple(ShownTable(table, tuple(_columns(operator, table, millis))) for table in operator.tables)
+def state_tables(operator: OperatorRecord, time: ProcessingTime = EPOCH) -> tuple[ShownTable, ...]:
+    """Return the state tables of an operator; keys for which nothing else is said were last seen at a time."""
+    return tuple(
+        ShownTable(table, tuple(_columns(operator, table, time)), _clock(operator, table)) for table in operator.tables
+    )
 
 
-def _columns(operator: OperatorRecord, table: TableRecord, millis: int) -> Iterator[ShownColumn]:
+def _clock(operator: OperatorRecord, table: TableRecord) -> Duration | None:
+    """Return the unit in which a table says when a row last came for a key, None where it does not."""
+    columns = {name for name, _ in table.columns}
+    what = operator.shape.operator if operator.shape is not None else operator.kind.capitalize()
+    # The last rows of OVER have their own time in a column of this name.
+    if not columns.issuperset((WEIGHT, AT.name)) or (what == "Over" and table.name == LAST):
+        return None
+    return MICROSECOND if what == "Process" else MILLISECOND
+
+
+def _columns(operator: OperatorRecord, table: TableRecord, time: ProcessingTime) -> Iterator[ShownColumn]:
     named = dict(_named(operator, table))
     taken = {name.lower() for name, _ in named.values()}
     copies = _copies(operator, table)
@@ -101,9 +120,9 @@ def _columns(operator: OperatorRecord, table: TableRecord, millis: int) -> Itera
         if key := copies.get(stored):
             yield ShownColumn(name, stored, type, f"key {key}", quote_name(key), copy=True)
         else:
-            yield ShownColumn(
-                name, stored, type, holds or _own(stored, table), _filled(operator, table, stored, millis)
-            )
+            clock = _clock(operator, table) if stored == AT.name else None
+            filled = None if clock is None else str(time // clock)
+            yield ShownColumn(name, stored, type, holds or _own(stored, table, clock), filled)
 
 
 def _named(operator: OperatorRecord, table: TableRecord) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -146,20 +165,11 @@ def _items(operator: OperatorRecord, table: TableRecord) -> tuple[ShapeItem, ...
     return tuple(ShapeItem(key, key, "", "key", columns={table.name: (h,)}) for key, h in pairs if h in columns)
 
 
-def _own(stored: str, table: TableRecord) -> str:
-    """Return what a column holds that the query has no name for."""
-    if stored == AT.name and any(name == WEIGHT for name, _ in table.columns):
-        return "when the last row came for the key, in milliseconds"
+def _own(stored: str, table: TableRecord, clock: Duration | None) -> str:
+    """Return what a column holds that the query has no name for; `clock` is the unit of the time of a key."""
+    if clock is not None:
+        unit = "microseconds" if clock == MICROSECOND else "milliseconds"
+        return f"when the last row came for the key, in {unit}"
     if stored == ROWS:
         return "how many rows there are"
     return "the time by which rows are forgotten" if stored == table.time_column else "internal"
-
-
-def _filled(operator: OperatorRecord, table: TableRecord, stored: str, millis: int) -> str | None:
-    if stored == AT.name and any(name == WEIGHT for name, _ in table.columns):
-        return str(millis)
-    if stored == ROWS and operator.shape is not None and "changes below" not in operator.shape.settings:
-        # Rows only come: how many there were is asked of a COUNT(*) alone, and then it has that name.
-        counted = any(ROWS in item.columns.get(table.name, ()) for item in operator.shape.items)
-        return None if counted else "1"
-    return None

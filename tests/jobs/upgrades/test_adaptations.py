@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import pytest
 
-from sqlstream import Context, ListState, ValueState, process, state
 from sqlstream.jobs.upgrades.changes import Adapted, NotAdaptable
 from tests.jobs.upgrades.driver import Driven, Row, total
 
@@ -219,6 +218,22 @@ def test_lateness_of_windows_whose_results_change(tmp_path: Path) -> None:
     assert "lateness: was 1 min, is 30 s" in change.notes
 
 
+def test_early_results(tmp_path: Path) -> None:
+    def early(hint: str, table: str = A) -> str:
+        return windowed(TUMBLE.format(10), "sum(x) AS s", f"/*+ ALLOWED_LATENESS('60 s'){hint} */").replace(A, table)
+
+    names = ("k", "window_end", "s", "__sqlstream_weight")
+    old = Driven(early(", EARLY_FIRE(2, 'rows')"), tmp_path / "old")
+    left = old.picked(old.step(a=BEFORE), *names)
+    new, _ = old.upgraded(early(", EARLY_FIRE(1, 'rows')", WIDE), tmp_path / "new")
+    left += new.picked(new.step(a=[row("u", 7, 8)]), *names)
+    assert ("u", 8) in [(k, s) for k, _, s, _ in left]
+    left += new.picked(new.step(watermark=12), *names)
+    expected = "SELECT k, make_timestamp(10000000), sum(x) FROM a GROUP BY k"
+    assert total(left) == batch(expected, a=[*BEFORE, row("u", 7, 8)])
+    assert "emitted early, and would not be taken back" in refused(old, early(""), tmp_path / "late")
+
+
 def test_sessions_get_a_longer_gap(tmp_path: Path) -> None:
     session = "SESSION(TABLE a PARTITION BY k, DESCRIPTOR(ts), INTERVAL '{}' SECOND)"
     old = Driven(windowed(session.format(5)), tmp_path / "old")
@@ -228,6 +243,23 @@ def test_sessions_get_a_longer_gap(tmp_path: Path) -> None:
     left += new.step(watermark=100)
     assert new.picked(left, "s") == [(7,)]
     assert "parts of those" in refused(new, windowed(session.format(5)), tmp_path / "shorter")
+
+
+def test_bounds_of_old_windows_are_not_kept(tmp_path: Path) -> None:
+    for inside, calls in (("", "max(window_start) AS m"), (", epoch(window_end) AS e", "max(e) AS m")):
+        rows = f"(SELECT *{inside} FROM {{}})"
+        query = f"{A} SELECT k, {calls} FROM {rows} GROUP BY {BOUNDS}"
+        old = Driven(query.format(TUMBLE.format(10)), tmp_path / "old")
+        assert '"m" is made of the bounds' in refused(old, query.format(TUMBLE.format(60)), tmp_path / "new")
+    filtered = f"{A} SELECT k, count(*) AS n FROM {{}} WHERE epoch(window_end) > 10 GROUP BY {BOUNDS}"
+    old = Driven(filtered.format(TUMBLE.format(10)), tmp_path / "old")
+    assert "are filtered by the bounds" in refused(old, filtered.format(TUMBLE.format(60)), tmp_path / "new")
+    # Of results of windows nothing waits.
+    ranks = "row_number() OVER (PARTITION BY window_start, window_end ORDER BY n DESC) AS r"
+    counts = f"SELECT {BOUNDS}, count(*) AS n FROM {{}} GROUP BY {BOUNDS}"
+    top = f"{A} SELECT k, window_end FROM (SELECT *, {ranks} FROM ({counts})) WHERE r <= 2"
+    old = Driven(top.format(TUMBLE.format(10)), tmp_path / "old", place=1)
+    assert isinstance(old.change(Driven(top.format(TUMBLE.format(60)), tmp_path / "new", place=1)), Adapted)
 
 
 # -- rows that are kept
@@ -246,6 +278,25 @@ def test_another_number_of_best_rows(tmp_path: Path) -> None:
     # The 3 is missing.
     assert more.shown("k, x") == [("u", 2), ("u", 4), ("u", 5)]
     assert "of rows so far the best 2 were kept" in change.notes[0]
+
+
+def test_numbers_of_equal_rows_stay(tmp_path: Path) -> None:
+    """Rows that are equal in the order are numbered by all columns: another order of these would give other numbers."""
+    query = f"{A} {TOP.replace('FROM a', 'FROM (SELECT {inner} FROM a)')}"
+
+    def best(inner: str, n: int = 2) -> str:
+        return query.format(columns="k, x, y, r", n=n, inner=inner)
+
+    old = Driven(best("k, y, x, -y AS z"), tmp_path / "old")
+    names = ("k", "x", "y", "r", "__sqlstream_weight")
+    left = old.picked(old.step(a=[row("u", 5, y=1), row("u", 5, y=2)]), *names)
+    assert '"y" next' in refused(old, best("k, x, -y AS z, y"), tmp_path / "other")
+    # What no earlier column leaves open decides nothing, nor do the key and what is ordered by.
+    new, _ = old.upgraded(best("x, y, k"), tmp_path / "new")
+    left += new.picked(new.step(a=[row("u", 9, y=3)]), *names)
+    assert total(left) == [("u", 5, 1, 2), ("u", 9, 3, 1)]
+    one = Driven(best("k, x, y, -y AS z", n=1), tmp_path / "one")
+    assert isinstance(one.change(Driven(best("k, x, -y AS z, y", n=1), tmp_path / "two")), Adapted)
 
 
 def test_columns_of_best_rows(tmp_path: Path) -> None:
@@ -365,80 +416,3 @@ def test_calls_over_rows(tmp_path: Path) -> None:
     assert new.picked(left, "k", "x", "s", "m") == batch(sql, a=BEFORE + AFTER)
     assert new.picked(left, "k", "x", "top") == batch(f"SELECT k, x, max(x) {over} FROM a", a=AFTER)
     assert '"m": from what is kept' in change.notes
-
-
-# -- process functions
-
-
-class Amount(NamedTuple):
-    k: str
-    x: int
-
-
-class Total(NamedTuple):
-    total: float
-    visits: int
-    seen: str
-
-
-@process
-class Spent:
-    """Adds up amounts."""
-
-    cents: ValueState[int] = state()
-    visits: ValueState[int] = state()
-    seen: ListState[int] = state()
-    other: ValueState[str] = state()
-
-    def process(self, ctx: Context, a: Amount) -> Iterator[Total]:
-        self.cents.value = (self.cents.value or 0) + a.x
-        self.visits.value = (self.visits.value or 0) + 1
-        self.seen.append(a.x)
-        yield Total(self.cents.value, self.visits.value, str(list(self.seen)))
-
-
-@process(name="spent")
-class SpentLater:
-    """Adds up amounts, in euros, under other names."""
-
-    last: ValueState[int] = state()
-    all: ListState[int] = state()
-    visits: ValueState[int] = state(ttl="1 h")
-    euros: ValueState[float] = state()
-
-    @staticmethod
-    def migrate(states: dict[str, str]) -> dict[str, str]:
-        assert states == {"cents": "BIGINT", "visits": "BIGINT", "seen": "BIGINT", "other": "VARCHAR"}
-        return {"euros": "cents / 100", "all": "seen"}
-
-    def process(self, ctx: Context, a: Amount) -> Iterator[Total]:
-        self.euros.value = (self.euros.value or 0) + a.x / 100
-        self.visits.value = (self.visits.value or 0) + 1
-        self.all.append(a.x)
-        self.last.value = a.x
-        yield Total(self.euros.value, self.visits.value, str(list(self.all)))
-
-
-def test_states_of_a_process_function(tmp_path: Path) -> None:
-    query = f"{A} SELECT * FROM Spent(TABLE a PARTITION BY k)"
-    rows = [row("u", 100), row("v", 250), row("u", 5), row("q", 1)]
-    old = Driven(query, tmp_path / "old", [Spent])
-    old.step(a=rows)
-    new, change = old.upgraded(query, tmp_path / "new", [SpentLater])
-    left = new.step(a=[row("u", 20), row("v", 1)])
-    assert new.picked(left, "k", "total", "visits", "seen") == [
-        ("u", 1.25, 3, "[100, 5, 20]"),
-        ("v", 2.51, 2, "[250, 1]"),
-    ]
-    assert change.notes == (
-        'state "seen" is called "all" now',
-        "time to live of visits: was for ever, is 1 h",
-        'state "euros": by migrate, cents / 100',
-        'state "last": empty',
-        '"cents", "other": no longer kept',
-    )
-    # The time to live counts from when the key was last written, in the second 0.
-    new.batch = 3599
-    assert dict(new.shown("k, visits"))["q"] == 1
-    new.batch = 3601
-    assert dict(new.shown("k, visits"))["q"] is None

@@ -151,6 +151,11 @@ def test_a_query_with_other_keys_goes_on_with_state_that_is_made_of_the_old_one(
             f"MIGRATE STATE {JOB}.by_key AS SELECT k, CAST('x' || n AS BIGINT) AS n, last FROM by_key.partials",
             "could not convert",
         ),
+        (
+            f"MIGRATE STATE {JOB}.by_window AS SELECT * REPLACE (_window_end - INTERVAL 10 SECOND AS _window_end) "
+            "FROM by_window.partials",
+            'column "_window_end" is behind the watermark in 1 of the rows',
+        ),
     ],
 )
 def test_what_is_refused_changes_nothing(counted: Path, migrate: str, message: str) -> None:
@@ -200,6 +205,9 @@ def test_a_job_that_dies_while_its_state_is_put_in_place_goes_on_with_that_state
             with pytest.raises(Killed):
                 go_on(s, SCRIPT, [*FIRST, *SECOND], REPAIR.format(job=JOB))
     with open_session(counted) as s:
+        # Whoever says the same again does not repair it twice.
+        with pytest.raises(SqlStreamError, match=f'job "{JOB}" has been upgraded now'):
+            go_on(s, SCRIPT, [*FIRST, *SECOND], REPAIR.format(job=JOB))
         run_over(s, [*FIRST, *SECOND])
         windows, totals = repaired([*FIRST, *SECOND])
         assert rows_of(s, f"SELECT k, n, epoch(last)::BIGINT FROM state.{JOB}.by_key") == totals

@@ -7,7 +7,7 @@ name of an old one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem
 
 # What a state is in a shape whose type is that of a value in the row of a key.
 _VALUE = "value"
+_TTL = "time to live of "
 
 
 def adapt_process(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted:
@@ -35,14 +36,15 @@ def adapt_process(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage
     operator = stage.operator
     assert isinstance(operator, ProcessOperator)
     said = _migrations(old, operator)
-    carrying = Carrying(_renamed(old, said), new)
-    times = [name for s in (old.shape, new.shape) if s for name in s.settings if name.startswith("time to live")]
+    carrying = Carrying(_renamed(old, said, [one.name for one in operator.function.states]), new)
+    shapes = (carrying.old_shape, carrying.new_shape)
+    times = [name for shape in shapes for name in shape.settings if name.startswith("time to live")]
     same_text(carrying.old_shape, carrying.new_shape, (*times, "timers"))
     for item in carrying.added:
         if carrying.new_shape.settings.get(f"changes of input {item.input}") and item.kind == "column":
             raise CannotAdapt(f'the column "{item.name}" was not kept, and rows without it may be taken back')
     made = _written(carrying, operator)
-    converted = _converted(carrying, operator, said)
+    converted = _converted(old, carrying, operator, said)
     made |= converted
     sources = {KEYS: KEYS} if any(table.name == KEYS for table in old.tables) else {}
     names = {name for _, name in converted}
@@ -89,18 +91,24 @@ def _class_of(function: ProcessFunction) -> type:
     return made
 
 
-def _renamed(old: OperatorRecord, said: Mapping[str, str]) -> OperatorRecord:
-    """Return the record with states under the names that they have now, where these are just other names."""
+def _renamed(old: OperatorRecord, said: Mapping[str, str], states: Collection[str]) -> OperatorRecord:
+    """Return the record with states under the names that they have now, where these are just other names.
+
+    One that the class has under its old name, too, is there twice.
+    """
     assert old.shape is not None
-    by_name = {item.name: item for item in old.shape.of_kind("state")}
-    renamed = {was: name for name, was in said.items() if was in by_name and was != name}
-    items = []
+    known = {item.name for item in old.shape.of_kind("state")}
+    renamed = {name: was for name, was in said.items() if was in known and was != name}
+    items: list[ShapeItem] = []
     for item in old.shape.items:
-        # What is called otherwise is there no more under its old name, unless that stays, too.
-        items += (
-            [structs.replace(item, name=renamed[item.name])] if _is_state(item) and item.name in renamed else [item]
-        )
-    settings = {_setting(name, renamed): text for name, text in old.shape.settings.items()}
+        names = [name for name, was in renamed.items() if was == item.name] if _is_state(item) else []
+        stays = not _is_state(item) or (item.name not in renamed and (not names or item.name in states))
+        items += [*([item] if stays else []), *(structs.replace(item, name=name) for name in names)]
+    settings = dict(old.shape.settings)
+    for name, was in renamed.items():
+        settings.pop(f"{_TTL}{name}", None)
+        if ttl := old.shape.settings.get(f"{_TTL}{was}"):
+            settings[f"{_TTL}{name}"] = ttl
     return structs.replace(old, shape=structs.replace(old.shape, items=tuple(items), settings=settings))
 
 
@@ -108,24 +116,23 @@ def _is_state(item: ShapeItem) -> bool:
     return item.kind == "state"
 
 
-def _setting(name: str, renamed: Mapping[str, str]) -> str:
-    before, of, state = name.partition("time to live of ")
-    return f"{before}{of}{renamed.get(state, state)}"
-
-
 # -- columns
 
 
-def _converted(carrying: Carrying, operator: ProcessOperator, said: Mapping[str, str]) -> dict[tuple[str, str], str]:
+def _converted(
+    record: OperatorRecord, carrying: Carrying, operator: ProcessOperator, said: Mapping[str, str]
+) -> dict[tuple[str, str], str]:
     """Return the SQL of the values that `migrate` converts, over the rows of the old table of keys. Raises CannotAdapt."""
-    old = {item.name: item for item in carrying.old_shape.of_kind("state")}
+    assert record.shape is not None
+    old = {item.name: item for item in record.shape.of_kind("state")}
     values = {
         name: item.columns[KEYS][0] for name, item in old.items() if item.expression == _VALUE and KEYS in item.columns
     }
+    renamed = {item.name for item in carrying.old_shape.of_kind("state")}
     found = {}
     for state in operator.keeps:
         sql = said.get(state.state.name)
-        if sql is None or (state.state.name in old and _is_name(sql)):
+        if sql is None or (state.state.name in renamed and _is_name(sql)):
             continue
         if state.column is None or state.state.kind != "value":
             raise CannotAdapt(f'migrate can give the {state.state.kind} "{state.state.name}" another name only, no SQL')

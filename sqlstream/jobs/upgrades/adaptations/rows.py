@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
 from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
 from sqlstream.jobs.upgrades.adaptations.windows import n_notes
@@ -10,6 +12,9 @@ from sqlstream.physical.plan import StatefulStage
 from sqlstream.warehouse.jobs import OperatorRecord
 
 _MAY_DIFFER = ("time to live", "n")
+# Between items of ORDER BY, but for those behind which there is a call; and what stands behind the value of one.
+_ORDERED = re.compile(r", (?![^(]*\))")
+_DIRECTION = re.compile(r"(?: ASC| DESC)?(?: NULLS (?:FIRST|LAST))?$")
 
 
 def adapt_rows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted:
@@ -24,6 +29,11 @@ def adapt_rows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -
         raise CannotAdapt(
             f"rows beyond the best {limits[1]} were emitted, and would have to be taken back; filter the table that is written"
         )
+    if (limits[0] != "1" or changing) and (column := _breaks_ties(carrying)) is not None:
+        raise CannotAdapt(
+            f'rows that are equal in the order were numbered by "{column}" next, and would be numbered otherwise: '
+            "numbers that were emitted would have to be taken back"
+        )
     notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
     if changing and limits[0] != limits[1]:
         notes.append(f"n: was {limits[0] or 'all'}, is {limits[1] or 'all'}; all rows are kept")
@@ -31,3 +41,18 @@ def adapt_rows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -
         notes += n_notes(carrying)
     notes += [*kept_columns_note(carrying.added), *removed_notes(carrying)]
     return Adapted(new.name, old.name, tuple(notes), carrying.tables())
+
+
+def _breaks_ties(carrying: Carrying) -> str | None:
+    """Return the first column by which equal rows were numbered, and would not be now: numbers that were given would change.
+
+    ROW_NUMBER goes on with all columns in their order. A column that is new is NULL in all rows so far.
+    """
+    if carrying.old_shape.settings.get("function") != "row_number":
+        return None
+    # What is the same in rows that are equal in the order decides nothing.
+    items = _ORDERED.split(carrying.old_shape.settings.get("order", ""))
+    same = {key.value for key in carrying.old_shape.keys} | {_DIRECTION.sub("", item) for item in items}
+    before = [item for item in carrying.old_shape.items if item.value not in same]
+    after = [pair.old for pair in carrying.items if pair.old.value not in same]
+    return next((b.name for b, a in zip(before, after, strict=False) if b != a), None)

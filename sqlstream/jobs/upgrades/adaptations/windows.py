@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from sqlstream.duck.sql import no_rows, quote_name
@@ -10,6 +11,9 @@ from sqlstream.jobs.upgrades.adaptations.aggregates import added_calls, kept_col
 from sqlstream.jobs.upgrades.adaptations.calls import merged_parts
 from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
 from sqlstream.jobs.upgrades.changes import SINCE, Adapted
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import Stateful
+from sqlstream.logical.plan.windows import TimeWindows
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.windows.assigners import END, PARTIALS, START
 from sqlstream.operators.windows.corrections import Corrections
@@ -24,6 +28,7 @@ from sqlstream.units import NO_TIME, duration, parse_duration
 from sqlstream.warehouse.jobs import OperatorRecord
 
 WINDOWS = "windows"
+_BOUND = re.compile(r"\bwindow_(start|end|time)\b")
 
 
 def adapt_windows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted:
@@ -44,7 +49,7 @@ def adapt_windows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage
         anew = [item for item in carrying.added if item.kind == "aggregate"]
         notes += [f"{listed(anew)}: from all rows, which are kept"] if anew else []
     notes += removed_notes(carrying)
-    times, said = _times(carrying, operator)
+    times, said = _times(carrying, operator, stage)
     notes += said + _lateness_notes(carrying, operator)
     made |= {(t.name, name): sql for t in new.tables if t.name != LATE for name, sql in times.items()}
     if isinstance(operator.trigger, Corrections):
@@ -89,7 +94,7 @@ def n_notes(carrying: Carrying) -> list[str]:
     ]
 
 
-def _times(carrying: Carrying, operator: WindowOperator) -> tuple[dict[str, str], list[str]]:
+def _times(carrying: Carrying, operator: WindowOperator, stage: StatefulStage) -> tuple[dict[str, str], list[str]]:
     """Return the SQL of the columns of windows that lie elsewhere, and sentences. Raises CannotAdapt."""
     old, new = (shape.settings.get(WINDOWS, "") for shape in (carrying.old_shape, carrying.new_shape))
     if old == new:
@@ -102,6 +107,8 @@ def _times(carrying: Carrying, operator: WindowOperator) -> tuple[dict[str, str]
     before, after = grids.sums_of(old, new)
     if any(name == START for table in carrying.new.tables for name, _ in table.columns):
         raise CannotAdapt("the bounds of the windows are columns of the rows")
+    if _makes_windows(stage.node):
+        _check_bounds(carrying)
     if not isinstance(operator.of, Grouped) and before.grid.overlaps:
         raise CannotAdapt("rows in overlapping windows were kept once for each of them")
     if not isinstance(operator.of, Grouped) and after.grid.overlaps:
@@ -113,6 +120,23 @@ def _times(carrying: Carrying, operator: WindowOperator) -> tuple[dict[str, str]
         "windows that begin before the oldest one that was open have only the rows since then",
     ]
     return grids.columns(before, after), notes
+
+
+def _makes_windows(node: Node | None) -> bool:
+    """Tell whether rows get their windows right below an operator. Those of windows that have ended leave it at once."""
+    children = node.children if node is not None else ()
+    return any(isinstance(c, TimeWindows) or (not isinstance(c, Stateful) and _makes_windows(c)) for c in children)
+
+
+def _check_bounds(carrying: Carrying) -> None:
+    """Raise CannotAdapt where bounds of the windows are in what is kept: rows so far have those of the old windows."""
+    for item in (*carrying.new_shape.keys, *carrying.new_shape.items):
+        if any(item.columns.values()) and _BOUND.search(item.value):
+            raise CannotAdapt(
+                f'"{item.name}" is made of the bounds of the windows, and is kept with those of the old ones'
+            )
+    if any(_BOUND.search(step) for path in carrying.new_shape.paths for step in path.steps):
+        raise CannotAdapt("rows are filtered by the bounds of their windows, and were by those of the old ones")
 
 
 def _longer_gap(before: tuple[str, int] | None, after: tuple[str, int] | None) -> tuple[dict[str, str], list[str]]:
@@ -135,6 +159,8 @@ def _lateness_notes(carrying: Carrying, operator: WindowOperator) -> list[str]:
     if corrected != operator.trigger.corrects:
         was = "were corrected" if corrected else "were final"
         raise CannotAdapt(f"results {was}, and a changed ALLOWED_LATENESS or EARLY_FIRE would make them the other")
+    if "early results" in old and "early results" not in new:
+        raise CannotAdapt("windows that are open were emitted early, and would not be taken back at their end")
     notes = []
     before, after = (parse_duration(s["lateness"]) if "lateness" in s else NO_TIME for s in (old, new))
     if before != after:

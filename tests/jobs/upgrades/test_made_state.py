@@ -1,0 +1,128 @@
+"""State that MIGRATE STATE makes where the job had none like it: results are those of all rows, as DuckDB gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sqlstream import Context, ListState, SqlStreamError, process, state
+from sqlstream.jobs.upgrades.state_columns import state_tables
+from sqlstream.local.engine import LocalEngine
+from sqlstream.runtime.engine import Layout
+from sqlstream.units import ProcessingTime
+from tests.jobs.savepoint_jobs import INPUT, Rows, open_session, put, rows_of, start
+from tests.jobs.upgrades.driver import Driven
+from tests.jobs.upgrades.test_migrated_jobs import go_on
+from tests.local.test_engine import wait_for_rows
+from tests.processes import SECONDS
+
+# Jobs of one name: one keeps nothing, one sums by seconds, one has windows, one joins.
+NAMED = "SET 'pipeline.name' = 'job'; "
+COPIES = f"{INPUT} CREATE TABLE copies (k BIGINT, ts TIMESTAMP(3)); {NAMED} INSERT INTO copies SELECT k, ts FROM t;"
+BY_SECOND = f"""{INPUT} CREATE TABLE seconds (k BIGINT, ts TIMESTAMP(3), n BIGINT, PRIMARY KEY (k, ts) NOT ENFORCED); {NAMED}
+INSERT INTO seconds WITH by_second AS (SELECT k, ts, count(*) AS n FROM t GROUP BY k, ts) SELECT k, ts, n FROM by_second;"""
+WINDOWS = f"""{INPUT} CREATE TABLE windows (k BIGINT, n BIGINT); {NAMED}
+INSERT INTO windows WITH by_window AS (
+    SELECT k, count(*) AS n FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND) GROUP BY k, window_start, window_end
+) SELECT k, n FROM by_window;"""
+OPEN: Rows = [(k, 11) for k in range(8)]
+END = "time_bucket(INTERVAL '10 seconds', ts) + INTERVAL '10 seconds'"
+
+
+def counted_windows(rows: str, since: int) -> str:
+    """Return the statement that makes the windows that end after a second of rows of the first job."""
+    return f"""MIGRATE STATE job.by_window AS SELECT k, count(*) AS n, {END} AS _window_end
+    FROM {rows} WHERE epoch({END}) > {since} GROUP BY ALL"""
+
+
+@pytest.mark.parametrize(
+    ("before", "rows"), [(COPIES, "copies"), (BY_SECOND, "(SELECT k, ts FROM by_second.partials)")]
+)
+def test_windows_close_that_are_made_of_other_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, rows: str
+) -> None:
+    """In each of three buckets, also in those for which no more rows come."""
+    monkeypatch.setattr(LocalEngine, "layout", lambda engine, parallelism: Layout(3, (0, 1, 2)))
+    put(tmp_path, "a", OPEN)
+    with open_session(tmp_path) as s:
+        job = start(s, before)
+        wait_for_rows(job, len(OPEN))
+        job.stop()
+        assert job.wait(SECONDS)
+        put(tmp_path, "b", [(9, 45)])
+        go_on(s, WINDOWS, [*OPEN, (9, 45)], counted_windows(rows, 19))
+        buckets = Path(s.warehouse.root, "jobs", "job", "state", "by_window", "manifests").iterdir()
+        assert len(list(buckets)) == 3
+        assert rows_of(s, "FROM windows") == [(k, 1) for k in range(8)]
+        assert rows_of(s, "SELECT k, n FROM state.job.by_window") == [(9, 1)]
+
+
+JOINED = f"""{INPUT} CREATE TABLE pairs (k BIGINT, a BIGINT, b BIGINT); {NAMED}
+CREATE VIEW v AS SELECT k, k % 2 AS p FROM t;
+INSERT INTO pairs WITH joined AS (SELECT l.k, l.p AS a, r.p AS b FROM v l JOIN v r ON l.k = r.k + r.p)
+SELECT k, a, b FROM joined;"""
+
+
+def test_a_table_that_is_not_migrated_stays_only_if_it_holds_the_same(tmp_path: Path) -> None:
+    put(tmp_path, "a", OPEN)
+    with open_session(tmp_path) as s:
+        job = start(s, JOINED)
+        wait_for_rows(job, len(OPEN))
+        job.stop()
+        assert job.wait(SECONDS)
+        one = "MIGRATE STATE job.joined.rows_0 AS SELECT * FROM joined.rows_0"
+        # The columns of the second side would be the same, with other keys in them.
+        with pytest.raises(SqlStreamError, match='state table "rows_1" of operator "joined" has no statement'):
+            go_on(s, JOINED.replace("r.k + r.p", "r.k - r.p"), OPEN, one)
+        # What is refused changes nothing.
+        assert s.warehouse.savepoints() == []
+        assert len(rows_of(s, "FROM pairs")) == sum(k + k % 2 < 8 for k in range(8))
+
+
+@dataclass
+class Row:
+    k: int
+
+
+@dataclass
+class Seen:
+    n: int
+
+
+@process
+class Remembers:
+    """Keeps what comes for an hour."""
+
+    seen: ListState[int] = state(ttl="1 h")
+
+    def process(self, ctx: Context, row: Row) -> Iterator[Seen]:
+        self.seen.append(row.k)
+        yield Seen(row.k)
+
+
+OVER = "SELECT k, count(*) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS n FROM t"
+LISTS = "SELECT * FROM Remembers(TABLE t PARTITION BY k)"
+MEANS = "SELECT k, avg(k) AS m FROM t GROUP BY k"
+
+
+@pytest.mark.parametrize(
+    ("query", "name", "column", "holds", "filled", "one"),
+    [
+        # A row's own time; when an item was written; when a row came for a key; of how many rows a mean is.
+        (OVER, "last", "_at", "internal", None, False),
+        (OVER, "keys", "_at", "when the last row came for the key, in milliseconds", "5000", True),
+        (LISTS, "list_0", "_at", "state list, part 3 of 3", "5000000", False),
+        (MEANS, "partials", "_at", "when the last row came for the key, in milliseconds", "5000", True),
+        (MEANS, "partials", "_rows", "how many rows there are", None, True),
+    ],
+)
+def test_what_is_filled_in(
+    tmp_path: Path, query: str, name: str, column: str, holds: str, filled: str | None, one: bool
+) -> None:
+    record = Driven(INPUT + query, tmp_path, [Remembers]).record
+    table = next(t for t in state_tables(record, ProcessingTime(5_000_000)) if t.name == name)
+    found = next(c for c in table.columns if c.stored == column)
+    assert (found.holds, found.filled, table.has_one_row_a_key) == (holds, filled, one)
