@@ -14,7 +14,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,7 +51,7 @@ def fetch() -> None:
         command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", partial, f"azurite@{VERSION}"]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode:
-            raise ServerError(f"npm cannot install azurite {VERSION}:\n{done.stdout[-2000:]}")
+            raise ServerError(f"npm cannot install azurite {VERSION}:\n{done.stdout[-2000:].rstrip()}")
         # Another process may have been faster.
         with contextlib.suppress(OSError):
             os.rename(partial, folder())
@@ -129,10 +128,11 @@ def started() -> Iterator[AzuriteServer]:
 
 
 if __name__ == "__main__":
-    try:
-        if shutil.which("npm") is None:
-            print("there is no npm: tests of abfss:// will be skipped")
-        else:
+    # Without it all other tests run: npm's registry is no part of what they need.
+    if not folder().exists() and shutil.which("npm") is None:
+        print("there is no npm: tests of abfss:// will be skipped")
+    else:
+        try:
             fetch()
-    except ServerError as failed:
-        sys.exit(f"error: {failed}")
+        except ServerError as failed:
+            print(f"{failed}\ntests of abfss:// will be skipped")

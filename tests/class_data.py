@@ -40,13 +40,14 @@ def main() -> None:
         sys.exit(error.render(80))
     if found is None or found.record is None:
         return
-    ClassData.archive_later = archive_now  # type: ignore[assignment, method-assign]
     with (
         tempfile.TemporaryDirectory() as folder,
         Session(folder, output=io.StringIO(), notice=lambda text: None) as session,
     ):
         session.sql(SCRIPT)
         session.wait()
+        # The classes of a job that failed would be few, and an archive of them would stay.
+        ClassData.archive_later = archive_now  # type: ignore[assignment, method-assign]
 
 
 if __name__ == "__main__":

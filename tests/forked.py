@@ -3,6 +3,9 @@
 A server, one for each process of tests, has imported the command line's modules, and those of jobs when the first one was
 started; nothing else has happened in it. For every program it forks a process, which gets the program's folder, environment,
 standard files and arguments. Another one, between the two, waits for the end of the program and says how it ended.
+
+Programs of one server share the seed of `hash` (PYTHONHASHSEED), so sets have the same order in all of them, and modules that one
+forgot to import are there. Tests of such things start new interpreters.
 """
 
 from __future__ import annotations

@@ -40,13 +40,17 @@ def wait_with(process: Process, condition: Callable[..., object]) -> None:
 
 def kill_group(process: Process) -> None:
     """Kill a process and its group, as a crash of the machine would."""
-    os.killpg(process.pid, signal.SIGKILL)
+    # One that was forked is no zombie when it has ended.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
 
 def kill_family(process: Process) -> None:
     """Kill a process and all that it started, and wait until all are gone."""
-    family = list(_frozen(psutil.Process(process.pid)))
+    family: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family += _frozen(psutil.Process(process.pid))
     for member in family:
         # It may have ended before its turn came.
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from sqlstream.catalog import VALUES
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.compiler.project import Project
+from sqlstream.connectors.warehouse.publishing import check_places
 from sqlstream.errors import DamageError, UsageError
 from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
@@ -68,6 +69,8 @@ class Starter:
 
         Raises UsageError when another process runs it, or a job of this name has another plan.
         """
+        # Before anything is discarded, or recorded.
+        check_places(self.warehouse, (sink.table for sink in planned.physical.sinks))
         paths = self.warehouse.job(name)
         lock = lock_job(self.warehouse.fs, paths, self._session_lock(), in_turn=planned.appends)
         try:

@@ -75,8 +75,8 @@ class SinkSource:
 class Rewritten:
     """What a savepoint is to become: the record of the job, and what its parts are made of.
 
-    `scans` are, by the names of the new ones, those of the savepoint. `outputs` are the places of sinks outside of the warehouse,
-    by those that they had. `positions` are texts by their paths below the folder of positions, `received` folders of files there.
+    `scans` are, by the names of the new ones, those of the savepoint. `outputs` are the places of sinks, by those that they
+    had. `positions` are texts by their paths below the folder of positions, `received` folders of files there.
     Where the job goes `by_clock` the watermark is a processing time.
     """
 
@@ -329,7 +329,7 @@ class _Rewriting:
     # -- files
 
     def _put_files(self) -> None:
-        """Put in what sources have received, and what the job knows of its sinks outside of the warehouse."""
+        """Put in what sources have received, and what the job knows of its sinks."""
         root = f"{self._source.root}/"
         moved = {
             f"{self._paths.splits}/{old}": f"{self._target.splits}/{new}" for old, new in self._wanted.received.items()

@@ -65,9 +65,12 @@ Tag = dict[str, str]
 def store_options(uri: str) -> tuple[str, dict[str, str]]:
     """Return a URI without its `?options`, and those: `endpoint`, with its scheme, and `region`. The environment fills gaps.
 
-    Raises UsageError for credentials, which everybody would see who sees the URI.
+    Raises UsageError for credentials, which everybody would see who sees the URI, and for a path that a store cannot have.
     """
     path, _, query = uri.partition("?")
+    if not {"", ".", ".."}.isdisjoint(path.rstrip("/").split("/")[3:]):
+        hint = "Leave them out: a store has no folders that one could go up from."
+        raise UsageError(f'"{path}" has a part that is empty, "." or ".."', hint=hint)
     given: dict[str, str] = {}
     for name, value in parse_qsl(query):
         if name not in _OPTIONS or name in _UNKNOWN[path[:2]]:
@@ -224,13 +227,13 @@ class StoreFilesystem(Filesystem):
             # Another process has made room for its own between the two.
             return open(self.local_copy(path), "rb")
         file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
-        file.writelines(self._pieces(path))
+        file.writelines(self.pieces(path))
         file.seek(0)
         return file
 
     def local_copy(self, path: str) -> str:
         name = self._name(path)
-        return user_cache().find(name) or user_cache().add(name, self._pieces(path))
+        return user_cache().find(name) or user_cache().add(name, self.pieces(path))
 
     def fetch(self, paths: Iterable[str]) -> None:
         if not self._cached:
@@ -243,7 +246,8 @@ class StoreFilesystem(Filesystem):
 
         self.together(copy, [path for path in paths if user_cache().find(self._name(path)) is None])
 
-    def _pieces(self, path: str) -> Iterator[bytes]:
+    def pieces(self, path: str) -> Iterator[bytes]:
+        """Yield the bytes of a file as it is in the store now."""
         with store_errors(path):
             yield from map(bytes, _obstore().get(self._store, self._key(path)).stream(min_chunk_size=_PIECE))
 

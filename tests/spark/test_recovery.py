@@ -80,7 +80,8 @@ def test_ten_kills_change_nothing(unbroken: Path, tmp_path: Path) -> None:
         moment = time.monotonic() + moments.uniform(0.0, 1.2)
         wait_until(lambda before=before, moment=moment: time.monotonic() > moment or version(project) > before + 1)
         if run.poll() is not None:
-            run.communicate()
+            output, _ = run.communicate()
+            assert run.returncode == 0, output
             break
         kill_group(run)
         kills += 1

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from sqlstream.connectors.filesystem.copies import near
+from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.duck.remote_files import SharedFile
 from sqlstream.errors import SqlStreamError
 from sqlstream.warehouse import stores
 from sqlstream.warehouse.file_cache import FileCache
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.stores import Changed, StoreFilesystem, open_store
+from sqlstream.warehouse.stores import Changed, StoreFilesystem, Tag, open_store
 from tests.stores.server import S3Server
 
 
@@ -105,6 +107,16 @@ def test_threads_that_share_a_file_have_a_place_each() -> None:
     assert file.read() == b"\xfd\xfe\xff"
 
 
+def test_files_that_others_write_are_read_as_they_are_now(bucket: str) -> None:
+    fs, root = open_store(bucket)
+    # As files of rows of a warehouse are called, whose content never changes.
+    path = f"{root}/data/2026/x.csv"
+    tag: Tag | None = None
+    for number, text in enumerate(("old", "new")):
+        tag = fs.put_if(path, text, tag)
+        assert Path(near(FileSplit(path, len(text), number, len(text))).path).read_text() == text
+
+
 def test_the_cache_forgets_what_was_used_least_lately(tmp_path: Path) -> None:
     cache = FileCache(str(tmp_path), 100)
     for number in range(5):
@@ -122,6 +134,8 @@ def test_the_cache_forgets_what_was_used_least_lately(tmp_path: Path) -> None:
         ("s3://key:secret@bucket/w", "credentials cannot be in the URI of a store"),
         ("s3://bucket/w?access_key=k", "has an option that a store does not have: access_key"),
         ("gs://bucket/w?region=r", "has an option that a store does not have: region"),
+        ("s3://bucket//w", 'has a part that is empty, "." or ".."'),
+        ("s3://bucket/v/../w", 'has a part that is empty, "." or ".."'),
         ("s3://no-such-bucket-of-ours/w", '"s3://no-such-bucket-of-ours" does not exist'),
     ],
 )

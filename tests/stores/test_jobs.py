@@ -131,21 +131,26 @@ def test_requests_of_a_batch_are_few(bucket: str, s3: S3Server, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "message"),
+    ("name", "kind", "folder", "message"),
     [
-        ("kept", "iceberg", "'sqlstream.publish' = 'iceberg' needs a warehouse on a local disk"),
-        ("kept here", "delta", "in a store there can be no space"),
+        ("kept", "iceberg", "wh", "'sqlstream.publish' = 'iceberg' needs a warehouse on a local disk"),
+        ("kept here", "delta", "wh", "in a store there can be no space"),
+        # The table would be in `wh`, and its files in `wh#1`.
+        ("kept", "delta", "wh#1", 'no "%" and no "#"'),
     ],
 )
-def test_what_cannot_be_published_is_refused(bucket: str, tmp_path: Path, name: str, kind: str, message: str) -> None:
+def test_what_cannot_be_published_is_refused(
+    bucket: str, tmp_path: Path, name: str, kind: str, folder: str, message: str
+) -> None:
     put_input(bucket, range(1))
     script = f"""
     CREATE TABLE given (k BIGINT) WITH ('connector' = 'filesystem', 'path' = '{bucket}/given', 'format' = 'parquet');
     CREATE TABLE "{name}" (k BIGINT) WITH ('sqlstream.publish' = '{kind}');
     INSERT INTO "{name}" SELECT k FROM given"""
-    with Session(str(tmp_path), warehouse=f"{bucket}/wh") as session:
+    with Session(str(tmp_path), warehouse=f"{bucket}/{folder}") as session:
         [planned] = [one for one in session.compile(SourceText("script", script)) if isinstance(one, PlannedJob)]
         with pytest.raises(UsageError) as refused:
             session._jobs.start(planned, {}, engine=LocalEngine())
+        assert session.warehouse.jobs() == []
     assert message in refused.value.message
     assert f'Write into a table with the connector "{kind}" instead.' in (refused.value.hint or "")

@@ -21,8 +21,9 @@ from pyarrow import fs as arrow_fs
 
 from sqlstream.connectors.filesystem.listing import is_remote, open_uri
 from sqlstream.errors import UsageError
-from sqlstream.warehouse.filesystem import STORES, make_folder, open_filesystem, storage_errors
+from sqlstream.warehouse.filesystem import STORES, make_folder, storage_errors
 from sqlstream.warehouse.locks import process_is_alive
+from sqlstream.warehouse.stores import open_store
 
 if TYPE_CHECKING:
     from sqlstream.connectors.filesystem.splits import FileSplit
@@ -74,9 +75,10 @@ def shown(path: str) -> str:
 
 def _fetch(uri: str, scheme: str, path: str) -> None:
     if scheme in STORES:
-        fs, inner = open_filesystem(uri)
-        with fs.open_bytes(inner) as source, open(path, "wb") as target:
-            shutil.copyfileobj(source, target, 1 << 20)
+        # Not through the cache: a file of somebody else may get another content, whatever it is called.
+        store, inner = open_store(uri)
+        with open(path, "wb") as target:
+            target.writelines(store.pieces(inner))
         return
     try:
         filesystem, inner = open_uri(uri)

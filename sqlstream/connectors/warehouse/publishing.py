@@ -9,7 +9,7 @@ published as one version.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from tempfile import TemporaryDirectory
 
 import pyarrow.parquet as pq
@@ -66,7 +66,6 @@ class Publisher:
 
     def __init__(self, warehouse: Warehouse, job: str, table: Table, context: SinkContext):
         self._kind = _kind(table.options[PUBLISH.name])
-        _check_place(warehouse, table, self._kind)
         record = JobHistory(warehouse, job).record
         sink = record.sink(table.name) if record is not None else None
         assert record is not None
@@ -175,18 +174,21 @@ class Publisher:
         return ()
 
 
-def _check_place(warehouse: Warehouse, table: Table, kind: str) -> None:
-    """Raise UsageError where a table cannot be published: in stores that were not tried, where Iceberg's catalog cannot be."""
-    if warehouse.fs.local:
-        return
+def check_places(warehouse: Warehouse, tables: Iterable[Table]) -> None:
+    """Raise UsageError where tables cannot be published: in stores that were not tried, where Iceberg's catalog cannot be."""
+    for table in () if warehouse.fs.local else filter(is_published, tables):
+        _check_store(warehouse, table, _kind(table.options[PUBLISH.name]))
+
+
+def _check_store(warehouse: Warehouse, table: Table, kind: str) -> None:
     named, folder, span = f'table "{table.name}"', warehouse.published(table.name), table.option_span(PUBLISH.name)
     hint = f'Write into a table with the connector "{kind}" instead.'
     if kind == ICEBERG or not folder.startswith("s3://"):
         where = "on a local disk" if kind == ICEBERG else "on a local disk or on s3://"
         raise UsageError(f"{named}: '{PUBLISH.name}' = '{kind}' needs a warehouse {where}", span, hint=hint)
-    if "%" in folder or " " in folder:
-        # Delta's library decodes some of its paths twice.
-        message = f'{named} cannot be published as "{folder}": in a store there can be no space, and no "%"'
+    if any(character in folder for character in " %#"):
+        # Delta's library decodes some of its paths twice, and takes a "#" for the end of the path.
+        message = f'{named} cannot be published as "{folder}": in a store there can be no space, no "%" and no "#"'
         raise UsageError(message, span, hint=f"Choose another name. {hint}")
 
 
@@ -210,7 +212,7 @@ def find_published(warehouse: Warehouse, table: str) -> str | None:
 
 
 def discard_published(warehouse: Warehouse, table: str) -> None:
-    """Delete what is published of a warehouse table, if it is."""
+    """Delete what is published of a warehouse table, if it is, also what a process has left that died while it did."""
     kind, folder = find_published(warehouse, table), warehouse.published(table)
     if kind == ICEBERG:
         from sqlstream.connectors.iceberg.publishing import forget
@@ -218,5 +220,5 @@ def discard_published(warehouse: Warehouse, table: str) -> None:
         # Without the library nobody can write the catalog; later it is seen that there is no table to its entry.
         with contextlib.suppress(UsageError):
             forget(folder)
-    if kind is not None:
-        warehouse.fs.delete_tree(folder)
+    # A store deletes a log first: files without one are left, too.
+    warehouse.fs.delete_tree(folder)

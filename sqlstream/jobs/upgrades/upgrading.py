@@ -6,7 +6,7 @@ new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as with_field
 
@@ -14,6 +14,7 @@ import duckdb
 from msgspec.structs import replace
 
 from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.connectors.warehouse.publishing import PUBLISH, find_published, is_published
 from sqlstream.errors import JobError, UsageError
 from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.jobs.savepoints import take_savepoint
@@ -77,7 +78,19 @@ class Upgrader:
         migrations: Mapping[str, Adaptation] = {}
         if self._upgrade.migrations is not None:
             migrations = self._upgrade.migrations.adaptations(state or self._warehouse, saved, made)
-        return compare(saved, made, self._planned.physical.stages, migrations, is_fork=is_fork)
+        found = compare(saved, made, self._planned.physical.stages, migrations, is_fork=is_fork)
+        return with_field(found, refusals=(*found.refusals, *self._published(found)))
+
+    def _published(self, comparison: Comparison) -> Iterator[str]:
+        """Yield which tables have been published with other columns."""
+        for change, sink in zip(comparison.sinks, self._planned.physical.sinks, strict=True):
+            if (
+                change.columns is not None
+                and is_published(sink.table)
+                and find_published(self._warehouse, change.table)
+            ):
+                ways = f"write another table, or leave out '{PUBLISH.name}'"
+                yield f'table "{change.table}": it is published with other columns; {ways}'
 
     def made(self, saved: JobRecord) -> JobRecord:
         """Return the record of the job with the new query."""
@@ -151,10 +164,12 @@ class Upgrader:
                 operators.append(OperatorSource(one.operator, one.was, operator.tables, operator.hashed, tables))
         paths, sinks, outputs = savepoint.warehouse.job(savepoint.record.job), list[SinkSource](), dict[int, int]()
         for place, (change, sink) in enumerate(zip(comparison.sinks, plan.sinks, strict=True)):
-            if change.was is not None and sink.kind == TABLE:
+            if change.was is None:
+                continue
+            # Also of a table of the warehouse: where it is published, it says which batches are the job's.
+            outputs[place] = change.was
+            if sink.kind == TABLE:
                 sinks.append(_sink_source(sink, saved.sinks[change.was].table, change.columns))
-            elif change.was is not None:
-                outputs[place] = change.was
         was = [source.was for source in comparison.sources]
         names = [scan.name for scan in saved.scans]
         entry = JobLog(savepoint.warehouse.fs, paths.log).entry(savepoint.record.version)

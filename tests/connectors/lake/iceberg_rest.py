@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import urlopen
 
 import pyspark
@@ -55,9 +54,9 @@ def started(folder: Path) -> Iterator[str]:
     def answers() -> bool:
         assert server.poll() is None, (folder / "rest.log").read_text()[-2000:]
         try:
-            with urlopen(f"{url}/v1/config") as answer:
+            with urlopen(f"{url}/v1/config", timeout=10) as answer:
                 return bool(answer.status == 200)
-        except URLError:
+        except OSError:
             return False
 
     try:
