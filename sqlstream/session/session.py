@@ -95,7 +95,7 @@ class Session:
         relations. Where there are several jobs, a bounded one has ended before the next begins; one of nothing but VALUES has
         always ended. `fresh` discards what the jobs, or those that it names, had before. With a `savepoint`, by its name or its
         folder, its job goes on from there; or, under the name `as_job`, the only job of the text does beside it. With `upgrade`
-        jobs go on also where their queries have changed, with what these can use of their state (see `upgrade_plan`).
+        jobs go on also where their queries have changed, with what these can use of their state.
         `migrate` has MIGRATE STATE statements, which make the state of operators, whether their query has changed or not.
         """
         with plainly():

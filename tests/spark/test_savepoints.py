@@ -59,3 +59,34 @@ def test_a_fork_and_the_job_itself_go_on_from_a_savepoint(tmp_path: Path) -> Non
         again = run(s, everything, SCRIPT, "first")
         assert again.name == JOB
         assert results(s) == results(s, "windows_b", "totals_b") == batch(everything)
+
+
+def test_a_job_goes_on_with_a_changed_query(tmp_path: Path) -> None:
+    put(tmp_path, "a", FIRST)
+    changed = (
+        SCRIPT.replace("last TIMESTAMP(3),", "last TIMESTAMP(3), since TIMESTAMP(3),")
+        .replace("max(ts) AS last FROM t", "max(ts) AS last, min(ts) AS since FROM t")
+        .replace("INTERVAL '10' SECOND)", "INTERVAL '10' SECOND) WHERE k <> 3")
+    )
+    notices: list[str] = []
+    with open_session(tmp_path, notices) as s:
+        job = run(s, FIRST, SCRIPT)
+        job.stop()
+        assert job.wait(SECONDS)
+        put(tmp_path, "b", SECOND)
+        both = [*FIRST, *SECOND]
+        upgraded = s.sql(changed, upgrade=True)
+        assert isinstance(upgraded, Job)
+        wait_until_done(s, upgraded, both)
+        windows, totals = batch(both)
+        assert rows_of(s, "SELECT k, n FROM windows") == [row for row in windows if row[0] != 3]
+        assert rows_of(s, "SELECT k, n, epoch(last)::BIGINT FROM totals") == totals
+        # What is new begins with the rows that come.
+        since = {k: min(second for key, second in SECOND if key == k) for k, _ in SECOND}
+        assert rows_of(s, "SELECT k, epoch(since)::BIGINT FROM totals") == sorted(since.items())
+        [kept] = [notice.split('"')[1] for notice in notices if "keeps job" in notice]
+        upgraded.stop()
+        assert upgraded.wait(SECONDS)
+        # And it goes back to the query that it had.
+        run(s, both, SCRIPT, kept)
+        assert results(s) == batch(both)

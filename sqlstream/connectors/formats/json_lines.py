@@ -110,9 +110,9 @@ def _marked(
 
 def _text_in_doubt(number: str, name: str, *, is_unsigned: bool) -> str:
     """Return the text of a number of an object, NULL where the number, read as `number_type` says, is what the text says."""
-    # Booleans are numbers, too. A type without a sign does not hold -0.0.
-    marks = ["true", "false", *(["-0"] if is_unsigned else [])]
-    other = " OR ".join(f"contains({_TEXT}, {quote_text(mark)})" for mark in marks)
+    # Booleans are numbers, too. A type without a sign does not hold -0.0, which is also what -1e-400 becomes.
+    marks = [f"contains({_TEXT}, {quote_text(mark)})" for mark in ("true", "false")]
+    other = " OR ".join([*marks, *([f"signbit({number})"] if is_unsigned else [])])
     told = f"{is_exact(number)} AND NOT ({number} IN (0, 1) AND ({other}))"
     # Of a text that is no JSON there is no object.
     text = f"json_extract_string({_TEXT}, {_json_key(name)})"
@@ -125,6 +125,9 @@ def does_not_hold(column: Column) -> str:
 
 
 def _json_key(name: str) -> str:
+    if name == "*":
+        # Quoted it is all keys.
+        return "'/*'"
     return quote_text('$."' + name.replace('"', '\\"') + '"')
 
 

@@ -8,6 +8,7 @@ public interface, in the library that confluent-kafka has loaded.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -38,11 +39,15 @@ _ANY_PARTITION = -1
 # RD_KAFKA_PURGE_F_QUEUE, RD_KAFKA_PURGE_F_INFLIGHT and RD_KAFKA_PURGE_F_NON_BLOCKING
 _PURGE_ALL = 0x1 | 0x2 | 0x4
 _CONF_OK = 0
+# RD_KAFKA_EVENT_DR and RD_KAFKA_EVENT_ERROR
+_DELIVERY, _TROUBLE = 0x1, 0x8
+# So long one call waits: Python hears of signals between calls, and so does the producer of messages that were not delivered.
+_STEP_SECONDS = 0.1
+# What begins like that confluent-kafka reads, too: it finds plugins that it brings along, and gets tokens of AWS.
+_OF_PYTHON = ("plugin.", "sasl.oauthbearer.")
 # What a value without bytes points to: the place 0 would be no value.
 _EMPTY = pa.py_buffer(b"\0")
 
-_DELIVERED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_HEARD = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 _handle, _int, _text, _size = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t
 # What each function returns, and what it takes.
 _FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
@@ -50,12 +55,18 @@ _FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
     "rd_kafka_conf_destroy": (None, _handle),
     "rd_kafka_conf_set": (_int, _handle, _text, _text, _text, _size),
     "rd_kafka_conf_set_log_cb": (None, _handle, _handle),
-    "rd_kafka_conf_set_error_cb": (None, _handle, _HEARD),
-    "rd_kafka_conf_set_dr_msg_cb": (None, _handle, _DELIVERED),
+    "rd_kafka_conf_set_events": (None, _handle, _int),
     "rd_kafka_new": (_handle, _int, _handle, _text, _size),
     "rd_kafka_topic_new": (_handle, _handle, _text, _handle),
     "rd_kafka_produce_batch": (_int, _handle, ctypes.c_int32, _int, _handle, _int),
-    "rd_kafka_poll": (_int, _handle, _int),
+    "rd_kafka_queue_get_main": (_handle, _handle),
+    "rd_kafka_queue_poll": (_handle, _handle, _int),
+    "rd_kafka_queue_destroy": (None, _handle),
+    "rd_kafka_event_type": (_int, _handle),
+    "rd_kafka_event_error": (_int, _handle),
+    "rd_kafka_event_error_string": (_text, _handle),
+    "rd_kafka_event_message_next": (_handle, _handle),
+    "rd_kafka_event_destroy": (None, _handle),
     "rd_kafka_flush": (_int, _handle, _int),
     "rd_kafka_outq_len": (_int, _handle),
     "rd_kafka_purge": (_int, _handle, _int),
@@ -77,6 +88,11 @@ def library() -> Any:
     except (OSError, AttributeError):
         return None
     return found
+
+
+def takes(settings: Mapping[str, Any]) -> bool:
+    """Tell whether a client is here what confluent-kafka's is with the same settings."""
+    return library() is not None and not any(name.startswith(_OF_PYTHON) for name in settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,33 +141,24 @@ def _places(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 class BulkProducer:
     """A producer of one topic. What `error_cb` and `on_delivery` among its settings hear, they hear in `poll` and `flush`.
 
-    The latter is told of messages only that could not be delivered. Raises KafkaException for settings that librdkafka refuses.
+    The latter is told of messages only that could not be delivered. C calls neither: if it called Python, what that raises
+    would be lost, like the KeyboardInterrupt of a signal, and with it what was told. Raises KafkaException for settings that
+    librdkafka refuses, and for a topic. Once it is closed it takes nothing, and has nothing to tell.
     """
 
     def __init__(self, topic: str, settings: Mapping[str, Any]):
         import confluent_kafka
 
         self._kafka, self._library = confluent_kafka, library()
-        callbacks = {name: found for name, found in settings.items() if callable(found)}
-        # librdkafka calls them as long as the client lives.
-        self._heard = _HEARD(self._hearing(callbacks["error_cb"]))
-        self._delivered = _DELIVERED(self._delivering(callbacks["on_delivery"]))
-        self._client = self._open({name: found for name, found in settings.items() if name not in callbacks})
+        self._hear: Callable[[Any], None] = settings["error_cb"]
+        self._deliver: Callable[[Any, Any], None] = settings["on_delivery"]
+        self._client = self._open({name: found for name, found in settings.items() if not callable(found)})
         self._topic = self._library.rd_kafka_topic_new(self._client, topic.encode(), None)
-
-    def _hearing(self, hear: Callable[[Any], None]) -> Callable[..., None]:
-        def heard(client: int, code: int, text: bytes | None, opaque: int) -> None:
-            hear(self._error(code, (text or b"").decode(errors="replace")))
-
-        return heard
-
-    def _delivering(self, deliver: Callable[[Any, Any], None]) -> Callable[..., None]:
-        def delivered(client: int, message: int, opaque: int) -> None:
-            # Its error is the first thing in a message.
-            if code := ctypes.c_int32.from_address(message).value:
-                deliver(self._error(code), None)
-
-        return delivered
+        if not self._topic:
+            self._library.rd_kafka_destroy(self._client)
+            error = self._error(confluent_kafka.KafkaError._INVALID_ARG, f'librdkafka refuses the topic "{topic}"')
+            raise confluent_kafka.KafkaException(error)
+        self._events = self._library.rd_kafka_queue_get_main(self._client)
 
     def _error(self, code: int, text: str = "") -> Any:
         return self._kafka.KafkaError(code, text) if text else self._kafka.KafkaError(code)
@@ -166,8 +173,7 @@ class BulkProducer:
                 if done != _CONF_OK:
                     raise self._invalid(text)
             self._library.rd_kafka_conf_set_log_cb(conf, None)
-            self._library.rd_kafka_conf_set_error_cb(conf, self._heard)
-            self._library.rd_kafka_conf_set_dr_msg_cb(conf, self._delivered)
+            self._library.rd_kafka_conf_set_events(conf, _DELIVERY | _TROUBLE)
             client = self._library.rd_kafka_new(_PRODUCER, conf, text, len(text))
             if not client:
                 raise self._invalid(text)
@@ -184,6 +190,9 @@ class BulkProducer:
 
     def produce(self, rows: MessageBlock) -> MessageBlock:
         """Hand messages to the client, and return those that it has not taken, with the reason."""
+        if not self._client:
+            rows.messages["error"] = self._kafka.KafkaError._STATE
+            return rows
         rows.messages["error"] = 0
         flags = _COPY | _OWN_PARTITION
         taken = self._library.rd_kafka_produce_batch(
@@ -197,18 +206,40 @@ class BulkProducer:
 
     def poll(self, seconds: float) -> None:
         """Hear what became of messages."""
-        self._library.rd_kafka_poll(self._client, int(seconds * 1000))
+        while self._client and (event := self._library.rd_kafka_queue_poll(self._events, int(seconds * 1000))):
+            try:
+                self._tell(event)
+            finally:
+                self._library.rd_kafka_event_destroy(event)
+            seconds = 0.0
+
+    def _tell(self, event: int) -> None:
+        kind = self._library.rd_kafka_event_type(event)
+        if kind == _TROUBLE:
+            text = self._library.rd_kafka_event_error_string(event) or b""
+            self._hear(self._error(self._library.rd_kafka_event_error(event), text.decode(errors="replace")))
+        while kind == _DELIVERY and (message := self._library.rd_kafka_event_message_next(event)):
+            # Its error is the first thing in a message.
+            if code := ctypes.c_int32.from_address(message).value:
+                self._deliver(self._error(code), None)
 
     def flush(self, seconds: float) -> int:
         """Wait until the brokers have all messages, or so long; return how many are left."""
-        self._library.rd_kafka_flush(self._client, int(seconds * 1000))
-        return int(self._library.rd_kafka_outq_len(self._client))
+        end = time.monotonic() + seconds
+        while self._client:
+            left = max(end - time.monotonic(), 0.0)
+            self._library.rd_kafka_flush(self._client, int(min(left, _STEP_SECONDS) * 1000))
+            self.poll(0.0)
+            waiting = int(self._library.rd_kafka_outq_len(self._client))
+            if not waiting or not left:
+                return waiting
+        return 0
 
     def close(self) -> None:
         """Give up what was not sent, and let go of the connections."""
-        if self._client:
-            self._library.rd_kafka_purge(self._client, _PURGE_ALL)
-            self._library.rd_kafka_flush(self._client, 0)
+        client, self._client = self._client, 0
+        if client:
+            self._library.rd_kafka_purge(client, _PURGE_ALL)
+            self._library.rd_kafka_queue_destroy(self._events)
             self._library.rd_kafka_topic_destroy(self._topic)
-            self._library.rd_kafka_destroy(self._client)
-            self._client = 0
+            self._library.rd_kafka_destroy(client)

@@ -197,7 +197,12 @@ class Sender:
         found = settings(topic.table)
         found.pop("group.id", None)
         found.pop("isolation.level", None)
-        self.producer = self._open({**_DEFAULTS, **more, **found, **own})
+        try:
+            self.producer = self._open({**_DEFAULTS, **more, **found, **own})
+        except topic.kafka.KafkaException as error:
+            # Alone each is right, or it had been refused before.
+            message = f'table "{topic.table.name}": librdkafka refuses the properties of a client that writes'
+            raise UsageError(message, topic.table.span, detail=_sentence(reason(error))) from None
 
     def _open(self, given: Mapping[str, Any]) -> Any:
         return self.topic.kafka.Producer(given)
@@ -293,8 +298,8 @@ class BulkSender(Sender):
     """Sends messages without times and headers, many at once; it has no transactions."""
 
     @staticmethod
-    def is_there() -> bool:
-        return bulk.library() is not None
+    def is_for(table: Table) -> bool:
+        return bulk.takes(settings(table))
 
     def _open(self, given: Mapping[str, Any]) -> Any:
         return bulk.BulkProducer(self.topic.name, {k: v for k, v in given.items() if k != "logger"})

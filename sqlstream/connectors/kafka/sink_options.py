@@ -10,6 +10,8 @@ from sqlstream.units import parse_duration
 EXACTLY_ONCE, AT_LEAST_ONCE, NONE = "exactly-once", "at-least-once", "none"
 DEFAULT, FIXED, ROUND_ROBIN = "default", "fixed", "round-robin"
 FAIL, CONTINUE = "fail", "continue"
+# Brokers refuse longer ones; librdkafka makes no topic of much longer ones.
+_LONGEST_NAME = 249
 
 
 def _word(*words: str) -> OptionType:
@@ -85,4 +87,7 @@ def one_topic(table: Table) -> str:
         option = "topic" if topic else "topic-pattern"
         message = f'table "{table.name}" has several topics, and a job writes into one'
         raise BindError(message, table.option_span(option, value=True), hint="Set 'topic' to one topic.")
+    if len(topic) > _LONGEST_NAME:
+        message = f'table "{table.name}": a topic has a name of at most {_LONGEST_NAME} characters, not of {len(topic)}'
+        raise BindError(message, table.option_span("topic", value=True))
     return topic

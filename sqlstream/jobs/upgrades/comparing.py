@@ -47,6 +47,8 @@ def compare(
     """
     pairs = matched(old.operators, new.operators)
     known = {o.name: o for o in old.operators}
+    # Without shapes nothing can be matched, and all state would go.
+    is_known = all(o.shape is not None for o in old.operators)
     unmatched = {r.name for r in new.operators if r.name not in pairs and r.name.lower() not in (migrations or {})}
     operators: list[Change] = []
     for record, stage in zip(new.operators, stages, strict=True):
@@ -55,11 +57,13 @@ def compare(
         if migrate is not None:
             # Where the job has no such operator, all of its state is made, and nothing is counted yet.
             operators.append(migrate(was or replace(record, name="", tables=()), record, stage))
+        elif not is_known:
+            operators.append(NotAdaptable(record.name, was.name if was is not None else "", _UNKNOWN))
         elif was is None:
             operators.append(_begins(record, old, pairs))
         else:
             operators.append(_goes_on(was, record, stage, pairs, unmatched))
-    gone = [o for o in old.operators if o.name not in pairs.values()]
+    gone = [o for o in old.operators if is_known and o.name not in pairs.values()]
     operators += [Dropped(o.name, ("its state goes",)) for o in gone]
     fresh = {o.operator for o in operators if isinstance(o, New)}
     sinks, refusals = compared_sinks(old, new, pairs, fresh, is_fork=is_fork)

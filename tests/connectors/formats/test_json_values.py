@@ -186,6 +186,27 @@ def number_of(text: str) -> Fraction | None:
     return None if "e" in text.strip('"')[-1:] else Fraction(text)
 
 
+@pytest.mark.parametrize("written", ["-0.0", "-1e-400", '"-.0"', '"-1e-400"', '"\\u002d0.0"'])
+def test_a_zero_with_a_sign_is_no_unsigned_number(written: str) -> None:
+    for type_, found in (("UBIGINT", (None, False)), ("BIGINT", (0, True))):
+        assert read_alone(f'{{"k": {written}}}', "k", type_) == found
+
+
+@pytest.mark.parametrize("name", ["*", "**", 'a"b', "a\\b", "[*]", "$", "a.b", "/a"])
+def test_a_column_with_any_name_is_exact(name: str) -> None:
+    assert read_alone(json.dumps({name: 2**53 + 1, "other": 5}), name, "BIGINT") == (2**53 + 1, True)
+
+
+def read_alone(line: str, name: str, type_: str) -> tuple[Any, bool]:
+    """Return a value of an object, and whether it is one of its column."""
+    declared = table("json", {name: type_})
+    with databases.passing() as con:
+        con.register("lines", pa.table({VALUE: [line]}))
+        found = json_values(con, "lines", declared, declared.columns, [])
+        [row] = con.sql(f"SELECT {quote_name(name)}, {WRONG} IS NULL FROM {found}").fetchall()
+    return row[0], row[1]
+
+
 @pytest.mark.parametrize("value", ["no json", "[1]", "5", '{"b": 1', None])
 def test_a_value_that_is_no_object_is_malformed(value: str | None) -> None:
     for name in ("b", "it's", "s", "o"):

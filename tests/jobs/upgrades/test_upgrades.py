@@ -9,12 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from sqlstream import SqlStreamError
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.local.engine import LocalEngine
+from sqlstream.warehouse.jobs import read_record, write_record
 from tests.jobs.savepoint_jobs import FIRST, INPUT, SECOND, THIRD, open_session, put
 from tests.jobs.upgrades.upgrade_jobs import go_on, rows_of, run_in
 from tests.local.test_engine import wait_for_rows
@@ -119,6 +121,26 @@ def test_what_cannot_go_on_is_refused_and_changes_nothing(tmp_path: Path, change
     assert files_below(tmp_path) == before
     with pytest.raises(SqlStreamError, match="exists with another query"):
         go_on(tmp_path, changed, FIRST)
+
+
+def test_a_job_whose_operators_were_not_recorded_is_run_once_before_it_is_upgraded(tmp_path: Path) -> None:
+    put(tmp_path, "a", FIRST)
+    go_on(tmp_path, counted(), FIRST)
+    changed = counted("WHERE k < 3")
+    with open_session(tmp_path) as session:
+        fs, paths = session.warehouse.fs, session.warehouse.job("totals")
+        record = read_record(fs, paths)
+        assert record is not None
+        # So it was written until shapes were recorded.
+        write_record(fs, paths, replace(record, operators=tuple(replace(o, shape=None) for o in record.operators)))
+    with pytest.raises(SqlStreamError) as error:
+        go_on(tmp_path, changed, FIRST, upgrade=True)
+    assert "run it once with the query that it has" in (error.value.detail or "")
+    go_on(tmp_path, counted(), FIRST)
+    put(tmp_path, "b", SECOND)
+    go_on(tmp_path, changed, [*FIRST, *SECOND], upgrade=True)
+    expected = counts([*FIRST, *((k, s) for k, s in SECOND if k < 3)])
+    assert rows_of(tmp_path, "SELECT k, n FROM state.totals.by_key") == expected
 
 
 BOTH_TABLES = """
