@@ -112,7 +112,7 @@ class Restorer:
         made = self._make_record(saved)
         if asked.is_fork:
             self._check_fork(saved, made, is_changed=comparison is not None)
-        elif comparison is None and self._is_there(savepoint) and not overruled:
+        elif comparison is None and self._is_there(savepoint, saved) and not overruled:
             # The job has not gone on since, and need not go back.
             return
         else:
@@ -223,26 +223,28 @@ class Restorer:
                     hint="Declare it with the same columns and the same PRIMARY KEY.",
                 )
 
-    def _is_there(self, savepoint: Savepoint) -> bool:
-        """Tell whether the job is there, and still at the version of the savepoint."""
+    def _is_there(self, savepoint: Savepoint, saved: JobRecord) -> bool:
+        """Tell whether the job is there, still at the version of the savepoint, and no upgrade has made another one of it."""
         fs, paths = self._warehouse.fs, self._warehouse.job(savepoint.record.job)
         if fs.exists(paths.restoring):
             return False
         record = read_record(fs, paths)
         taken = savepoint.record
-        same = record is not None and record.has_written(taken.job_created_at, taken.version)
-        return same and last_committed(fs, paths) == taken.version
+        if record is None or not record.has_written(taken.job_created_at, taken.version):
+            return False
+        if last_committed(fs, paths) != taken.version or record.plan_text != saved.plan_text:
+            return False
+        return restoring.has_rows_of(self._warehouse, savepoint)
 
     def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord) -> JobRecord:
         """Return the record of a job that goes back. Raises UsageError where that would leave sinks ahead of it."""
         fs, paths = self._warehouse.fs, self._warehouse.job(saved.job)
-        if fs.exists(paths.restoring):
-            # A restore was interrupted, which was allowed; the job may have been ahead before.
-            return made
+        is_interrupted = fs.exists(paths.restoring)
+        current = restoring.being_restored(self._warehouse, saved.job) if is_interrupted else read_record(fs, paths)
         # With another time of creation, whoever has read of its tables knows that rows may be gone that it has read.
-        current = read_record(fs, paths)
         made = replace(made, lives=_lives(saved, current, savepoint.record.version))
-        if current is None:
+        # A restore that was interrupted was allowed; the job may have been ahead before.
+        if current is None or is_interrupted:
             return made
         self._refuse(
             (*_WITH_SLOTS, *_ONCE),

@@ -6,6 +6,7 @@ from sqlstream.errors import UsageError, missing
 from sqlstream.jobs import ending
 from sqlstream.names import problem
 from sqlstream.storage import savepoints
+from sqlstream.storage.restoring import half_restored
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.savepoints import Savepoint
@@ -33,8 +34,11 @@ def _free_name(warehouse: Warehouse, wanted: str) -> str:
 
 
 def drop_savepoint(warehouse: Warehouse, name: str) -> None:
-    """Delete a savepoint of a warehouse. Raises UsageError when there is none of this name."""
+    """Delete a savepoint of a warehouse. Raises UsageError when there is none of this name, or a job is half restored from it."""
     names = warehouse.savepoints()
     if name.lower() not in names:
         raise UsageError(f'savepoint "{name}" does not exist', hint=missing("savepoint", name, names))
+    if (job := half_restored(warehouse, name)) is not None:
+        hint = "Run the job, which completes it, or start it anew with --fresh. Then drop the savepoint."
+        raise UsageError(f'job "{job}" is half restored from savepoint "{name}"', hint=hint)
     savepoints.drop(warehouse, name)

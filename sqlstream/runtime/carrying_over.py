@@ -5,7 +5,6 @@ Batches that have begun are read again as they were: sinks outside of the wareho
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,11 +13,10 @@ from sqlstream.connectors.registry import source_of
 from sqlstream.names import path_name
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import from_lines
-from sqlstream.storage.descriptors import Descriptors
+from sqlstream.storage.descriptors import Descriptors, Fold
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.records import read_sealed
 
-_FOLD = "seen-"
 _RECEIVED = "received/"
 
 
@@ -36,21 +34,17 @@ def carry_over(
     in it, None for those that begin where their options say. All descriptors are folded into one file.
     """
     sources = [source_of(stage.table) for stage in scans]
-    folds = sorted(name for name in fs.list(directory) if name.startswith(_FOLD))
-    first, seen = -1, list[str]()
-    if folds:
-        value = json.loads(read_sealed(fs, f"{directory}/{folds[-1]}"))
-        first, seen = value["sequence"], value["seen"]
-    before = [base64.b64decode(seen[old]) if seen and old is not None else None for old in was]
+    kept = Descriptors(fs, directory)
+    fold = kept.fold()
+    before = [fold.seen[old] if fold is not None and old is not None else None for old in was]
     positions = [source.position(project, data) for source, data in zip(sources, before, strict=True)]
-    for number in sorted(int(name.removesuffix(".json")) for name in fs.list(f"{directory}/next")):
-        if first < number <= sequence:
-            work = from_lines(read_sealed(fs, f"{directory}/next/{number:010d}.json"))
+    for number in kept.numbers():
+        if (-1 if fold is None else fold.sequence) < number <= sequence:
+            work = from_lines(read_sealed(fs, kept.path(number)))
             for source, position, old in zip(sources, positions, was, strict=True):
                 position.add([source.split(w.split) for w in work if w.scan == old and w.split is not None])
-    folded = [base64.b64encode(position.to_bytes()).decode() for position in positions]
-    made = {f"{_FOLD}{sequence:010d}.json": json.dumps({"sequence": sequence, "seen": folded})}
-    return {**made, **_remembered(fs, directory, was)}
+    made = Fold(sequence, tuple(position.to_bytes() for position in positions))
+    return {made.name: made.to_json(), **_remembered(fs, directory, was)}
 
 
 def carry_over_begun(fs: Filesystem, directory: str, sequence: int, was: Sequence[int | None]) -> dict[str, str]:
@@ -82,7 +76,7 @@ def _remembered(fs: Filesystem, directory: str, was: Sequence[int | None]) -> di
         if old is None:
             continue
         for name in fs.list(directory):
-            if name.endswith(f"-{old}.json") and not name.startswith(_FOLD):
+            if name.endswith(f"-{old}.json") and not Descriptors.is_fold(name):
                 found[f"{name.removesuffix(f'-{old}.json')}-{place}.json"] = read_sealed(fs, f"{directory}/{name}")
     return found
 

@@ -20,8 +20,11 @@ from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 
 _FOLD = "seen-"
 _PACKED = "read"
-# So many packs of about one size become one of the next size, up to the largest: there are few, and each is written few times.
+# Packs become one as soon as that is of the next size, which is so many times as large, up to the largest: there are few, and
+# what is in them is written few times.
 _FAN, _LARGEST = 8, 1 << 16
+# Nor does one grow that has so many bytes: what becomes one is in memory at once, where it takes some ten times as many.
+_FULL = 1 << 19
 _LOOKS = 3
 
 
@@ -31,6 +34,14 @@ class Fold:
 
     sequence: int
     seen: tuple[bytes, ...]
+
+    @property
+    def name(self) -> str:
+        """Return what its file is called."""
+        return f"{_FOLD}{self.sequence:010d}.json"
+
+    def to_json(self) -> str:
+        return json.dumps({"sequence": self.sequence, "seen": [base64.b64encode(data).decode() for data in self.seen]})
 
 
 class Descriptors:
@@ -65,13 +76,11 @@ class Descriptors:
     def write_fold(self, fold: Fold, folded: Iterable[int]) -> None:
         """Fold descriptors: pack them, write down how far was read, delete their files. After a crash it may be repeated."""
         folded, folds = list(folded), self.folds()
-        self._pack({sequence: read_sealed(self._fs, self.path(sequence)) for sequence in folded})
-        name = f"{_FOLD}{fold.sequence:010d}.json"
-        seen = [base64.b64encode(data).decode() for data in fold.seen]
+        texts = self._fs.together(partial(read_sealed, self._fs), list(map(self.path, folded)))
+        self._pack(dict(zip(folded, texts, strict=True)))
         # Nothing else says what was read so far.
-        text = json.dumps({"sequence": fold.sequence, "seen": seen})
-        write_sealed(self._fs, f"{self._directory}/{name}", text, durable=True)
-        self._fs.delete_all(f"{self._directory}/{other}" for other in folds if other != name)
+        write_sealed(self._fs, f"{self._directory}/{fold.name}", fold.to_json(), durable=True)
+        self._fs.delete_all(f"{self._directory}/{other}" for other in folds if other != fold.name)
         self._fs.delete_all(map(self.path, folded))
 
     @staticmethod
@@ -105,7 +114,9 @@ class Descriptors:
         raise damage(self._directory, "changes faster than it can be read")
 
     def _texts(self, last: int) -> Iterator[str] | None:
-        packs, left = sorted(map(_Pack.parse, self.packs())), self.numbers()
+        # In this order: what is packed meanwhile is among both.
+        left = self.numbers()
+        packs = sorted(map(_Pack.parse, self.packs()))
         paths = [f"{self._directory}/{pack.name}" for pack in packs] + [self.path(n) for n in left if n <= last]
         known = {n for pack in packs for n in range(pack.first, pack.last + 1)} | set(left)
         if not known.issuperset(range(last + 1)):
@@ -127,7 +138,7 @@ class Descriptors:
         if not texts:
             return
         self._write_pack(texts)
-        while (group := _due(map(_Pack.parse, self.packs()))) is not None:
+        while (group := _due(self._sized())) is not None:
             try:
                 files = [read_sealed(self._fs, f"{self._directory}/{pack.name}") for pack in group]
             except DamageError:
@@ -135,6 +146,9 @@ class Descriptors:
                 return
             self._write_pack({n: text for file in files for n, text in _unpacked(file).items()})
             self._fs.delete_all(f"{self._directory}/{pack.name}" for pack in group)
+
+    def _sized(self) -> list[_Pack]:
+        return [_Pack.parse(f"{_PACKED}/{f.name}", f.bytes) for f in self._fs.files(f"{self._directory}/{_PACKED}")]
 
     def _write_pack(self, texts: Mapping[int, str]) -> None:
         body = "".join(text if text.endswith("\n") else f"{text}\n" for _, text in sorted(texts.items()))
@@ -161,25 +175,50 @@ class _Pack:
     first: int
     last: int
     name: str
+    bytes: int = 0
 
     @classmethod
-    def parse(cls, name: str) -> _Pack:
+    def parse(cls, name: str, bytes: int = 0) -> _Pack:
         first, last = name.rpartition("/")[2].removesuffix(".json").split("-")
-        return cls(int(first), int(last), name)
+        return cls(int(first), int(last), name, bytes)
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
 
     @property
     def tier(self) -> int:
         """How often so many descriptors become so many more, from one on."""
-        tier, size = 0, self.last - self.first + 1
+        tier, size = 0, self.size
         while size >= _FAN:
             tier, size = tier + 1, size // _FAN
         return tier
 
 
 def _due(packs: Iterable[_Pack]) -> list[_Pack] | None:
-    """Return packs that are to be merged into one, None when there are none."""
-    tiers: dict[int, list[_Pack]] = {}
+    """Return packs that are to be merged into one, None when there are none.
+
+    They follow each other, so that a pack has every descriptor from its first to its last; smaller packs among them join them.
+    """
+    found = sorted(packs)
+    for limit in range(max((pack.tier for pack in found), default=-1) + 1):
+        for run in _runs(found, limit):
+            if len(run) > 1 and sum(pack.size for pack in run) >= _FAN ** (limit + 1):
+                return run
+    return None
+
+
+def _runs(packs: Sequence[_Pack], limit: int) -> Iterator[list[_Pack]]:
+    """Yield packs that follow each other, up to a tier, and may grow."""
+    run: list[_Pack] = []
+    reached = -1
     for pack in packs:
-        if pack.last - pack.first + 1 < _LARGEST:
-            tiers.setdefault(pack.tier, []).append(pack)
-    return next((sorted(tier) for tier in tiers.values() if len(tier) >= _FAN), None)
+        is_small = pack.tier <= limit and pack.size < _LARGEST and pack.bytes < _FULL
+        if run and not (is_small and pack.first <= reached + 1):
+            yield run
+            run = []
+        if is_small:
+            reached = max(reached, pack.last) if run else pack.last
+            run.append(pack)
+    if run:
+        yield run

@@ -6,11 +6,12 @@ completes: it never goes on with something between.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from sqlstream.errors import DamageError, UsageError
+from sqlstream.errors import DamageError, OtherVersionError, UsageError
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.recovery import Versions
 from sqlstream.storage.savepoints import put_file
@@ -68,6 +69,29 @@ def _refuse(savepoint: Savepoint, faults: Sequence[DamageError]) -> None:
         )
 
 
+def has_rows_of(warehouse: Warehouse, savepoint: Savepoint) -> bool:
+    """Tell whether a job, which is at the version of a savepoint, has the state and the tables of that, by their files."""
+    version, job = savepoint.record.version, savepoint.record.job
+    found = _row_files(warehouse, job, version)
+    return found is not None and found == _row_files(savepoint.warehouse, job, version)
+
+
+def _row_files(warehouse: Warehouse, job: str, version: int) -> set[str] | None:
+    """Return the files with the rows of a version, below the folder of the warehouse, None where not all are known."""
+    versions = Versions(warehouse, job)
+    entry = versions.entry(version)
+    if isinstance(entry, DamageError):
+        return None
+    found = set()
+    for paths, bucket, name in versions.named(entry):
+        manifest = versions.manifest(f"{paths.manifests(bucket)}/{name}")
+        if isinstance(manifest, DamageError):
+            return None
+        current = (s for segments in manifest.tables.values() for s in segments if s.until is None)
+        found |= {f"{paths.data(bucket)}/{segment.name}".removeprefix(warehouse.root) for segment in current}
+    return found
+
+
 def restore(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, start_over: StartOver) -> None:
     """Lay out a job from a savepoint, in place of what it had. Whoever calls it holds the lock of the job."""
     record = JobRecord.from_json(plan.record)
@@ -82,6 +106,24 @@ def _read(warehouse: Warehouse, paths: JobPaths) -> Restoring:
         return read_json(read_sealed(warehouse.fs, paths.restoring), Restoring)
     except OtherFormat as other:
         raise other.error(f'how job "{paths.name}" is being restored') from other
+
+
+def being_restored(warehouse: Warehouse, job: str) -> JobRecord | None:
+    """Return the record of a job that is to be restored, None where there is none, or it cannot be read."""
+    with contextlib.suppress(FileNotFoundError, DamageError, OtherVersionError):
+        return JobRecord.from_json(_read(warehouse, warehouse.job(job)).record)
+    return None
+
+
+def half_restored(warehouse: Warehouse, savepoint: str) -> str | None:
+    """Return a job that is being restored from a savepoint, or was when its process died; None where there is none."""
+    for job in warehouse.jobs():
+        paths = warehouse.job(job)
+        with contextlib.suppress(FileNotFoundError, DamageError, OtherVersionError):
+            plan = _read(warehouse, paths)
+            if plan.savepoint.lower() == savepoint.lower() and last_committed(warehouse.fs, paths) is None:
+                return job
+    return None
 
 
 def forget_completed(warehouse: Warehouse, job: str) -> None:

@@ -10,7 +10,7 @@ from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.storage.recovery import Versions
 from sqlstream.storage.savepoints import put_file
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.savepoints import Savepoint, read_savepoint
+from sqlstream.warehouse.savepoints import Savepoint, is_savepoint, read_savepoint
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,16 @@ class SavepointCheckup:
 def check_savepoints(warehouse: Warehouse, job: str | None = None) -> list[SavepointCheckup]:
     """Look at all files of the savepoints of a warehouse, or of those of a job. One without a record may be of any job."""
     warehouse = warehouse.uncached()
-    found = [check_savepoint(warehouse, name) for name in sorted(warehouse.savepoints())]
+    found = []
+    for name in sorted(warehouse.savepoints()):
+        # It may be dropped meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            found.append(check_savepoint(warehouse, name))
     return [one for one in found if job is None or one.job.lower() in ("", job.lower())]
 
 
 def check_savepoint(warehouse: Warehouse, name: str) -> SavepointCheckup:
-    """Look at all files of a savepoint of a warehouse."""
+    """Look at all files of a savepoint of a warehouse. Raises FileNotFoundError where there is none, or none any more."""
     try:
         savepoint = read_savepoint(warehouse.savepoint(name), name)
     except OtherVersionError as error:
@@ -39,6 +43,8 @@ def check_savepoint(warehouse: Warehouse, name: str) -> SavepointCheckup:
     except DamageError as error:
         return SavepointCheckup(name, "", (error,))
     faults = {error.path: error for error in (*savepoint.faults(), *_contents(savepoint))}
+    if faults and not is_savepoint(savepoint.warehouse):
+        raise FileNotFoundError(savepoint.warehouse.root)
     return SavepointCheckup(savepoint.record.name, savepoint.record.job, tuple(faults.values()))
 
 
@@ -63,6 +69,9 @@ def repair_savepoint(warehouse: Warehouse, name: str) -> list[DamageError]:
     Such a file has a name that no other one ever gets. Nothing else of a savepoint is anywhere else.
     """
     folder = warehouse.savepoint(name)
+    if not is_savepoint(folder):
+        # It was dropped meanwhile.
+        return []
     for error in check_savepoint(warehouse, name).damaged:
         own = error.path.removeprefix(f"{folder.root}/")
         # What is not there, either, stays missing; what is damaged in the same way is found below.

@@ -81,6 +81,7 @@ def _take(warehouse: Warehouse, job: str, name: str, folder: Warehouse, *, is_ou
             record = _Taking(warehouse, job, name, version, draft, links=not is_outside).run()
             if named_last:
                 _give_name(draft, folder, name)
+                folder.fs.make_durable([folder.root])
             return Savepoint(folder, record, name)
         except (FileNotFoundError, DamageError) as error:
             _empty(draft)
@@ -185,6 +186,8 @@ class _Taking:
         self._paths, self._target = warehouse.job(job), folder.job(job)
         self._links = links
         self._files: dict[str, int] = {}
+        # The files that have no other name.
+        self._own: list[str] = []
         self._rows = self._bytes = 0
 
     def run(self) -> SavepointRecord:
@@ -218,7 +221,12 @@ class _Taking:
             bytes=self._bytes,
             files=self._files,
         )
+        # A savepoint may be all that is left of a job. What is linked is as safe from a power cut as the job's batches are.
+        self._folder.fs.make_durable(self._own)
         self._check_alone()
+        if not self._folder.fs.exists(f"{self._folder.root}/{_BEGUN}"):
+            # Another process took it for what a dead one has left.
+            raise JobError(f'savepoint "{self._name}" was not completed in time', hint="Take it again.")
         write_savepoint(self._folder, taken)
         self._folder.fs.delete(f"{self._folder.root}/{_BEGUN}")
         return taken
@@ -260,7 +268,9 @@ class _Taking:
         folded = [name for name in kept.folds() if kept.folded_to(name) <= last]
         first = kept.folded_to(folded[-1]) + 1 if folded else 0
         # What they have received and what they remember, whatever it is.
-        others = [f for f in fs.walk(at) if f.startswith(f"{at}/received/") or _is_remembered(f.removeprefix(f"{at}/"))]
+        # Some may be being written.
+        written = (f for f in fs.walk(at) if not (f.rpartition("/")[2].startswith(".") or f.endswith(".tmp")))
+        others = [f for f in written if f.startswith(f"{at}/received/") or _is_remembered(f.removeprefix(f"{at}/"))]
         names = [*folded[-1:], *kept.packs(), *(f.removeprefix(f"{at}/") for f in others)]
         present = kept.numbers()
         needed = [f"{number:010d}.json" for number in range(first, last + 1)]
@@ -284,6 +294,8 @@ class _Taking:
     def _put(self, source: str, target: str, size: int) -> None:
         self._files[target.removeprefix(f"{self._folder.root}/")] = size
         put_file(self._warehouse.fs, source, self._folder.fs, target, link=self._links)
+        if not self._links:
+            self._own.append(target)
 
     def _check_alone(self) -> None:
         """Raise JobError when another process may take a savepoint of the name by now."""
@@ -299,6 +311,7 @@ class _Taking:
         self._check_alone()
         self._files[target.removeprefix(f"{self._folder.root}/")] = len(text.encode())
         self._folder.fs.write_text_atomic(target, text)
+        self._own.append(target)
 
 
 def _is_remembered(name: str) -> bool:

@@ -56,7 +56,11 @@ def content_difference(table: TableDeclaration, older: TableVersion, newer: Tabl
         *_signed(table, older, [s for name, s in before.items() if name not in after], "-1"),
     ]
     grown = [s for name, s in after.items() if name in before and s.last_batch > older.version.version]
-    selects += _signed(table, newer, grown, "1", older.version.version)
+    selects += _signed(table, newer, grown, "1", _batch_after(older.version))
+    if back := _passed_again(table, older.version, newer.version):
+        # The versions are of two lives of a job, or of two jobs, and the newer one has not come so far.
+        both = [s for name, s in after.items() if name in before and s.low is not None]
+        selects += _signed(table, newer, both, "1", back)
     forgotten = _forgotten(older.fs, older.directory, table, (older.version, newer.version), before.values())
     if not selects:
         return VersionDifference(None, forgotten)
@@ -75,10 +79,24 @@ def content_difference(table: TableDeclaration, older: TableVersion, newer: Tabl
     return VersionDifference(f"SELECT {items}, {WEIGHT} > 0 AS {ADDED}, {BY_BATCH} FROM ({net}){where}", forgotten)
 
 
+def _batch_after(version: JobVersion) -> str:
+    return f"{BATCH_COLUMN} > {version.version}"
+
+
+def _passed_again(table: TableDeclaration, older: JobVersion, newer: JobVersion) -> str | None:
+    """Return the condition that an older version has forgotten a row that it had, and a newer one has not."""
+    if table.time_column is None or older.watermark is None:
+        return None
+    if newer.watermark is not None and newer.watermark >= older.watermark:
+        return None
+    passed = f"{quote_name(table.time_column)} <= {time_literal(older.watermark, table.time_type)}"
+    return f"{passed} AND NOT {_batch_after(older)}"
+
+
 def _signed(
-    table: TableDeclaration, side: TableVersion, segments: Sequence[Segment], sign: str, after: int | None = None
+    table: TableDeclaration, side: TableVersion, segments: Sequence[Segment], sign: str, where: str | None = None
 ) -> list[str]:
-    """Return the SELECT of what a version sees of some segments, with a weight of that sign; of batches after one, if given."""
+    """Return the SELECT of what a version sees of some segments, with a weight of that sign; under a condition, if given."""
     if not segments:
         return []
     check_segments(side.fs, side.directory, segments, content=False)
@@ -86,8 +104,8 @@ def _signed(
     columns = tuple(c for c in table.columns if c != WEIGHT_COLUMN)
     weight = f"{sign} * {WEIGHT}" if len(columns) < len(table.columns) else sign
     conditions = [f"{BATCH_COLUMN} <= {side.version.version}"]
-    if after is not None:
-        conditions.append(f"{BATCH_COLUMN} > {after}")
+    if where is not None:
+        conditions.append(where)
     if table.time_column is not None and side.version.watermark is not None:
         seen = time_literal(side.version.watermark, table.time_type)
         conditions.append(f"{quote_name(table.time_column)} > {seen}")

@@ -17,6 +17,7 @@ from sqlstream.errors import SourceText
 from sqlstream.jobs.restoring import plan_restore
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.local.engine import LocalEngine
+from sqlstream.storage import restoring
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import read_record
 from sqlstream.warehouse.paths import Warehouse
@@ -394,6 +395,8 @@ def test_a_restore_that_is_killed_is_completed_by_the_next_start(tmp_path: Path)
     with open_session(tmp_path) as s:
         # Neither the old job nor the new one, but nothing between.
         assert last_committed(s.warehouse.fs, s.warehouse.job(JOB)) is None
+        with pytest.raises(SqlStreamError, match=f'job "{JOB}" is half restored from savepoint "First"'):
+            s.sql("DROP SAVEPOINT First")
         folder = Path(s.warehouse.savepoint("first").root)
         folder.rename(tmp_path / "away")
         with pytest.raises(SqlStreamError, match='is half restored from savepoint "first", which is gone'):
@@ -403,6 +406,35 @@ def test_a_restore_that_is_killed_is_completed_by_the_next_start(tmp_path: Path)
         run_over(s, [*FIRST, *SECOND, *THIRD])
         assert results(s) == batch([*FIRST, *SECOND, *THIRD])
         assert not Path(s.warehouse.job(JOB).restoring).exists()
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def test_a_restore_that_is_killed_and_begun_again_knows_what_the_job_wrote_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    savepoint_between(tmp_path)
+    with open_session(tmp_path) as s:
+        paths = s.warehouse.job(JOB)
+        before = read_record(s.warehouse.fs, paths)
+        version = find_savepoint(s.warehouse, "first").record.version
+
+        def dying(*arguments: object, **options: object) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(restoring, "put_file", dying)
+            with pytest.raises(Killed):
+                start(s, restore="first")
+        run_over(s, [*FIRST, *SECOND], restore="first")
+        after = read_record(s.warehouse.fs, paths)
+        assert before is not None
+        assert after is not None
+        # So whoever had read its tables up to the savepoint goes on.
+        assert after.has_written(before.created_at, version)
+        assert not after.has_written(before.created_at, version + 1)
 
 
 KILLED_AT_THE_END = """

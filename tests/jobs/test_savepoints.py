@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -85,11 +86,29 @@ def test_a_savepoint_of_a_running_job_stays_as_it_was_when_the_job_goes_on_and_i
         assert "savepoint.before.by_key" in [name for name, *_ in s.query("SHOW ALL TABLES").fetchall()]
 
 
-def test_files_of_a_savepoint_are_links_that_retention_does_not_take(tmp_path: Path) -> None:
+def test_files_of_a_savepoint_are_links_that_retention_does_not_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path, "a", FIRST)
     with open_session(tmp_path) as s:
         run_over(s, FIRST)
-        folder = take_savepoint(s.warehouse, JOB, "kept").warehouse.root
+        durable: list[str] = []
+        make_durable = LocalFilesystem.make_durable
+
+        def noted(fs: LocalFilesystem, paths: Iterable[str]) -> None:
+            paths = list(paths)
+            durable.extend(paths)
+            make_durable(fs, paths)
+
+        monkeypatch.setattr(LocalFilesystem, "make_durable", noted)
+        taken = take_savepoint(s.warehouse, JOB, "kept")
+        folder = taken.warehouse.root
+        # No power cut takes what no batch has written, nor its name.
+        synced = {path.partition("/.taking-")[2].partition("/")[2] for path in durable[:-1]}
+        own = {name for name in taken.record.files if (Path(folder) / name).stat().st_nlink == 1}
+        assert len(own) > 5
+        assert synced == own
+        assert durable[-1] == folder
         segments = list(Path(folder).rglob("*.parquet"))
         assert segments
         assert all(p.stat().st_nlink == 2 for p in segments)
@@ -147,7 +166,18 @@ def test_a_folder_is_whole_in_itself(tmp_path: Path) -> None:
     target = tmp_path / "elsewhere" / "copy"
     with open_session(tmp_path) as s:
         run_over(s, FIRST)
+        # What is being written meanwhile has another size, or is gone, when it is looked at.
+        splits = Path(s.warehouse.job(JOB).splits)
+        half = [
+            splits / ".tmp-1-seen-0000000127.json",
+            splits / "received/t/.tmp-1-7.parquet",
+            splits / "received/t/7.txt.tmp",
+        ]
+        for file in half:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("half")
         taken = take_savepoint(s.warehouse, JOB, "out", str(target))
+        assert not {name for name in taken.record.files for file in half if name.endswith(file.name)}
         assert all(p.stat().st_nlink == 1 for p in target.rglob("*") if p.is_file())
         assert {str(p.relative_to(target)) for p in target.rglob("*") if p.is_file()} == {
             *taken.record.files,

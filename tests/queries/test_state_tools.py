@@ -13,6 +13,7 @@ from sqlstream.storage.savepoints import take
 from sqlstream.testing import Stream
 from sqlstream.warehouse.paths import Warehouse
 from tests.queries.state_kinds import KINDS, TABLES, job_of, rows_at, versions
+from tests.saved_streams import SavedStream
 
 KEYS = ("a", "gone")
 
@@ -91,6 +92,28 @@ def test_a_job_that_was_dropped_is_compared_by_its_savepoints() -> None:
             stream.query("FROM sqlstream.diff('result.o', 'last', 'middle')")
         warehouse.fs.delete_tree(warehouse.job("result").root)
         assert stream.query("FROM sqlstream.diff('result.o', 'middle', 'last')") == found
+
+
+def test_windows_are_open_again_in_a_savepoint_from_before_a_job_went_back() -> None:
+    script = """
+    CREATE TABLE t (k BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '30' SECOND);
+    CREATE TABLE n (k BIGINT, n BIGINT);
+    INSERT INTO n WITH w AS (
+        SELECT k, count(*) AS n FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND) GROUP BY k, window_start, window_end
+    ) SELECT k, n FROM w
+    """
+    with SavedStream(script) as stream:
+        # Rows of a window that closes and of one that does not are in one file, which both versions have.
+        stream.batch("t", [(1, "2026-01-01 00:00:01"), (2, "2026-01-01 00:00:35")])
+        stream.savepoint("n", "early")
+        stream.batch("t", [(3, "2026-01-01 00:01:00")])
+        stream.savepoint("n", "late")
+        stream.batch("t", [(4, "2026-01-01 00:01:01")])
+        stream.go_back("n", "late")
+        [(version,)] = stream.query("SELECT version FROM sqlstream.savepoints WHERE savepoint = 'late'")
+        difference = "SELECT change, coalesce(before.k, after.k) FROM sqlstream.diff('n.w', {}, {}) ORDER BY ALL"
+        assert stream.query(difference.format(version, "'early'")) == [("added", 1), ("removed", 3)]
+        assert stream.query(difference.format("'early'", version)) == [("added", 3), ("removed", 1)]
 
 
 def test_a_state_with_other_columns_is_compared_by_the_names_of_its_columns() -> None:

@@ -43,6 +43,7 @@ _Query: TypeAlias = Callable[[str, Given], duckdb.DuckDBPyRelation]
 # Rows that are in memory at a time.
 _ROWS = 100_000
 _IMPLICIT = "SELECT can_cast_implicitly(NULL::{}, NULL::{})"
+_AS_TEXT = {"INTERVAL", "BIT", "TIME WITH TIME ZONE"}
 _WHOLE = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"}
 
 
@@ -380,7 +381,7 @@ def _add_keys(operator: OperatorRecord, made: dict[str, str], time: ProcessingTi
 def _write(migration: Migration, relation: duckdb.DuckDBPyRelation, path: Path) -> None:
     """Write the rows of a SELECT. Raises errors that point into the statement."""
     try:
-        reader = relation.to_arrow_reader(_ROWS)
+        reader = _writable(relation).to_arrow_reader(_ROWS)
         with pq.ParquetWriter(path, reader.schema) as file:
             for batch in reader:
                 file.write_batch(batch)
@@ -388,6 +389,19 @@ def _write(migration: Migration, relation: duckdb.DuckDBPyRelation, path: Path) 
         if not isinstance(error, duckdb.Error):
             raise QueryError(str(error), _target(migration.statement)) from error
         raise _placed(translate(error, migration.statement.query.text), migration.statement) from error
+
+
+def _writable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Return rows with values as text that files do not have, or have in other forms.
+
+    >>> _writable(duckdb.sql("SELECT INTERVAL 1 DAY AS i, '101'::BIT AS b, 1 AS n")).fetchall()
+    [('1 day', '101', 1)]
+    """
+    if _AS_TEXT.isdisjoint(map(str, relation.types)):
+        # Its errors say where in the query they are.
+        return relation
+    typed = zip(map(quote_name, relation.columns), map(str, relation.types), strict=True)
+    return relation.project(", ".join(f"CAST({n} AS VARCHAR) AS {n}" if t in _AS_TEXT else n for n, t in typed))
 
 
 def _check_rows(migration: Migration, rows: str, watermark: EventTime | None) -> None:

@@ -115,7 +115,10 @@ def _descriptors(job: JobSpec, last: int) -> Iterator[list[Work]]:
     if texts is None:
         raise CannotVerify(
             f'job "{job.name}" does not say what all its batches have read',
-            detail="So it is of jobs that were upgraded, and of those that ran on a version of sqlstream that kept less.",
+            detail="So it is of jobs that were upgraded or migrated: their state need not be what the query makes of all input."
+            " So it is also of jobs that ran on a version of sqlstream that kept less.",
+            hint="Run the query as a job of another name over all input, and compare the tables. What an upgrade did to the"
+            f" state, `sqlstream diff {job.name}.OPERATOR SAVEPOINT VERSION` shows.",
         )
     return map(from_lines, texts)
 

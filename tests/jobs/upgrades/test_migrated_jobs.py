@@ -103,6 +103,17 @@ def test_state_is_repaired_while_the_query_stays(counted: Path) -> None:
         assert results(s) == batch([*FIRST, *SECOND, *THIRD])
 
 
+def test_a_job_goes_back_behind_a_migration_after_which_nothing_came(tmp_path: Path) -> None:
+    put(tmp_path, "a", FIRST)
+    with open_session(tmp_path) as s:
+        run_over(s, FIRST)
+        go_on(s, SCRIPT, FIRST, REPAIR.format(job=JOB))
+        [taken] = s.warehouse.savepoints()
+        put(tmp_path, "b", SECOND)
+        run_over(s, [*FIRST, *SECOND], restore=taken)
+        assert results(s) == batch([*FIRST, *SECOND])
+
+
 def test_a_fork_of_a_savepoint_is_repaired_and_the_job_is_not(counted: Path) -> None:
     with open_session(counted) as s:
         run_over(s, [*FIRST, *SECOND])
