@@ -285,7 +285,7 @@ def drop(job: str | None, savepoint: str | None, project: str | None, warehouse:
 )
 @with_folders
 def check(job: str | None, repair: bool, project: str | None, warehouse: str | None) -> int:
-    """Find damaged files of jobs and savepoints; --repair: back to an intact version."""
+    """Find damaged files of jobs and savepoints; --repair them."""
     from sqlstream.cli.check import checked
 
     with open_session(project, warehouse, (), load=False) as session:

@@ -56,7 +56,7 @@ def test_only_the_public_names_are_there() -> None:
 
 def test_dir_shows_what_is_for_users(tmp_path: Path) -> None:
     with sqlstream.Session(str(tmp_path)) as session:
-        names = ["close", "diff", "drop", "jobs", "query", "register", "sql", "stop", "ttl", "wait", "why"]
+        names = ["close", "diff", "drop", "jobs", "query", "register", "sql", "stop", "ttl", "verify", "wait", "why"]
         assert dir(session) == names
         assert all(getattr(session, name) is not None for name in dir(session))
         assert repr(session).startswith("Session(")
