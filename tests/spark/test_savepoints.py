@@ -69,15 +69,14 @@ def test_a_job_goes_on_with_a_changed_query(tmp_path: Path) -> None:
         .replace("INTERVAL '10' SECOND)", "INTERVAL '10' SECOND) WHERE k <> 3")
     )
     notices: list[str] = []
+    with open_session(tmp_path) as s:
+        end(run(s, FIRST, SCRIPT))
+    put(tmp_path, "b", SECOND)
+    both = [*FIRST, *SECOND]
     with open_session(tmp_path, notices) as s:
-        job = run(s, FIRST, SCRIPT)
-        job.stop()
-        assert job.wait(SECONDS)
-        put(tmp_path, "b", SECOND)
-        both = [*FIRST, *SECOND]
-        upgraded = s.sql(changed, upgrade=True)
-        assert isinstance(upgraded, Job)
-        wait_until_done(s, upgraded, both)
+        job = s.sql(changed, upgrade=True)
+        assert isinstance(job, Job)
+        wait_until_done(s, job, both)
         windows, totals = batch(both)
         assert rows_of(s, "SELECT k, n FROM windows") == [row for row in windows if row[0] != 3]
         assert rows_of(s, "SELECT k, n, epoch(last)::BIGINT FROM totals") == totals
@@ -85,8 +84,13 @@ def test_a_job_goes_on_with_a_changed_query(tmp_path: Path) -> None:
         since = {k: min(second for key, second in SECOND if key == k) for k, _ in SECOND}
         assert rows_of(s, "SELECT k, epoch(since)::BIGINT FROM totals") == sorted(since.items())
         [kept] = [notice.split('"')[1] for notice in notices if "keeps job" in notice]
-        upgraded.stop()
-        assert upgraded.wait(SECONDS)
+        end(job)
+    with open_session(tmp_path) as s:
         # And it goes back to the query that it had.
         run(s, both, SCRIPT, kept)
         assert results(s) == batch(both)
+
+
+def end(job: Job) -> None:
+    job.stop()
+    assert job.wait(SECONDS)
