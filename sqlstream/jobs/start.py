@@ -79,16 +79,8 @@ class Starter:
             forget_completed(self.warehouse, name)
             if restore is not None:
                 self._restore(planned, name, restore, upgrade)
-            elif (savepoint := complete(self.warehouse, name, self._start_over(planned, name))) is not None:
-                what = "it is upgraded" if is_draft(savepoint) else f'it is restored from savepoint "{savepoint}"'
-                self.notice(f'job "{name}": {what}, which had been interrupted')
-                if upgrade is not None and is_draft(savepoint) and upgrade.migrates(name):
-                    # Most likely by the same statements, which must not count twice.
-                    raise UsageError(
-                        f'job "{name}" has been upgraded now, as it was to be before that was interrupted',
-                        head(planned.statement),
-                        hint="Start it without --migrate. If these are other statements, run them once more.",
-                    )
+            else:
+                self._complete(planned, name, upgrade)
             self._settle(name)
             if upgrade is not None and restore is None:
                 self._upgrade(planned, upgrade)
@@ -114,6 +106,21 @@ class Starter:
             if planned.is_query:
                 self._discard(name, lock=True)
             raise
+
+    def _complete(self, planned: PlannedJob, name: str, upgrade: Upgrade | None) -> None:
+        """Complete the restore or the upgrade of a job that was interrupted, if there was one."""
+        savepoint = complete(self.warehouse, name, self._start_over(planned, name))
+        if savepoint is None:
+            return
+        what = "it is upgraded" if is_draft(savepoint) else f'it is restored from savepoint "{savepoint}"'
+        self.notice(f'job "{name}": {what}, which had been interrupted')
+        if upgrade is not None and is_draft(savepoint) and upgrade.migrates(name):
+            # Most likely by the same statements, which must not count twice.
+            raise UsageError(
+                f'job "{name}" has been upgraded now, as it was to be before that was interrupted',
+                head(planned.statement),
+                hint="Start it without --migrate. If these are other statements, run them once more.",
+            )
 
     def _restore(self, planned: PlannedJob, name: str, restore: Restore, upgrade: Upgrade | None) -> None:
         if planned.appends or planned.is_query:

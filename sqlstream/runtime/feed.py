@@ -87,9 +87,8 @@ class Feed:
         paced: bool = True,
         opens: bool = False,
     ):
-        self._fs, self._directory, self._slots, self._finish = fs, directory, slots, finish
-        # Whether the first batch has something to say without a row.
-        self._opens = opens
+        # `_opens`: whether the first batch has something to say without a row.
+        self._fs, self._directory, self._slots, self._finish, self._opens = fs, directory, slots, finish, opens
         # Where descriptors are.
         self._kept = Descriptors(fs, directory)
         self.directory = self._kept.next
