@@ -6,10 +6,11 @@ restore and a fork are measured from the start of the job until it runs, less wh
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Layout
+from sqlstream.warehouse.paths import Warehouse
 from tests.bench.changing_work import OUTPUT, ChangingWork, changing_work
 from tests.bench.child import answer
 from tests.bench.data import COLUMNS
@@ -32,7 +34,7 @@ WORK = "group_by_many_some"
 # How often a step is done; the median counts.
 RUNS = 3
 # Small batches whose time is taken, without savepoints, and each with one beside it.
-BATCHES = 5
+BATCHES = 15
 # The numbers of tasks, one after the other.
 PARALLELISMS = (2, 8, 3)
 WAIT_SECONDS = 600.0
@@ -97,18 +99,25 @@ class _Run:
         for _ in range(2):
             self.give(job)
         self.step("savepoint", lambda: self.taken(), lambda: self.dropped())
-        alone, beside = [], []
-        # By turns: other work on the machine disturbs both alike.
-        for _ in range(BATCHES):
-            alone.append(self.measured(lambda: self.give(job)))
-            taking = threading.Thread(target=self.taken)
-            taking.start()
-            beside.append(self.measured(lambda: self.give(job)))
-            taking.join()
+        # A savepoint is taken from another process, as `sqlstream savepoint` does, which has been started before.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
+            other.submit(_take, self.session.project.warehouse).result()
             self.dropped()
+            alone, beside = self.by_turns(job, other)
         for name, runs in ((ALONE, alone), (BESIDE, beside)):
             seconds, spent = (statistics.median(values) for values in zip(*runs, strict=True))
             self.steps.append(Step(name, seconds, spent if self.engine == IN_PROCESS else None))
+
+    def by_turns(self, job: Job, other: Executor) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+        """Measure batches alone, and batches beside which a savepoint is taken: what disturbs the machine disturbs both."""
+        alone, beside = [], []
+        for _ in range(BATCHES):
+            alone.append(self.measured(lambda: self.give(job)))
+            taking = other.submit(_take, self.session.project.warehouse)
+            beside.append(self.measured(lambda: self.give(job)))
+            taking.result()
+            self.dropped()
+        return alone, beside
 
     def while_stopped(self) -> None:
         """Copy, restore, fork, and change the parallelism."""
@@ -184,6 +193,10 @@ class _Run:
             if job.wait(0.002) or time.perf_counter() - began > WAIT_SECONDS:
                 raise RuntimeError(f"the job has not read {name}")
         return time.perf_counter() - began
+
+
+def _take(warehouse: str) -> None:
+    take_savepoint(Warehouse(warehouse), OUTPUT, "saved", None)
 
 
 def _script(work: ChangingWork, table: str) -> str:
