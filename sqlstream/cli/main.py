@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_settings
+from sqlstream.cli.shell import shell
 from sqlstream.cli.state_commands import COMMANDS
 from sqlstream.errors import SqlStreamError, UsageError, terminal_width
 
@@ -309,7 +310,7 @@ def docs(page: str | None, words: str | None) -> None:
         show_contents()
 
 
-for command in COMMANDS:
+for command in (shell, *COMMANDS):
     cli.add_command(command)
 
 

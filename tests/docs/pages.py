@@ -43,13 +43,13 @@ from typing import Any
 import click
 
 from sqlstream.cli.main import cli
-from sqlstream.cli.query import write_table
 from sqlstream.compiler.compiler import Explanation, PlannedJob
 from sqlstream.compiler.project import find_project
 from sqlstream.connectors import registry
 from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.functions import load
 from sqlstream.session.explaining import explained
+from sqlstream.session.rendering import write_table
 from sqlstream.session.state_queries import open_project_query
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
