@@ -115,7 +115,9 @@ class Shell:
             try:
                 ended = self._follow(changes, view, stopping)
             finally:
-                changes.close()
+                with self.output.status() as status:
+                    status.update(Text("the batch that is running ends"))
+                    changes.close()
         last = view.last(self.output.console, whole=ended)
         if last is not None:
             self.output.result(last)
