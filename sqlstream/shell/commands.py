@@ -6,8 +6,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
+from rich.console import RenderableType
 from rich.live import Live
 
 from sqlstream.compiler.catalog_answers import JOBS, WarehouseQuery
@@ -17,7 +19,7 @@ from sqlstream.session.relations import described, relations
 from sqlstream.session.rendering import text_table, write_answer, write_rows
 from sqlstream.session.stopping import stop_on_signals
 from sqlstream.shell.charts import chart
-from sqlstream.shell.reading import Command, alone, parts
+from sqlstream.shell.reading import Command, parts
 from sqlstream.shell.routing import Route
 from sqlstream.shell.shell import Shell
 
@@ -129,45 +131,42 @@ def _query(shell: Shell, rest: Span) -> Span:
         return rest
     if shell.last_query is None:
         raise UsageError("there is no query", rest, hint="Write it behind the command.")
-    text = shell.last_query.text
-    return Span(shell.last_query, len(text) - len(text.lstrip()), len(text))
+    return shell.last_query
 
 
 def _watch(shell: Shell, rest: Span) -> None:
     head = _WATCH.match(rest.text)
     assert head is not None
     seconds = float(head["seconds"] or _WATCH_SECONDS)
-    left = int(head["count"]) if head["count"] else None
-    source = alone(_query(shell, Span(rest.source, rest.start + head.end(), rest.end)))
-    shell.last_query = source
-    stopping = threading.Event()
-    with stop_on_signals(stopping):
-        if not shell.output.can_redraw:
-            while not stopping.is_set() and left != 0:
-                shell.query(source)
-                left = None if left is None else left - 1
-                if left != 0:
-                    stopping.wait(seconds)
-            return
-        console = shell.output.console
-        table = text_table(shell.session.query(source.text), console.height - 3)
-        with Live(table, console=console, auto_refresh=False, vertical_overflow="crop") as live:
-            left = None if left is None else left - 1
-            while left != 0 and not stopping.wait(seconds):
-                live.update(text_table(shell.session.query(source.text), console.height - 3), refresh=True)
-                left = None if left is None else left - 1
+    shell.last_query = query = _query(shell, Span(rest.source, rest.start + head.end(), rest.end))
+    # Counts down to 0; without COUNT it never gets there.
+    left = int(head["count"] or -1)
+    console, stopping = shell.output.console, threading.Event()
+
+    def frame() -> RenderableType:
+        return text_table(shell.query(query), console.height - 3)
+
+    with stop_on_signals(stopping), ExitStack() as stack:
+        live = None
+        while left != 0:
+            left -= 1
+            if not shell.output.can_redraw:
+                shell.execute(query, Route.QUERY)
+            elif live is None:
+                live = stack.enter_context(Live(frame(), console=console, auto_refresh=False, vertical_overflow="crop"))
+            else:
+                live.update(frame(), refresh=True)
+            if left == 0 or stopping.wait(seconds):
+                return
 
 
 def _plot(shell: Shell, rest: Span) -> None:
-    span = _query(shell, rest)
-    source = alone(span)
-    shell.last_query = source
-    console = shell.output.console
-    relation = shell.session.query(source.text)
+    shell.last_query = query = _query(shell, rest)
+    relation = shell.query(query)
     if len(relation.columns) != 2:
         hint = "The first column is drawn from left to right, the second from bottom to top."
-        raise UsageError(f"a chart is of two columns, and this query has {len(relation.columns)}", span, hint=hint)
-    for line in chart(relation, min(console.width, 100)):
+        raise UsageError(f"a chart is of two columns, and this query has {len(relation.columns)}", query, hint=hint)
+    for line in chart(relation, min(shell.output.console.width, 100)):
         shell.output.stream.write(f"{line}\n")
 
 

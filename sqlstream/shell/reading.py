@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlstream.errors import SourceText, Span
 from sqlstream.sql.pieces import cut
@@ -52,8 +52,8 @@ def is_whole(text: str) -> bool:
 
 
 def alone(span: Span) -> SourceText:
-    """Return the source of one statement: the statements around it are blank, so that it stands where it stood."""
-    return _only(span.source, span.start, span.end)
+    """Return the source of one statement: what is around it is blank, and shown all the same where an error points to it."""
+    return replace(_only(span.source, span.start, span.end), written=span.source.text)
 
 
 def _only(source: SourceText, start: int, end: int) -> SourceText:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+import duckdb
 from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
 from sqlstream.compiler.compiler import PlannedJob
-from sqlstream.errors import SourceText, Span, SqlStreamError
+from sqlstream.errors import Span, SqlStreamError
 from sqlstream.jobs.job import Job
 from sqlstream.session.changes import Changes
 from sqlstream.session.job_texts import ended_text
@@ -40,16 +41,16 @@ class Shell:
         self.shows_time = False
         self.is_over = False
         # The last query, for the commands that repeat it.
-        self.last_query: SourceText | None = None
+        self.last_query: Span | None = None
 
     def execute(self, statement: Span, to: Route | None = None) -> None:
         """Run one statement, on the route that it has by itself or on another one."""
         source = alone(statement)
         where = to or route(source, self.session.compiler)
         if where is not Route.SESSION:
-            self.last_query = source
+            self.last_query = statement
         if where is Route.QUERY:
-            self.query(source)
+            write_relation(self.query(statement), self.output.form, self.output.stream, statement.text)
             return
         for one in self.session.compile(source):
             if not isinstance(one, PlannedJob):
@@ -63,10 +64,15 @@ class Shell:
                 self.output.warn(warning)
             self._start(one)
 
-    def query(self, source: SourceText) -> None:
-        """Answer a state query at once."""
-        relation = self.session.query(source.text)
-        write_relation(relation, self.output.form, self.output.stream, source.text)
+    def query(self, statement: Span) -> duckdb.DuckDBPyRelation:
+        """Return the answer to a state query. Its errors point to where it was entered."""
+        try:
+            return self.session.query(statement.text)
+        except SqlStreamError as error:
+            if error.span is not None and error.span.source.text == statement.text:
+                start = statement.start + error.span.start
+                error.span = Span(statement.source, start, statement.start + error.span.end)
+            raise
 
     # -- jobs
 

@@ -144,7 +144,7 @@ def test_a_job_is_waited_for_and_its_results_and_state_are_answered_at_once(
     shell: Shell, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = entered(shell, capsys, f"{TOTALS}; SELECT shop, total FROM totals ORDER BY shop;")
-    rows = duckdb.sql(f"SELECT shop, sum(amount) FROM '{project}/in/*.json' GROUP BY shop ORDER BY shop").fetchall()
+    rows = duckdb.execute(f"SELECT shop, sum(amount) FROM '{project}/in/*.json' GROUP BY shop ORDER BY shop").fetchall()
     assert [line.split() for line in shown.splitlines()[2:5]] == [[shop, str(total)] for shop, total in rows]
     assert "totals: finished after batch" in shown
     assert "5 rows in" in shown
@@ -174,6 +174,19 @@ def test_an_error_points_into_the_text_and_ends_it(shell: Shell, capsys: pytest.
     shown = capsys.readouterr()
     assert "large" in shown.out
     assert "numbers" not in shown.out
+
+
+@pytest.mark.parametrize("query", ["SELECT n, nothing FROM numbers", "SELECT id, nothing FROM orders"])
+def test_an_error_shows_the_line_as_it_was_entered(
+    shell: Shell, capsys: pytest.CaptureFixture[str], query: str
+) -> None:
+    entered(shell, capsys, "INSERT INTO numbers VALUES (1)")
+    with pytest.raises(SqlStreamError, match="does not exist") as caught:
+        entered(shell, capsys, f"SHOW VIEWS; {query};")
+    shown = caught.value.render().splitlines()
+    assert shown[1] == "  --> shell:1:" + str(len("SHOW VIEWS; SELECT n, ") + 1 + query.startswith("SELECT id"))
+    assert shown[3] == f" 1 | SHOW VIEWS; {query};"
+    assert shown[4].index("^") == shown[3].index("nothing")
 
 
 def test_a_wrong_option_is_refused_and_a_right_one_stays(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
