@@ -34,7 +34,7 @@ INSERT INTO Counts SELECT k, count(*) FROM TUMBLE(TABLE clicks, DESCRIPTOR(ts), 
 GROUP BY k, window_start, window_end;
 """
 # The second file has a row that is late, one that has no time, and one that cannot be read.
-FILES = (
+FILES: tuple[list[tuple[int, str | None]], ...] = (
     [(1, "00:00:01"), (2, "00:00:02"), (1, "00:00:25")],
     [(1, "00:00:03"), (2, None), (2, "00:00:41")],
 )
@@ -61,7 +61,7 @@ def scraped(session: Session, planned: list[Any]) -> Samples:
     session.notice = told.append
     with served(session, planned, "0"):
         [url] = re.findall(r"http://\S+", told[-1])
-        with urlopen(url) as answer:
+        with urlopen(str(url)) as answer:
             return parsed(answer.read().decode())
 
 
@@ -111,8 +111,8 @@ def test_a_scrape_says_what_the_system_tables_say(folder: Path) -> None:
     assert expected <= found["source_event_latency_seconds", of_source] <= expected + (now() - began) / 1e6 + 0.002
 
     of_operator = (("operator", operator[0]),)
-    names = ("state_rows", "state_bytes", "state_segments", "operator_late_rows_total", "operator_missed_windows_total")
-    assert tuple(found[name, of_operator] for name in (*names, "operator_expired_keys_total")) == operator[1:]
+    state = ("state_rows", "state_bytes", "state_segments", "operator_late_rows_total", "operator_missed_windows_total")
+    assert tuple(found[name, of_operator] for name in (*state, "operator_expired_keys_total")) == operator[1:]
     assert operator[4] == 1
 
     of_table = (("table", "counts"),)
