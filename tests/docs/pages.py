@@ -19,8 +19,9 @@ What a block is stands in the words behind its fence; readers see only the block
     toml                the entry points of a package, which is installed: its modules are files of the project
 
 A block of SQL whose first line is `-- file.sql` is that file, too. A comment `<!-- run: VERB .. -->` moves time: `advance
-MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`, `read` (a batch of each source that feeds itself). `<!-- run: printed -->`
-is what the last bare SELECT, or INSERT into a `print` table, has printed: the `text` block that follows shows it.
+MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`, `read` (a batch of each source that feeds itself), `upgrade FILE` (the
+job of the file goes on with the query that it has there, as `run --upgrade --yes` lets it). `<!-- run: printed -->` is
+what the last bare SELECT, or INSERT into a `print` table, has printed: the `text` block that follows shows it.
 `<!-- run: spark -->` runs a page's commands with Spark, and a page with `<!-- run: kafka -->` finds a broker at `KAFKA_SERVERS`.
 """
 
@@ -49,8 +50,13 @@ from sqlstream.compiler.project import find_project
 from sqlstream.connectors import registry
 from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.functions import load
+from sqlstream.jobs.launch import job_spec
+from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader
+from sqlstream.runtime.worker import release
 from sqlstream.session.explaining import explained
+from sqlstream.session.session import Session
 from sqlstream.session.state_queries import open_project_query
+from sqlstream.session.verifying import existing_record
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
 from tests.docs.mysql import shown_by_mysql
@@ -325,11 +331,26 @@ class _Run:
                 self.stream.finish()
             case "restart":
                 self.stream.restart()
+            case "upgrade":
+                self._upgrade(self.stream, arguments[0])
             case "read":
                 for run in self.stream.runs.values():
                     run.pull()
             case _:
                 raise AssertionError(f"nobody knows what {verb} is")
+
+    def _upgrade(self, stream: Stream, file: str) -> None:
+        """Let the job of a file go on with its query: in this process, where the command would start Spark."""
+        with Session() as session:
+            [planned] = session.compile(SourceText(file, Path(file).read_text("utf-8")))
+            assert isinstance(planned, PlannedJob)
+            record = existing_record(session.warehouse, planned.name)
+            Upgrader(session.warehouse, planned, session.project.root, Upgrade(), print).run(record)
+            job = job_spec(planned, stream.warehouse, record.bucket_labels, project=session.project.root)
+        name = planned.name.lower()
+        release(stream.runs[name].job)
+        stream._planned[name] = planned
+        stream._run(name, job)
 
     def _printed(self) -> str:
         assert self.stream is not None
