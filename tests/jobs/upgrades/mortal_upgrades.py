@@ -20,29 +20,31 @@ from tests.jobs.upgrades.test_killed_upgrades import die_at
 from tests.jobs.upgrades.test_upgraded_sinks import start
 from tests.processes import SECONDS
 
+put: Any = setattr
+
 
 def kill(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def die_when_written(rows: int) -> None:
-    commit = Commits.commit
+    commit: Any = Commits.commit
 
     def killed(commits: Commits, *given: Any) -> None:
         commit(commits, *given)
         if commits.totals.rows_in == rows:
             kill()
 
-    Commits.commit = killed  # type: ignore[method-assign]
+    put(Commits, "commit", killed)
 
 
 def main(project: str, script: str, rows: str, where: str) -> None:
     if where == "written":
         die_when_written(int(rows))
     elif where == "laid-out":
-        restoring.write_record = kill
+        put(restoring, "write_record", kill)
     else:
-        die_at(setattr, int(where.removeprefix("after ")), kill)
+        die_at(put, int(where.removeprefix("after ")), kill)
     with open_session(Path(project)) as session:
         start(session, Path(script).read_text(), upgrade=True).wait(SECONDS)
 
