@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import duckdb
 
 from sqlstream.cli.display import Display, count_state, displayed
+from sqlstream.cli.json_log import JsonLog
 from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SqlStreamError
@@ -33,14 +35,16 @@ def run_jobs(
     restored: Mapping[str, Restore],
     upgrade: Upgrade | None = None,
     debug: bool,
+    log: JsonLog | None = None,
 ) -> None:
     """Run jobs: a bounded one to its end before the next begins, unbounded ones together; answer questions between them.
 
     Those named in `fresh` begin anew, those in `restored` from savepoints. With `upgrade` they go on with changed queries.
+    A `log` takes what people are shown otherwise.
     """
     stopping = threading.Event()
     unbounded: list[Job] = []
-    with stop_on_signals(stopping), displayed(session, partial(count_state, session)) as show:
+    with stop_on_signals(stopping), _shown(session, log) as show:
         for job in planned:
             if stopping.is_set():
                 break
@@ -48,7 +52,7 @@ def run_jobs(
                 write_answer(session, job, session.output)
                 continue
             for warning in job.warnings:
-                show.say(warning.render(show.width))
+                show.warn(job.name, warning)
             restore = restored.get(job.name)
             unbounded.append(session.start(job, fresh=job.name in fresh, restore=restore, upgrade=upgrade))
             if job.bounded:
@@ -58,7 +62,27 @@ def run_jobs(
         _watch(unbounded, stopping, show, debug)
 
 
-def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display, debug: bool) -> None:
+@contextmanager
+def served(session: Session, planned: Sequence[Compiled], address: str | None) -> Iterator[None]:
+    """Serve the metrics of jobs meanwhile, where there is an address."""
+    if address is None:
+        yield
+        return
+    from sqlstream.monitoring.endpoint import parse_address, registry, serving
+
+    names = {job.name for job in planned if isinstance(job, PlannedJob) and not job.is_query}
+    host, port = parse_address(address)
+    found = registry(session.warehouse, lambda: names)
+    with serving((host, port), found) as port:
+        session.notice(f"metrics at http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+        yield
+
+
+def _shown(session: Session, log: JsonLog | None) -> AbstractContextManager[Display | JsonLog]:
+    return displayed(session, partial(count_state, session)) if log is None else nullcontext(log)
+
+
+def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display | JsonLog, debug: bool) -> None:
     """Wait for jobs; raise the first error, once the others have stopped after their batch."""
     asked = False
     error: SqlStreamError | None = None
@@ -71,7 +95,7 @@ def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display, debug:
         show.update(running)
         for job in running:
             for warning in job.warnings():
-                show.say(f"warning: {warning}")
+                show.warn(job.name, warning)
         for job in list(running):
             try:
                 if job.wait(REFRESH_SECONDS / len(running)):
