@@ -34,11 +34,11 @@ def shell(
     """
     from sqlstream.compiler.project import read_source
     from sqlstream.errors import SourceText
-    from sqlstream.shell.output import Output, Standard
+    from sqlstream.shell.output import ShellOutput, Standard
     from sqlstream.shell.shell import Shell
 
     types = not (files or texts) and sys.stdin.isatty() and sys.stdout.isatty()
-    output = Output(interactive=types)
+    output = ShellOutput(interactive=types)
     with open_session(project, warehouse, settings, tables) as session:
         session.output, session.notice = Standard("stdout"), output.say
         opened = Shell(session, output)

@@ -7,7 +7,7 @@ import threading
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.job import Job
 from sqlstream.session.job_texts import ended_text
-from sqlstream.shell.output import Output
+from sqlstream.shell.output import ShellOutput
 
 _POLL_SECONDS = 0.2
 
@@ -15,7 +15,7 @@ _POLL_SECONDS = 0.2
 class BackgroundJobs:
     """Watches jobs in a thread, from the first one on."""
 
-    def __init__(self, output: Output):
+    def __init__(self, output: ShellOutput):
         self._output = output
         self._lock = threading.Lock()
         self._running: list[Job] = []

@@ -12,7 +12,7 @@ from prompt_toolkit.document import Document
 from sqlstream.errors import SourceText
 from sqlstream.session.relations import Known
 from sqlstream.shell.known_names import KnownNames
-from sqlstream.sql.pieces import cut
+from sqlstream.sql.cutting import cut
 
 KEYWORDS = (
     *("SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "WITH", "AS", "JOIN", "LEFT JOIN", "ON"),

@@ -40,7 +40,7 @@ class Standard(io.TextIOBase):
         return self._stream.fileno()
 
 
-class Output:
+class ShellOutput:
     """What the shell shows. On a terminal notices are beside results, otherwise they go to standard error."""
 
     def __init__(self, *, interactive: bool):

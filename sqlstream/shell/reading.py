@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from sqlstream.errors import SourceText, Span
-from sqlstream.sql.pieces import cut
+from sqlstream.sql.cutting import cut
 
 _COMMAND = re.compile(r"^[ \t]*\\(?P<name>[^\s;]*)[ \t]*(?P<rest>[^\n]*)$", re.MULTILINE)
 

@@ -19,7 +19,7 @@ from sqlstream.session.rendering import write_answer, write_relation
 from sqlstream.session.session import Session
 from sqlstream.session.stopping import stop_on_signals
 from sqlstream.shell.background import BackgroundJobs
-from sqlstream.shell.output import Output
+from sqlstream.shell.output import ShellOutput
 from sqlstream.shell.reading import alone
 from sqlstream.shell.result_views import ChangelogView, ResultView, TableauView, TableView
 from sqlstream.shell.routing import Route, route
@@ -35,7 +35,7 @@ class Shell:
     job whose input ends has ended before the next statement begins.
     """
 
-    def __init__(self, session: Session, output: Output):
+    def __init__(self, session: Session, output: ShellOutput):
         self.session, self.output = session, output
         self.jobs = BackgroundJobs(output)
         self.shows_time = False

@@ -24,7 +24,7 @@ from sqlstream.shell.commands import COMMANDS
 from sqlstream.shell.completion import SqlCompleter, Suggestions
 from sqlstream.shell.history import append_history, history_file, read_history
 from sqlstream.shell.known_names import KnownNames
-from sqlstream.shell.output import Output
+from sqlstream.shell.output import ShellOutput
 from sqlstream.shell.prompt import Prompt, interact
 from sqlstream.shell.shell import Shell
 from tests.processes import SECONDS
@@ -54,7 +54,7 @@ def session(project: Path) -> Iterator[Session]:
 
 def typed(session: Session, history: Path, keys: str) -> None:
     """Type keys at a prompt until the shell ends."""
-    shell = Shell(session, Output(interactive=True))
+    shell = Shell(session, ShellOutput(interactive=True))
     with create_pipe_input() as input:
         input.send_text(keys)
         interact(shell, Prompt(session, history, input=input, output=DummyOutput()))

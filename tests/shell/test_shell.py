@@ -12,7 +12,7 @@ import pytest
 from sqlstream.errors import SourceText, SqlStreamError, UsageError
 from sqlstream.session.session import Session
 from sqlstream.shell.commands import run
-from sqlstream.shell.output import Output
+from sqlstream.shell.output import ShellOutput
 from sqlstream.shell.reading import Command, is_whole, parts
 from sqlstream.shell.result_views import MaterializedTable
 from sqlstream.shell.routing import Route, route
@@ -41,7 +41,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shell(project: Path) -> Iterator[Shell]:
-    output = Output(interactive=False)
+    output = ShellOutput(interactive=False)
     with Session(str(project), notice=output.say) as session:
         run_in_process(session)
         opened = Shell(session, output)

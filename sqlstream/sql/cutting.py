@@ -13,7 +13,7 @@ _SET_ENDS = re.compile(r"END\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class CutText:
     """The statements of a text that a semicolon ends, without it; `rest` is what stands behind the last one.
 
     A statement set is one statement. The rest is blank where there is nothing but space and comments.
@@ -24,7 +24,7 @@ class Pieces:
     is_blank: bool
 
 
-def cut(source: SourceText) -> Pieces:
+def cut(source: SourceText) -> CutText:
     """Cut a text at the semicolons that end statements.
 
     A quote or a comment that is not closed is in the rest.
@@ -48,7 +48,7 @@ def cut(source: SourceText) -> Pieces:
                 statements.append(_stripped(source, code, start, end))
             start = end + 1
         at = end + 1
-    return Pieces(tuple(statements), Span(source, start, len(source.text)), not code[start:].strip())
+    return CutText(tuple(statements), Span(source, start, len(source.text)), not code[start:].strip())
 
 
 def _code(source: SourceText) -> str:
