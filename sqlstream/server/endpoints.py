@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -24,8 +25,11 @@ from sqlstream.server.supervisor import Supervisor
 from sqlstream.session.session import Session
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import effective_status, request_stop
+from sqlstream.warehouse.submissions import is_going_on
 
 EVENT_STREAM = "text/event-stream"
+# So long the supervising server may take to notice that a job was stopped.
+_NOTICED_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +137,12 @@ def _stop(call: Call) -> messages.Done:
     status = effective_status(warehouse.fs, paths)
     if asked.savepoint and asked.savepoint.lower() in warehouse.savepoints():
         raise UsageError(f'savepoint "{asked.savepoint}" exists already', hint="Give it another name.")
-    if (status is None or not status.is_active) and not asked.drain and service.supervisor.about(name) is not None:
+    if (status is None or not status.is_active) and not asked.drain and is_going_on(warehouse, name):
         request_stop(warehouse.fs, paths)
     else:
         ending.stop(warehouse, name, drain=asked.drain)
     service.supervisor.look()
+    _await_supervisor(warehouse, name)
     message = f'job "{name}" {"drained: all its windows are closed" if asked.drain else "stopped"}'
     if asked.savepoint is not None:
         taken = take_savepoint(warehouse, name, asked.savepoint or None).record
@@ -145,9 +150,16 @@ def _stop(call: Call) -> messages.Done:
     return messages.Done(message)
 
 
+def _await_supervisor(warehouse: Warehouse, name: str) -> None:
+    """Wait until the supervising server, this one or another, has noticed that a job was stopped; it may be gone."""
+    deadline = time.monotonic() + _NOTICED_SECONDS
+    while is_going_on(warehouse, name) and time.monotonic() < deadline:
+        time.sleep(ending.POLL_SECONDS)
+
+
 def _drop(call: Call) -> messages.Done:
     settings, name = call.service.settings, call.path["job"]
-    if call.service.supervisor.about(name) is not None:
+    if is_going_on(call.service.warehouse, name):
         raise HttpError(409, f'job "{name}" is being run', hint="Stop it first.")
     notices: list[str] = []
     with Session(settings.project.root, settings.project.warehouse, load=False, notice=notices.append) as session:

@@ -27,7 +27,14 @@ from sqlstream.units import now
 from sqlstream.warehouse.jobs import read_record
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import effective_status
-from sqlstream.warehouse.submissions import Submission, forget_submission, read_state, submissions, write_submission
+from sqlstream.warehouse.submissions import (
+    Submission,
+    forget_submission,
+    is_going_on,
+    read_state,
+    submissions,
+    write_submission,
+)
 
 
 def submit(settings: ServerSettings, role: Role, request: SubmitRequest) -> Submitted:
@@ -146,18 +153,13 @@ def _submission(request: SubmitRequest, jobs: Sequence[PlannedJob], fresh: tuple
 
 def _forget_earlier(warehouse: Warehouse, made: Submission) -> None:
     """Forget earlier submissions of the same jobs, which have ended. Raises UsageError for one that has not."""
-    for earlier in submissions(warehouse):
-        common = {name.lower() for name in (*made.jobs, *made.starts)} & {
-            name.lower() for name in (*earlier.jobs, *earlier.starts)
-        }
-        if not common:
-            continue
-        going_on = {name.lower() for name in earlier.jobs} & common
-        state = read_state(warehouse, earlier.id)
-        if state.outcome is None and going_on - {name.lower() for name in state.stopped}:
-            job = sorted(going_on)[0]
+    for job in made.jobs:
+        if is_going_on(warehouse, job):
             raise UsageError(f'job "{job}" is being run by a server: it was submitted before', hint="Stop it first.")
-        if state.outcome is not None:
+    names = {name.lower() for name in (*made.jobs, *made.starts)}
+    for earlier in submissions(warehouse):
+        common = names & {name.lower() for name in (*earlier.jobs, *earlier.starts)}
+        if common and read_state(warehouse, earlier.id).outcome is not None:
             forget_submission(warehouse, earlier.id)
 
 

@@ -182,9 +182,12 @@ class Supervisor:
             if not one.process.is_alive:
                 code, one.process = one.process.code, None
                 self._judge(one, code)
+            elif len(one.jobs) > 1:
+                # Its process goes on with the others.
+                self._note_stops(one, [j for j, s in zip(one.jobs, self._statuses(one), strict=True) if _has_ended(s)])
             return
         if one.next_start is not None:
-            self._note_stops(one)
+            self._note_stops(one, self._asked_to_end(one))
             if not one.jobs:
                 self._end(one, ENDED)
             elif time.monotonic() >= one.next_start:
@@ -254,15 +257,19 @@ class Supervisor:
             version = last_committed(self._warehouse.fs, paths)
             add_restart(self._warehouse.fs, paths, Restart(now(), -1 if version is None else version, message, pause))
 
-    def _note_stops(self, one: Supervised) -> None:
-        """Notice that jobs were asked to end which wait to start again."""
+    def _asked_to_end(self, one: Supervised) -> list[str]:
+        """Return the jobs that were asked to end while they wait to start again."""
         fs = self._warehouse.fs
         asked = [job for job in one.jobs if requested_stop(fs, self._warehouse.job(job)) is not None]
-        if asked:
-            one.state = replace(one.state, stopped=(*one.state.stopped, *asked))
+        for job in asked:
+            fs.delete(self._warehouse.job(job).stop)
+        return asked
+
+    def _note_stops(self, one: Supervised, stopped: list[str]) -> None:
+        """Note which jobs do not go on."""
+        if stopped:
+            one.state = replace(one.state, stopped=(*one.state.stopped, *stopped))
             write_state(self._warehouse, one.submission.id, one.state)
-            for job in asked:
-                fs.delete(self._warehouse.job(job).stop)
 
     def _end(self, one: Supervised, outcome: str, error: str | None = None) -> None:
         one.state = replace(one.state, outcome=outcome, error=error, pid=0)

@@ -91,6 +91,17 @@ def write_state(warehouse: Warehouse, id: str, state: SubmissionState) -> None:
     write_sealed(warehouse.fs, f"{_folder(warehouse)}/{id}/state.json", state.to_json())
 
 
+def is_going_on(warehouse: Warehouse, job: str) -> bool:
+    """Tell whether a job was submitted, and a server runs it, or is going to."""
+    name = job.lower()
+    for submission in submissions(warehouse):
+        if name in map(str.lower, submission.jobs):
+            state = read_state(warehouse, submission.id)
+            if state.outcome is None and name not in map(str.lower, state.stopped):
+                return True
+    return False
+
+
 def forget_submission(warehouse: Warehouse, id: str) -> None:
     """Delete a submission that has ended."""
     warehouse.fs.delete(f"{_folder(warehouse)}/{id}/submission.json")

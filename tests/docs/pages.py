@@ -21,7 +21,8 @@ What a block is stands in the words behind its fence; readers see only the block
 A block of SQL whose first line is `-- file.sql` is that file, too. A comment `<!-- run: VERB .. -->` moves time: `advance
 MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`, `read` (a batch of each source that feeds itself). `<!-- run: printed -->`
 is what the last bare SELECT, or INSERT into a `print` table, has printed: the `text` block that follows shows it.
-`<!-- run: spark -->` runs a page's commands with Spark, and a page with `<!-- run: kafka -->` finds a broker at `KAFKA_SERVERS`. `<!-- run: server -->` starts the server of the project, which the page knows as `http://127.0.0.1:8642`.
+`<!-- run: spark -->` runs a page's commands with Spark, and a page with `<!-- run: kafka -->` finds a broker at `KAFKA_SERVERS`.
+`<!-- run: server -->` starts the server of the project, which the page knows as `http://127.0.0.1:8642`.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from sqlstream.errors import UsageError
-from sqlstream.server.access import Role, read_tokens
+from sqlstream.server.access import Role, Tokens, read_tokens
 from sqlstream.server.endpoints import ENDPOINTS, Service
 from sqlstream.server.settings import Limits, ServerSettings
 from sqlstream.session.session import Session
@@ -239,6 +240,23 @@ def test_it_does_not_open_itself_to_anybody(project: Path, tokens: Path) -> None
         ServerSettings(settings.project, host=host).check()
 
 
+@pytest.fixture(scope="module")
+def submitting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client with a token of the role submit, of a server that lets it read the folder `in`."""
+    project = tmp_path_factory.mktemp("restricted")
+    (project / "catalog").mkdir()
+    (project / "in").mkdir()
+    (project / "in" / "link").symlink_to("/etc")
+    (project / "catalog" / "declared.sql").write_text(
+        "CREATE TABLE declared (a STRING) WITH ('connector' = 'filesystem', 'path' = 'elsewhere', 'format' = 'csv');"
+    )
+    tokens = Tokens(((sha256(TOKENS["submit"].encode()).digest(), Role.SUBMIT),))
+    settings = replace(settings_of(project), tokens=tokens, paths=("in",))
+    headers = {"Authorization": f"Bearer {TOKENS['submit']}"}
+    with serving(settings) as (url, _), httpx.Client(base_url=url, headers=headers) as client:
+        yield client
+
+
 SUBMITTED = """
 CREATE TABLE f (a STRING) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv'{more});
 CREATE TABLE o (a STRING);
@@ -262,21 +280,13 @@ INSERT INTO o SELECT a FROM f
         ("CREATE TABLE o (a STRING); INSERT INTO o VALUES ('${HOME:-x}')", "cannot read variables"),
     ],
 )
-def test_sql_of_the_role_submit_reaches_what_is_declared(tmp_path: Path, tokens: Path, sql: str, message: str) -> None:
-    project = tmp_path / "project"
-    (project / "catalog").mkdir(parents=True)
-    (project / "in").mkdir()
-    (project / "in" / "link").symlink_to("/etc")
-    (project / "catalog" / "declared.sql").write_text(
-        "CREATE TABLE declared (a STRING) WITH ('connector' = 'filesystem', 'path' = 'elsewhere', 'format' = 'csv');"
-    )
-    settings = replace(settings_of(project), tokens=read_tokens(str(tokens)), paths=("in",))
-    headers = {"Authorization": f"Bearer {TOKENS['submit']}"}
-    with serving(settings) as (url, _), httpx.Client(base_url=url, headers=headers) as client:
-        found = client.post("/v1/plan", json={"sql": sql})
-        assert found.status_code == 403, found.text
-        assert message in found.json()["detail"]
-        allowed = client.post("/v1/plan", json={"sql": SUBMITTED.format(path="in/x", more="")})
-        assert allowed.status_code == 200, allowed.text
-        known = client.post("/v1/plan", json={"sql": "CREATE TABLE o (a STRING); INSERT INTO o SELECT a FROM declared"})
-        assert known.status_code == 200, known.text
+def test_sql_of_the_role_submit_reaches_what_is_declared(submitting: httpx.Client, sql: str, message: str) -> None:
+    found = submitting.post("/v1/plan", json={"sql": sql})
+    assert found.status_code == 403, found.text
+    assert message in found.json()["detail"]
+
+
+def test_sql_of_the_role_submit_has_the_catalog_and_declared_paths(submitting: httpx.Client) -> None:
+    known = "CREATE TABLE o (a STRING); INSERT INTO o SELECT a FROM declared"
+    for sql in (SUBMITTED.format(path="in/x", more=""), known):
+        assert submitting.post("/v1/plan", json={"sql": sql}).status_code == 200

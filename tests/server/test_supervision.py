@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.processes import is_gone, kill_family, wait_until
+from tests.processes import is_gone, wait_until
 from tests.server.serving import serving, settings_of, without_spark
 
 SQL = """
@@ -171,7 +171,8 @@ def test_a_second_server_takes_over_when_the_first_one_is_killed(project: Path) 
                 assert job(other)["pid"] != pid
                 assert other.post("/v1/jobs/sums/stop", json={}).is_success
     finally:
-        kill_family(first)
+        first.kill()
+        first.wait()
 
 
 def test_a_job_that_fails_stays_so_and_says_why(project: Path) -> None:
