@@ -58,6 +58,10 @@ class Display:
             for part in wrapped(line, self.width):
                 self.console.print(part, highlight=False, soft_wrap=True, markup=False)
 
+    def warn(self, job: str, warning: SqlStreamError | str) -> None:
+        """Show a warning about a job."""
+        self.say(f"warning: {warning}" if isinstance(warning, str) else warning.render(self.width))
+
     def wait_for(self, job: Job, count_windows: Callable[[], int | None]) -> None:
         """Say why a job without an end is silent, when it is."""
         self._silences[job.name] = Silence(count_windows)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_settings
+from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_monitoring, with_settings
 from sqlstream.cli.serve import serve
 from sqlstream.cli.state_commands import COMMANDS
 from sqlstream.errors import SqlStreamError, UsageError, terminal_width
@@ -96,6 +96,7 @@ def cli(context: click.Context, server: str | None) -> None:
 )
 @click.option("--job", "only", multiple=True, metavar="JOB", help="Run this job of the SQL alone (can be repeated).")
 @click.option("--debug", is_flag=True, help="Show what Spark and Python said when something fails.")
+@with_monitoring
 @with_folders
 def run(
     files: tuple[str, ...],
@@ -110,35 +111,42 @@ def run(
     migrate: str | None,
     only: tuple[str, ...],
     debug: bool,
+    metrics: str | None,
+    log_format: str,
     project: str | None,
     warehouse: str | None,
-) -> None:
+) -> int:
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
-    from sqlstream.cli.run import run_jobs
+    from sqlstream.cli.json_log import reporting
+    from sqlstream.cli.run import run_jobs, served
     from sqlstream.cli.upgrades import asked_upgrade, confirm
     from sqlstream.jobs.launch import fresh_jobs, only_jobs
     from sqlstream.jobs.restoring import plan_restore
 
-    with open_session(project, warehouse, settings, tables) as session:
-        planned = compile_all(session, files, statements)
-        if not planned:
-            click.echo("nothing to run: the SQL has neither an INSERT nor a query", err=True)
-        anew = fresh_jobs(planned, True if _ALL in fresh else fresh)
-        if anew and savepoint is not None:
-            raise UsageError("a job begins anew, or from a savepoint", hint="Leave out --fresh, or --from.")
-        if anew and (upgrade or migrate):
-            raise UsageError("a job begins anew, or is upgraded", hint="Leave out --fresh, or --upgrade.")
-        planned, restored = plan_restore(
-            planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
-        )
-        if only:
-            planned = only_jobs(planned, only)
-        asked = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
-        if asked is not None:
-            confirm(session, planned, restored, asked, yes=yes)
-        run_jobs(session, planned, fresh=anew, restored=restored, upgrade=asked, debug=debug)
-        if session.is_unread:
-            raise BrokenPipeError
+    with reporting(log_format) as log:
+        notice = log.notice if log is not None else None
+        with open_session(project, warehouse, settings, tables, notice=notice) as session:
+            planned = compile_all(session, files, statements)
+            if not planned:
+                session.notice("nothing to run: the SQL has neither an INSERT nor a query")
+            anew = fresh_jobs(planned, True if _ALL in fresh else fresh)
+            if anew and savepoint is not None:
+                raise UsageError("a job begins anew, or from a savepoint", hint="Leave out --fresh, or --from.")
+            if anew and (upgrade or migrate):
+                raise UsageError("a job begins anew, or is upgraded", hint="Leave out --fresh, or --upgrade.")
+            planned, restored = plan_restore(
+                planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
+            )
+            if only:
+                planned = only_jobs(planned, only)
+            asked = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
+            if asked is not None:
+                confirm(session, planned, restored, asked, yes=yes)
+            with served(session, planned, metrics):
+                run_jobs(session, planned, fresh=anew, restored=restored, upgrade=asked, debug=debug, log=log)
+            if session.is_unread:
+                raise BrokenPipeError
+    return 0 if log is None else log.exit_code
 
 
 @cli.command(short_help="Query state, results and sqlstream.*, also of jobs that run.")

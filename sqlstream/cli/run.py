@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import FrameType
 
@@ -15,6 +15,7 @@ import click
 import duckdb
 
 from sqlstream.cli.display import Display, count_state, displayed
+from sqlstream.cli.json_log import JsonLog
 from sqlstream.cli.query import write_table
 from sqlstream.compiler.catalog_answers import Answer
 from sqlstream.compiler.compiler import Compiled, Explanation, PlannedJob, Question
@@ -39,14 +40,16 @@ def run_jobs(
     restored: Mapping[str, Restore],
     upgrade: Upgrade | None = None,
     debug: bool,
+    log: JsonLog | None = None,
 ) -> None:
     """Run jobs: a bounded one to its end before the next begins, unbounded ones together; answer questions between them.
 
     Those named in `fresh` begin anew, those in `restored` from savepoints. With `upgrade` they go on with changed queries.
+    A `log` takes what people are shown otherwise.
     """
     stopping = threading.Event()
     unbounded: list[Job] = []
-    with _stop_on_signals(stopping), displayed(session, partial(count_state, session)) as show:
+    with _stop_on_signals(stopping), _shown(session, log) as show:
         for job in planned:
             if stopping.is_set():
                 break
@@ -54,7 +57,7 @@ def run_jobs(
                 _answer(session, job)
                 continue
             for warning in job.warnings:
-                show.say(warning.render(show.width))
+                show.warn(job.name, warning)
             restore = restored.get(job.name)
             unbounded.append(session.start(job, fresh=job.name in fresh, restore=restore, upgrade=upgrade))
             if job.bounded:
@@ -62,6 +65,22 @@ def run_jobs(
         for one in unbounded:
             show.wait_for(one, partial(open_windows, session, one.name))
         _watch(unbounded, stopping, show, debug)
+
+
+@contextmanager
+def served(session: Session, planned: Sequence[Compiled], address: str | None) -> Iterator[None]:
+    """Serve the metrics of jobs meanwhile, where there is an address."""
+    if address is None:
+        yield
+        return
+    from sqlstream.monitoring.endpoint import parse_address, registry, serving
+
+    names = {job.name for job in planned if isinstance(job, PlannedJob) and not job.is_query}
+    host, port = parse_address(address)
+    found = registry(session.warehouse, lambda: names)
+    with serving((host, port), found) as port:
+        session.notice(f"metrics at http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+        yield
 
 
 def _answer(session: Session, question: Question) -> None:
@@ -79,7 +98,11 @@ def _answer(session: Session, question: Question) -> None:
     write_table(relation, session.output)
 
 
-def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display, debug: bool) -> None:
+def _shown(session: Session, log: JsonLog | None) -> AbstractContextManager[Display | JsonLog]:
+    return displayed(session, partial(count_state, session)) if log is None else nullcontext(log)
+
+
+def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display | JsonLog, debug: bool) -> None:
     """Wait for jobs; raise the first error, once the others have stopped after their batch."""
     asked = False
     error: SqlStreamError | None = None
@@ -92,7 +115,7 @@ def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display, debug:
         show.update(running)
         for job in running:
             for warning in job.warnings():
-                show.say(f"warning: {warning}")
+                show.warn(job.name, warning)
         for job in list(running):
             try:
                 if job.wait(REFRESH_SECONDS / len(running)):

@@ -73,7 +73,8 @@ def show_why(
 ) -> None:
     """Write what a state holds for a key, which is given as texts `column=value`; the value NULL is none."""
     sql = why_sql(state, _key(given), version)
-    found = asked(partial(open_project_query, find_project(project, warehouse)), sql)
+    folders = folders_in(*([] if version is None else [version]))
+    found = asked(partial(open_project_query, find_project(project, warehouse), folders=folders), sql)
     if form != "table" or output is not None:
         show_relation(found, form, output)
         return

@@ -21,6 +21,7 @@ from sqlstream.functions.registration import register_for_queries
 from sqlstream.queries.diff import create_diff
 from sqlstream.queries.query import QueryLimits, open_query
 from sqlstream.queries.statement import parse_statement
+from sqlstream.queries.why import create_why
 from sqlstream.session.answers import relation_of
 from sqlstream.session.described_state import described_state
 from sqlstream.session.verifying import MakesDifferences
@@ -73,7 +74,11 @@ def query(
         table_functions=table_functions,
         catalog_tables={name: found.relation for name, found in snapshots.items()},
         others=_not_queried(compiler),
-        calls={"verify": MakesDifferences(project, compiler), "diff": partial(create_diff, folders=folders)},
+        calls={
+            "verify": MakesDifferences(project, compiler),
+            "diff": partial(create_diff, folders=folders),
+            "why": partial(create_why, folders=folders),
+        },
         given=given,
         allowed_paths=[path for found in snapshots.values() for path in found.paths],
         more_warehouses=list(folders.values()),
