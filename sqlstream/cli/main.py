@@ -11,6 +11,7 @@ import click
 
 from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_monitoring, with_settings
 from sqlstream.cli.serve import serve
+from sqlstream.cli.shell import shell
 from sqlstream.cli.state_commands import COMMANDS
 from sqlstream.errors import SqlStreamError, UsageError, terminal_width
 
@@ -338,7 +339,7 @@ def docs(page: str | None, words: str | None) -> None:
         show_contents()
 
 
-for command in (*COMMANDS, serve):
+for command in (shell, *COMMANDS, serve):
     cli.add_command(command)
 
 

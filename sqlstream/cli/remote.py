@@ -52,8 +52,8 @@ def run(
     migrate: str | None,
 ) -> None:
     """Submit SQL to the server, which runs its jobs, and starts them again when they die."""
-    from sqlstream.cli.query import write_rows
     from sqlstream.compiler.project import read_text
+    from sqlstream.session.rendering import write_rows
 
     texts = [*map(read_text, files), *statements]
     if not texts:
@@ -73,7 +73,7 @@ def run(
 def _show(sql: str, form: str, output: str | None) -> None:
     import duckdb
 
-    from sqlstream.cli.query import show_relation
+    from sqlstream.session.rendering import show_relation
 
     rows = _client().query(sql)
     with duckdb.connect() as connection:

@@ -45,7 +45,6 @@ from typing import Any
 import click
 
 from sqlstream.cli.main import cli
-from sqlstream.cli.query import write_table
 from sqlstream.compiler.compiler import Explanation, PlannedJob
 from sqlstream.compiler.project import find_project
 from sqlstream.connectors import registry
@@ -55,6 +54,7 @@ from sqlstream.jobs.launch import job_spec
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader
 from sqlstream.runtime.worker import release
 from sqlstream.session.explaining import explained
+from sqlstream.session.rendering import write_table
 from sqlstream.session.session import Session
 from sqlstream.session.state_queries import open_project_query
 from sqlstream.session.verifying import existing_record
