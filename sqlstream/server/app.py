@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.secrets import masked
 from sqlstream.server.access import Role
-from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, Call, Endpoint, Service, check_parameters
+from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, Endpoint, HttpCall, Service, check_parameters
 from sqlstream.server.openapi import description
 from sqlstream.server.problems import MEDIA_TYPE, HttpError, problem_of
 from sqlstream.server.queries import JSON
@@ -155,7 +155,7 @@ class _Route:
             response = problem_response(HttpError(500, masked(message)))
         await response(scope, receive, send)
 
-    async def _call(self, request: Request) -> Call:
+    async def _call(self, request: Request) -> HttpCall:
         """Return what is asked. Raises HttpError and UsageError."""
         endpoint, role = self._endpoint, request.scope["state"]["role"]
         if endpoint.role is not None:
@@ -171,9 +171,9 @@ class _Route:
         body = None
         if endpoint.body is not None:
             body = _decoded(await request.body(), endpoint.body, request.headers.get("content-type", ""))
-        return Call(self._service, role or Role.READ, request.path_params, given, body)
+        return HttpCall(self._service, role or Role.READ, request.path_params, given, body)
 
-    async def _stream(self, call: Call, request: Request, receive: Receive, send: Send) -> None:
+    async def _stream(self, call: HttpCall, request: Request, receive: Receive, send: Send) -> None:
         if EVENT_STREAM in self._endpoint.streams:
             await _sent(self._service.events.listen(call.parameter("job")), EVENT_STREAM, request.scope, receive, send)
             return

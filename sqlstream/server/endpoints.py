@@ -45,7 +45,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HttpCall:
     """A request: who asks, the parts of its path, its parameters, and its body."""
 
     service: Service
@@ -63,7 +63,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class UrlParameter:
     """A parameter of the query of a URL."""
 
     name: str
@@ -83,19 +83,19 @@ class Endpoint:
     path: str
     role: Role | None
     summary: str
-    call: Callable[[Call], msgspec.Struct] | None = None
+    call: Callable[[HttpCall], msgspec.Struct] | None = None
     body: type[messages.Request] | None = None
     answer: type[msgspec.Struct] | None = None
     status: int = 200
     streams: tuple[str, ...] = ()
-    parameters: tuple[Parameter, ...] = field(default=())
+    parameters: tuple[UrlParameter, ...] = field(default=())
 
 
-def _health(call: Call) -> messages.Health:
+def _health(call: HttpCall) -> messages.Health:
     return _as_health(call.service)
 
 
-def _ready(call: Call) -> messages.Health:
+def _ready(call: HttpCall) -> messages.Health:
     found = _as_health(call.service)
     if not found.active:
         raise HttpError(503, "this server waits for its turn: another one supervises the jobs")
@@ -107,29 +107,29 @@ def _as_health(service: Service) -> messages.Health:
     return messages.Health("active" if active else "standby", active, version("sqlstream"))
 
 
-def _jobs(call: Call) -> messages.Jobs:
+def _jobs(call: HttpCall) -> messages.Jobs:
     return call.service.overview.jobs()
 
 
-def _job(call: Call) -> messages.JobDetails:
+def _job(call: HttpCall) -> messages.JobDetails:
     return call.service.overview.job(call.path["job"])
 
 
-def _submit(call: Call) -> messages.Submitted:
+def _submit(call: HttpCall) -> messages.Submitted:
     found = submit(call.service.settings, call.role, call.body)
     call.service.supervisor.look()
     return found
 
 
-def _plan(call: Call) -> messages.Plan:
+def _plan(call: HttpCall) -> messages.Plan:
     return messages.Plan(planned(call.service.settings, call.role, call.body, None))
 
 
-def _upgrade_plan(call: Call) -> messages.Plan:
+def _upgrade_plan(call: HttpCall) -> messages.Plan:
     return messages.Plan(planned(call.service.settings, call.role, call.body, call.path["job"]))
 
 
-def _stop(call: Call) -> messages.Done:
+def _stop(call: HttpCall) -> messages.Done:
     """Stop a job, and wait until it has; one whose process waits to be started again is not started."""
     service, name, asked = call.service, call.path["job"], call.body
     warehouse = service.warehouse
@@ -157,7 +157,7 @@ def _await_supervisor(warehouse: Warehouse, name: str) -> None:
         time.sleep(ending.POLL_SECONDS)
 
 
-def _drop(call: Call) -> messages.Done:
+def _drop(call: HttpCall) -> messages.Done:
     settings, name = call.service.settings, call.path["job"]
     if is_going_on(call.service.warehouse, name):
         raise HttpError(409, f'job "{name}" is being run', hint="Stop it first.")
@@ -167,22 +167,22 @@ def _drop(call: Call) -> messages.Done:
     return messages.Done("; ".join([f'job "{name}" dropped, with its state and the rows that it wrote', *notices]))
 
 
-def _take_savepoint(call: Call) -> messages.SavepointTaken:
+def _take_savepoint(call: HttpCall) -> messages.SavepointTaken:
     taken = take_savepoint(call.service.warehouse, call.path["job"], call.body.name).record
     return messages.SavepointTaken(taken.name, taken.job, taken.version)
 
 
-def _savepoints(call: Call) -> messages.Savepoints:
+def _savepoints(call: HttpCall) -> messages.Savepoints:
     return call.service.overview.savepoints()
 
 
-def _drop_savepoint(call: Call) -> messages.Done:
+def _drop_savepoint(call: HttpCall) -> messages.Done:
     name = call.path["savepoint"]
     drop_savepoint(call.service.warehouse, name)
     return messages.Done(f'savepoint "{name}" dropped')
 
 
-def _relations(call: Call) -> messages.RelationList:
+def _relations(call: HttpCall) -> messages.RelationList:
     return call.service.overview.relations()
 
 
@@ -226,7 +226,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Role.SUBMIT,
         "Take a savepoint of a job",
         _take_savepoint,
-        messages.SavepointRequest,
+        messages.SavepointName,
         messages.SavepointTaken,
         status=201,
     ),
@@ -251,7 +251,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Role.READ,
         "Query state, tables and sqlstream.*: as JSON, or as an Arrow stream",
         body=messages.QueryRequest,
-        answer=messages.Rows,
+        answer=messages.QueryRows,
         streams=(JSON, ARROW),
     ),
     Endpoint(
@@ -260,7 +260,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Role.READ,
         "Listen to batches, watermarks and what jobs become, as server-sent events",
         streams=(EVENT_STREAM,),
-        parameters=(Parameter("job", "the job to listen to (default: all)"),),
+        parameters=(UrlParameter("job", "the job to listen to (default: all)"),),
     ),
 )
 

@@ -51,7 +51,7 @@ class StopRequest(Request, frozen=True):
     savepoint: str | None = None
 
 
-class SavepointRequest(Request, frozen=True):
+class SavepointName(Request, frozen=True):
     """The name of a savepoint; without one it is called `<job>-<version>`."""
 
     name: str | None = None
@@ -142,7 +142,7 @@ class ColumnType(msgspec.Struct, frozen=True):
     type: str
 
 
-class Rows(msgspec.Struct, frozen=True):
+class QueryRows(msgspec.Struct, frozen=True):
     """Rows of a query; it is `truncated` where there are more."""
 
     columns: list[ColumnType]
@@ -150,7 +150,7 @@ class Rows(msgspec.Struct, frozen=True):
     truncated: bool = False
 
 
-class Relation(msgspec.Struct, frozen=True):
+class QueryableRelation(msgspec.Struct, frozen=True):
     """Something that a query can read."""
 
     name: str
@@ -160,7 +160,7 @@ class Relation(msgspec.Struct, frozen=True):
 class RelationList(msgspec.Struct, frozen=True):
     """What a query can read."""
 
-    relations: list[Relation]
+    relations: list[QueryableRelation]
 
 
 class Looked(msgspec.Struct, frozen=True):

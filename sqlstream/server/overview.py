@@ -13,7 +13,7 @@ from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.jobs import ending
 from sqlstream.queries.query import Sandbox, list_relations
-from sqlstream.server.messages import JobDetails, Jobs, JobSummary, Relation, RelationList, Savepoints
+from sqlstream.server.messages import JobDetails, Jobs, JobSummary, QueryableRelation, RelationList, Savepoints
 from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
 
@@ -59,7 +59,9 @@ class Overview:
         with self._one_at_a_time:
             rows = self._sandbox.query("SHOW ALL TABLES").fetchall()
         described = {str(row[0]): str(row[1]) for row in rows}
-        return RelationList([Relation(name, described.get(name, "")) for name in list_relations(self._warehouse)])
+        return RelationList(
+            [QueryableRelation(name, described.get(name, "")) for name in list_relations(self._warehouse)]
+        )
 
     def _summary(self, row: dict[str, Any]) -> JobSummary:
         known = {name: row[name] for name in JobSummary.__struct_fields__ if name in row}

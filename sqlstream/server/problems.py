@@ -25,7 +25,7 @@ _TITLES = {
 }
 
 
-class Position(msgspec.Struct, frozen=True):
+class SqlPosition(msgspec.Struct, frozen=True):
     """A place in SQL: lines and columns count from 1, `start` and `end` characters from 0."""
 
     source: str
@@ -44,7 +44,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     type: str = "about:blank"
     explanation: str | None = None
     hint: str | None = None
-    position: Position | None = None
+    position: SqlPosition | None = None
     text: str | None = None
 
 
@@ -72,10 +72,10 @@ def problem_of(error: SqlStreamError) -> Problem:
     )
 
 
-def _position(span: Span) -> Position:
+def _position(span: Span) -> SqlPosition:
     line, column = span.source.position(span.start)
     start, end = span.source.as_written(span.start, span.end)
-    return Position(span.source.name, line, column, start, end)
+    return SqlPosition(span.source.name, line, column, start, end)
 
 
 def status_of(error: SqlStreamError) -> int:
