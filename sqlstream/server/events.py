@@ -130,7 +130,7 @@ def _batch(entry: LogEntry) -> dict[str, Any]:
     }
 
 
-def _time(time: EventTime | None) -> int | str | None:
+def _time(time: EventTime | None) -> EventTime | str | None:
     return "end of input" if time is not None and time >= END_OF_INPUT else time
 
 
