@@ -8,10 +8,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
-from uuid import UUID
+from typing import TYPE_CHECKING, Literal, TextIO, cast
 
 import duckdb
 
@@ -23,6 +20,7 @@ from sqlstream.functions.registration import recover
 from sqlstream.queries.query import translate
 from sqlstream.session.explaining import explained
 from sqlstream.session.output import is_number, printable
+from sqlstream.session.row_values import ROWS, finite, plain_value, values_of
 from sqlstream.sql.nodes import CreateStateCheck, DropStateCheck
 
 if TYPE_CHECKING:
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
     from sqlstream.session.session import Session
 
-# Rows that are in memory at a time.
-ROWS = 10_000
 PIPE_WIDTH = 10_000
 
 
@@ -65,16 +61,10 @@ def _stream(output: str | None) -> Iterator[TextIO]:
         raise UsageError(f'file "{output}" cannot be written', detail=e.strerror or str(e)) from e
 
 
-def _values(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[Any]]:
-    """Yield rows as Python values, as they are computed."""
-    for batch in relation.to_arrow_reader(ROWS):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
 def _texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[str | None]]:
     """Yield rows as DuckDB writes their values."""
     texts = (f"CAST({quote_name(name)} AS VARCHAR)" for name in relation.columns)
-    yield from _values(relation.project(", ".join(texts)))
+    yield from values_of(relation.project(", ".join(texts)))
 
 
 def _terminal(stream: TextIO | io.TextIOBase) -> Console:
@@ -171,33 +161,12 @@ def _csv_cell(value: str | None) -> str:
 def _json(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
     stream.write("[")
     separator = "\n "
-    for row in _values(relation):
-        value = dict(zip(relation.columns, map(_finite, row), strict=True))
-        text = json.dumps(value, default=_plain, ensure_ascii=False)
+    for row in values_of(relation):
+        value = dict(zip(relation.columns, map(finite, row), strict=True))
+        text = json.dumps(value, default=plain_value, ensure_ascii=False)
         stream.write(separator + (printable(text, "\\u{:04x}") if stream.isatty() else text))
         separator = ",\n "
     stream.write("\n]\n" if separator.startswith(",") else "]\n")
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they are text."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return str(value)
-    return value
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case datetime() | date() | time():
-            return value.isoformat()
-        case Decimal():
-            return int(value) if value == value.to_integral_value() else float(value)
-        case timedelta() | UUID():
-            return str(value)
-        case bytes():
-            return value.hex()
-        case _:
-            return str(value)
 
 
 def write_answer(session: Session, question: Question, stream: TextIO | io.TextIOBase) -> None:
