@@ -55,7 +55,9 @@ def test_bash_completes_commands_and_jobs(tmp_path: Path) -> None:
     (tmp_path / "warehouse" / "jobs" / "departures").mkdir(parents=True)
     script = run_command(tmp_path, "completion", "bash").stdout
     # As Tab does: bash calls the function with the word before, which runs the program.
-    asked = "COMPREPLY=(); COMP_WORDS=(sqlstream {}) COMP_CWORD={}; _sqlstream_completion sqlstream; echo ${{COMPREPLY[@]}}"
+    asked = (
+        "COMPREPLY=(); COMP_WORDS=(sqlstream {}) COMP_CWORD={}; _sqlstream_completion sqlstream; echo ${{COMPREPLY[@]}}"
+    )
     lines = [script, asked.format("st", 1), asked.format("stop dep", 2), asked.format("completion f", 2)]
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
