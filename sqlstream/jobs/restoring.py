@@ -14,9 +14,9 @@ from sqlstream.compiler.table_options import STARTUP
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.difference import difference
-from sqlstream.jobs.launch import check_only_writer
+from sqlstream.jobs.launch import KEEP_NOTHING, check_only_writer, planned_text, recorded_text
 from sqlstream.jobs.upgrades.changes import Comparison
-from sqlstream.jobs.upgrades.upgrading import Upgrader
+from sqlstream.jobs.upgrades.upgrading import Upgrader, unpublish
 from sqlstream.names import problem
 from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring
@@ -28,9 +28,8 @@ from sqlstream.warehouse.jobs import TABLE, JobRecord, SinkRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
 
-# Sinks outside of the warehouse that keep nothing, and those that take back what a job wrote after a version.
-_KEEP_NOTHING = ("print", "blackhole")
-_GO_BACK = ("filesystem", *_KEEP_NOTHING)
+# Sinks outside of the warehouse that take back what a job wrote after a version, or keep nothing.
+_GO_BACK = ("filesystem", *KEEP_NOTHING)
 # Sources that have a place of the job's own on a server.
 _WITH_SLOTS = ("postgres-cdc",)
 # Those whose rows cannot be asked for again.
@@ -110,18 +109,21 @@ class Restorer:
         overruled = [i for i, table in enumerate(scans) if table.name.lower() in asked.overruled]
         comparison = self._check_plan(savepoint, saved, is_fork=asked.is_fork, overruled=bool(overruled))
         made = self._make_record(saved)
+        is_level = not asked.is_fork and self._is_level(savepoint)
+        # What is half restored may be another job to its sinks.
+        goes_on = is_level and restoring.interrupted(self._warehouse, saved.job) is None
         if asked.is_fork:
             self._check_fork(saved, made, is_changed=comparison is not None)
         elif comparison is None and self._is_there(savepoint, saved) and not overruled:
             # The job has not gone on since, and need not go back.
             return
         else:
-            made = self._check_itself(savepoint, saved, made)
+            made = self._check_itself(savepoint, saved, made, is_level=is_level)
         if asked.is_fork or comparison is not None:
             check_only_writer(self._warehouse, self._planned, self._planned.name)
         restoring.check(savepoint)
         if comparison is not None:
-            self._restore_changed(savepoint, saved, made, comparison, asked, overruled)
+            self._restore_changed(savepoint, saved, made, comparison, asked, overruled, goes_on=goes_on)
             return
         tables = {
             old.table.lower(): new.table
@@ -132,8 +134,9 @@ class Restorer:
         place = savepoint.record.name if inside else savepoint.warehouse.root
         # Files know which batches they are of. Elsewhere the batches after the savepoint must not be taken for those that
         # were written before under the same numbers.
-        kept = [i for i, sink in enumerate(saved.sinks) if sink.kind == "filesystem" and not asked.is_fork]
+        kept = [i for i, s in enumerate(saved.sinks) if (s.kind == "filesystem" or goes_on) and not asked.is_fork]
         plan = Restoring(place, made.to_json(), tables, tuple(kept), tuple(overruled))
+        self._unpublish(made, is_fork=asked.is_fork)
         restoring.restore(self._warehouse, savepoint, plan, self._start_over)
         self._tell(savepoint, made, is_fork=asked.is_fork)
         self._tell_overruled(overruled)
@@ -146,17 +149,27 @@ class Restorer:
         comparison: Comparison,
         asked: Restore,
         overruled: Sequence[int],
+        *,
+        goes_on: bool,
     ) -> None:
         """Lay the job out from a savepoint that is rewritten for another query."""
         assert self._upgrader is not None
         draft = self._upgrader.rewritten(savepoint, saved, made, comparison)
-        kept = [i for i, s in enumerate(made.sinks) if s.kind == "filesystem" and comparison.sinks[i].was is not None]
+        known = (i for i, change in enumerate(comparison.sinks) if change.was is not None)
+        kept = [i for i in known if made.sinks[i].kind == "filesystem" or goes_on]
         tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
         plan = Restoring(draft.place, made.to_json(), tables, () if asked.is_fork else tuple(kept), tuple(overruled))
+        self._unpublish(made, is_fork=asked.is_fork)
         restoring.restore(self._warehouse, draft, plan, self._start_over)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
         self._tell(savepoint, made, is_fork=asked.is_fork)
         self._tell_overruled(overruled)
+
+    def _unpublish(self, made: JobRecord, *, is_fork: bool) -> None:
+        """Delete what is published of tables that the job writes now, and will not write any more."""
+        current = read_record(self._warehouse.fs, self._warehouse.job(made.job))
+        if current is not None and not is_fork:
+            unpublish(self._warehouse, current, made)
 
     def _tell_overruled(self, overruled: Sequence[int]) -> None:
         for i in overruled:
@@ -176,9 +189,9 @@ class Restorer:
                 head(planned.statement),
                 hint="To run another job from it, beside that one, name it with --as.",
             )
-        before, after = saved.plan_text, planned.plan_text
+        before, after = recorded_text(saved), planned_text(planned)
         if is_fork:
-            before, after = _without_sinks(before), _without_sinks(after)
+            before, after = _without_sinks(saved.plan_text), _without_sinks(planned.plan_text)
         if overruled:
             before, after = _without_starts(before), _without_starts(after)
         if self._upgrader is not None and (before != after or self._upgrader.migrates(saved)):
@@ -232,25 +245,40 @@ class Restorer:
         taken = savepoint.record
         if record is None or not record.has_written(taken.job_created_at, taken.version):
             return False
-        if last_committed(fs, paths) != taken.version or record.plan_text != saved.plan_text:
+        if last_committed(fs, paths) != taken.version or recorded_text(record) != recorded_text(saved):
             return False
         return restoring.has_rows_of(self._warehouse, savepoint)
 
-    def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord) -> JobRecord:
+    def _is_level(self, savepoint: Savepoint) -> bool:
+        """Tell whether sinks have what they had at the savepoint: the job has written nothing since, though it may be another."""
+        taken, warehouse, job = savepoint.record, self._warehouse, savepoint.record.job
+        if (half := restoring.interrupted(warehouse, job)) is None:
+            current = read_record(warehouse.fs, warehouse.job(job))
+        elif half.savepoint is None:
+            return False
+        else:
+            # What the job is laid out from says how far it was; what lay in its own folder may be gone.
+            current, warehouse, job = half.record, half.savepoint.warehouse, half.savepoint.record.job
+        if current is None or not current.has_written(taken.job_created_at, taken.version):
+            return False
+        return not restoring.may_be_ahead(warehouse, job, taken.version)
+
+    def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord, *, is_level: bool) -> JobRecord:
         """Return the record of a job that goes back. Raises UsageError where that would leave sinks ahead of it."""
-        fs, paths = self._warehouse.fs, self._warehouse.job(saved.job)
-        is_interrupted = fs.exists(paths.restoring)
-        current = restoring.being_restored(self._warehouse, saved.job) if is_interrupted else read_record(fs, paths)
+        half = restoring.interrupted(self._warehouse, saved.job)
+        paths = self._warehouse.job(saved.job)
+        current = half.record if half is not None else read_record(self._warehouse.fs, paths)
         # With another time of creation, whoever has read of its tables knows that rows may be gone that it has read.
         made = replace(made, lives=_lives(saved, current, savepoint.record.version))
-        # A restore that was interrupted was allowed; the job may have been ahead before.
-        if current is None or is_interrupted:
+        if current is None or (half is not None and is_level):
             return made
         self._refuse(
             (*_WITH_SLOTS, *_ONCE),
             f'job "{saved.job}" cannot go back in',
             "What the job has read since the savepoint cannot be read again.",
         )
+        if is_level:
+            return made
         ahead = [f'"{s.table}" ({s.kind})' for s in saved.sinks if s.kind not in (*_GO_BACK, TABLE)]
         tables = (s.table for s in self._planned.physical.sinks if s.table.connector is None)
         ahead += [
@@ -279,7 +307,7 @@ class Restorer:
     def _tell(self, savepoint: Savepoint, made: JobRecord, *, is_fork: bool) -> None:
         version = savepoint.record.version
         self._notice(f'job "{made.job}" goes on from savepoint "{savepoint.place}", version {version}')
-        outside = [s for s in made.sinks if s.kind not in (*_KEEP_NOTHING, TABLE)]
+        outside = [s for s in made.sinks if s.kind not in (*KEEP_NOTHING, TABLE)]
         if outside and is_fork:
             self._notice(f"tables outside of the warehouse begin without what was before: {_named(outside)}")
         elif outside := [s for s in outside if s.kind not in _GO_BACK]:
@@ -342,7 +370,7 @@ def _without_starts(plan_text: str) -> str:
 
 
 def _is_same_place(old: SinkRecord, new: SinkRecord) -> bool:
-    if old.kind in _KEEP_NOTHING or old.kind != new.kind:
+    if old.kind in KEEP_NOTHING or old.kind != new.kind:
         return False
     return old.table.lower() == new.table.lower() or (bool(old.place) and old.place == new.place)
 

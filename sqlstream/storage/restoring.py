@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from sqlstream.errors import DamageError, OtherVersionError, UsageError
+from sqlstream.storage.begun import may_have_begun
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.recovery import Versions
 from sqlstream.storage.savepoints import put_file
@@ -108,11 +110,37 @@ def _read(warehouse: Warehouse, paths: JobPaths) -> Restoring:
         raise other.error(f'how job "{paths.name}" is being restored') from other
 
 
-def being_restored(warehouse: Warehouse, job: str) -> JobRecord | None:
-    """Return the record of a job that is to be restored, None where there is none, or it cannot be read."""
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A restore, or an upgrade, that a process has begun and not completed: the next start of the job does that.
+
+    `record` is that of the job then, and `savepoint` what it is laid out from, None where that is gone.
+    """
+
+    record: JobRecord
+    savepoint: Savepoint | None
+
+
+def interrupted(warehouse: Warehouse, job: str) -> Interrupted | None:
+    """Return what is to be done with a job, None where nothing is, or where that cannot be read."""
     with contextlib.suppress(FileNotFoundError, DamageError, OtherVersionError):
-        return JobRecord.from_json(_read(warehouse, warehouse.job(job)).record)
+        plan = _read(warehouse, warehouse.job(job))
+        record = JobRecord.from_json(plan.record)
+        with contextlib.suppress(UsageError):
+            return Interrupted(record, find_savepoint(warehouse, plan.savepoint))
+        return Interrupted(record, None)
     return None
+
+
+def may_be_ahead(warehouse: Warehouse, job: str, version: int) -> bool:
+    """Tell whether a job may have written, or may still write, what is not in the state and the tables of a version."""
+    fs, paths = warehouse.fs, warehouse.job(job)
+    entry = JobLog(fs, paths.log).entry(version)
+    if entry is None or last_committed(fs, paths) != version or may_have_begun(fs, paths, entry):
+        return True
+    # What sinks have not passed on lies in folders of theirs.
+    waiting = (path.removeprefix(f"{paths.output}/") for path in fs.walk(paths.output))
+    return any(path.count("/") > 1 for path in waiting)
 
 
 def half_restored(warehouse: Warehouse, savepoint: str) -> str | None:
