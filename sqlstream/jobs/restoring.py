@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.compiler.table_options import STARTUP
-from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.difference import difference
-from sqlstream.jobs.launch import KEEP_NOTHING, check_only_writer, planned_text, recorded_text
+from sqlstream.jobs.launch import check_only_writer, planned_text, recorded_text
 from sqlstream.jobs.upgrades.changes import Comparison
 from sqlstream.jobs.upgrades.upgrading import Upgrader, unpublish
+from sqlstream.jobs.ways_back import KEEP_NOTHING, ONCE, WITH_SLOTS, ahead, had_gone_on, has_gone_on
 from sqlstream.names import problem
 from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring
@@ -27,13 +27,6 @@ from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE, JobRecord, SinkRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
-
-# Sinks outside of the warehouse that take back what a job wrote after a version, or keep nothing.
-_GO_BACK = ("filesystem", *KEEP_NOTHING)
-# Sources that have a place of the job's own on a server.
-_WITH_SLOTS = ("postgres-cdc",)
-# Those whose rows cannot be asked for again.
-_ONCE = ("socket",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +102,18 @@ class Restorer:
         overruled = [i for i, table in enumerate(scans) if table.name.lower() in asked.overruled]
         comparison = self._check_plan(savepoint, saved, is_fork=asked.is_fork, overruled=bool(overruled))
         made = self._make_record(saved)
-        is_level = not asked.is_fork and self._is_level(savepoint)
-        # What is half restored may be another job to its sinks.
-        goes_on = is_level and restoring.interrupted(self._warehouse, saved.job) is None
         if asked.is_fork:
             self._check_fork(saved, made, is_changed=comparison is not None)
         elif comparison is None and self._is_there(savepoint, saved) and not overruled:
             # The job has not gone on since, and need not go back.
             return
         else:
-            made = self._check_itself(savepoint, saved, made, is_level=is_level)
+            made = self._check_itself(savepoint, saved, made)
         if asked.is_fork or comparison is not None:
             check_only_writer(self._warehouse, self._planned, self._planned.name)
         restoring.check(savepoint)
         if comparison is not None:
-            self._restore_changed(savepoint, saved, made, comparison, asked, overruled, goes_on=goes_on)
+            self._restore_changed(savepoint, saved, made, comparison, asked, overruled)
             return
         tables = {
             old.table.lower(): new.table
@@ -132,13 +122,11 @@ class Restorer:
         }
         inside = savepoint.warehouse.root.startswith(f"{self._warehouse.root}/")
         place = savepoint.record.name if inside else savepoint.warehouse.root
-        # Files know which batches they are of. Elsewhere the batches after the savepoint must not be taken for those that
-        # were written before under the same numbers.
-        kept = [i for i, s in enumerate(saved.sinks) if (s.kind == "filesystem" or goes_on) and not asked.is_fork]
-        plan = Restoring(place, made.to_json(), tables, tuple(kept), tuple(overruled))
+        kept = () if asked.is_fork else self._going_on(savepoint, saved.sinks)
+        plan = Restoring(place, made.to_json(), tables, kept, tuple(overruled))
         self._unpublish(made, is_fork=asked.is_fork)
         restoring.restore(self._warehouse, savepoint, plan, self._start_over)
-        self._tell(savepoint, made, is_fork=asked.is_fork)
+        self._tell(savepoint, made, kept, is_fork=asked.is_fork)
         self._tell_overruled(overruled)
 
     def _restore_changed(
@@ -149,20 +137,18 @@ class Restorer:
         comparison: Comparison,
         asked: Restore,
         overruled: Sequence[int],
-        *,
-        goes_on: bool,
     ) -> None:
         """Lay the job out from a savepoint that is rewritten for another query."""
         assert self._upgrader is not None
         draft = self._upgrader.rewritten(savepoint, saved, made, comparison)
-        known = (i for i, change in enumerate(comparison.sinks) if change.was is not None)
-        kept = [i for i in known if made.sinks[i].kind == "filesystem" or goes_on]
+        going_on = () if asked.is_fork else self._going_on(savepoint, made.sinks)
+        kept = tuple(i for i in going_on if comparison.sinks[i].was is not None)
         tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
-        plan = Restoring(draft.place, made.to_json(), tables, () if asked.is_fork else tuple(kept), tuple(overruled))
+        plan = Restoring(draft.place, made.to_json(), tables, kept, tuple(overruled))
         self._unpublish(made, is_fork=asked.is_fork)
         restoring.restore(self._warehouse, draft, plan, self._start_over)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
-        self._tell(savepoint, made, is_fork=asked.is_fork)
+        self._tell(savepoint, made, kept, is_fork=asked.is_fork)
         self._tell_overruled(overruled)
 
     def _unpublish(self, made: JobRecord, *, is_fork: bool) -> None:
@@ -170,6 +156,15 @@ class Restorer:
         current = read_record(self._warehouse.fs, self._warehouse.job(made.job))
         if current is not None and not is_fork:
             unpublish(self._warehouse, current, made)
+
+    def _going_on(self, savepoint: Savepoint, sinks: Sequence[SinkRecord]) -> tuple[int, ...]:
+        """Return the places of the tables that know the job which goes back, and the batches that they have of it.
+
+        Files know which batches they are of. Elsewhere the batches after the savepoint must not be taken for those that were
+        written before under the same numbers.
+        """
+        gone_on = has_gone_on(self._warehouse, savepoint)
+        return tuple(i for i, sink in enumerate(sinks) if sink.kind == "filesystem" or not gone_on)
 
     def _tell_overruled(self, overruled: Sequence[int]) -> None:
         for i in overruled:
@@ -211,7 +206,7 @@ class Restorer:
     def _check_fork(self, saved: JobRecord, made: JobRecord, *, is_changed: bool) -> None:
         """Raise UsageError when there is a job of the name, or it would read or write as if it were the first one."""
         planned = self._planned
-        self._refuse(_WITH_SLOTS, "a fork cannot read", "Its replication slot on the server is that of the first job.")
+        self._refuse(WITH_SLOTS, "a fork cannot read", "Its replication slot on the server is that of the first job.")
         if planned.name.lower() == saved.job.lower():
             hint = "Give the fork another name with --as; without --as that job itself is taken back."
             raise UsageError(f'job "{planned.name}" is the job of the savepoint', hint=hint)
@@ -249,46 +244,28 @@ class Restorer:
             return False
         return restoring.has_rows_of(self._warehouse, savepoint)
 
-    def _is_level(self, savepoint: Savepoint) -> bool:
-        """Tell whether sinks have what they had at the savepoint: the job has written nothing since, though it may be another."""
-        taken, warehouse, job = savepoint.record, self._warehouse, savepoint.record.job
-        if (half := restoring.interrupted(warehouse, job)) is None:
-            current = read_record(warehouse.fs, warehouse.job(job))
-        elif half.savepoint is None:
-            return False
-        else:
-            # What the job is laid out from says how far it was; what lay in its own folder may be gone.
-            current, warehouse, job = half.record, half.savepoint.warehouse, half.savepoint.record.job
-        if current is None or not current.has_written(taken.job_created_at, taken.version):
-            return False
-        return not restoring.may_be_ahead(warehouse, job, taken.version)
-
-    def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord, *, is_level: bool) -> JobRecord:
+    def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord) -> JobRecord:
         """Return the record of a job that goes back. Raises UsageError where that would leave sinks ahead of it."""
         half = restoring.interrupted(self._warehouse, saved.job)
         paths = self._warehouse.job(saved.job)
         current = half.record if half is not None else read_record(self._warehouse.fs, paths)
         # With another time of creation, whoever has read of its tables knows that rows may be gone that it has read.
         made = replace(made, lives=_lives(saved, current, savepoint.record.version))
-        if current is None or (half is not None and is_level):
+        gone_on = has_gone_on(self._warehouse, savepoint) if half is None else had_gone_on(half, savepoint)
+        if current is None or (half is not None and not gone_on):
             return made
         self._refuse(
-            (*_WITH_SLOTS, *_ONCE),
+            (*WITH_SLOTS, *ONCE),
             f'job "{saved.job}" cannot go back in',
             "What the job has read since the savepoint cannot be read again.",
         )
-        if is_level:
-            return made
-        ahead = [f'"{s.table}" ({s.kind})' for s in saved.sinks if s.kind not in (*_GO_BACK, TABLE)]
-        tables = (s.table for s in self._planned.physical.sinks if s.table.connector is None)
-        ahead += [
-            f'"{t.name}" (published)' for t in tables if is_published(t) or find_published(self._warehouse, t.name)
-        ]
-        if ahead:
+        declared = [s.table for s in self._planned.physical.sinks if s.table.connector is None]
+        tables = ahead(self._warehouse, saved, declared)
+        if tables and gone_on:
             raise UsageError(
                 f'job "{saved.job}" cannot go back to savepoint "{savepoint.place}"',
                 detail="What it wrote since would stay, and come again, in tables outside of the warehouse: "
-                f"{', '.join(ahead)}.",
+                f"{', '.join(tables)}.",
                 hint="Restore it beside the job, with --as and other tables. Or drop the job, take back by hand what it"
                 f" wrote after version {savepoint.record.version}, and restore it then.",
             )
@@ -304,13 +281,13 @@ class Restorer:
                     detail=why,
                 )
 
-    def _tell(self, savepoint: Savepoint, made: JobRecord, *, is_fork: bool) -> None:
+    def _tell(self, savepoint: Savepoint, made: JobRecord, kept: Collection[int], *, is_fork: bool) -> None:
         version = savepoint.record.version
         self._notice(f'job "{made.job}" goes on from savepoint "{savepoint.place}", version {version}')
-        outside = [s for s in made.sinks if s.kind not in (*KEEP_NOTHING, TABLE)]
+        outside = [s for i, s in enumerate(made.sinks) if s.kind not in (*KEEP_NOTHING, TABLE) and i not in kept]
         if outside and is_fork:
             self._notice(f"tables outside of the warehouse begin without what was before: {_named(outside)}")
-        elif outside := [s for s in outside if s.kind not in _GO_BACK]:
+        elif outside:
             self._notice(
                 "what the job wrote after the savepoint into these tables outside of the warehouse comes again:"
                 f" {_named(outside)}"

@@ -60,7 +60,6 @@ def read_begun(fs: Filesystem, job: JobPaths, version: int) -> Begun | None:
 
 def may_have_begun(fs: Filesystem, job: JobPaths, entry: LogEntry) -> bool:
     """Tell whether a batch may have begun after a version, of which sinks may have rows then."""
-    if fs.exists(job.begun):
-        return read_begun(fs, job, entry.version + 1) is not None
-    # Without Spark it has begun when there is something to read.
+    if read_begun(fs, job, entry.version + 1) is not None:
+        return True
     return any(number > entry.sequence for number in Descriptors(fs, job.splits).numbers())

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from sqlstream.errors import DamageError, OtherVersionError, UsageError
-from sqlstream.storage.begun import may_have_begun
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.recovery import Versions
 from sqlstream.storage.savepoints import put_file
@@ -130,17 +129,6 @@ def interrupted(warehouse: Warehouse, job: str) -> Interrupted | None:
             return Interrupted(record, find_savepoint(warehouse, plan.savepoint))
         return Interrupted(record, None)
     return None
-
-
-def may_be_ahead(warehouse: Warehouse, job: str, version: int) -> bool:
-    """Tell whether a job may have written, or may still write, what is not in the state and the tables of a version."""
-    fs, paths = warehouse.fs, warehouse.job(job)
-    entry = JobLog(fs, paths.log).entry(version)
-    if entry is None or last_committed(fs, paths) != version or may_have_begun(fs, paths, entry):
-        return True
-    # What sinks have not passed on lies in folders of theirs.
-    waiting = (path.removeprefix(f"{paths.output}/") for path in fs.walk(paths.output))
-    return any(path.count("/") > 1 for path in waiting)
 
 
 def half_restored(warehouse: Warehouse, savepoint: str) -> str | None:

@@ -16,12 +16,13 @@ from msgspec.structs import replace
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.connectors.warehouse.publishing import PUBLISH, discard_published, find_published, is_published
 from sqlstream.errors import JobError, UsageError
-from sqlstream.jobs.launch import KEEP_NOTHING, check_only_writer, job_record, job_spec, planned_text, recorded_text
+from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, planned_text, recorded_text
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.migrations import Migrations
+from sqlstream.jobs.ways_back import KEEP_NOTHING, way_back
 from sqlstream.operators.operator import Operator
 from sqlstream.operators.process.tables import DUE, PROCESSING_TIMERS
 from sqlstream.physical.plan import SinkPlan
@@ -148,10 +149,11 @@ class Upgrader:
         made = self.made(saved)
         try:
             draft = self.rewritten(taken, saved, made, comparison, goes_on=True)
-            self._notice(f'savepoint "{taken.place}" keeps job "{saved.job}" as it was: run --from goes back to it')
-            kept = tuple(i for i, sink in enumerate(comparison.sinks) if sink.was is not None)
+            kept = f'savepoint "{taken.place}" keeps job "{saved.job}" as it was'
+            self._notice(f"{kept}: {way_back(self._warehouse, saved)}")
+            sinks = tuple(i for i, sink in enumerate(comparison.sinks) if sink.was is not None)
             tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
-            plan = Restoring(draft.place, made.to_json(), tables, kept)
+            plan = Restoring(draft.place, made.to_json(), tables, sinks)
         except BaseException:
             savepoints.drop(self._warehouse, taken.record.name)
             raise
