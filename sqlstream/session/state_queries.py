@@ -30,6 +30,7 @@ from sqlstream.sql.statements import parse_script
 from sqlstream.warehouse.paths import Warehouse
 
 _DESCRIBES_STATE = re.compile(r"\s*DESC(RIBE)?\s+STATE\s+[^\s;]", re.IGNORECASE)
+_SHOWS_SAVEPOINTS = re.compile(r"\s*SHOW\s+SAVEPOINTS\s*;?\s*", re.IGNORECASE)
 
 
 def query(
@@ -50,6 +51,9 @@ def query(
     readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
     if _DESCRIBES_STATE.match(sql):
         return _described(project, sql)
+    if _SHOWS_SAVEPOINTS.fullmatch(sql):
+        # As scripts answer it.
+        sql = "FROM sqlstream.savepoints"
     with compiler.connection() as con:
         statement = parse_statement(SourceText("query", sql), con, table_functions)
         tables = [t for t in readable if statement.lists_relations or t.name.lower() in statement.names]
