@@ -17,6 +17,7 @@ from sqlstream.logical.plan.over import Over
 from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import SetOperation
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow
+from sqlstream.physical.plan import SinkPlan
 from sqlstream.physical.windows import made_above
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
@@ -45,6 +46,17 @@ def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> s
             hint = missing("job", name, names.values()) if names else None
             raise UsageError(f'there is no job "{name}" in the SQL to start anew', hint=hint)
     return {names[name.lower()] for name in fresh}
+
+
+def only_jobs(compiled: Iterable[Compiled], wanted: Collection[str]) -> list[Compiled]:
+    """Return those of some jobs that have one of some names, and nothing else. Raises UsageError for a name that none has."""
+    jobs = [one for one in compiled if isinstance(one, PlannedJob) and not one.is_query]
+    names = [job.name for job in jobs]
+    for name in wanted:
+        if name.lower() not in map(str.lower, names):
+            raise UsageError(f'there is no job "{name}" in the SQL', hint=missing("job", name, names))
+    asked = {name.lower() for name in wanted}
+    return [job for job in jobs if job.name.lower() in asked]
 
 
 def job_spec(
@@ -94,6 +106,31 @@ def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str, *, i
                     hint="Write both queries into one job, with UNION ALL, "
                     f'or drop that job and what it wrote: sqlstream drop "{record.job}".',
                 )
+
+
+def recorded_text(record: JobRecord) -> str:
+    """Return what a job computes, in words: its plan, and the keys of tables, which that does not say."""
+    return _with_keys(record.plan_text, ((sink.table, sink.key) for sink in record.sinks))
+
+
+def planned_text(planned: PlannedJob) -> str:
+    """Return the same of a planned job: it is the recorded one if the texts are equal."""
+    sinks = planned.physical.sinks
+    return _with_keys(planned.plan_text, ((s.table.name, _key(s)) for s in sinks))
+
+
+def _with_keys(plan_text: str, keys: Iterable[tuple[str, tuple[str, ...]]]) -> str:
+    """Return a plan with a line for each key of a table, whatever the order of its columns.
+
+    >>> _with_keys("Sink a", [("A", ("y", "X")), ("b", ())])
+    'Sink a\\nKey of a: x, y'
+    """
+    lines = (f"Key of {table.lower()}: {', '.join(sorted(map(str.lower, key)))}" for table, key in keys if key)
+    return "\n".join([plan_text, *lines])
+
+
+def _key(sink: SinkPlan) -> tuple[str, ...]:
+    return sink.table.primary_key if sink.changing else ()
 
 
 # Options that say where a table is that is not in the warehouse.
@@ -151,7 +188,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
                 s.table.name,
                 s.columns,
                 s.changing,
-                s.table.primary_key if s.changing else (),
+                _key(s),
                 s.upserts,
                 tuple((c.name, c.type) for c in s.order),
                 _place(s.table),
