@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_monitoring, with_settings
+from sqlstream.cli.configuration import config
 from sqlstream.cli.state_commands import COMMANDS
 from sqlstream.errors import SqlStreamError, UsageError, terminal_width
 
@@ -317,7 +318,7 @@ def docs(page: str | None, words: str | None) -> None:
         show_contents()
 
 
-for command in COMMANDS:
+for command in (*COMMANDS, config):
     cli.add_command(command)
 
 

@@ -18,6 +18,7 @@ from sqlstream.connectors.tables import is_queried, not_queried
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import QueryError, SourceText, SqlStreamError
 from sqlstream.functions.registration import register_for_queries
+from sqlstream.options import Options
 from sqlstream.queries.diff import create_diff
 from sqlstream.queries.query import open_query
 from sqlstream.queries.statement import parse_statement
@@ -100,7 +101,7 @@ def open_project_query(
     project: Project, sql: str, folders: Mapping[str, Warehouse] | None = None
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query in a project that no session has open; for `folders` see `query`."""
-    compiler = Compiler(project=project.root, plans_jobs=False)
+    compiler = Compiler(Options(project.configuration.options), project=project.root, plans_jobs=False)
     broken: SqlStreamError | None = None
     try:
         try:
