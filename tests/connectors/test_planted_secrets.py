@@ -37,7 +37,8 @@ TABLES = {
     "delta": f"""'path' = 's3://bucket/t?endpoint_override=http://ann:{IN_URL}@localhost:1',
         'storage.secret_access_key' = '{PASSWORD}'""",
     "iceberg": f"""'warehouse' = 's3://bucket/w', 'catalog' = 'c', 'catalog.type' = 'rest', 'table' = 'd.t',
-        'catalog.uri' = 'http://ann:{IN_URL}@localhost:1', 'catalog.token' = '{TOKEN}', 'catalog.s3.secret-access-key' = '{PASSWORD}'""",
+        'catalog.uri' = 'http://ann:{IN_URL}@localhost:1', 'catalog.token' = '{TOKEN}',
+        'catalog.s3.secret-access-key' = '{PASSWORD}'""",
     "filesystem": f"'path' = 's3://key:{IN_URL}@bucket/t', 'format' = 'json', 'password' = '{PASSWORD}'",
     "duckdb": f"'path' = 'x.db', 'table' = 't', 'password' = '{PASSWORD}'",
     "sqlite": f"'path' = 'x.db', 'table' = 't', 'api-key' = '{PASSWORD}'",
@@ -176,7 +177,7 @@ def test_what_jobs_leave_and_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         done = run_command(tmp_path, *map(str, words), environment=environment)
         assert done.returncode == code, done.stderr
         assert [s for s in SECRETS if s in done.stdout + done.stderr] == [], words
-    assert len([*tmp_path.rglob("job.json")]) == 3, "two jobs, and a savepoint"
+    assert len([*tmp_path.rglob("job.json")]) == 4, "two jobs, a savepoint, and the one of the upgrade"
     # Nothing but what was written here has one.
     assert {Path(path).name for path in leaks(tmp_path, *SECRETS)} == {"job.sql", "key"}
 
