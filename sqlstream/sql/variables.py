@@ -32,7 +32,7 @@ def secret_of_file(path: str, span: Span | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
         raise BindError(f'file "{path}" of a secret cannot be read: {reason}', span) from None
-    secrets.remember({"password": text})
+    secrets.remember_file(text)
     return text
 
 

@@ -44,6 +44,7 @@ server.host = "0.0.0.0"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(secrets, "_known", set[str]())
+    monkeypatch.setattr(secrets, "_of_files", set[str]())
     (tmp_path / "sqlstream.toml").write_text(WHOLE)
     return tmp_path
 
@@ -129,9 +130,9 @@ def test_the_environment_has_numbers_and_lists(folder: Path) -> None:
 
 def test_secrets_come_from_files(folder: Path) -> None:
     (folder / "key").write_text("of-a-file\n")
-    text = WHOLE.replace("${S3_KEY}", "${file:" + str(folder / "key") + "}")
+    text = WHOLE.replace("${S3_KEY}", "x").replace("2g", "${file:" + str(folder / "key") + "}")
     (folder / "sqlstream.toml").write_text(text)
-    assert load(str(folder), {}).options["spark.hadoop.fs.s3a.secret.key"] == "of-a-file"
+    assert load(str(folder), {}).options["spark.executor.memory"] == "of-a-file"
     assert secrets.masked("it is of-a-file") == "it is ******"
 
 

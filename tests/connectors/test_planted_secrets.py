@@ -79,9 +79,9 @@ class Lines(Sink):
 """
 SCRIPT = f"""
 CREATE TABLE source (k BIGINT) WITH ('connector' = 'python', 'class' = 'own.Guarded', 'password' = '${{PLANTED}}',
-    'endpoint' = 'https://ann:{IN_URL}@host/x', 'source.monitor-interval' = '10 ms');
+    'endpoint' = 'https://ann:{IN_URL}@host/${{file:key}}', 'source.monitor-interval' = '10 ms');
 CREATE TABLE sink (k BIGINT, n BIGINT) WITH ('connector' = 'python', 'class' = 'own.Lines', 'token' = '{TOKEN}',
-    'api-key' = '${{file:key}}');
+    'api-key' = '{PASSWORD}');
 CREATE TABLE counts (k BIGINT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED);
 SET 'spark.hadoop.fs.s3a.secret.key' = '{PASSWORD}';
 """
@@ -92,6 +92,7 @@ JOB = "INSERT INTO counts SELECT k, count(*) AS n FROM source GROUP BY k;"
 def forgotten() -> Iterator[None]:
     yield
     secrets._known.clear()
+    secrets._of_files.clear()
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -170,7 +171,8 @@ def test_what_jobs_leave_and_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (0, "jobs"),
         (0, "check"),
         (0, "savepoints"),
-        (0, "run", "-e", SCRIPT + "SHOW CREATE TABLE sink"),
+        (0, "run", "-e", SCRIPT + "SHOW CREATE TABLE sink; SHOW CREATE TABLE source"),
+        (0, "explain", "job.sql", "--stage=logical"),
         (2, "run", "--log-format=json", "-e", nothing),
         (0, "config", "--all"),
     ):
