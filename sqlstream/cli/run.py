@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from types import FrameType
 
-import click
 import duckdb
 
 from sqlstream.cli.display import Display, count_state, displayed
 from sqlstream.cli.json_log import JsonLog
-from sqlstream.cli.query import write_table
-from sqlstream.compiler.catalog_answers import Answer
-from sqlstream.compiler.compiler import Compiled, Explanation, PlannedJob, Question
+from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.secrets import masked
-from sqlstream.session.explaining import explained
+from sqlstream.session.rendering import write_answer
 from sqlstream.session.session import Session
-from sqlstream.sql.nodes import CreateStateCheck, DropStateCheck
+from sqlstream.session.stopping import stop_on_signals
 
 REFRESH_SECONDS = 0.1
 
@@ -49,12 +44,12 @@ def run_jobs(
     """
     stopping = threading.Event()
     unbounded: list[Job] = []
-    with _stop_on_signals(stopping), _shown(session, log) as show:
+    with stop_on_signals(stopping), _shown(session, log) as show:
         for job in planned:
             if stopping.is_set():
                 break
             if not isinstance(job, PlannedJob):
-                _answer(session, job)
+                write_answer(session, job, session.output)
                 continue
             for warning in job.warnings:
                 show.warn(job.name, warning)
@@ -81,21 +76,6 @@ def served(session: Session, planned: Sequence[Compiled], address: str | None) -
     with serving((host, port), found) as port:
         session.notice(f"metrics at http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
         yield
-
-
-def _answer(session: Session, question: Question) -> None:
-    if isinstance(question, Explanation):
-        session.output.write(explained(question.job, question.stage) + "\n")
-        return
-    relation = session.answer(question)
-    if isinstance(question, CreateStateCheck | DropStateCheck):
-        click.echo(relation.fetchall()[0][0], err=True)
-        return
-    if isinstance(question, Answer) and question.columns[0].startswith("create "):
-        # The text of a statement, to be copied.
-        session.output.write("".join(f"{row[0]};\n" for row in question.rows))
-        return
-    write_table(relation, session.output)
 
 
 def _shown(session: Session, log: JsonLog | None) -> AbstractContextManager[Display | JsonLog]:
@@ -129,23 +109,6 @@ def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display | JsonL
                     sys.stderr.write(masked("".join(traceback.format_exception(job.cause))))
     if error is not None:
         raise error
-
-
-@contextmanager
-def _stop_on_signals(stopping: threading.Event) -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C does not wait."""
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if stopping.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stopping.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def open_windows(session: Session, job: str) -> int | None:
