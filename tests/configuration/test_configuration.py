@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sqlstream import Session, secrets
+from sqlstream.cli.main import cli
 from sqlstream.configuration import ARGUMENT, load
 from sqlstream.errors import SqlStreamError
 from tests.command_line import run_command
@@ -216,3 +218,22 @@ def test_commands_have_the_configuration(folder: Path) -> None:
     for words in (["jobs"], ["check"], ["savepoints"], ["stop", "--all"]):
         done = run_command(folder, *words, "--config=other.toml", "--profile=nope", environment=environment)
         assert (done.returncode, 'profile "nope" does not exist' in done.stderr) == (2, True), words
+
+
+def test_the_server_has_the_configuration(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it listens with; that it does is tested where servers are."""
+    seen: list[Any] = []
+    monkeypatch.setattr("sqlstream.server.serve.serve", lambda settings, notice: seen.append(settings))
+    monkeypatch.setenv("S3_KEY", "k")
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / "tokens.toml").write_text("read abcdefghijklmnopqrstuvwxyz\n")
+    (folder / "secrets" / "tokens.toml").chmod(0o600)
+    for words in ([], ["--port=9", "--allow-path=/x"], ["--profile=prod"]):
+        cli.main(["serve", f"--project={folder}", *words], standalone_mode=False)
+    assert [(one.host, one.port, one.paths) for one in seen] == [
+        ("127.0.0.1", 8000, (f"{folder}/in", "/data")),
+        ("127.0.0.1", 9, ("/x",)),
+        ("0.0.0.0", 8000, (f"{folder}/in", "/data")),
+    ]
+    assert all(one.tokens is not None for one in seen)
+    assert "SQLSTREAM_PROFILE" not in os.environ
