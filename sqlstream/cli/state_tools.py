@@ -11,11 +11,11 @@ from typing import Any
 
 import duckdb
 
-from sqlstream.cli.query import show_relation, write_rows, write_table
 from sqlstream.compiler.project import find_project
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError
 from sqlstream.session.output import printable
+from sqlstream.session.rendering import show_relation, write_rows, write_table
 from sqlstream.session.state_queries import open_project_query
 from sqlstream.session.state_tools import asked, diff_sql, folders_in, why_sql
 

@@ -140,7 +140,12 @@ class Session:
             rows = RowReceiver(sink)
             self.start(planned, receiver=rows).wait()
             return rows.relation()
-        receiver = ChangeReceiver(sink)
+        return self.changes(planned)
+
+    def changes(self, planned: PlannedJob, *, as_text: bool = False) -> Changes:
+        """Start the job of a bare SELECT and return its changes; `as_text` has their values as DuckDB writes them."""
+        [sink] = planned.physical.sinks
+        receiver = ChangeReceiver(sink, as_text=as_text)
         changes = Changes(receiver.columns, self.start(planned, receiver=receiver), receiver.held)
         self._changes.append(changes)
         return changes

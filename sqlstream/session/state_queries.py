@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +19,7 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import QueryError, SourceText, SqlStreamError
 from sqlstream.functions.registration import register_for_queries
 from sqlstream.queries.diff import create_diff
-from sqlstream.queries.query import open_query
+from sqlstream.queries.query import QueryLimits, open_query
 from sqlstream.queries.statement import parse_statement
 from sqlstream.queries.why import create_why
 from sqlstream.session.answers import relation_of
@@ -38,11 +38,14 @@ def query(
     sql: str,
     folders: Mapping[str, Warehouse] | None = None,
     given: Mapping[tuple[str, str], str] | None = None,
+    *,
+    limits: QueryLimits | None = None,
+    opened: Callable[[duckdb.DuckDBPyConnection], object] | None = None,
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query; declared tables of files and the project's functions can be used in it.
 
     `folders` are those of savepoints outside of the warehouse that it may read, by how it names them, `given` more relations, by
-    schema and name.
+    schema and name. `opened` is called with the connection before the query runs, for whoever may interrupt it.
     """
     folders = folders or {}
     functions = compiler.catalog.duck_functions
@@ -63,7 +66,11 @@ def query(
     return open_query(
         Warehouse(project.warehouse),
         sql,
-        functions=[lambda connection: register_for_queries(connection, functions), register_streams],
+        functions=[
+            *([opened] if opened is not None else []),
+            lambda connection: register_for_queries(connection, functions),
+            register_streams,
+        ],
         table_functions=table_functions,
         catalog_tables={name: found.relation for name, found in snapshots.items()},
         others=_not_queried(compiler),
@@ -75,6 +82,7 @@ def query(
         given=given,
         allowed_paths=[path for found in snapshots.values() for path in found.paths],
         more_warehouses=list(folders.values()),
+        limits=limits or QueryLimits(),
     )
 
 
@@ -96,25 +104,52 @@ def _not_queried(compiler: Compiler) -> Mapping[str, str]:
     return {**tables, **dict.fromkeys((v.name for v in compiler.catalog.views.values()), views)}
 
 
-def open_project_query(
-    project: Project, sql: str, folders: Mapping[str, Warehouse] | None = None
-) -> duckdb.DuckDBPyRelation:
-    """Return the result of a state query in a project that no session has open; for `folders` see `query`."""
-    compiler = Compiler(project=project.root, plans_jobs=False)
-    broken: SqlStreamError | None = None
-    try:
+class ProjectQueries:
+    """State queries of a project that no session has open, one after the other."""
+
+    def __init__(self, project: Project):
+        self._project = project
+        self._compiler = Compiler(project=project.root, plans_jobs=False)
+        self._broken: SqlStreamError | None = None
         try:
-            load_project(project, compiler)
+            load_project(project, self._compiler)
         except SqlStreamError as e:
             # A file that is broken matters only to a query that needs it.
-            broken = e
+            self._broken = e
+
+    def query(
+        self,
+        sql: str,
+        folders: Mapping[str, Warehouse] | None = None,
+        *,
+        limits: QueryLimits | None = None,
+        opened: Callable[[duckdb.DuckDBPyConnection], object] | None = None,
+    ) -> duckdb.DuckDBPyRelation:
+        """Return the result of a query; for its arguments see `query` of this module."""
         try:
-            return query(project, compiler, sql, folders)
+            return query(self._project, self._compiler, sql, folders, limits=limits, opened=opened)
         except SqlStreamError as e:
-            unloaded = compiler.catalog.broken if "does not exist" in e.message else ()
-            raise broken or next(iter(unloaded), e) from None
+            unloaded = self._compiler.catalog.broken if "does not exist" in e.message else ()
+            raise self._broken or next(iter(unloaded), e) from None
+
+    def close(self) -> None:
+        self._compiler.close()
+
+
+def open_project_query(
+    project: Project,
+    sql: str,
+    folders: Mapping[str, Warehouse] | None = None,
+    *,
+    limits: QueryLimits | None = None,
+    opened: Callable[[duckdb.DuckDBPyConnection], object] | None = None,
+) -> duckdb.DuckDBPyRelation:
+    """Return the result of a state query in a project that no session has open; for the rest see `query`."""
+    queries = ProjectQueries(project)
+    try:
+        return queries.query(sql, folders, limits=limits, opened=opened)
     finally:
-        compiler.close()
+        queries.close()
 
 
 def snapshot(con: duckdb.DuckDBPyConnection, table: Table, project: str) -> Snapshot:

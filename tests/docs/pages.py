@@ -23,6 +23,7 @@ MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`, `read` (a batch of each s
 job of the file goes on with the query that it has there, as `run --upgrade --yes` lets it). `<!-- run: printed -->` is
 what the last bare SELECT, or INSERT into a `print` table, has printed: the `text` block that follows shows it.
 `<!-- run: spark -->` runs a page's commands with Spark, and a page with `<!-- run: kafka -->` finds a broker at `KAFKA_SERVERS`.
+`<!-- run: server -->` starts the server of the project, which the page knows as `http://127.0.0.1:8642`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ from typing import Any
 import click
 
 from sqlstream.cli.main import cli
-from sqlstream.cli.query import write_table
 from sqlstream.compiler.compiler import Explanation, PlannedJob
 from sqlstream.compiler.project import find_project
 from sqlstream.connectors import registry
@@ -54,6 +54,7 @@ from sqlstream.jobs.launch import job_spec
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader
 from sqlstream.runtime.worker import release
 from sqlstream.session.explaining import explained
+from sqlstream.session.rendering import write_table
 from sqlstream.session.session import Session
 from sqlstream.session.state_queries import open_project_query
 from sqlstream.session.verifying import existing_record
@@ -63,10 +64,12 @@ from tests.docs.mysql import shown_by_mysql
 from tests.docs.psql import shown_by_psql
 from tests.mariadb_server import MySQLDatabase
 from tests.postgres_server import Database
+from tests.server.serving import serving, settings_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "sqlstream" / "docs"
 README = ROOT / "README.md"
+SERVER = "http://127.0.0.1:8642"
 
 _FENCE = re.compile(r"^```(.*)$")
 _DIRECTIVE = re.compile(r"^<!-- run: (.*) -->$")
@@ -203,6 +206,8 @@ class _Run:
         self.root = project if self.stream is None else Path(self.stream.warehouse).parent
         self.names: dict[str, Any] = {"__name__": "page"}
         self._stack = contextlib.ExitStack()
+        # Where the server is, which the page has at the usual port.
+        self._address = SERVER
 
     def __enter__(self) -> _Run:
         assert self.root is not None
@@ -267,14 +272,15 @@ class _Run:
                 compile(block.text, "page", "exec")
             case "python", _ if block.file is None:
                 with contextlib.redirect_stdout(io.StringIO()) as printed:
-                    exec(compile(block.text, "page", "exec", dont_inherit=True), self.names)
+                    text = block.text.replace(SERVER, self._address)
+                    exec(compile(text, "page", "exec", dont_inherit=True), self.names)
                 return printed.getvalue()
             case "sh", _:
                 for line in block.text.replace("\\\n", " ").splitlines():
                     _check_command(shlex.split(line, comments=True))
             case "toml", ():
                 self._install(block.text)
-            case (("sql" | "python" | "text" | "csv" | "json" | "proto" | "ini" | "dockerfile"), _):
+            case (("sql" | "python" | "text" | "csv" | "json" | "proto" | "ini" | "dockerfile" | "yaml"), _):
                 assert block.language == "text" or block.file is not None or block.words == (), block
             case _:
                 raise AssertionError(f"nobody knows what a block of {block.language} {block.words} is")
@@ -297,7 +303,7 @@ class _Run:
             yield from (row.rstrip() for row in printed if not _PROGRESS.match(row))
 
     def _command(self, words: list[str]) -> str:
-        program, *arguments = words
+        program, *arguments = [word.replace(SERVER, self._address) for word in words]
         assert program == "sqlstream", f"{program} is not run"
         assert self.stream is None or arguments[0] != "run" or "VALUES" in arguments[-1], "this would start Spark"
         printed = io.StringIO()
@@ -331,6 +337,8 @@ class _Run:
                 self.stream.finish()
             case "restart":
                 self.stream.restart()
+            case "server":
+                self._address, _ = self._stack.enter_context(serving(settings_of(self.root or Path())))
             case "upgrade":
                 self._upgrade(self.stream, arguments[0])
             case "read":
