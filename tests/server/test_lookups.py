@@ -68,9 +68,11 @@ def test_every_key_at_every_version_is_what_a_query_finds(stream: Stream, memory
             who = f"w{auction % 2}"
             found = lookups.find("totals", "aggregate_1", [str(auction), who], version)
             wanted = asked(stream, "totals.aggregate_1", version, f"auction = {auction} AND who = '{who}'")
-            assert (sorted(found.rows), found.version.version) == (wanted, version)
+            assert (sorted(map(tuple, found.rows)), found.version.version) == (wanted, version)
             windows = lookups.find("windows", "window_aggregate_1", [str(auction)], version)
-            assert sorted(windows.rows) == asked(stream, "windows.window_aggregate_1", version, f"auction = {auction}")
+            assert sorted(map(tuple, windows.rows)) == asked(
+                stream, "windows.window_aggregate_1", version, f"auction = {auction}"
+            )
     lookups.close()
 
 
