@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ from sqlstream.connectors.tables import is_queried, not_queried
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import QueryError, SourceText, SqlStreamError
 from sqlstream.functions.registration import register_for_queries
+from sqlstream.options import Options
 from sqlstream.queries.diff import create_diff
 from sqlstream.queries.query import QueryLimits, open_query
 from sqlstream.queries.statement import parse_statement
@@ -26,10 +26,8 @@ from sqlstream.session.answers import relation_of
 from sqlstream.session.described_state import described_state
 from sqlstream.session.verifying import MakesDifferences
 from sqlstream.sql.nodes import DescribeState
-from sqlstream.sql.statements import parse_script
+from sqlstream.sql.statements import describes_state, parse_script
 from sqlstream.warehouse.paths import Warehouse
-
-_DESCRIBES_STATE = re.compile(r"\s*DESC(RIBE)?\s+STATE\s+[^\s;]", re.IGNORECASE)
 
 
 def query(
@@ -51,7 +49,7 @@ def query(
     functions = compiler.catalog.duck_functions
     table_functions = [f.name for f in compiler.catalog.functions.values() if f.kind == "table"]
     readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
-    if _DESCRIBES_STATE.match(sql):
+    if describes_state(SourceText("query", sql)):
         return _described(project, sql)
     with compiler.connection() as con:
         statement = parse_statement(SourceText("query", sql), con, table_functions)
@@ -109,7 +107,7 @@ class ProjectQueries:
 
     def __init__(self, project: Project):
         self._project = project
-        self._compiler = Compiler(project=project.root, plans_jobs=False)
+        self._compiler = Compiler(Options(project.configuration.options), project=project.root, plans_jobs=False)
         self._broken: SqlStreamError | None = None
         try:
             load_project(project, self._compiler)
@@ -131,6 +129,10 @@ class ProjectQueries:
         except SqlStreamError as e:
             unloaded = self._compiler.catalog.broken if "does not exist" in e.message else ()
             raise self._broken or next(iter(unloaded), e) from None
+
+    def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Give a connection the project's functions."""
+        register_for_queries(connection, self._compiler.catalog.duck_functions)
 
     def close(self) -> None:
         self._compiler.close()
