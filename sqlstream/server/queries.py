@@ -63,6 +63,11 @@ class Queries:
             if not is_current:
                 found.close()
 
+    def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Give a connection the project's functions."""
+        with self._opened() as queries:
+            queries.prepare(connection)
+
     def close(self) -> None:
         for one in self._free:
             one.close()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from sqlstream.errors import OutageError
+from sqlstream.queries.lookup import Lookups
 from sqlstream.server.app import make_app
 from sqlstream.server.endpoints import Service
 from sqlstream.server.events import Events
@@ -38,12 +39,14 @@ def opened_service(
     overview = Overview(warehouse, supervisor.about)
     queries = Queries(settings.project, settings.limits)
     events = Events(warehouse, settings.limits.subscribers)
+    lookups = Lookups(warehouse, settings.limits.lookups, queries.prepare)
     supervisor.start()
     try:
-        yield Service(settings, warehouse, supervisor, overview, queries, events)
+        yield Service(settings, warehouse, supervisor, overview, queries, events, lookups)
     finally:
         events.close()
         supervisor.close()
+        lookups.close()
         queries.close()
         overview.close()
 

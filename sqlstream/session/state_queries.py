@@ -136,6 +136,10 @@ class ProjectQueries:
             unloaded = self._compiler.catalog.broken if "does not exist" in e.message else ()
             raise self._broken or next(iter(unloaded), e) from None
 
+    def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Give a connection the project's functions."""
+        register_for_queries(connection, self._compiler.catalog.duck_functions)
+
     def close(self) -> None:
         self._compiler.close()
 
