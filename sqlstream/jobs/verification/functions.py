@@ -14,13 +14,13 @@ from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import MODIFIED, PATH, PLACE, ROW
 from sqlstream.duck.sql import no_rows, quote_name, typed
 from sqlstream.errors import SqlStreamError
-from sqlstream.jobs.verification.inputs import Moment
+from sqlstream.jobs.verification.inputs import BatchRead
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.operators.operator import Clock, Port, SideRows
 from sqlstream.operators.process.operator import InputPlan, ProcessOperator
 from sqlstream.physical.batch import CannotVerify, LeftOut
-from sqlstream.physical.batch.query import Given
+from sqlstream.physical.batch.query import FunctionInput
 from sqlstream.physical.batch.rows import BATCH, STANDS
 from sqlstream.physical.row_order import Ordered
 from sqlstream.physical.stateful import arriving_at, operator_of
@@ -52,12 +52,12 @@ class RunsFunctions:
     """
 
     con: duckdb.DuckDBPyConnection
-    moments: Sequence[Moment]
+    moments: Sequence[BatchRead]
     watermark: EventTime | None
     _made: dict[tuple[object, ...], dict[str, str]] = field(default_factory=dict)
     _unrepeated: set[str] = field(default_factory=set)
 
-    def __call__(self, node: Process, given: Sequence[Given], corrections: LeftOut) -> Mapping[str, str]:
+    def __call__(self, node: Process, given: Sequence[FunctionInput], corrections: LeftOut) -> Mapping[str, str]:
         """Return the tables of what a function emits, by its outputs. Raises CannotVerify where the user's code fails."""
         final = self.watermark if corrections.due else END_OF_INPUT
         key = (id(node), tuple(one.sql for one in given), final, corrections.batches)
@@ -89,7 +89,7 @@ class RunsFunctions:
 
     # -- what comes
 
-    def _take(self, place: int, given: Given, times: str) -> None:
+    def _take(self, place: int, given: FunctionInput, times: str) -> None:
         """Keep the rows of an input, with the columns of their order."""
         order = f"{BATCH.name}, {STANDS.name}" if given.is_read else "1"
         columns = {MODIFIED: "0", PATH: "''", ROW: f"row_number() OVER (ORDER BY {order})"}
@@ -107,7 +107,7 @@ class RunsFunctions:
 
     def _replayed(self) -> Iterator[_Step]:
         """Yield the steps of the job: its batches, and the empty ones that follow when the watermark has moved."""
-        end = Moment(-1, ProcessingTime(0), self.watermark)
+        end = BatchRead(-1, ProcessingTime(0), self.watermark)
         for moment, following in pairwise([*self.moments, end]):
             yield _Step(moment.time, moment.before, f"{BATCH.name} = {moment.sequence}")
             if following.before != moment.before and not moment.joins_next:
@@ -116,7 +116,7 @@ class RunsFunctions:
     # -- running
 
     def _run(
-        self, node: Process, operator: ProcessOperator, given: Sequence[Given], steps: Sequence[_Step]
+        self, node: Process, operator: ProcessOperator, given: Sequence[FunctionInput], steps: Sequence[_Step]
     ) -> dict[str, str]:
         columns = {"": operator.outputs, **operator.side_outputs}
         emitted: dict[str, list[pa.RecordBatch]] = {name: [] for name in columns}
@@ -167,7 +167,7 @@ class RunsFunctions:
         return name
 
 
-def can_repeat(given: Sequence[Given]) -> bool:
+def can_repeat(given: Sequence[FunctionInput]) -> bool:
     """Tell whether the batches are known in which the rows of a function came: those of tables, not those of operators."""
     return all(one.is_read for one in given)
 

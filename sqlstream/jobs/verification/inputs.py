@@ -27,7 +27,7 @@ from sqlstream.units import EventTime, ProcessingTime
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class BatchRead:
     """A batch that has read something, or was told the time: its number, its time, the watermark before it.
 
     One that `joins_next` was followed by the next one at once: the watermark moved with that.
@@ -46,7 +46,7 @@ class ReadAgain:
     job: JobSpec
     con: duckdb.DuckDBPyConnection
     counts: dict[str, int] = field(default_factory=dict)
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[BatchRead] = field(default_factory=list)
     _marks: dict[int, int] = field(default_factory=dict)
     _reached: int = 0
     _tables: set[int] = field(default_factory=set)
@@ -56,7 +56,7 @@ class ReadAgain:
         for work in batches:
             before = from_spark_millis(self._reached)
             if work:
-                self.moments.append(Moment(work[0].sequence, work[0].time, before))
+                self.moments.append(BatchRead(work[0].sequence, work[0].time, before))
             for number in sorted({one.scan for one in work}):
                 self._batch(number, [one for one in work if one.scan == number], before)
             marks = [self._marks.get(i, 0) for i in self.job.plan.watched]

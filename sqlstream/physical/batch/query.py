@@ -39,7 +39,7 @@ from sqlstream.units import NO_TIME, Duration
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class FunctionInput:
     """An input of a process function: a SELECT of its rows, which may have the columns READ."""
 
     sql: str
@@ -57,7 +57,7 @@ class Inputs:
     read: Callable[[Scan], str]
     looked_up: Callable[[LookupJoin], str]
     is_read: bool = False
-    processed: Callable[[Process, Sequence[Given], LeftOut], Mapping[str, str]] | None = None
+    processed: Callable[[Process, Sequence[FunctionInput], LeftOut], Mapping[str, str]] | None = None
 
 
 # Over the tables of the query themselves.
@@ -275,7 +275,7 @@ class BatchQuery:
         sql = f"SELECT {', '.join(map(quote_name, columns))} FROM {emitted}"
         return self.add(process.name or process.function.name, sql, columns)
 
-    def _given(self, node: Process, place: int) -> Given:
+    def _given(self, node: Process, place: int) -> FunctionInput:
         """Return the rows that come to an input of a process function; late ones do not, where rows wait for their order."""
         below, read = node.inputs[place], node.reads[place]
         if below.is_changelog:
@@ -289,7 +289,7 @@ class BatchQuery:
                 # The watermark has passed a row when it is beyond its time.
                 until = f"{windows.micros_of(below, read.time)} + 1"
                 where += f" AND ({MARK.name} IS NULL OR {until} > {MARK.name} - {node.delay_below})"
-        return Given(f"{self._with}\nSELECT {rows.listed}{rows.hidden} FROM {rows.sql}{where}", rows.is_read)
+        return FunctionInput(f"{self._with}\nSELECT {rows.listed}{rows.hidden} FROM {rows.sql}{where}", rows.is_read)
 
     # -- windows
 
