@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from uuid import uuid4
 
 import duckdb
@@ -22,7 +23,7 @@ from sqlstream.storage.snapshot import VersionGone
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
 
-__all__ = ["Sandbox", "list_relations", "open_query", "translate"]
+__all__ = ["QueryLimits", "Sandbox", "list_relations", "open_query", "translate"]
 
 # A reader that is overtaken by the deletion of old files looks again; being overtaken twice in a row takes bad luck.
 _ATTEMPTS = 4
@@ -35,6 +36,24 @@ FROM duckdb_columns() WHERE NOT internal
 GROUP BY database_name, schema_name, table_name
 ORDER BY schema_name = 'sqlstream', database_name <> 'state', name
 """
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLimits:
+    """What a query may use: bytes of memory, bytes of temporary files, and threads. None leaves it to DuckDB."""
+
+    memory: int | None = None
+    spilled: int | None = None
+    threads: int | None = None
+
+    def settings(self) -> str:
+        """Return the statements that set the limits in a connection."""
+        sizes = {"memory_limit": self.memory, "max_temp_directory_size": self.spilled}
+        found = [f"SET {name} = '{size // 1024}KiB';" for name, size in sizes.items() if size is not None]
+        return " ".join([*found, *([f"SET threads = {self.threads};"] if self.threads is not None else [])])
+
+
+_NO_LIMITS = QueryLimits()
 
 
 def open_query(
@@ -50,6 +69,7 @@ def open_query(
     allowed_paths: Sequence[str] = (),
     more_warehouses: Sequence[Warehouse] = (),
     temp_directory: str | None = None,
+    limits: QueryLimits = _NO_LIMITS,
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of one SELECT-like statement, not yet computed, over one committed version of each job.
 
@@ -57,7 +77,8 @@ def open_query(
     (nothing for those that it can), `functions` register functions on the connection, `table_functions` are the names of those
     of them that stand in FROM, `calls` make what more calls of `sqlstream.*` stand for, `allowed_paths` are files, directories or
     globs that may be read besides the warehouse and `more_warehouses`, `given` relations in schemas, by both names. Raises
-    QueryError; an error while rows are fetched is for `translate`.
+    QueryError; an error while rows are fetched is for `translate`. `functions` are called with the connection before anything
+    runs in it: who keeps it can interrupt the query.
     """
     sandbox = Sandbox(
         warehouse,
@@ -66,6 +87,7 @@ def open_query(
         allowed_paths=allowed_paths,
         more_warehouses=more_warehouses,
         temp_directory=temp_directory,
+        limits=limits,
     )
     return sandbox.query(sql, catalog_tables=catalog_tables, others=others, calls=calls, given=given)
 
@@ -85,11 +107,12 @@ class Sandbox:
         allowed_paths: Sequence[str] = (),
         more_warehouses: Sequence[Warehouse] = (),
         temp_directory: str | None = None,
+        limits: QueryLimits = _NO_LIMITS,
     ):
         # Another one, if it is below what can be reached, may take its place between two queries.
         self.warehouse = warehouse
         self._functions, self._table_functions = functions, table_functions
-        self._connection = _connect((warehouse, *more_warehouses), allowed_paths, temp_directory)
+        self._connection = _connect((warehouse, *more_warehouses), allowed_paths, temp_directory, limits)
         self._prepared = False
 
     def query(
@@ -180,7 +203,7 @@ def _overtaken(error: Exception, source: SourceText) -> SqlStreamError:
 
 
 def _connect(
-    warehouses: Sequence[Warehouse], allowed_paths: Sequence[str], temp_directory: str | None
+    warehouses: Sequence[Warehouse], allowed_paths: Sequence[str], temp_directory: str | None, limits: QueryLimits
 ) -> duckdb.DuckDBPyConnection:
     """Return a connection that can reach nothing but some warehouses and some paths, for good."""
     directories, files = _reachable([*(w.root for w in warehouses if w.fs.local), *allowed_paths])
@@ -192,6 +215,7 @@ def _connect(
         f"""
         SET TimeZone = 'UTC';
         SET temp_directory = {quote_text(spill)};
+        {limits.settings()}
         SET autoinstall_known_extensions = false;
         SET autoload_known_extensions = false;
         SET allow_community_extensions = false;

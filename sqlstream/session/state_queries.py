@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +19,7 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import QueryError, SourceText, SqlStreamError
 from sqlstream.functions.registration import register_for_queries
 from sqlstream.queries.diff import create_diff
-from sqlstream.queries.query import open_query
+from sqlstream.queries.query import QueryLimits, open_query
 from sqlstream.queries.statement import parse_statement
 from sqlstream.session.answers import relation_of
 from sqlstream.session.described_state import described_state
@@ -37,11 +37,14 @@ def query(
     sql: str,
     folders: Mapping[str, Warehouse] | None = None,
     given: Mapping[tuple[str, str], str] | None = None,
+    *,
+    limits: QueryLimits | None = None,
+    opened: Callable[[duckdb.DuckDBPyConnection], object] | None = None,
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query; declared tables of files and the project's functions can be used in it.
 
     `folders` are those of savepoints outside of the warehouse that it may read, by how it names them, `given` more relations, by
-    schema and name.
+    schema and name. `opened` is called with the connection before the query runs, for whoever may interrupt it.
     """
     folders = folders or {}
     functions = compiler.catalog.duck_functions
@@ -62,7 +65,11 @@ def query(
     return open_query(
         Warehouse(project.warehouse),
         sql,
-        functions=[lambda connection: register_for_queries(connection, functions), register_streams],
+        functions=[
+            *([opened] if opened is not None else []),
+            lambda connection: register_for_queries(connection, functions),
+            register_streams,
+        ],
         table_functions=table_functions,
         catalog_tables={name: found.relation for name, found in snapshots.items()},
         others=_not_queried(compiler),
@@ -70,6 +77,7 @@ def query(
         given=given,
         allowed_paths=[path for found in snapshots.values() for path in found.paths],
         more_warehouses=list(folders.values()),
+        limits=limits or QueryLimits(),
     )
 
 
@@ -92,9 +100,14 @@ def _not_queried(compiler: Compiler) -> Mapping[str, str]:
 
 
 def open_project_query(
-    project: Project, sql: str, folders: Mapping[str, Warehouse] | None = None
+    project: Project,
+    sql: str,
+    folders: Mapping[str, Warehouse] | None = None,
+    *,
+    limits: QueryLimits | None = None,
+    opened: Callable[[duckdb.DuckDBPyConnection], object] | None = None,
 ) -> duckdb.DuckDBPyRelation:
-    """Return the result of a state query in a project that no session has open; for `folders` see `query`."""
+    """Return the result of a state query in a project that no session has open; for the rest see `query`."""
     compiler = Compiler(project=project.root, plans_jobs=False)
     broken: SqlStreamError | None = None
     try:
@@ -104,7 +117,7 @@ def open_project_query(
             # A file that is broken matters only to a query that needs it.
             broken = e
         try:
-            return query(project, compiler, sql, folders)
+            return query(project, compiler, sql, folders, limits=limits, opened=opened)
         except SqlStreamError as e:
             unloaded = compiler.catalog.broken if "does not exist" in e.message else ()
             raise broken or next(iter(unloaded), e) from None

@@ -1,0 +1,1 @@
+"""Servers that answer clients of a warehouse."""
