@@ -192,6 +192,24 @@ _ALL = (
         _choice("warn", "error", "allow"),
     ),
     Option(
+        "sql-client.execution.result-mode",
+        "table",
+        "table, changelog or tableau: how `sqlstream shell` shows the changes of a SELECT",
+        _choice("table", "changelog", "tableau"),
+    ),
+    Option(
+        "sql-client.execution.max-table-result.rows",
+        "1000000",
+        "how many rows `sqlstream shell` keeps of a SELECT in the mode table; the oldest go first",
+        _whole_number,
+    ),
+    Option(
+        "table.dml-sync",
+        "false",
+        "true: `sqlstream shell` waits for the job of an INSERT; false: it starts the job and goes on",
+        _choice("true", "false"),
+    ),
+    Option(
         "sqlstream.memory",
         "1 GB",
         "DuckDB's memory in each worker process; beyond that, it spills to disk. "

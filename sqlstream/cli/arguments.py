@@ -39,6 +39,22 @@ def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def with_monitoring(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command --metrics and --log-format."""
+    command = click.option(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="Serve metrics of the jobs for Prometheus meanwhile (extra metrics; default host: 127.0.0.1).",
+    )(command)
+    return click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        envvar="SQLSTREAM_LOG_FORMAT",
+        help="With json a line of JSON on standard error for every event, in place of what people read.",
+    )(command)
+
+
 def format_of(output: str | None) -> str:
     """Return the format that a file's name asks for."""
     ending = os.path.splitext(output or "")[1].lower()
@@ -56,8 +72,12 @@ def open_session(
     tables: tuple[str, ...] = (),
     *,
     load: bool = True,
+    notice: Callable[[str], None] | None = None,
 ) -> Session:
-    """Return the session of a command; without `load` it does not read the catalog of the project."""
+    """Return the session of a command; without `load` it does not read the catalog of the project.
+
+    What it has to say goes to `notice`, by default to standard error.
+    """
     from sqlstream.session.session import Session
 
     conf = {}
@@ -71,7 +91,7 @@ def open_session(
         warehouse,
         conf,
         table_options=_table_options(tables),
-        notice=lambda text: click.echo(text, err=True),
+        notice=notice or (lambda text: click.echo(text, err=True)),
         load=load,
     )
 

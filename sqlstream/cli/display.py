@@ -22,6 +22,7 @@ from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import SqlStreamError, wrapped
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.progress import Progress
+from sqlstream.session.job_texts import ended_text, losses
 from sqlstream.session.session import Session
 
 # Without a terminal a job has a line at most so often, in seconds.
@@ -58,6 +59,10 @@ class Display:
             for part in wrapped(line, self.width):
                 self.console.print(part, highlight=False, soft_wrap=True, markup=False)
 
+    def warn(self, job: str, warning: SqlStreamError | str) -> None:
+        """Show a warning about a job."""
+        self.say(f"warning: {warning}" if isinstance(warning, str) else warning.render(self.width))
+
     def wait_for(self, job: Job, count_windows: Callable[[], int | None]) -> None:
         """Say why a job without an end is silent, when it is."""
         self._silences[job.name] = Silence(count_windows)
@@ -82,13 +87,10 @@ class Display:
 
     def ended(self, job: Job) -> None:
         """Say what a job did in all."""
-        progress = job.progress
-        if progress.batch is None:
+        text, progress = ended_text(job), job.progress
+        if not text:
             return
-        text = f"{job.name}: {job.status.lower()} after batch {progress.batch}"
-        self.say(
-            ", ".join([f"{text}, {progress.rows_in:,} rows in, {progress.rows_out:,} rows out", *losses(progress)])
-        )
+        self.say(text)
         if not progress.rows_out and (hint := dropped(progress, Progress())):
             self.say(f"{job.name}: No result: {hint.text}")
 
@@ -200,16 +202,6 @@ class StateCounts:
 def has_watermark(progress: Progress) -> bool:
     """Tell whether rows move a watermark in a job."""
     return progress.watermark is not None or any(s.has_watermark for s in progress.sources.values())
-
-
-def losses(progress: Progress) -> list[str]:
-    """Return what was left out of a job, if anything was."""
-    counts = {
-        "malformed {} skipped": progress.malformed_rows,
-        "{} without a time dropped": progress.null_rows,
-        "late {} dropped": progress.late_rows,
-    }
-    return [f"{n:,} {what.format('row' if n == 1 else 'rows')}" for what, n in counts.items() if n]
 
 
 def lag_text(progress: Progress, now: datetime) -> str:

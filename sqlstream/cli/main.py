@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
-from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_settings
+from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_monitoring, with_settings
+from sqlstream.cli.serve import serve
+from sqlstream.cli.shell import shell
 from sqlstream.cli.state_commands import COMMANDS
 from sqlstream.errors import SqlStreamError, UsageError, terminal_width
 
@@ -34,7 +36,19 @@ class _Run(click.Command):
 
 
 class _Cli(click.Group):
-    """The commands; one whose reader has gone ends as a shell expects, and without a word."""
+    """The commands, or with --server those that a server answers; one whose reader has gone ends as a shell expects."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        if own is None or not ctx.params.get("server"):
+            return own
+        from sqlstream.cli.remote import remote
+
+        found = remote.get_command(ctx, cmd_name)
+        if found is None:
+            hint = f"A server answers {', '.join(remote.list_commands(ctx))}."
+            raise UsageError(f'"{cmd_name}" works on a warehouse, and not on a server', hint=hint)
+        return found
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -49,9 +63,10 @@ class _Cli(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+@click.option("--server", metavar="URL", help="Let a server do it; a token is taken from SQLSTREAM_TOKEN.")
 @click.version_option(package_name="sqlstream", prog_name="sqlstream")
 @click.pass_context
-def cli(context: click.Context) -> None:
+def cli(context: click.Context, server: str | None) -> None:
     """Run streaming SQL on Spark, and query its running state with SQL."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -80,7 +95,9 @@ def cli(context: click.Context) -> None:
     metavar="FILE",
     help="Upgrade with state that the MIGRATE STATE statements of a file make; also with --from.",
 )
+@click.option("--job", "only", multiple=True, metavar="JOB", help="Run this job of the SQL alone (can be repeated).")
 @click.option("--debug", is_flag=True, help="Show what Spark and Python said when something fails.")
+@with_monitoring
 @with_folders
 def run(
     files: tuple[str, ...],
@@ -93,34 +110,44 @@ def run(
     upgrade: bool,
     yes: bool,
     migrate: str | None,
+    only: tuple[str, ...],
     debug: bool,
+    metrics: str | None,
+    log_format: str,
     project: str | None,
     warehouse: str | None,
-) -> None:
+) -> int:
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
-    from sqlstream.cli.run import run_jobs
+    from sqlstream.cli.json_log import reporting
+    from sqlstream.cli.run import run_jobs, served
     from sqlstream.cli.upgrades import asked_upgrade, confirm
-    from sqlstream.jobs.launch import fresh_jobs
+    from sqlstream.jobs.launch import fresh_jobs, only_jobs
     from sqlstream.jobs.restoring import plan_restore
 
-    with open_session(project, warehouse, settings, tables) as session:
-        planned = compile_all(session, files, statements)
-        if not planned:
-            click.echo("nothing to run: the SQL has neither an INSERT nor a query", err=True)
-        anew = fresh_jobs(planned, True if _ALL in fresh else fresh)
-        if anew and savepoint is not None:
-            raise UsageError("a job begins anew, or from a savepoint", hint="Leave out --fresh, or --from.")
-        if anew and (upgrade or migrate):
-            raise UsageError("a job begins anew, or is upgraded", hint="Leave out --fresh, or --upgrade.")
-        planned, restored = plan_restore(
-            planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
-        )
-        asked = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
-        if asked is not None:
-            confirm(session, planned, restored, asked, yes=yes)
-        run_jobs(session, planned, fresh=anew, restored=restored, upgrade=asked, debug=debug)
-        if session.is_unread:
-            raise BrokenPipeError
+    with reporting(log_format) as log:
+        notice = log.notice if log is not None else None
+        with open_session(project, warehouse, settings, tables, notice=notice) as session:
+            planned = compile_all(session, files, statements)
+            if not planned:
+                session.notice("nothing to run: the SQL has neither an INSERT nor a query")
+            anew = fresh_jobs(planned, True if _ALL in fresh else fresh)
+            if anew and savepoint is not None:
+                raise UsageError("a job begins anew, or from a savepoint", hint="Leave out --fresh, or --from.")
+            if anew and (upgrade or migrate):
+                raise UsageError("a job begins anew, or is upgraded", hint="Leave out --fresh, or --upgrade.")
+            planned, restored = plan_restore(
+                planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
+            )
+            if only:
+                planned = only_jobs(planned, only)
+            asked = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
+            if asked is not None:
+                confirm(session, planned, restored, asked, yes=yes)
+            with served(session, planned, metrics):
+                run_jobs(session, planned, fresh=anew, restored=restored, upgrade=asked, debug=debug, log=log)
+            if session.is_unread:
+                raise BrokenPipeError
+    return 0 if log is None else log.exit_code
 
 
 @cli.command(short_help="Query state, results and sqlstream.*, also of jobs that run.")
@@ -177,9 +204,11 @@ def explain(
     warehouse: str | None,
 ) -> None:
     """Show the plan of a query: operators, state, guarantees."""
-    from sqlstream.cli.upgrades import compared_with
     from sqlstream.compiler.compiler import PlannedJob
+    from sqlstream.compiler.project import read_text
+    from sqlstream.errors import SourceText
     from sqlstream.session.explaining import explained
+    from sqlstream.session.upgrade_plans import compared_with
     from sqlstream.session.verifying import existing_record, planned_job
 
     with open_session(project, warehouse, settings, tables) as session:
@@ -191,7 +220,8 @@ def explain(
             raise UsageError("--migrate is for a job that goes on", hint="Name the job with --against.")
         compiled = compile_all(session, files, statements)
         if against is not None:
-            click.echo(compared_with(session, compiled, against, migrate))
+            migrations = None if migrate is None else SourceText(migrate, read_text(migrate))
+            click.echo(compared_with(session, compiled, against, migrations))
             return
         for job in compiled:
             if isinstance(job, PlannedJob):
@@ -309,7 +339,7 @@ def docs(page: str | None, words: str | None) -> None:
         show_contents()
 
 
-for command in COMMANDS:
+for command in (shell, *COMMANDS, serve):
     cli.add_command(command)
 
 

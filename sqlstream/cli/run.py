@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from types import FrameType
 
-import click
 import duckdb
 
 from sqlstream.cli.display import Display, count_state, displayed
-from sqlstream.cli.query import write_table
-from sqlstream.compiler.catalog_answers import Answer
-from sqlstream.compiler.compiler import Compiled, Explanation, PlannedJob, Question
+from sqlstream.cli.json_log import JsonLog
+from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.secrets import masked
-from sqlstream.session.explaining import explained
+from sqlstream.session.rendering import write_answer
 from sqlstream.session.session import Session
-from sqlstream.sql.nodes import CreateStateCheck, DropStateCheck
+from sqlstream.session.stopping import stop_on_signals
 
 REFRESH_SECONDS = 0.1
 
@@ -39,22 +35,24 @@ def run_jobs(
     restored: Mapping[str, Restore],
     upgrade: Upgrade | None = None,
     debug: bool,
+    log: JsonLog | None = None,
 ) -> None:
     """Run jobs: a bounded one to its end before the next begins, unbounded ones together; answer questions between them.
 
     Those named in `fresh` begin anew, those in `restored` from savepoints. With `upgrade` they go on with changed queries.
+    A `log` takes what people are shown otherwise.
     """
     stopping = threading.Event()
     unbounded: list[Job] = []
-    with _stop_on_signals(stopping), displayed(session, partial(count_state, session)) as show:
+    with stop_on_signals(stopping), _shown(session, log) as show:
         for job in planned:
             if stopping.is_set():
                 break
             if not isinstance(job, PlannedJob):
-                _answer(session, job)
+                write_answer(session, job, session.output)
                 continue
             for warning in job.warnings:
-                show.say(warning.render(show.width))
+                show.warn(job.name, warning)
             restore = restored.get(job.name)
             unbounded.append(session.start(job, fresh=job.name in fresh, restore=restore, upgrade=upgrade))
             if job.bounded:
@@ -64,22 +62,27 @@ def run_jobs(
         _watch(unbounded, stopping, show, debug)
 
 
-def _answer(session: Session, question: Question) -> None:
-    if isinstance(question, Explanation):
-        session.output.write(explained(question.job, question.stage) + "\n")
+@contextmanager
+def served(session: Session, planned: Sequence[Compiled], address: str | None) -> Iterator[None]:
+    """Serve the metrics of jobs meanwhile, where there is an address."""
+    if address is None:
+        yield
         return
-    relation = session.answer(question)
-    if isinstance(question, CreateStateCheck | DropStateCheck):
-        click.echo(relation.fetchall()[0][0], err=True)
-        return
-    if isinstance(question, Answer) and question.columns[0].startswith("create "):
-        # The text of a statement, to be copied.
-        session.output.write("".join(f"{row[0]};\n" for row in question.rows))
-        return
-    write_table(relation, session.output)
+    from sqlstream.monitoring.endpoint import parse_address, registry, serving
+
+    names = {job.name for job in planned if isinstance(job, PlannedJob) and not job.is_query}
+    host, port = parse_address(address)
+    found = registry(session.warehouse, lambda: names)
+    with serving((host, port), found) as port:
+        session.notice(f"metrics at http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+        yield
 
 
-def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display, debug: bool) -> None:
+def _shown(session: Session, log: JsonLog | None) -> AbstractContextManager[Display | JsonLog]:
+    return displayed(session, partial(count_state, session)) if log is None else nullcontext(log)
+
+
+def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display | JsonLog, debug: bool) -> None:
     """Wait for jobs; raise the first error, once the others have stopped after their batch."""
     asked = False
     error: SqlStreamError | None = None
@@ -92,7 +95,7 @@ def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display, debug:
         show.update(running)
         for job in running:
             for warning in job.warnings():
-                show.say(f"warning: {warning}")
+                show.warn(job.name, warning)
         for job in list(running):
             try:
                 if job.wait(REFRESH_SECONDS / len(running)):
@@ -106,23 +109,6 @@ def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display, debug:
                     sys.stderr.write(masked("".join(traceback.format_exception(job.cause))))
     if error is not None:
         raise error
-
-
-@contextmanager
-def _stop_on_signals(stopping: threading.Event) -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C does not wait."""
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if stopping.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stopping.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def open_windows(session: Session, job: str) -> int | None:

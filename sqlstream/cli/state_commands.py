@@ -40,7 +40,9 @@ def diff(
 @click.command(short_help="Explain what a state holds for a key, and until when.")
 @click.argument("state", metavar="JOB.OPERATOR")
 @click.argument("key", nargs=-1, metavar="[COLUMN=VALUE ...]")
-@click.option("--at", "version", metavar="VERSION", help="Explain an older version: a number, or a time in UTC.")
+@click.option(
+    "--at", "version", metavar="VERSION", help="Explain an older version: a number, a time in UTC, or a savepoint."
+)
 @click.option(
     "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
 )

@@ -11,11 +11,11 @@ from typing import Any
 
 import duckdb
 
-from sqlstream.cli.query import show_relation, write_rows, write_table
 from sqlstream.compiler.project import find_project
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError
 from sqlstream.session.output import printable
+from sqlstream.session.rendering import show_relation, write_rows, write_table
 from sqlstream.session.state_queries import open_project_query
 from sqlstream.session.state_tools import asked, diff_sql, folders_in, why_sql
 
@@ -73,7 +73,8 @@ def show_why(
 ) -> None:
     """Write what a state holds for a key, which is given as texts `column=value`; the value NULL is none."""
     sql = why_sql(state, _key(given), version)
-    found = asked(partial(open_project_query, find_project(project, warehouse)), sql)
+    folders = folders_in(*([] if version is None else [version]))
+    found = asked(partial(open_project_query, find_project(project, warehouse), folders=folders), sql)
     if form != "table" or output is not None:
         show_relation(found, form, output)
         return

@@ -9,13 +9,12 @@ import click
 
 from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.compiler.project import read_text
-from sqlstream.errors import SourceText, UsageError, missing
+from sqlstream.errors import SourceText, UsageError
 from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.upgrades.text import explanation
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader, check_open, newest, upgradable
 from sqlstream.session.migrating import upgrade_with
 from sqlstream.session.session import Session
-from sqlstream.session.verifying import existing_record
 from sqlstream.warehouse.jobs import read_record
 from sqlstream.warehouse.savepoints import find_savepoint
 
@@ -33,27 +32,6 @@ def asked_upgrade(
         return Upgrade() if upgrade else None
     source = SourceText(migrate, read_text(migrate))
     return upgrade_with(session.project, session.compiler, compiled, source, restored)
-
-
-def compared_with(session: Session, compiled: Sequence[Compiled], against: str, migrate: str | None = None) -> str:
-    """Return what becomes of a job of the warehouse that goes on with the job of some SQL. Raises UsageError.
-
-    `migrate` is a file of migrations.
-    """
-    record = existing_record(session.warehouse, against)
-    jobs = [one for one in compiled if isinstance(one, PlannedJob) and not (one.appends or one.is_query)]
-    found = [one for one in jobs if one.name.lower() == record.job.lower()] or jobs
-    if len(found) != 1:
-        names = [one.name for one in jobs]
-        hint = missing("job", record.job, names) if names else "Write an INSERT."
-        raise UsageError(f'the SQL has no job "{record.job}"', hint=hint)
-    entry = newest(session.warehouse, record.job)
-    if entry is None:
-        raise UsageError(f'job "{record.job}" has no version yet', hint="It has one once it has committed a batch.")
-    upgrade = asked_upgrade(session, found, upgrade=True, migrate=migrate)
-    assert upgrade is not None
-    upgrader = Upgrader(session.warehouse, found[0], session.project.root, upgrade)
-    return explanation(upgrader.compared(record), record.job, entry.version)
 
 
 def confirm(

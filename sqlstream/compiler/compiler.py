@@ -6,7 +6,7 @@ Nothing here starts anything: a script is compiled whole before its first job ru
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
@@ -183,6 +183,9 @@ class Compiler:
         self._binder: Binder | None = None
         self._names = JobNames()
         self._defining = False
+        # Called with the name, the options and the place of each table whose options a script gives, before anything that
+        # they name is opened: whoever may not trust the script raises an error.
+        self.check_table: Callable[[str, Mapping[str, str], Span | None], None] = lambda name, options, span: None
 
     @property
     def _con(self) -> duckdb.DuckDBPyConnection:
@@ -337,6 +340,7 @@ class Compiler:
             remember(options)
         try:
             declared = self.table_options.declared(statement)
+            self.check_table(name, {k: option.value for k, option in declared.options.items()}, statement.name.span)
             if not self._plans_jobs and (found := only_named(declared)) is not None:
                 return found
             try:
@@ -351,6 +355,7 @@ class Compiler:
             table = bind_table(declared, self.catalog, self.binder.checker)
             if statement.like is not None:
                 table = replace(table, options=changed(name, table.options, given, table.span))
+                self.check_table(name, table.options, statement.name.span)
             validate(table)
             table = self._usable(table)
         except SqlStreamError as error:
@@ -373,6 +378,7 @@ class Compiler:
         """Return a table as a query reads or writes it whose hint OPTIONS gives it other options; errors point at the hint."""
         remember(given)
         options = changed(table.name, table.options, given, span)
+        self.check_table(table.name, options, span)
         # What the hint says stands in the hint, the rest where it did.
         places = {name: place for name, place in table.places.items() if name not in given}
         found = replace(table, options=options, span=span, places=places)

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from sqlstream.catalog import Table
 from sqlstream.units import Duration, parse_duration
@@ -82,9 +82,11 @@ class Discovery(ABC):
     """Finds what a source has and hands it out in batches. Everything that must outlive the process is in its position.
 
     `interval` is how often to look; a bounded source without one is looked at once. `changed` are files that were
-    rewritten after they had been read. `warnings` are for whoever watches the job, who takes them.
+    rewritten after they had been read. `warnings` are for whoever watches the job, who takes them. `backlog_unit` is what
+    `backlog` counts, in the plural.
     """
 
+    backlog_unit: ClassVar[str] = "splits"
     interval: Duration | None = None
     bounded: bool
 
@@ -100,6 +102,11 @@ class Discovery(ABC):
     @abstractmethod
     def waiting(self) -> int:
         """How much is known and was not handed out."""
+
+    @property
+    def backlog(self) -> int:
+        """How far reading is behind what the source has, as of the last look: what no batch was given yet."""
+        return self.waiting
 
     @property
     def remaining(self) -> int:

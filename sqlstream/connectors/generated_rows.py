@@ -42,6 +42,7 @@ class RowDiscovery(Discovery):
     After a restart it goes on at the rate, and does not make up for the time in between.
     """
 
+    backlog_unit = "rows"
     interval: Duration | None = NO_TIME
 
     def __init__(

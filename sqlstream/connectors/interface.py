@@ -67,6 +67,8 @@ class TableSource(ABC):
     has_partitions: ClassVar[bool] = False
     # Whether `Discovery.watermarks` says how far partitions are, in place of the expression that the table declares.
     has_watermarks: ClassVar[bool] = False
+    # Whether the `bytes` of splits are those of files; else they only say how much work a split is.
+    measured: ClassVar[bool] = False
 
     def __init__(self, table: Table):
         self.table = table
@@ -93,6 +95,10 @@ class TableSource(ABC):
         """Return what finds the input, from a position on."""
 
     # -- on workers
+
+    def bytes_read(self, splits: Sequence[Any]) -> int | None:
+        """Return how many bytes splits had that were read just now, as they are stored or sent; None where nobody counts."""
+        return sum(split.bytes for split in splits) if self.measured else None
 
     def split(self, values: Sequence[Any]) -> Split:
         """Return the split whose `to_list` this is."""

@@ -81,6 +81,12 @@ def options_of(connector: Connector) -> tuple[TableOption, ...]:
     )
 
 
+def all_options(connector: Connector) -> tuple[TableOption, ...]:
+    """Return the options that tables of a connector can have, with those of all its formats."""
+    of_formats = (option for name in connector.formats for option in _format_options(connector, name))
+    return tuple(by_name([CONNECTOR, *options_of(connector), *of_formats]).values())
+
+
 def _check_options(table: Table, connector: Connector) -> None:
     if table.connector is None:
         _check_warehouse_options(table, by_name(options_of(connector)))

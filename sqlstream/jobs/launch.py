@@ -47,6 +47,17 @@ def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> s
     return {names[name.lower()] for name in fresh}
 
 
+def only_jobs(compiled: Iterable[Compiled], wanted: Collection[str]) -> list[Compiled]:
+    """Return those of some jobs that have one of some names, and nothing else. Raises UsageError for a name that none has."""
+    jobs = [one for one in compiled if isinstance(one, PlannedJob) and not one.is_query]
+    names = [job.name for job in jobs]
+    for name in wanted:
+        if name.lower() not in map(str.lower, names):
+            raise UsageError(f'there is no job "{name}" in the SQL', hint=missing("job", name, names))
+    asked = {name.lower() for name in wanted}
+    return [job for job in jobs if job.name.lower() in asked]
+
+
 def job_spec(
     planned: PlannedJob,
     warehouse: str,

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.compiler.table_options import STARTUP
-from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.difference import difference
 from sqlstream.jobs.launch import check_only_writer
 from sqlstream.jobs.upgrades.changes import Comparison
 from sqlstream.jobs.upgrades.upgrading import Upgrader
+from sqlstream.jobs.ways_back import KEEP_NOTHING, ONCE, WITH_SLOTS, ahead, has_gone_on
 from sqlstream.names import problem
 from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring
@@ -27,14 +27,6 @@ from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE, JobRecord, SinkRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
-
-# Sinks outside of the warehouse that keep nothing, and those that take back what a job wrote after a version.
-_KEEP_NOTHING = ("print", "blackhole")
-_GO_BACK = ("filesystem", *_KEEP_NOTHING)
-# Sources that have a place of the job's own on a server.
-_WITH_SLOTS = ("postgres-cdc",)
-# Those whose rows cannot be asked for again.
-_ONCE = ("socket",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +122,10 @@ class Restorer:
         }
         inside = savepoint.warehouse.root.startswith(f"{self._warehouse.root}/")
         place = savepoint.record.name if inside else savepoint.warehouse.root
-        # Files know which batches they are of. Elsewhere the batches after the savepoint must not be taken for those that
-        # were written before under the same numbers.
-        kept = [i for i, sink in enumerate(saved.sinks) if sink.kind == "filesystem" and not asked.is_fork]
-        plan = Restoring(place, made.to_json(), tables, tuple(kept), tuple(overruled))
+        kept = () if asked.is_fork else self._going_on(savepoint, saved.sinks)
+        plan = Restoring(place, made.to_json(), tables, kept, tuple(overruled))
         restoring.restore(self._warehouse, savepoint, plan, self._start_over)
-        self._tell(savepoint, made, is_fork=asked.is_fork)
+        self._tell(savepoint, made, kept, is_fork=asked.is_fork)
         self._tell_overruled(overruled)
 
     def _restore_changed(
@@ -150,13 +140,23 @@ class Restorer:
         """Lay the job out from a savepoint that is rewritten for another query."""
         assert self._upgrader is not None
         draft = self._upgrader.rewritten(savepoint, saved, made, comparison)
-        kept = [i for i, s in enumerate(made.sinks) if s.kind == "filesystem" and comparison.sinks[i].was is not None]
+        going_on = () if asked.is_fork else self._going_on(savepoint, made.sinks)
+        kept = tuple(i for i in going_on if comparison.sinks[i].was is not None)
         tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
-        plan = Restoring(draft.place, made.to_json(), tables, () if asked.is_fork else tuple(kept), tuple(overruled))
+        plan = Restoring(draft.place, made.to_json(), tables, kept, tuple(overruled))
         restoring.restore(self._warehouse, draft, plan, self._start_over)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
-        self._tell(savepoint, made, is_fork=asked.is_fork)
+        self._tell(savepoint, made, kept, is_fork=asked.is_fork)
         self._tell_overruled(overruled)
+
+    def _going_on(self, savepoint: Savepoint, sinks: Sequence[SinkRecord]) -> tuple[int, ...]:
+        """Return the places of the tables that know the job which goes back, and the batches that they have of it.
+
+        Files know which batches they are of. Elsewhere the batches after the savepoint must not be taken for those that were
+        written before under the same numbers.
+        """
+        gone_on = has_gone_on(self._warehouse, savepoint)
+        return tuple(i for i, sink in enumerate(sinks) if sink.kind == "filesystem" or not gone_on)
 
     def _tell_overruled(self, overruled: Sequence[int]) -> None:
         for i in overruled:
@@ -198,7 +198,7 @@ class Restorer:
     def _check_fork(self, saved: JobRecord, made: JobRecord, *, is_changed: bool) -> None:
         """Raise UsageError when there is a job of the name, or it would read or write as if it were the first one."""
         planned = self._planned
-        self._refuse(_WITH_SLOTS, "a fork cannot read", "Its replication slot on the server is that of the first job.")
+        self._refuse(WITH_SLOTS, "a fork cannot read", "Its replication slot on the server is that of the first job.")
         if planned.name.lower() == saved.job.lower():
             hint = "Give the fork another name with --as; without --as that job itself is taken back."
             raise UsageError(f'job "{planned.name}" is the job of the savepoint', hint=hint)
@@ -247,20 +247,17 @@ class Restorer:
         if current is None or is_interrupted:
             return made
         self._refuse(
-            (*_WITH_SLOTS, *_ONCE),
+            (*WITH_SLOTS, *ONCE),
             f'job "{saved.job}" cannot go back in',
             "What the job has read since the savepoint cannot be read again.",
         )
-        ahead = [f'"{s.table}" ({s.kind})' for s in saved.sinks if s.kind not in (*_GO_BACK, TABLE)]
-        tables = (s.table for s in self._planned.physical.sinks if s.table.connector is None)
-        ahead += [
-            f'"{t.name}" (published)' for t in tables if is_published(t) or find_published(self._warehouse, t.name)
-        ]
-        if ahead:
+        declared = [s.table for s in self._planned.physical.sinks if s.table.connector is None]
+        tables = ahead(self._warehouse, saved, declared)
+        if tables and has_gone_on(self._warehouse, savepoint):
             raise UsageError(
                 f'job "{saved.job}" cannot go back to savepoint "{savepoint.place}"',
                 detail="What it wrote since would stay, and come again, in tables outside of the warehouse: "
-                f"{', '.join(ahead)}.",
+                f"{', '.join(tables)}.",
                 hint="Restore it beside the job, with --as and other tables. Or drop the job, take back by hand what it"
                 f" wrote after version {savepoint.record.version}, and restore it then.",
             )
@@ -276,13 +273,13 @@ class Restorer:
                     detail=why,
                 )
 
-    def _tell(self, savepoint: Savepoint, made: JobRecord, *, is_fork: bool) -> None:
+    def _tell(self, savepoint: Savepoint, made: JobRecord, kept: Collection[int], *, is_fork: bool) -> None:
         version = savepoint.record.version
         self._notice(f'job "{made.job}" goes on from savepoint "{savepoint.place}", version {version}')
-        outside = [s for s in made.sinks if s.kind not in (*_KEEP_NOTHING, TABLE)]
+        outside = [s for i, s in enumerate(made.sinks) if s.kind not in (*KEEP_NOTHING, TABLE) and i not in kept]
         if outside and is_fork:
             self._notice(f"tables outside of the warehouse begin without what was before: {_named(outside)}")
-        elif outside := [s for s in outside if s.kind not in _GO_BACK]:
+        elif outside:
             self._notice(
                 "what the job wrote after the savepoint into these tables outside of the warehouse comes again:"
                 f" {_named(outside)}"
@@ -342,7 +339,7 @@ def _without_starts(plan_text: str) -> str:
 
 
 def _is_same_place(old: SinkRecord, new: SinkRecord) -> bool:
-    if old.kind in _KEEP_NOTHING or old.kind != new.kind:
+    if old.kind in KEEP_NOTHING or old.kind != new.kind:
         return False
     return old.table.lower() == new.table.lower() or (bool(old.place) and old.place == new.place)
 

@@ -175,14 +175,7 @@ class Starter:
 
     def _ended(self, planned: PlannedJob, record: JobRecord) -> str | None:
         """Return how a job has ended for good, None for one that can go on; raise when it cannot go on with this query."""
-        if record.plan_fingerprint != planned.fingerprint:
-            raise UsageError(
-                f'job "{planned.name}" exists with another query',
-                head(planned.statement),
-                detail=difference(record.plan_text, planned.plan_text),
-                hint="See what becomes of its state with sqlstream explain --against, and let it go on with run --upgrade. "
-                "Or give it another name with SET 'pipeline.name', or start it anew with --fresh.",
-            )
+        check_same_query(planned, record)
         status = read_status(self.warehouse.fs, self.warehouse.job(planned.name))
         if status is None or status.state not in (FINISHED, DRAINED):
             return None
@@ -250,6 +243,18 @@ class Starter:
 
     def _discard(self, name: str, *, lock: bool = False) -> None:
         ending.discard(self.warehouse, name, self.project.root, lock=lock)
+
+
+def check_same_query(planned: PlannedJob, record: JobRecord) -> None:
+    """Raise UsageError when a job of the warehouse has another query."""
+    if record.plan_fingerprint != planned.fingerprint:
+        raise UsageError(
+            f'job "{planned.name}" exists with another query',
+            head(planned.statement),
+            detail=difference(record.plan_text, planned.plan_text),
+            hint="See what becomes of its state with sqlstream explain --against, and let it go on with run --upgrade. "
+            "Or give it another name with SET 'pipeline.name', or start it anew with --fresh.",
+        )
 
 
 def _check_appended(planned: PlannedJob, record: JobRecord | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -65,6 +66,7 @@ class LocalBatches:
             self._run("", now)
 
     def _run(self, lines: str, now: ProcessingTime) -> None:
+        began = time.monotonic()
         arriving: dict[int | None, list[Frame | Output]] = defaultdict(list)
         work: dict[tuple[int, int], list[Work]] = defaultdict(list)
         for one in from_lines(lines):
@@ -80,6 +82,7 @@ class LocalBatches:
             for output in self._advance(number, frames, clock):
                 arriving[output.stage if isinstance(output, Frame) else None].append(output)
         outputs = [o for o in arriving.pop(None, []) if isinstance(o, Output)]
+        self.commits.spend("process", began)
         self.commits.commit(self.number, outputs, watermark, now)
         self.watermark = max(self.watermark, self._minimum())
         write_commit(self.commits.warehouse.fs, self.commits.paths, self.number, self.watermark)

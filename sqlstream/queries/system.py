@@ -116,6 +116,12 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
 _COUNTED = internal("counted")
 SYSTEM_TABLES = tuple(_COLUMNS)
 
+
+def system_columns(name: str) -> Mapping[str, str]:
+    """Return the columns of one of the SYSTEM_TABLES, with their types."""
+    return _COLUMNS[name]
+
+
 # Times come in microseconds: event times as TIMESTAMP, processing times as TIMESTAMPTZ.
 _CONVERSIONS = {
     "TIMESTAMP": f"CASE WHEN {{0}} >= {END_OF_INPUT} THEN 'infinity'::TIMESTAMP ELSE make_timestamp({{0}}) END",

@@ -120,7 +120,7 @@ def find_savepoint_named(
     elif asked.lower() in warehouse.savepoints():
         found = read_savepoint(warehouse.savepoint(asked), asked)
     elif "/" in asked or os.sep in asked:
-        hint = "In SQL, name one of the warehouse. The command sqlstream diff and session.diff take folders, too."
+        hint = "In SQL, name one of the warehouse. The commands diff and why, and those of Python, take folders, too."
         raise QueryError(f'a state query cannot read the savepoint in "{asked}"', span, hint=hint)
     else:
         return None

@@ -16,11 +16,14 @@ from sqlstream.errors import QueryError, Span, missing
 from sqlstream.queries.arguments import Given
 from sqlstream.queries.key_state import KeyState
 from sqlstream.queries.outlook import Finding, due_times, expiries, late_rows, sources
-from sqlstream.queries.versions import StateRelation, find_state, find_version
+from sqlstream.queries.versions import StateAt, StateRelation, find_moment, find_savepoint_named, find_state
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.warehouse.paths import Warehouse
 
-USAGE = "Write sqlstream.why('job.operator', column := value, ..), with a value for each key column."
+USAGE = (
+    "Write sqlstream.why('job.operator', column := value, ..), with a value for each key column; behind the operator there may be"
+    " a version: a number, a time or a savepoint."
+)
 COLUMNS = {"part": "VARCHAR", "name": "VARCHAR", "text": "VARCHAR", "time": "TIMESTAMP", "content": "JSON"}
 # So many rows of a view are shown.
 MOST_ROWS = 100
@@ -45,22 +48,18 @@ def create_why(
     jobs: Mapping[str, JobHistory],
     given: Sequence[Given],
     span: Span,
+    folders: Mapping[str, Warehouse] | None = None,
 ) -> str:
-    """Create the relation of a call of `sqlstream.why`: see `Maker`."""
+    """Create the relation of a call of `sqlstream.why`: see `Maker`. `folders` are those of savepoints that may be read, too."""
     places = [g for g in given if g.name is None]
     if not 1 <= len(places) <= 2 or places[0].value is None:
         raise QueryError("sqlstream.why takes an operator, and a version if need be", span, hint=USAGE)
-    relation = find_state(jobs, places[0].value, places[0].span)
-    if relation.job.newest is None:
-        raise QueryError(f'job "{relation.title.partition(".")[0]}" has no version yet', places[0].span)
-    version = relation.job.newest
-    if len(places) == 2:
-        version = find_version(connection, relation.job, places[1].value, places[1].span)
-    values = _key(connection, relation, [g for g in given if g.name is not None], span)
+    found = _state(connection, warehouse, jobs, places, folders or {})
+    values = _key(connection, found.relation, [g for g in given if g.name is not None], span)
     schema = f"{quote_name(catalog)}.main"
     connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(catalog)}")
-    found = list(_Explanation(connection, schema, warehouse, relation, values, version).findings())
-    rows = json.dumps([finding.row() for finding in found])
+    explanation = _Explanation(connection, schema, found.warehouse, found.relation, values, found.version)
+    rows = json.dumps([finding.row() for finding in explanation.findings()])
     stored = json.dumps([{**COLUMNS, "time": "BIGINT"}])
     items = "r.part, r.name, r.text, make_timestamp(r.time) AS time, r.content"
     connection.execute(
@@ -68,6 +67,26 @@ def create_why(
         {"rows": rows},
     )
     return f"{schema}.why"
+
+
+def _state(
+    connection: duckdb.DuckDBPyConnection,
+    warehouse: Warehouse,
+    jobs: Mapping[str, JobHistory],
+    places: Sequence[Given],
+    folders: Mapping[str, Warehouse],
+) -> StateAt:
+    """Return the state that is asked about: as it is now, at a version, or in a savepoint. Raises QueryError."""
+    state, *moment = places
+    opened = [find_savepoint_named(warehouse, one.value, one.span, folders) for one in moment]
+    # A job that was dropped is known from its savepoints.
+    known = {**{one.job.name: one.job for one in opened if one is not None}, **jobs}
+    relation = find_state(known, state.value, state.span)
+    if moment:
+        return find_moment(connection, warehouse, relation, moment[0].value, moment[0].span, folders)
+    if relation.job.newest is None:
+        raise QueryError(f'job "{relation.title.partition(".")[0]}" has no version yet', state.span)
+    return StateAt(warehouse, relation, relation.job.newest)
 
 
 def _key(
@@ -175,7 +194,8 @@ class _Explanation:
         """Yield what there is to say, in the order in which people read it."""
         if self.version.version < self.state.oldest:
             raise VersionGone(self.state.oldest)
-        yield Finding("version", None, f"version {self.version.version}", self.version.time)
+        of = f' of savepoint "{saved.place}"' if (saved := self.relation.savepoint) is not None else ""
+        yield Finding("version", None, f"version {self.version.version}{of}", self.version.time)
         rows = {name: self._rows(name, self.version) for name in self.views}
         yield from _contents("state", rows)
         operator = self.relation.operator
@@ -192,6 +212,10 @@ class _Explanation:
     def _last(self) -> Iterator[Finding]:
         """Say that nothing is kept, and which version was the last that had something."""
         of = "this key" if self.values else "this operator"
+        if self.relation.savepoint is not None:
+            # It has one version.
+            yield Finding("nothing", None, f"nothing is kept for {of} in the savepoint")
+            return
         found = self._last_version()
         if found is None:
             oldest = self.relation.job.oldest

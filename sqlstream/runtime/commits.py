@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -39,12 +40,13 @@ from sqlstream.storage.metrics import (
     PartitionMetrics,
     Report,
     ScanReport,
+    SinkMetrics,
     SourceMetrics,
     earliest,
 )
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.snapshot import named_manifest
-from sqlstream.units import EPOCH, EventTime, ProcessingTime
+from sqlstream.units import EPOCH, Duration, EventTime, ProcessingTime
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.paths import Warehouse
@@ -68,6 +70,8 @@ class Totals:
     # The last descriptor that was read, and whether it was the last of all.
     sequence: int = -1
     ended: bool = False
+    spent: dict[str, Duration] = field(default_factory=dict)
+    sinks: dict[str, SinkMetrics] = field(default_factory=dict)
 
     def add(self, report: Report, now: ProcessingTime) -> None:
         """Add what a task measured."""
@@ -83,6 +87,8 @@ class Totals:
         source.null_rows += report.null_rows
         source.malformed_rows += report.malformed_rows
         source.lost_rows += report.lost_rows
+        if report.bytes is not None:
+            source.bytes = (source.bytes or 0) + report.bytes
         source.max_event_time = newest(source.max_event_time, report.max_event_time)
         source.watermark = newest(source.watermark, report.watermark)
         if report.rows:
@@ -97,6 +103,13 @@ class Totals:
         source.last = source.last or report.last
         self.sequence = max(self.sequence, report.sequence)
         self.ended = self.ended or report.last
+
+    def wrote(self, table: str, rows: int, size: int | None) -> None:
+        """Add what was written into a table, if anything was."""
+        before = self.sinks.get(table, SinkMetrics())
+        known = None if size is None else (before.bytes or 0) + size
+        self.sinks[table] = SinkMetrics(before.rows + rows, before.bytes if known is None else known)
+        self.rows_out += rows
 
     def find_minimum(self, now: ProcessingTime) -> None:
         """Mark the sources that hold the watermark, and since when."""
@@ -156,6 +169,9 @@ class Commits:
         self._publishers: dict[int, Publisher] = {}
         # The last version that sinks know to be committed.
         self._told, self._telling = -1, threading.Lock()
+        # What was spent since the last batch. Two threads count it.
+        self._spent: dict[str, Duration] = {}
+        self._spending = threading.Lock()
         try:
             self._open_sinks()
             self.tell_sinks(self.totals.version)
@@ -224,6 +240,7 @@ class Commits:
         totals.rows_in, totals.rows_out = entry.rows_in, entry.rows_out
         totals.sources |= entry.sources
         totals.buckets = {name: dict(metrics.buckets) for name, metrics in entry.operators.items()}
+        totals.spent, totals.sinks = dict(entry.spent), dict(entry.sinks)
         totals.sequence = entry.sequence
         totals.ended = any(s.last for s in totals.sources.values())
         return totals
@@ -296,43 +313,55 @@ class Commits:
         batch: int,
         outputs: Iterable[Output],
         watermark: EventTime | None,
-        time: ProcessingTime,
+        at: ProcessingTime,
         now: ProcessingTime | None = None,
     ) -> None:
-        """Record a batch: `watermark` and `time` are those that it ran with; `now` is when it is done."""
+        """Record a batch: `watermark` and `at`, the time, are those that it ran with; `now` is when it is done."""
         if batch <= self.totals.version:
             return
         # No batch begins before the one before it is committed.
         self.tell_sinks(self.totals.version)
-        now = time if now is None else now
+        began = time.monotonic()
+        now = at if now is None else now
         # Whoever looks from another thread sees the totals before the batch or after it, nothing in between.
         totals = deepcopy(self.totals)
         sinks = range(len(self.job.plan.sinks))
         segments: dict[int, list[Segment]] = {sink: [] for sink in sinks}
         written: dict[int, list[Json]] = {sink: [] for sink in sinks}
+        newest_events: dict[str, EventTime] = {}
         for output in outputs:
             match output.kind:
                 case "segment":
                     segments[output.sink].append(read_json(output.body, Segment))
                 case "written":
                     count, told = json.loads(output.body)
-                    totals.rows_out += count
+                    totals.wrote(self.job.plan.sinks[output.sink].table.name, count, None)
                     written[output.sink] += told
                 case "metrics":
-                    totals.add(_REPORTS.decode(output.body), now)
+                    report = _REPORTS.decode(output.body)
+                    totals.add(report, now)
+                    if isinstance(report, ScanReport) and report.max_event_time is not None:
+                        newest_events[report.scan] = max(
+                            report.max_event_time, newest_events.get(report.scan, report.max_event_time)
+                        )
         for sink, told in written.items():
             if told:
                 self._committers[sink].commit(batch, told)
         for sink, added in segments.items():
-            self._store(sink, batch, added, time)
+            self._store(sink, batch, added, at)
+            plan = self.job.plan.sinks[sink]
+            if added and not plan.malformed:
+                totals.wrote(plan.table.name, sum(s.rows for s in added), sum(s.bytes for s in added))
         totals.version, totals.watermark = batch, watermark
-        results = (added for sink, added in segments.items() if not self.job.plan.sinks[sink].malformed)
-        totals.rows_out += sum(s.rows for added in results for s in added)
+        for scan, event in newest_events.items():
+            totals.sources[scan].latency = Duration(now - event)
+        self.spend("commit", began)
+        self._add_spent(totals)
         self._find_idle(totals, now)
         self.log.append(
             LogEntry(
                 version=batch,
-                committed_at=time,
+                committed_at=at,
                 watermark=watermark,
                 rows_in=totals.rows_in,
                 rows_out=totals.rows_out,
@@ -340,9 +369,22 @@ class Commits:
                 operators=totals.operators(),
                 results=self._results,
                 labels=self.job.labels,
+                spent=totals.spent,
+                sinks=totals.sinks,
             )
         )
         self.totals = totals
+
+    def spend(self, phase: str, began: float) -> None:
+        """Count the time since `began`, on the monotonic clock in seconds, as spent in a phase of the next batch."""
+        with self._spending:
+            self._spent[phase] = Duration(self._spent.get(phase, 0) + int((time.monotonic() - began) * 1_000_000))
+
+    def _add_spent(self, totals: Totals) -> None:
+        with self._spending:
+            spent, self._spent = self._spent, {}
+        for phase, duration in spent.items():
+            totals.spent[phase] = Duration(totals.spent.get(phase, 0) + duration)
 
     def _find_idle(self, totals: Totals, now: ProcessingTime) -> None:
         plan = self.job.plan

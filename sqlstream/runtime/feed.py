@@ -27,6 +27,7 @@ from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, now, second
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
+from sqlstream.warehouse.status import Backlog
 
 # Descriptors that stay as files. A restart needs those that no committed batch has read; the rest are folded in bulk.
 KEPT = 128
@@ -186,6 +187,10 @@ class Feed:
 
     def _path(self, sequence: int) -> str:
         return self._kept.path(sequence)
+
+    def backlog(self) -> dict[str, Backlog]:
+        """Return how far behind each scan is what its source has, as of the last look: what no batch was given yet."""
+        return {s.name: Backlog(s.discovery.backlog, s.discovery.backlog_unit) for s in self.scans}
 
     def under_way(self, done: int) -> set[int]:
         """Return the scans with input that waits, or that was given to batches after the descriptor `done`."""

@@ -193,7 +193,7 @@ class JobThread(threading.Thread, ABC):
         return requested_stop(self.fs, self.paths)
 
     def _give(self, feed: Feed) -> None:
-        moment = time.monotonic()
+        began = moment = time.monotonic()
         interval = 0 if feed.drained else seconds(self.pace.interval)
         if feed.sequence - self.totals.sequence >= AHEAD or moment - self._fed_at < interval:
             return
@@ -205,7 +205,9 @@ class JobThread(threading.Thread, ABC):
             self._warnings.append(f'file "{path}" was rewritten after it had been read; it is not read again')
         if descriptor is not None:
             self._fed_at = moment
-            self._run_next(feed.write(descriptor))
+            tasks = feed.write(descriptor)
+            self.commits.spend("plan", began)
+            self._run_next(tasks)
 
     def _ticks(self, feed: Feed) -> tuple[dict[int, EventTime], dict[int, EventTime]]:
         """Return how far scans are whose partitions have watermarks of their own, and how far idle ones may follow others."""
@@ -326,6 +328,7 @@ class JobThread(threading.Thread, ABC):
             updated_at=now(),
             error=self.error.render() if self.error else None,
             version=self._committed() if self.state != RUNNING else None,
+            backlog={} if self.feed is None else self.feed.backlog(),
         )
         try:
             write_status(self.fs, self.paths, status)

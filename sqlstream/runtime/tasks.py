@@ -92,7 +92,7 @@ def run_scan(
         yield from ((tick, frame) for frame in opening(job, time, batch))
     source, context = source_of(stage.table), ReadContext(job.project, job.warehouse, time)
     splits = [source.located(source.split(w.split), context) for w in work if w.split is not None]
-    stats, skipped, lost = ScanStats(), 0, 0
+    stats, skipped, lost, size = ScanStats(), 0, 0, None
     mark: EventTime | None = None
     with connection(job) as con:
         execute.set_clock(con, time, before)
@@ -120,6 +120,7 @@ def run_scan(
                     for output in run_fragment(job, con, fragment, rows, time, batch, explain):
                         yield newest(mark, tick), output
                 skipped, lost = plan.skipped(con) + stats.astray, plan.lost
+                size = source.bytes_read(splits)
                 plan.forget(con)
                 if skipped and stage.errors is not None:
                     kept = malformed.keep(con, job, stage, splits, batch, time)
@@ -127,11 +128,17 @@ def run_scan(
                         output = Output("segment", kept.to_json(), stage.errors)
                         yield newest(mark, tick), output
         watermark = newest(mark, tick)
-        yield watermark, _scan_report(stage, work[0], stats, skipped, watermark, lost)
+        yield watermark, _scan_report(stage, work[0], stats, skipped, watermark, lost, size)
 
 
 def _scan_report(
-    stage: ScanStage, work: Work, stats: ScanStats, skipped: int, watermark: EventTime | None, lost: int
+    stage: ScanStage,
+    work: Work,
+    stats: ScanStats,
+    skipped: int,
+    watermark: EventTime | None,
+    lost: int,
+    size: int | None,
 ) -> Output:
     """Return what the driver is told of a scan."""
     partitions = {name: PartitionReport(s.rows, s.max_event_time, s.watermark) for name, s in stats.partitions.items()}
@@ -146,6 +153,7 @@ def _scan_report(
         watermark,
         lost,
         partitions,
+        size,
     )
     return Output("metrics", msgspec.json.encode(report).decode())
 

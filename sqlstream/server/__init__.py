@@ -1,1 +1,1 @@
-"""Servers that answer clients of a warehouse."""
+"""`sqlstream serve`: one process that supervises jobs, and answers over HTTP what is asked about them and their state."""

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import duckdb
 
-from sqlstream.compiler.project import Project
 from sqlstream.queries.query import QueryLimits
-from sqlstream.session.state_queries import open_project_query
+from sqlstream.server.query_pool import QueryPool
 
 # So old what is known of the tables may be, in seconds: a client asks a dozen questions about them in a row.
 _LISTED_FOR = 2.0
@@ -73,19 +72,17 @@ class ListedTable:
 class StateReader:
     """Runs queries over the state and the tables of a project's warehouse, those of several threads."""
 
-    def __init__(self, project: Project, limits: QueryLimits | None = None):
-        self.project = project
+    def __init__(self, pool: QueryPool, limits: QueryLimits | None = None):
+        self._pool = pool
         self._limits = limits or QueryLimits()
-        # The files of a project with functions are run when they are loaded: one after the other.
-        self._loading = threading.Lock()
         self._listing = threading.Lock()
         self._listed: tuple[float, Sequence[ListedTable]] | None = None
 
     def open(self, sql: str, running: RunningQuery) -> duckdb.DuckDBPyRelation:
         """Return the result of a query, not yet computed. Raises SqlStreamError, and Interrupted."""
-        with self._loading:
+        with self._pool.lent() as queries:
             running.check()
-            return open_project_query(self.project, sql, limits=self._limits, opened=running.opened)
+            return queries.query(sql, limits=self._limits, opened=running.opened)
 
     def tables(self) -> Sequence[ListedTable]:
         """Return the tables that there are to read. Raises SqlStreamError."""

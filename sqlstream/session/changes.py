@@ -79,6 +79,16 @@ class Changes:
                     break
         raise StopIteration
 
+    def take(self, timeout: float) -> list[Change]:
+        """Return the changes that wait to be taken, none if none has come within so many seconds."""
+        first = self._held.take(timeout)
+        return [] if first is None else [first, *self._held.take_more()]
+
+    def has_ended(self) -> bool:
+        """Tell whether the job has ended: all its changes can be taken then. Raises the error that ended it."""
+        with plainly():
+            return self._job.wait(0)
+
     def close(self) -> None:
         """Stop the job, after the batch that is running."""
         self._held.close()
@@ -127,6 +137,14 @@ class Held:
             self._moved.notify_all()
             return self._changes.popleft()
 
+    def take_more(self) -> list[Change]:
+        """Return all changes that are there now."""
+        with self._moved:
+            taken = list(self._changes)
+            self._changes.clear()
+            self._moved.notify_all()
+            return taken
+
     def close(self) -> None:
         with self._moved:
             self.is_closed = True
@@ -135,12 +153,13 @@ class Held:
 
 
 class ChangeReceiver:
-    """Hands the rows of a job on as changes."""
+    """Hands the rows of a job on as changes; `as_text` with values as DuckDB writes them, and None for NULL."""
 
     is_gone = False
 
-    def __init__(self, sink: SinkPlan):
+    def __init__(self, sink: SinkPlan, *, as_text: bool = False):
         self.sink, self.limit, self.held = sink, sink.limit, Held()
+        self._as_text = as_text
         self.columns = [name for name, _ in sink.columns]
         self._count = 0
 
@@ -150,7 +169,8 @@ class ChangeReceiver:
 
     def receive(self, files: Sequence[str]) -> None:
         """Take the rows of the Parquet files of one batch."""
-        columns = ", ".join(map(quote_name, (OPERATION, *self.columns)))
+        names = list(map(quote_name, (OPERATION, *self.columns)))
+        columns = ", ".join(f"CAST({name} AS VARCHAR)" for name in names) if self._as_text else ", ".join(names)
         with duckdb.connect() as con:
             con.execute("SET TimeZone = 'UTC'")
             for file in files:

@@ -56,9 +56,10 @@ class RowPrinter:
             for file in files:
                 result = con.execute(f"SELECT {names} FROM ({changelog(self.sink, file)})")
                 while rows := result.fetchmany(1000):
-                    self._print(rows)
+                    self.write(rows)
 
-    def _print(self, rows: Iterable[tuple[str | None, ...]]) -> None:
+    def write(self, rows: Iterable[Sequence[str | None]]) -> None:
+        """Print changes: the kind of each, and the texts of its values."""
         shown = [["NULL" if v is None else printable(v) for v in row] for row in rows]
         if self.limit is not None:
             shown = shown[: self.limit - self.count]

@@ -140,7 +140,12 @@ class Session:
             rows = RowReceiver(sink)
             self.start(planned, receiver=rows).wait()
             return rows.relation()
-        receiver = ChangeReceiver(sink)
+        return self.changes(planned)
+
+    def changes(self, planned: PlannedJob, *, as_text: bool = False) -> Changes:
+        """Start the job of a bare SELECT and return its changes; `as_text` has their values as DuckDB writes them."""
+        [sink] = planned.physical.sinks
+        receiver = ChangeReceiver(sink, as_text=as_text)
         changes = Changes(receiver.columns, self.start(planned, receiver=receiver), receiver.held)
         self._changes.append(changes)
         return changes
@@ -194,10 +199,11 @@ class Session:
         """Return what a state, `job.operator`, holds for a key, which has a value for each key column, and what becomes of it.
 
         Each row is a thing to say: the `part`, the `name` of a view, window or source, a `text` or the `content` of a row, and
-        the `time` that it is about. `at` is an older version. Raises QueryError.
+        the `time` that it is about. `at` is an older version, or a savepoint. Raises QueryError.
         """
         with plainly():
-            return asked(self.query, why_sql(state, key or {}, at))
+            folders = folders_in(*(() if at is None else (at,)))
+            return asked(lambda sql: query(self.project, self.compiler, sql, folders), why_sql(state, key or {}, at))
 
     def ttl(self, state: str, *ttls: str) -> duckdb.DuckDBPyRelation:
         """Return what times to live, such as "1 h", would keep of the state of `job` or `job.operator`."""

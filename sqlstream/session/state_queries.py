@@ -21,6 +21,7 @@ from sqlstream.functions.registration import register_for_queries
 from sqlstream.queries.diff import create_diff
 from sqlstream.queries.query import QueryLimits, open_query
 from sqlstream.queries.statement import parse_statement
+from sqlstream.queries.why import create_why
 from sqlstream.session.answers import relation_of
 from sqlstream.session.described_state import described_state
 from sqlstream.session.verifying import MakesDifferences
@@ -73,7 +74,11 @@ def query(
         table_functions=table_functions,
         catalog_tables={name: found.relation for name, found in snapshots.items()},
         others=_not_queried(compiler),
-        calls={"verify": MakesDifferences(project, compiler), "diff": partial(create_diff, folders=folders)},
+        calls={
+            "verify": MakesDifferences(project, compiler),
+            "diff": partial(create_diff, folders=folders),
+            "why": partial(create_why, folders=folders),
+        },
         given=given,
         allowed_paths=[path for found in snapshots.values() for path in found.paths],
         more_warehouses=list(folders.values()),
@@ -99,6 +104,38 @@ def _not_queried(compiler: Compiler) -> Mapping[str, str]:
     return {**tables, **dict.fromkeys((v.name for v in compiler.catalog.views.values()), views)}
 
 
+class ProjectQueries:
+    """State queries of a project that no session has open, one after the other."""
+
+    def __init__(self, project: Project):
+        self._project = project
+        self._compiler = Compiler(project=project.root, plans_jobs=False)
+        self._broken: SqlStreamError | None = None
+        try:
+            load_project(project, self._compiler)
+        except SqlStreamError as e:
+            # A file that is broken matters only to a query that needs it.
+            self._broken = e
+
+    def query(
+        self,
+        sql: str,
+        folders: Mapping[str, Warehouse] | None = None,
+        *,
+        limits: QueryLimits | None = None,
+        opened: Callable[[duckdb.DuckDBPyConnection], object] | None = None,
+    ) -> duckdb.DuckDBPyRelation:
+        """Return the result of a query; for its arguments see `query` of this module."""
+        try:
+            return query(self._project, self._compiler, sql, folders, limits=limits, opened=opened)
+        except SqlStreamError as e:
+            unloaded = self._compiler.catalog.broken if "does not exist" in e.message else ()
+            raise self._broken or next(iter(unloaded), e) from None
+
+    def close(self) -> None:
+        self._compiler.close()
+
+
 def open_project_query(
     project: Project,
     sql: str,
@@ -108,21 +145,11 @@ def open_project_query(
     opened: Callable[[duckdb.DuckDBPyConnection], object] | None = None,
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query in a project that no session has open; for the rest see `query`."""
-    compiler = Compiler(project=project.root, plans_jobs=False)
-    broken: SqlStreamError | None = None
+    queries = ProjectQueries(project)
     try:
-        try:
-            load_project(project, compiler)
-        except SqlStreamError as e:
-            # A file that is broken matters only to a query that needs it.
-            broken = e
-        try:
-            return query(project, compiler, sql, folders, limits=limits, opened=opened)
-        except SqlStreamError as e:
-            unloaded = compiler.catalog.broken if "does not exist" in e.message else ()
-            raise broken or next(iter(unloaded), e) from None
+        return queries.query(sql, folders, limits=limits, opened=opened)
     finally:
-        compiler.close()
+        queries.close()
 
 
 def snapshot(con: duckdb.DuckDBPyConnection, table: Table, project: str) -> Snapshot:

@@ -106,6 +106,7 @@ class SparkRun(JobThread):
 
     def _record(self, frame: DataFrame, batch: int) -> None:
         assert self._checkpoint is not None
+        began = time.monotonic()
         offsets = self._checkpoint.offsets(batch)
         version = self._checkpoint.base + batch
         write_begun(self.fs, self.paths, Begun(version, self._first + offsets.sequence, offsets.time))
@@ -113,6 +114,7 @@ class SparkRun(JobThread):
         # Exactly one action, whatever happens: without it Spark would commit a batch that it never ran.
         rows = frame.collect()
         outputs = [Output(r.kind, r.body, r.sink) for r in rows]
+        self.commits.spend("process", began)
         self.commits.commit(version, outputs, offsets.watermark, offsets.time, now())
         self._next_watermark_millis = next_watermark_millis(self.job, self.totals, self._next_watermark_millis)
         write_commit(self.fs, self.paths, version, self._next_watermark_millis)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import ClassVar, NamedTuple
 
 from sqlstream.errors import DamageError
-from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics, in_microseconds
+from sqlstream.storage.metrics import OperatorMetrics, SinkMetrics, SourceMetrics, in_microseconds
 from sqlstream.units import Duration, EventTime, ProcessingTime
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import JobRecord
@@ -26,6 +26,7 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
     `watermark` is None before the first. `results` names the manifest of
     what the job had written into each table of the warehouse; the numbers of an operator's bucket name that of its state.
     `labels` are those of the buckets over which the state is spread; earlier versions of sqlstream did not write them.
+    `spent` is how long the batches of the job have taken so far, by phase, and `sinks` what was written into each table.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {1: in_microseconds}
@@ -39,6 +40,8 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
     operators: Mapping[str, OperatorMetrics] = {}
     results: Mapping[str, str] = {}
     labels: tuple[int, ...] = ()
+    spent: Mapping[str, Duration] = {}
+    sinks: Mapping[str, SinkMetrics] = {}
 
     @classmethod
     def from_json(cls, text: str) -> LogEntry:

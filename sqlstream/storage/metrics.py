@@ -39,7 +39,8 @@ class SourceMetrics(msgspec.Struct, omit_defaults=True):
 
     `sequence` is the last descriptor that was read, `last` says that there is none after it. `idle_timeout` is set where rows of
     the source move the watermark. `lost_rows` were gone before they were read. `said_at` is when a watermark last moved that a
-    source of the user's own says without a row, None where it says none.
+    source of the user's own says without a row, None where it says none. `bytes` are None where nobody counts them. `latency` is
+    the time from the newest event of the last batch that had rows of the source until the results of the batch were there.
     """
 
     rows: int = 0
@@ -57,6 +58,8 @@ class SourceMetrics(msgspec.Struct, omit_defaults=True):
     lost_rows: int = 0
     said_at: ProcessingTime | None = None
     partitions: dict[str, PartitionMetrics] = {}
+    bytes: int | None = None
+    latency: Duration | None = None
 
 
 class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -123,6 +126,13 @@ class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
+class SinkMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a job has written into a table: rows, and bytes of Parquet; None where a connector writes in a form of its own."""
+
+    rows: int = 0
+    bytes: int | None = None
+
+
 class PartitionReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a task has read of a partition in one batch."""
 
@@ -144,6 +154,7 @@ class ScanReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="scan"):
     watermark: EventTime | None
     lost_rows: int = 0
     partitions: Mapping[str, PartitionReport] = {}
+    bytes: int | None = None
 
 
 class BucketReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="bucket"):

@@ -6,6 +6,9 @@ been renewed, and then the job is being run, or has been the same for as long as
 
 A holder that could not renew its lease in time commits nothing more: its job fails. It may have been suspended between this look
 and the commit; so a commit is only written where there is none.
+
+The lease of a job that was deleted is deleted, too. Stores delete without a condition, so the holder says beforehand that the
+lease goes, and others leave it alone for as long as a lease lasts.
 """
 
 from __future__ import annotations
@@ -48,7 +51,8 @@ _LOOKS_EVERY = 0.25
 class LeaseRecord(msgspec.Struct, frozen=True):
     """Who holds a lease, nobody with `pid` 0; `until` is for people, by the clock of the holder.
 
-    `place` tells hosts apart, and containers with a name in common: only there the session's file says something.
+    `place` tells hosts apart, and containers with a name in common: only there the session's file says something. A lease that
+    `goes` is being deleted by the process that held it.
     """
 
     pid: int
@@ -57,6 +61,7 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     session: str
     seconds: float
     until: ProcessingTime
+    goes: bool = False
 
     @property
     def is_free(self) -> bool:
@@ -111,15 +116,15 @@ class Lease(JobLock):
                 raise _refusal(job, found)
             time.sleep(_LOOKS_EVERY)
 
-    def _record(self, *, free: bool = False) -> str:
+    def _record(self, *, free: bool = False, goes: bool = False) -> str:
         until = ProcessingTime(now() + int(self._seconds * SECOND))
         pid, name = 0 if free else os.getpid(), os.path.basename(self._session.path)
         place = place_of(self._session.directory)
-        record = LeaseRecord(pid, socket.gethostname(), place, name, self._seconds, until)
+        record = LeaseRecord(pid, socket.gethostname(), place, name, self._seconds, until, goes)
         return sealed(json.dumps({**msgspec.structs.asdict(record), "put": uuid4().hex}))
 
-    def _write(self, before: Tag | None, *, free: bool = False) -> None:
-        began, text = _clock(), self._record(free=free)
+    def _write(self, before: Tag | None, *, free: bool = False, goes: bool = False) -> None:
+        began, text = _clock(), self._record(free=free, goes=goes)
         try:
             self._tag = self._store.put_if(self._job.lock, text, before)
         except Changed:
@@ -165,8 +170,12 @@ class Lease(JobLock):
             if self._lost:
                 return
             with contextlib.suppress(Changed, FileNotFoundError):
-                self._write(self._tag, free=True)
-                if self._store.entries(self._job.root) == ["lock"]:
+                if self._store.entries(self._job.root) != ["lock"]:
+                    self._write(self._tag, free=True)
+                    return
+                self._write(self._tag, goes=True)
+                # Suspended since, this process would delete the lease of another one.
+                if _clock() < self._valid_until:
                     self._store.delete(self._job.lock)
 
 
@@ -223,7 +232,7 @@ def is_being_run(fs: Filesystem, job: JobPaths) -> bool:
         holder = read_holder(fs, job)
         return holder is not None and (holder.is_alive or not (fs.local or holder.is_here))
     found, _ = read_lease(fs, job)
-    if found is None or found.is_free:
+    if found is None or found.is_free or found.goes:
         return False
     directory = session_directory(fs, job.warehouse)
     if os.path.isdir(directory) and found.place == place_of(directory):
@@ -242,7 +251,7 @@ def _is_held(found: LeaseRecord | None, session: SessionLock) -> bool | None:
         return None
     holder = Holder(found.pid, found.host, f"{session.directory}/{found.session}")
     # A JVM that outlives its process still holds its session, and renews no lease.
-    return None if holder.holds and not holder.is_alive else holder.holds
+    return None if holder.holds and (found.goes or not holder.is_alive) else holder.holds
 
 
 def _refusal(job: JobPaths, found: LeaseRecord | None) -> UsageError:

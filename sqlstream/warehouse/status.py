@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from sqlstream.errors import DamageError
@@ -28,10 +29,18 @@ LOST: Final = "LOST"
 _DRAIN = "drain"
 
 
+class Backlog(msgspec.Struct, frozen=True):
+    """How much a source has that no batch was given yet, and what is counted, such as offsets or files."""
+
+    count: int
+    unit: str
+
+
 class Status(Record, frozen=True, omit_defaults=True, tag_field="format", tag=2):
     """How a job is doing: RUNNING, RESTARTING, FINISHED, DRAINED, STOPPED or FAILED (and why).
 
-    Of a job that has ended, `version` is the newest one that was committed.
+    Of a job that has ended, `version` is the newest one that was committed. `backlog` is that of its sources, by their names, as
+    of `updated_at`; a job that runs says it every ten seconds or so.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {1: partial(upgraded_times, names=("started_at", "updated_at"))}
@@ -43,6 +52,7 @@ class Status(Record, frozen=True, omit_defaults=True, tag_field="format", tag=2)
     updated_at: ProcessingTime
     error: str | None = None
     version: int | None = None
+    backlog: Mapping[str, Backlog] = {}
 
     @property
     def is_active(self) -> bool:

@@ -19,9 +19,11 @@ What a block is stands in the words behind its fence; readers see only the block
     toml                the entry points of a package, which is installed: its modules are files of the project
 
 A block of SQL whose first line is `-- file.sql` is that file, too. A comment `<!-- run: VERB .. -->` moves time: `advance
-MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`, `read` (a batch of each source that feeds itself). `<!-- run: printed -->`
-is what the last bare SELECT, or INSERT into a `print` table, has printed: the `text` block that follows shows it.
+MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`, `read` (a batch of each source that feeds itself), `upgrade FILE` (the
+job of the file goes on with the query that it has there, as `run --upgrade --yes` lets it). `<!-- run: printed -->` is
+what the last bare SELECT, or INSERT into a `print` table, has printed: the `text` block that follows shows it.
 `<!-- run: spark -->` runs a page's commands with Spark, and a page with `<!-- run: kafka -->` finds a broker at `KAFKA_SERVERS`.
+`<!-- run: server -->` starts the server of the project, which the page knows as `http://127.0.0.1:8642`.
 """
 
 from __future__ import annotations
@@ -43,24 +45,31 @@ from typing import Any
 import click
 
 from sqlstream.cli.main import cli
-from sqlstream.cli.query import write_table
 from sqlstream.compiler.compiler import Explanation, PlannedJob
 from sqlstream.compiler.project import find_project
 from sqlstream.connectors import registry
 from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.functions import load
+from sqlstream.jobs.launch import job_spec
+from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader
+from sqlstream.runtime.worker import release
 from sqlstream.session.explaining import explained
+from sqlstream.session.rendering import write_table
+from sqlstream.session.session import Session
 from sqlstream.session.state_queries import open_project_query
+from sqlstream.session.verifying import existing_record
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
 from tests.docs.mysql import shown_by_mysql
 from tests.docs.psql import shown_by_psql
 from tests.mariadb_server import MySQLDatabase
 from tests.postgres_server import Database
+from tests.server.serving import serving, settings_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "sqlstream" / "docs"
 README = ROOT / "README.md"
+SERVER = "http://127.0.0.1:8642"
 
 _FENCE = re.compile(r"^```(.*)$")
 _DIRECTIVE = re.compile(r"^<!-- run: (.*) -->$")
@@ -197,6 +206,8 @@ class _Run:
         self.root = project if self.stream is None else Path(self.stream.warehouse).parent
         self.names: dict[str, Any] = {"__name__": "page"}
         self._stack = contextlib.ExitStack()
+        # Where the server is, which the page has at the usual port.
+        self._address = SERVER
 
     def __enter__(self) -> _Run:
         assert self.root is not None
@@ -261,14 +272,15 @@ class _Run:
                 compile(block.text, "page", "exec")
             case "python", _ if block.file is None:
                 with contextlib.redirect_stdout(io.StringIO()) as printed:
-                    exec(compile(block.text, "page", "exec", dont_inherit=True), self.names)
+                    text = block.text.replace(SERVER, self._address)
+                    exec(compile(text, "page", "exec", dont_inherit=True), self.names)
                 return printed.getvalue()
             case "sh", _:
                 for line in block.text.replace("\\\n", " ").splitlines():
                     _check_command(shlex.split(line, comments=True))
             case "toml", ():
                 self._install(block.text)
-            case (("sql" | "python" | "text" | "csv" | "json" | "proto" | "ini" | "dockerfile"), _):
+            case (("sql" | "python" | "text" | "csv" | "json" | "proto" | "ini" | "dockerfile" | "yaml"), _):
                 assert block.language == "text" or block.file is not None or block.words == (), block
             case _:
                 raise AssertionError(f"nobody knows what a block of {block.language} {block.words} is")
@@ -291,7 +303,7 @@ class _Run:
             yield from (row.rstrip() for row in printed if not _PROGRESS.match(row))
 
     def _command(self, words: list[str]) -> str:
-        program, *arguments = words
+        program, *arguments = [word.replace(SERVER, self._address) for word in words]
         assert program == "sqlstream", f"{program} is not run"
         assert self.stream is None or arguments[0] != "run" or "VALUES" in arguments[-1], "this would start Spark"
         printed = io.StringIO()
@@ -325,11 +337,28 @@ class _Run:
                 self.stream.finish()
             case "restart":
                 self.stream.restart()
+            case "server":
+                self._address, _ = self._stack.enter_context(serving(settings_of(self.root or Path())))
+            case "upgrade":
+                self._upgrade(self.stream, arguments[0])
             case "read":
                 for run in self.stream.runs.values():
                     run.pull()
             case _:
                 raise AssertionError(f"nobody knows what {verb} is")
+
+    def _upgrade(self, stream: Stream, file: str) -> None:
+        """Let the job of a file go on with its query: in this process, where the command would start Spark."""
+        with Session() as session:
+            [planned] = session.compile(SourceText(file, Path(file).read_text("utf-8")))
+            assert isinstance(planned, PlannedJob)
+            record = existing_record(session.warehouse, planned.name)
+            Upgrader(session.warehouse, planned, session.project.root, Upgrade(), print).run(record)
+            job = job_spec(planned, stream.warehouse, record.bucket_labels, project=session.project.root)
+        name = planned.name.lower()
+        release(stream.runs[name].job)
+        stream._planned[name] = planned
+        stream._run(name, job)
 
     def _printed(self) -> str:
         assert self.stream is not None

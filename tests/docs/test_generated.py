@@ -12,6 +12,7 @@ import pytest
 from sqlstream.connectors import reference
 from sqlstream.duck.aggregates.functions import FUNCTIONS, REFUSED, Kind
 from sqlstream.logical.bind.expressions.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
+from sqlstream.monitoring.families import FAMILIES
 from sqlstream.options import OPTIONS
 from tests.docs.pages import ROOT, pages
 
@@ -35,6 +36,15 @@ def aggregates() -> str:
             f"Refused: {', '.join(f'`{name}`' for name in sorted(REFUSED))}.",
         ]
     )
+
+
+def metrics() -> str:
+    """The metrics of jobs."""
+    lines = ["| metric | type | labels | |", "|---|---|---|---|"]
+    for family in FAMILIES.values():
+        names = ", ".join(f"`{name}`" for name in family.exported)
+        lines.append(f"| {names} | {family.kind} | {', '.join(f'`{n}`' for n in family.labels)} | {family.meaning} |")
+    return "\n".join(lines)
 
 
 def options() -> str:
@@ -90,6 +100,7 @@ LISTS: dict[str, Callable[[], str]] = {
     "flink functions": flink_functions,
     "options": options,
     "layers": layers,
+    "metrics": metrics,
 }
 # A page may have any of these; that of guarantees must be there.
 CONNECTORS = reference()

@@ -81,6 +81,11 @@ def test_a_savepoint_of_a_running_job_stays_as_it_was_when_the_job_goes_on_and_i
             s.query(f"FROM sqlstream.diff('{JOB}.by_key', 'before', '{outside}')")
         with pytest.raises(SqlStreamError, match="there is no savepoint in"):
             s.diff(f"{JOB}.by_key", "before", "./nowhere")
+        counts = [
+            s.why(f"{JOB}.by_key", {"k": 2}, at=at).filter("part = 'state'").project("content->>'n'").fetchall()
+            for at in ("before", outside)
+        ]
+        assert counts == [[("1",)], [("2",)]]
         assert rows_of(s, TOTALS.format("savepoint.before.by_key")) == totals
         assert rows_of(s, "SELECT k, n FROM savepoint.Before.by_window") == [(1, 1)]
         assert "savepoint.before.by_key" in [name for name, *_ in s.query("SHOW ALL TABLES").fetchall()]

@@ -31,6 +31,7 @@ def test_a_difference_is_that_of_plain_queries_and_a_key_has_its_rows(kind: str)
         check_difference(stream, "o", known[0], known[-1])
         for key in KEYS:
             check_key(stream, views, key, known)
+            check_key_in_savepoint(stream, key)
 
 
 def check_difference(stream: Stream, view: str, older: int, newer: int) -> None:
@@ -56,6 +57,20 @@ def check_key(stream: Stream, views: list[str], key: str, known: list[int]) -> N
         last = next((v for v in reversed(known) if of_key(stream, views, key, v)), None)
         never = f"nor was in any version since {known[0]}"
         assert (never if last is None else f"version {last} was the last that had it") in said[0]
+
+
+def check_key_in_savepoint(stream: Stream, key: str) -> None:
+    """Compare what is said of a key in a savepoint with what is said of the version of which it is, which the job still has."""
+    [(version,)] = stream.query("SELECT version FROM sqlstream.savepoints WHERE savepoint = 'middle'")
+    why = "SELECT part, name, text, content::VARCHAR FROM sqlstream.why('result.o', {}, k := '{}')"
+    [head, *found] = stream.query(why.format("'Middle'", key))
+    [plain, *expected] = stream.query(why.format(version, key))
+    assert head[2] == f'{plain[2]} of savepoint "Middle"'
+    # It does not know which version was the last that had the key.
+    assert [row for row in found if row[0] != "nothing"] == [
+        row for row in expected if row[0] not in ("nothing", "last")
+    ]
+    assert [row[0] for row in found if row[0] == "nothing"] == [row[0] for row in expected if row[0] == "nothing"]
 
 
 def of_key(stream: Stream, views: list[str], key: str, version: int) -> Counter[tuple[str, str]]:
@@ -92,6 +107,8 @@ def test_a_job_that_was_dropped_is_compared_by_its_savepoints() -> None:
             stream.query("FROM sqlstream.diff('result.o', 'last', 'middle')")
         warehouse.fs.delete_tree(warehouse.job("result").root)
         assert stream.query("FROM sqlstream.diff('result.o', 'middle', 'last')") == found
+        explained = "SELECT content->>'n' FROM sqlstream.why('result.o', 'last', k := 'a') WHERE part = 'state'"
+        assert stream.query(explained) == stream.query("SELECT n::VARCHAR FROM savepoint.last.o WHERE k = 'a'")
 
 
 def test_windows_are_open_again_in_a_savepoint_from_before_a_job_went_back() -> None:

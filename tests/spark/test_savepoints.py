@@ -23,6 +23,7 @@ from tests.jobs.savepoint_jobs import (
     rows_of,
     wait_until_done,
 )
+from tests.jobs.upgrades.test_migrated_jobs import REPAIR, repaired
 from tests.processes import SECONDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -61,7 +62,7 @@ def test_a_fork_and_the_job_itself_go_on_from_a_savepoint(tmp_path: Path) -> Non
         assert results(s) == results(s, "windows_b", "totals_b") == batch(everything)
 
 
-def test_a_job_goes_on_with_a_changed_query(tmp_path: Path) -> None:
+def test_a_job_goes_on_with_a_changed_query_and_with_migrated_state(tmp_path: Path) -> None:
     put(tmp_path, "a", FIRST)
     changed = (
         SCRIPT.replace("last TIMESTAMP(3),", "last TIMESTAMP(3), since TIMESTAMP(3),")
@@ -87,8 +88,14 @@ def test_a_job_goes_on_with_a_changed_query(tmp_path: Path) -> None:
         end(job)
     with open_session(tmp_path) as s:
         # And it goes back to the query that it had.
-        run(s, both, SCRIPT, kept)
+        end(run(s, both, SCRIPT, kept))
         assert results(s) == batch(both)
+        put(tmp_path, "c", THIRD)
+        everything = [*both, *THIRD]
+        migrated = s.sql(SCRIPT, migrate=REPAIR.format(job=JOB))
+        assert isinstance(migrated, Job)
+        wait_until_done(s, migrated, everything)
+        assert results(s) == repaired(everything)
 
 
 def end(job: Job) -> None:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sqlstream.errors import JobError, UsageError
 from sqlstream.units import EPOCH
+from sqlstream.warehouse import leases
 from sqlstream.warehouse.commits import last_committed, write_commit
 from sqlstream.warehouse.leases import Lease, check_held, read_lease
 from sqlstream.warehouse.locks import SessionLock
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import sealed
 from sqlstream.warehouse.status import LOST, RUNNING, Status, effective_status, write_status
-from sqlstream.warehouse.stores import StoreFilesystem
+from sqlstream.warehouse.stores import StoreFilesystem, Tag
 from tests.processes import wait_until
 
 # It takes the job for so many seconds, says so, and waits. Where its temporary files are is what a host is known by.
@@ -87,6 +91,49 @@ def test_a_lease_is_had_by_one_and_given_back(taking: Taking) -> None:
     again.release()
     found, _ = read_lease(taking.fs, taking.job)
     assert found is None, "of a job that left nothing nothing stays"
+
+
+def test_a_lease_that_is_deleted_is_not_that_of_another_process(
+    taking: Taking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease, looks, taken = taking.take(), list[str](), list[Lease]()
+    delete, read = StoreFilesystem.delete, StoreFilesystem.read_tagged
+
+    def counted(fs: StoreFilesystem, path: str) -> tuple[str, Tag]:
+        looks.append(path)
+        return read(fs, path)
+
+    def overtaken(fs: StoreFilesystem, path: str) -> None:
+        """Let another one want the job, and have it if it can, before the lease is deleted."""
+        threading.Thread(target=lambda: taken.append(taking.take())).start()
+        wait_until(lambda: taken or len(looks) >= 2)
+        delete(fs, path)
+
+    monkeypatch.setattr(StoreFilesystem, "read_tagged", counted)
+    monkeypatch.setattr(StoreFilesystem, "delete", overtaken)
+    lease.release()
+    monkeypatch.undo()
+    wait_until(lambda: taken)
+    found, _ = read_lease(taking.fs, taking.job)
+    assert found is not None
+    assert (found.pid, found.goes) == (os.getpid(), False)
+    taken[0].release()
+
+
+def test_who_was_suspended_while_it_gave_a_lease_back_deletes_none(
+    taking: Taking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease, clock = taking.take(), iter([leases._clock(), leases._clock() + 1000.0])
+    with monkeypatch.context() as patch:
+        patch.setattr(leases, "_clock", lambda: next(clock))
+        lease.release()
+    found, tag = read_lease(taking.fs, taking.job)
+    assert found is not None
+    assert found.goes
+    # It counts for nobody, and another one has it once it has been the same for long enough.
+    assert not leases.is_being_run(taking.fs, taking.job)
+    taking.fs.put_if(taking.job.lock, sealed(msgspec.json.encode(replace(found, seconds=0.5)).decode()), tag)
+    taking.take().release()
 
 
 def test_a_process_that_was_killed_here_is_seen_at_once(taking: Taking) -> None:

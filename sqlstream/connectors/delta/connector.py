@@ -46,6 +46,7 @@ class DeltaVersions(TableSource):
     replay_reason = "versions are read again"
     order = PLACE
     split_type = DeltaSplit
+    measured = True
 
     def check_input(self, project: str) -> None:
         Location.of(self.table, project).open()

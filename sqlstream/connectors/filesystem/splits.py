@@ -163,6 +163,8 @@ class FileDiscovery(Discovery):
     after they had been taken: they are not read again. Everything that must outlive the process is in `seen`.
     """
 
+    backlog_unit = "files"
+
     def __init__(
         self,
         path: str,

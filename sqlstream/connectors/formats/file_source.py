@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class FileRows(TableSource):
     """A table whose splits are files, or parts of files."""
 
+    measured = True
+
     @abstractmethod
     def files(self, splits: Sequence[Any]) -> Sequence[FileSplit]:
         """Return the files that splits are."""

@@ -43,6 +43,7 @@ class IcebergSnapshots(TableSource):
     replay = Replay.REPLAYABLE
     replay_reason = "snapshots are read again"
     split_type = SnapshotSplit
+    measured = True
 
     def check_input(self, project: str) -> None:
         Located.of(self.table, project).open()

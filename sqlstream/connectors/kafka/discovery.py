@@ -38,6 +38,8 @@ class TopicDiscovery(Discovery):
     Where a partition begins is decided when the job first sees it. An outage is waited for.
     """
 
+    backlog_unit = "offsets"
+
     def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
         super().__init__()
         self._table, self._position, self._context = table, position, context

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.formats.value_source import BY_NUMBER, KEY, NUMBER, PLACE, KeyLayout, ValueRows
@@ -83,6 +84,10 @@ class Messages(ValueRows):
     def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[OffsetRange], context: ReadContext) -> ReadPlan:
         plan = super().read(con, splits, context)
         return replace(plan, lost=self._lost)
+
+    def bytes_read(self, splits: Sequence[OffsetRange]) -> int | None:
+        found = [self._read[split].column(VALUE) for split in splits if split in self._read]
+        return sum(pc.sum(pc.binary_length(values)).as_py() or 0 for values in found)
 
     def place(self, split: OffsetRange, number: int) -> str:
         numbers = self.values([split]).select([VALUE, NUMBER]).to_pylist()

@@ -30,6 +30,8 @@ S = TypeVar("S", bound=LakeSplit)
 class LakeDiscovery(Discovery, Generic[S]):
     """Hands out the splits that `poll` lets wait."""
 
+    backlog_unit = "files"
+
     def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
         super().__init__()
         self.interval = monitor_interval(table)

@@ -30,6 +30,7 @@ class TableChanges(TableSource):
     replay = Replay.REPLAYABLE
     replay_reason = "the server keeps changes until they are committed"
     split_type = ChangesFile
+    measured = True
 
     @property
     def bounded(self) -> bool:

@@ -46,6 +46,8 @@ _SNAPSHOT, _MOVED = "snapshot.json", "moved.json"
 class ChangesDiscovery(Discovery):
     """Receives the changes of a table."""
 
+    backlog_unit = "bytes"
+
     def __init__(self, table: Table, position: Offsets, context: DiscoveryContext, settings: CdcSettings):
         super().__init__()
         self._table, self._context, self._settings = table, context, settings
@@ -57,6 +59,9 @@ class ChangesDiscovery(Discovery):
         self._failures, self._again_at = 0, 0.0
         self._notices: list[str] = []
         self._ended = False
+        # How far the server's log went at the last look, and up to where nothing of ours was left in it.
+        self._log_end: int = 0
+        self._caught_up: int = 0
         # Where the last file ends that was handed out, and the number of the next one.
         self._end, self._next = position.get("", [0, 0])
         with self._opening():
@@ -189,7 +194,7 @@ class ChangesDiscovery(Discovery):
         if self._check_slot() < self._end:
             # It was away when it should have heard of the last batch.
             self._server.advance(self._end)
-        until = self._target or self._server.end_of_log()
+        until = self._log_end = self._target or self._server.end_of_log()
         decoder = pgoutput.Decoder(
             self._settings.place.schema,
             self._settings.place.name,
@@ -208,6 +213,7 @@ class ChangesDiscovery(Discovery):
             self._next_file += 1
         elif decoder.count < self._settings.most:
             # Nothing of ours is in the log up to there: the server need not keep it.
+            self._caught_up = until
             self._move(until)
             self._ended = self._target is not None
         else:
@@ -240,6 +246,10 @@ class ChangesDiscovery(Discovery):
     @property
     def waiting(self) -> int:
         return len(self._pending)
+
+    @property
+    def backlog(self) -> int:
+        return max(0, self._log_end - max(int(self._end), self._caught_up))
 
     @property
     def remaining(self) -> int:

@@ -45,6 +45,8 @@ class PartitionRange:
 class PartitionDiscovery(Discovery):
     """Hands out what each partition of a Python source has got since the last time."""
 
+    backlog_unit = "partitions"
+
     def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
         super().__init__()
         self._table, self._position, self._context = table, position, context

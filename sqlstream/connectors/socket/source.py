@@ -50,6 +50,8 @@ class LinesFile:
 class SocketDiscovery(Discovery):
     """Receives lines in a thread of its own; every poll writes those that have come into a file."""
 
+    backlog_unit = "files"
+
     interval: Duration | None = _INTERVAL
 
     def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):

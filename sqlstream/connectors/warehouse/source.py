@@ -63,6 +63,8 @@ class BatchRange:
 class TableDiscovery(Discovery):
     """Hands out the committed batches of the jobs that write a table."""
 
+    backlog_unit = "batches"
+
     def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
         super().__init__()
         self.interval = monitor_interval(table)

@@ -22,6 +22,7 @@ from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.migrations import Migrations
+from sqlstream.jobs.ways_back import way_back
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.carrying_over import carry_over, carry_over_begun, received
 from sqlstream.runtime.tasks import ROWS, bucket_metrics
@@ -124,10 +125,11 @@ class Upgrader:
         made = self.made(saved)
         try:
             draft = self.rewritten(taken, saved, made, comparison, goes_on=True)
-            self._notice(f'savepoint "{taken.place}" keeps job "{saved.job}" as it was: run --from goes back to it')
-            kept = tuple(i for i, sink in enumerate(comparison.sinks) if sink.was is not None)
+            kept = f'savepoint "{taken.place}" keeps job "{saved.job}" as it was'
+            self._notice(f"{kept}: {way_back(self._warehouse, saved)}")
+            sinks = tuple(i for i, sink in enumerate(comparison.sinks) if sink.was is not None)
             tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
-            plan = Restoring(draft.place, made.to_json(), tables, kept)
+            plan = Restoring(draft.place, made.to_json(), tables, sinks)
         except BaseException:
             savepoints.drop(self._warehouse, taken.record.name)
             raise

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import duckdb
 
 from sqlstream.errors import SourceText
-from sqlstream.server.postgres.catalog import Catalog, catalog_query
+from sqlstream.server.postgres.catalog import ClientCatalog, catalog_query
 from sqlstream.server.postgres.parameters import arrays, filled, literal, null, parameter_count
-from sqlstream.server.postgres.results import Answer, QueryRows, TextRows, failure
-from sqlstream.server.postgres.session import Reply, Session, Written
+from sqlstream.server.postgres.results import ClientAnswer, SentRows, TextRows, failure
+from sqlstream.server.postgres.session import ClientSession, Reply, Written
 from sqlstream.server.postgres.types import TEXT
 from sqlstream.server.state_reader import RunningQuery, StateReader
 
@@ -53,7 +53,7 @@ class Portal:
     literals: Sequence[str]
     formats: Sequence[int]
     running: RunningQuery = field(default_factory=RunningQuery)
-    answer: Answer | None = None
+    answer: ClientAnswer | None = None
     reply: Reply | None = None
     sent: int = 0
     done: bool = False
@@ -64,9 +64,9 @@ class Portal:
 class Backend:
     """Opens what clients ask for; its methods run in threads."""
 
-    def __init__(self, reader: StateReader, session: Session, process: int, row_limit: int | None):
+    def __init__(self, reader: StateReader, session: ClientSession, process: int, row_limit: int | None):
         self._reader, self._session = reader, session
-        self._catalog = Catalog(session, process)
+        self._catalog = ClientCatalog(session, process)
         self._row_limit = row_limit
 
     def open(self, portal: Portal) -> None:
@@ -76,22 +76,22 @@ class Backend:
         portal.source = filled(written.sql, portal.literals)
         portal.answer = self._query(portal.source, portal.running, portal.formats)
 
-    def _query(self, source: SourceText, running: RunningQuery, formats: Sequence[int]) -> Answer:
+    def _query(self, source: SourceText, running: RunningQuery, formats: Sequence[int]) -> ClientAnswer:
         asked = catalog_query(source.text)
         if asked is None:
             try:
                 relation = self._reader.open(source.text, running)
             except duckdb.Error as error:
                 raise failure(error, source, running) from error
-            return QueryRows(relation, source, running, formats, self._row_limit)
+            return SentRows(relation, source, running, formats, self._row_limit)
         running.check()
         relation = self._catalog.answer(asked, source, self._reader.tables(), running)
-        return QueryRows(relation, source, running, formats).computed()
+        return SentRows(relation, source, running, formats).computed()
 
     def close(self) -> None:
         self._catalog.close()
 
 
-def answer_of(reply: Reply) -> Answer | None:
+def answer_of(reply: Reply) -> ClientAnswer | None:
     """Return the rows of a statement of the session, if it has some."""
     return TextRows(reply.columns, reply.rows) if reply.columns else None

@@ -13,7 +13,7 @@ from sqlstream.duck.sql import quote_text
 from sqlstream.errors import QueryError, SourceText
 from sqlstream.queries.statement import tokenize
 from sqlstream.server.postgres.catalog_tables import definitions, function_names, relation_names, rows
-from sqlstream.server.postgres.session import VERSION, Session
+from sqlstream.server.postgres.session import VERSION, ClientSession
 from sqlstream.server.state_reader import ListedTable, RunningQuery
 
 _SCHEMAS = ("pg_catalog", "information_schema")
@@ -55,10 +55,10 @@ def _is_ours(table: exp.Table) -> bool:
     return schema in _SCHEMAS or (not schema and name in _RELATIONS)
 
 
-class Catalog:
+class ClientCatalog:
     """The catalog as one client sees it."""
 
-    def __init__(self, session: Session, process: int):
+    def __init__(self, session: ClientSession, process: int):
         self._session, self._process = session, process
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._tables: Sequence[ListedTable] | None = None
@@ -109,7 +109,7 @@ class Catalog:
             self._connection.close()
 
 
-def translated(query: exp.Expr, session: Session) -> exp.Expr:
+def translated(query: exp.Expr, session: ClientSession) -> exp.Expr:
     """Return a query of PostgreSQL's as one of DuckDB's: without its schemas, its types that are names, its operators."""
     root = exp.Paren(this=query.copy())
     # What is inside comes first: what it becomes part of is made of it.
@@ -121,7 +121,7 @@ def translated(query: exp.Expr, session: Session) -> exp.Expr:
     return found
 
 
-def _translated(node: exp.Expr, session: Session) -> Any:
+def _translated(node: exp.Expr, session: ClientSession) -> Any:
     match node:
         case exp.Table():
             return _table(node)
@@ -215,7 +215,7 @@ def _cast(cast: exp.Cast) -> exp.Expr:
     return cast
 
 
-def _call(call: exp.Anonymous, session: Session) -> exp.Expr:
+def _call(call: exp.Anonymous, session: ClientSession) -> exp.Expr:
     name = call.name.lower()
     arguments = call.expressions
     if name == "set_config" and len(arguments) > 1:

@@ -18,7 +18,7 @@ from sqlstream.server.postgres import messages
 from sqlstream.server.postgres.backend import Backend, Portal, Prepared, answer_of
 from sqlstream.server.postgres.errors import ProtocolError, cancelled, fields_of
 from sqlstream.server.postgres.messages import Body
-from sqlstream.server.postgres.session import Session, Written, split
+from sqlstream.server.postgres.session import ClientSession, Written, split
 from sqlstream.server.state_reader import Interrupted, RunningQuery
 
 # A client that has not said who it is may not send much, and has so many seconds.
@@ -35,7 +35,7 @@ class Left(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClientLimits:
     """What clients may use: connections, queries that run at once, seconds for a statement, rows of a result, bytes of a message.
 
     None for seconds and rows is no limit.
@@ -58,11 +58,11 @@ class Door:
     is_local: bool = True
 
 
-class Connection:
+class ClientConnection:
     """One client, from its first byte to its last."""
 
     def __init__(
-        self, reader: StreamReader, writer: StreamWriter, key: tuple[int, int], limits: Limits, pool: Executor
+        self, reader: StreamReader, writer: StreamWriter, key: tuple[int, int], limits: ClientLimits, pool: Executor
     ):
         self._reader, self._writer = reader, writer
         self.key, self._limits, self._pool = key, limits, pool
@@ -136,8 +136,8 @@ class Connection:
             hint = "The password is a token of the server; the name of the user does not matter."
             raise ProtocolError("password authentication failed", "28P01", fatal=True, hint=hint)
 
-    async def serve(self, session: Session, backend: Backend) -> None:
-        """Answer what a client says, until it leaves."""
+    async def serve(self, session: ClientSession, backend: Backend) -> None:
+        """ClientAnswer what a client says, until it leaves."""
         self._session, self._backend = session, backend
         told = b"".join(messages.parameter(name, value) for name, value in session.reported().items())
         await self._send(messages.AUTHENTICATED + told + messages.key_data(*self.key) + messages.ready(session.status))
@@ -150,7 +150,7 @@ class Connection:
             await self._reported(kind, body)
 
     async def _reported(self, kind: bytes, body: Body) -> None:
-        """Answer a message; an error is told to the client, which goes on with Sync, or behind a simple query."""
+        """ClientAnswer a message; an error is told to the client, which goes on with Sync, or behind a simple query."""
         try:
             await self._answer(kind, body)
         except SqlStreamError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlstream.server.postgres.errors import ProtocolError
-from sqlstream.server.postgres.types import ColumnType
+from sqlstream.server.postgres.types import SentType
 
 VERSION = 196608  # 3.0
 CANCEL, SSL, GSS = 80877102, 80877103, 80877104
@@ -27,7 +27,7 @@ class ResultColumn:
     """A column of a result: its name, its type, and whether its values are sent in binary."""
 
     name: str
-    type: ColumnType
+    type: SentType
     binary: bool = False
 
 

@@ -15,14 +15,14 @@ from sqlstream.queries.query import translate
 from sqlstream.server.postgres.encoding import encoded, expression
 from sqlstream.server.postgres.errors import ProtocolError
 from sqlstream.server.postgres.messages import ResultColumn, data_rows, text_rows
-from sqlstream.server.postgres.types import TEXT, ColumnType, column_type
+from sqlstream.server.postgres.types import TEXT, SentType, column_type
 from sqlstream.server.state_reader import RunningQuery
 
 # Rows that are in memory at a time.
 ROWS = 10_000
 
 
-class Answer(Protocol):
+class ClientAnswer(Protocol):
     """What a statement is answered with: columns, and rows that are taken once."""
 
     @property
@@ -36,7 +36,7 @@ class TextRows:
     """Rows of texts that are there already."""
 
     def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[str | None]]):
-        self.columns: Sequence[ResultColumn] = [ResultColumn(name, ColumnType(TEXT)) for name in columns]
+        self.columns: Sequence[ResultColumn] = [ResultColumn(name, SentType(TEXT)) for name in columns]
         self._rows = list(rows)
 
     def take(self, count: int | None) -> tuple[bytes, int, bool]:
@@ -44,7 +44,7 @@ class TextRows:
         return text_rows(taken, len(self.columns)), len(taken), bool(self._rows)
 
 
-class QueryRows:
+class SentRows:
     """The rows of a query, which may be interrupted."""
 
     def __init__(
@@ -63,13 +63,13 @@ class QueryRows:
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._batch: pa.RecordBatch | None = None
 
-    def computed(self) -> QueryRows:
+    def computed(self) -> SentRows:
         """Return these rows when all are computed: they need their connection no more."""
         self._batches = iter(list(self._read()))
         return self
 
     def take(self, count: int | None) -> tuple[bytes, int, bool]:
-        """Return the messages of a batch of rows at most; see `Answer`. Raises SqlStreamError, Interrupted, ProtocolError."""
+        """Return the messages of a batch of rows at most. Raises SqlStreamError, Interrupted and ProtocolError."""
         if self._batches is None:
             self._batches = self._read()
         if self._batch is None:

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
-from sqlstream.compiler.project import Project
 from sqlstream.errors import UsageError
 from sqlstream.queries.query import QueryLimits
 from sqlstream.server.postgres.backend import Backend
-from sqlstream.server.postgres.connection import Connection, Door, Left, Limits
+from sqlstream.server.postgres.connection import ClientConnection, ClientLimits, Door, Left
 from sqlstream.server.postgres.errors import ProtocolError
-from sqlstream.server.postgres.session import Session
+from sqlstream.server.postgres.session import ClientSession
+from sqlstream.server.query_pool import QueryPool
 from sqlstream.server.state_reader import StateReader
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -36,13 +36,13 @@ class PostgresServer:
 
     def __init__(
         self,
-        project: Project,
+        pool: QueryPool,
         host: str = "127.0.0.1",
         port: int = 5432,
         *,
         allows: Callable[[str], bool] | None = None,
         certificate: ssl.SSLContext | None = None,
-        limits: Limits | None = None,
+        limits: ClientLimits | None = None,
         query_limits: QueryLimits | None = None,
         insecure: bool = False,
     ):
@@ -52,10 +52,10 @@ class PostgresServer:
             raise UsageError(f'clients from other machines are not served on "{host}" without both', hint=hint)
         self.host, self.port = host, port
         self._door = Door(allows, certificate, local or insecure)
-        self._limits = limits or Limits()
-        self._reader = StateReader(project, query_limits)
+        self._limits = limits or ClientLimits()
+        self._reader = StateReader(pool, query_limits)
         self._pool = ThreadPoolExecutor(self._limits.queries, thread_name_prefix="postgres")
-        self._connections: dict[tuple[int, int], Connection] = {}
+        self._connections: dict[tuple[int, int], ClientConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count(1)
         self._server: asyncio.Server | None = None
@@ -97,7 +97,7 @@ class PostgresServer:
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         key = next(self._numbers), secrets.randbits(31)
-        connection = Connection(reader, writer, key, self._limits, self._pool)
+        connection = ClientConnection(reader, writer, key, self._limits, self._pool)
         try:
             given = await connection.begin(self._door, self._cancel)
             if given is None:
@@ -126,7 +126,7 @@ class PostgresServer:
                 connection.cancel("user request")
 
 
-def _session(given: dict[str, str] | object) -> Session:
+def _session(given: dict[str, str] | object) -> ClientSession:
     assert isinstance(given, dict)
     parameters = {n: v for n, v in given.items() if n not in ("user", "database", "options", "replication")}
     for word in given.get("options", "").replace("-c", " ").split():
@@ -135,7 +135,7 @@ def _session(given: dict[str, str] | object) -> Session:
             parameters[name] = value
     if given.get("replication", "false") not in ("false", "off", "no", "0"):
         raise ProtocolError("replication is not supported", "0A000")
-    return Session(given["user"], given.get("database") or given["user"], parameters)
+    return ClientSession(given["user"], given.get("database") or given["user"], parameters)
 
 
 def _fatal(error: ProtocolError) -> ProtocolError:

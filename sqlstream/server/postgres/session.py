@@ -117,7 +117,7 @@ def split(text: str) -> list[Written]:
     return found
 
 
-class Session:
+class ClientSession:
     """The parameters of a connection, and whether it is in a transaction: `I` outside, `T` inside, `E` in a failed one."""
 
     def __init__(self, user: str, database: str, given: Mapping[str, str]):

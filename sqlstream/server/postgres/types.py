@@ -98,7 +98,7 @@ _OF_KINDS: Mapping[str, WireType] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnType:
+class SentType:
     """The type of a column: of its values, or with `is_array` of their elements; `modifier` is -1, or has a numeric's digits."""
 
     of: WireType
@@ -115,7 +115,7 @@ class ColumnType:
 
 
 @lru_cache(maxsize=4096)
-def column_type(type: str) -> ColumnType:
+def column_type(type: str) -> SentType:
     """Return what clients see of a column of one of DuckDB's types. What PostgreSQL has no type for is JSON, or text.
 
     >>> column_type("BIGINT").of.name, column_type("VARCHAR[]").oid, column_type("STRUCT(a INTEGER)[]").of.name
@@ -124,12 +124,12 @@ def column_type(type: str) -> ColumnType:
     589830
     """
     if kind_of(type) not in ("list", "array"):
-        return ColumnType(_scalar(type), modifier=_modifier(type))
+        return SentType(_scalar(type), modifier=_modifier(type))
     [(_, element)] = DuckDBPyType(type).children[:1]
     of = _scalar(str(element))
     # An array of PostgreSQL's has no arrays of different lengths in it, and an element of JSON is a text in it.
     nested = of is JSON or kind_of(str(element)) in ("list", "array")
-    return ColumnType(JSON) if nested else ColumnType(of, is_array=True, modifier=_modifier(str(element)))
+    return SentType(JSON) if nested else SentType(of, is_array=True, modifier=_modifier(str(element)))
 
 
 def _scalar(type: str) -> WireType:

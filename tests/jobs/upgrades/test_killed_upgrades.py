@@ -15,7 +15,7 @@ import pytest
 
 from sqlstream import SqlStreamError
 from sqlstream.jobs.upgrades.upgrading import Upgrader
-from sqlstream.warehouse.filesystem import LocalFilesystem
+from sqlstream.warehouse.filesystem import Filesystem, LocalFilesystem
 from tests.jobs.savepoint_jobs import FIRST, SECOND, put
 from tests.jobs.upgrades.test_upgrades import counted, counts
 from tests.jobs.upgrades.upgrade_jobs import go_on, rows_of
@@ -30,8 +30,25 @@ class Killed(BaseException):
     """The process is gone: nothing is written any more."""
 
 
-def killed_at(patch: pytest.MonkeyPatch, step: int) -> list[int]:
+def killed_at(patch: pytest.MonkeyPatch, step: int, files: type[Filesystem] = LocalFilesystem) -> list[int]:
     """Let the next upgrade die at a step, and all that it does after that fail, too; return the counter of its steps."""
+
+    def die() -> None:
+        raise Killed
+
+    return die_at(patch.setattr, step, die, files)
+
+
+def die_at(
+    put: Callable[[Any, str, Any], None],
+    step: int,
+    die: Callable[[], None],
+    files: type[Filesystem] = LocalFilesystem,
+) -> list[int]:
+    """Let something happen before each change of a file of an upgrade from a step on; return the counter of its steps.
+
+    `put` puts a function in the place of another one.
+    """
     steps, armed = [0], [False]
 
     def dying(write: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,7 +56,7 @@ def killed_at(patch: pytest.MonkeyPatch, step: int) -> list[int]:
             if armed[0]:
                 steps[0] += 1
                 if steps[0] > step:
-                    raise Killed
+                    die()
             return write(*given, **named)
 
         return wrapper
@@ -52,8 +69,8 @@ def killed_at(patch: pytest.MonkeyPatch, step: int) -> list[int]:
         armed[0] = False
 
     for name in WRITES:
-        patch.setattr(LocalFilesystem, name, dying(getattr(LocalFilesystem, name)))
-    patch.setattr(Upgrader, "run", watched)
+        put(files, name, dying(getattr(files, name)))
+    put(Upgrader, "run", watched)
     return steps
 
 

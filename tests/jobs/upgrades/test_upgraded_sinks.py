@@ -13,6 +13,8 @@ import pytest
 from sqlstream import Session, SqlStreamError
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import SourceText
+from sqlstream.jobs.restoring import Restore
+from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.commits import Commits
@@ -29,16 +31,27 @@ WITH ('connector' = 'filesystem', 'path' = '{folder}', 'format' = 'parquet', 'so
 INPUT = READ.format(name="t", folder="in")
 
 
-def start(session: Session, script: str, *, upgrade: bool = False) -> Any:
+def start(session: Session, script: str, *, upgrade: bool = False, savepoint: str | None = None) -> Any:
     script = f"SET 'pipeline.name' = 'j'; {script}" if "pipeline.name" not in script else script
     [planned] = [one for one in session.compile(SourceText("script", script)) if isinstance(one, PlannedJob)]
-    return session._jobs.start(planned, {}, engine=LocalEngine(), upgrade=Upgrade() if upgrade else None)
+    restore = Restore(savepoint) if savepoint is not None else None
+    return session._jobs.start(
+        planned, {}, engine=LocalEngine(), restore=restore, upgrade=Upgrade() if upgrade else None
+    )
 
 
-def run(folder: Path, script: str, rows: int, *, upgrade: bool = False) -> None:
+def run(
+    folder: Path,
+    script: str,
+    rows: int,
+    *,
+    upgrade: bool = False,
+    savepoint: str | None = None,
+    notices: list[str] | None = None,
+) -> None:
     """Run the job of a script until it has read so many rows in all, and stop it."""
-    with open_session(folder) as session:
-        job = start(session, script, upgrade=upgrade)
+    with open_session(folder, notices) as session:
+        job = start(session, script, upgrade=upgrade, savepoint=savepoint)
         wait_for_rows(job, rows)
         paths = session.warehouse.job(job.name)
         wait_until(lambda: last_committed(session.warehouse.fs, paths) == job._run.totals.version)
@@ -46,10 +59,10 @@ def run(folder: Path, script: str, rows: int, *, upgrade: bool = False) -> None:
         assert job.wait(SECONDS)
 
 
-def fail(folder: Path, script: str, reason: str) -> None:
+def fail(folder: Path, script: str, reason: str, *, upgrade: bool = False) -> None:
     """Run the job of a script until it fails."""
     with open_session(folder) as session, pytest.raises(SqlStreamError, match=reason):
-        start(session, script).wait(SECONDS)
+        start(session, script, upgrade=upgrade).wait(SECONDS)
 
 
 def die_before_commit(patch: pytest.MonkeyPatch, number: int) -> None:
@@ -179,3 +192,48 @@ def test_a_table_with_a_key_that_another_job_writes_is_refused(tmp_path: Path) -
         run(tmp_path, INPUT + KEYED.format(name="theirs", job="j"), 1, upgrade=True)
     assert rows_of(tmp_path, "FROM ours") == rows_of(tmp_path, "FROM theirs") == [(1, 1)]
     assert rows_of(tmp_path, "SELECT savepoint FROM sqlstream.savepoints") == []
+
+
+def test_a_job_goes_back_behind_its_upgrade_as_long_as_sinks_have_no_more(tmp_path: Path) -> None:
+    put(tmp_path, "a", [(1, 1)])
+    old, new = (INPUT + writing(x, "a", "f") for x in (1, 10))
+    run(tmp_path, old, 1)
+    notices: list[str] = []
+    with open_session(tmp_path, notices) as session:
+        job = start(session, new, upgrade=True)
+        wait_until(lambda: job.is_waiting)
+        job.stop()
+        assert job.wait(SECONDS)
+        [kept] = [notice.split('"')[1] for notice in notices if "keeps job" in notice]
+        assert (
+            f'savepoint "{kept}" keeps job "j" as it was: run --from goes back to it until the job writes into '
+            in "".join(notices)
+        )
+    put(tmp_path, "b", [(2, 2)])
+    notices.clear()
+    run(tmp_path, old, 2, savepoint=kept, notices=notices)
+    assert table_of(tmp_path, "a") == files_of(tmp_path) == [(1, 1), (2, 1)]
+    # Nothing comes again.
+    assert not any("comes again" in notice for notice in notices)
+    put(tmp_path, "c", [(3, 3)])
+    run(tmp_path, new, 3, upgrade=True)
+    with pytest.raises(SqlStreamError, match="cannot go back") as refused:
+        run(tmp_path, old, 3, savepoint=kept)
+    assert 'tables outside of the warehouse: "a" (sqlite).' in (refused.value.detail or "")
+
+
+def test_a_job_does_not_go_back_behind_what_it_may_have_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "a", [(1, 1)])
+    old = INPUT + writing(1, "a")
+    run(tmp_path, old, 1)
+    with open_session(tmp_path) as session:
+        take_savepoint(session.warehouse, "j", "one")
+    put(tmp_path, "b", [(2, 2)])
+    with monkeypatch.context() as patch:
+        die_before_commit(patch, last_batch(tmp_path) + 1)
+        fail(tmp_path, INPUT + writing(10, "a"), "died", upgrade=True)
+    assert table_of(tmp_path, "a") == [(1, 1), (2, 10)]
+    with pytest.raises(SqlStreamError, match='cannot go back to savepoint "one"'):
+        run(tmp_path, old, 2, savepoint="one")

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from sqlstream.compiler.project import Project
-from sqlstream.server.postgres.connection import Limits
+from sqlstream.server.postgres.connection import ClientLimits
 from sqlstream.server.postgres.server import PostgresServer
+from sqlstream.server.query_pool import QueryPool
 
 _ROOT = Path(__file__).parents[3]
 
@@ -42,11 +43,11 @@ async def _serve(project: Path, token: str | None, certificate: str | None, **li
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
     server = PostgresServer(
-        Project(str(project), str(project / "warehouse")),
+        QueryPool(Project(str(project), str(project / "warehouse"))),
         port=0,
         allows=None if token is None else lambda given: given == token,
         certificate=context,
-        limits=Limits(**limits),
+        limits=ClientLimits(**limits),
     )
     async with server:
         print(server.port, flush=True)

@@ -16,6 +16,7 @@ import pytest
 from sqlstream.compiler.project import Project
 from sqlstream.errors import UsageError
 from sqlstream.server.postgres.server import PostgresServer
+from sqlstream.server.query_pool import QueryPool
 from tests.certificates import Authority
 from tests.processes import wait_until
 from tests.server.postgres import serving
@@ -187,12 +188,16 @@ def test_what_is_no_client_is_sent_away(served: Served, sent: bytes) -> None:
 
 def test_other_machines_need_a_token_and_a_certificate(served: Served) -> None:
     with pytest.raises(UsageError, match="are not served"):
-        PostgresServer(Project(str(served.root), str(served.root / "warehouse")), "0.0.0.0", 0, allows=lambda _: True)
+        PostgresServer(
+            QueryPool(Project(str(served.root), str(served.root / "warehouse"))), "0.0.0.0", 0, allows=lambda _: True
+        )
 
 
 def test_a_port_that_is_taken(served: Served) -> None:
     async def start_again() -> None:
-        async with PostgresServer(Project(str(served.root), str(served.root / "warehouse")), port=served.port):
+        async with PostgresServer(
+            QueryPool(Project(str(served.root), str(served.root / "warehouse"))), port=served.port
+        ):
             pass
 
     with pytest.raises(UsageError, match="cannot be listened on"):

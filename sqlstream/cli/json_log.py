@@ -1,0 +1,113 @@
+"""`--log-format json`: what a command does as lines of JSON on standard error, one for each event."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+from sqlstream.errors import SqlStreamError
+from sqlstream.secrets import masked
+
+if TYPE_CHECKING:
+    from sqlstream.jobs.job import Job
+    from sqlstream.jobs.progress import Progress
+
+
+class JsonLog:
+    """Writes events: `time`, `level` (info, warning, error) and `event`, then `job` and what else there is to say."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], datetime] = lambda: datetime.now(UTC)):
+        self._stream, self._clock = stream, clock
+        self.exit_code = 0
+        # By job: the last batch and the last status that were written.
+        self._batches: dict[str, int | None] = {}
+        self._statuses: dict[str, str] = {}
+
+    def write(self, level: str, event: str, **fields: Any) -> None:
+        """Write an event; fields that are None are left out."""
+        told = {"time": self._clock().isoformat(timespec="milliseconds"), "level": level, "event": event}
+        told |= {name: _masked(value) for name, value in fields.items() if value is not None}
+        self._stream.write(json.dumps(told, ensure_ascii=False) + "\n")
+        self._stream.flush()
+
+    def notice(self, text: str) -> None:
+        """Write what people would read on standard error."""
+        warning = text.startswith("warning: ")
+        self.write("warning" if warning else "info", "notice", message=text.removeprefix("warning: "))
+
+    def warn(self, job: str, warning: SqlStreamError | str) -> None:
+        """Write a warning about a job."""
+        self.write("warning", "warning", job=job, **_told(warning))
+
+    def error(self, error: SqlStreamError) -> None:
+        """Write the error with which the command ends, and remember its exit code."""
+        self.write("error", "error", **_told(error))
+        self.exit_code = error.exit_code
+
+    def wait_for(self, job: Job, count_windows: Callable[[], int | None]) -> None:
+        """Hints about jobs that are silent are for people."""
+
+    def update(self, jobs: Sequence[Job]) -> None:
+        """Write what has changed; to be called several times a second."""
+        for job in jobs:
+            self._look(job)
+
+    def ended(self, job: Job) -> None:
+        """Write how a job has ended."""
+        self._look(job)
+
+    def _look(self, job: Job) -> None:
+        progress, status = job.progress, job.status
+        before = self._batches.get(job.name)
+        if progress.batch is not None and progress.batch != before:
+            # The first one of a process may go on from an earlier one.
+            batches = None if before is None else progress.batch - before
+            self._batches[job.name] = progress.batch
+            self.write("info", "batch", job=job.name, batch=progress.batch, batches=batches, **_numbers(progress))
+        if self._statuses.get(job.name) != status:
+            self._statuses[job.name] = status
+            self.write("error" if status == "FAILED" else "info", "status", job=job.name, status=status)
+
+
+def _numbers(progress: Progress) -> dict[str, Any]:
+    mark = progress.watermark
+    return {
+        "rows_in": progress.rows_in,
+        "rows_out": progress.rows_out,
+        "watermark": None if mark in (None, datetime.max) else mark.isoformat() if mark is not None else None,
+        "state_rows": sum(one.state_rows for one in progress.operators.values()),
+        "late_rows": progress.late_rows or None,
+        "malformed_rows": progress.malformed_rows or None,
+        "null_time_rows": progress.null_rows or None,
+    }
+
+
+def _told(error: SqlStreamError | str) -> dict[str, Any]:
+    if isinstance(error, str):
+        return {"message": error}
+    told: dict[str, Any] = {"kind": error.kind, "message": error.message, "detail": error.detail, "hint": error.hint}
+    if error.span is not None:
+        line, column = error.span.source.position(error.span.start)
+        told |= {"source": error.span.source.name, "line": line, "column": column}
+    return told
+
+
+def _masked(value: Any) -> Any:
+    return masked(value) if isinstance(value, str) else value
+
+
+@contextmanager
+def reporting(form: str) -> Iterator[JsonLog | None]:
+    """Give a log that takes all that a command says, its error too, where lines of JSON are asked for."""
+    if form != "json":
+        yield None
+        return
+    log = JsonLog(sys.stderr)
+    try:
+        yield log
+    except SqlStreamError as error:
+        log.error(error)

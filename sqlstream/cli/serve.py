@@ -1,0 +1,93 @@
+"""`sqlstream serve`."""
+
+from __future__ import annotations
+
+import click
+
+from sqlstream.cli.arguments import with_folders
+from sqlstream.errors import UsageError
+
+
+@click.command(short_help="Serve jobs and their state over HTTP, and supervise jobs.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this address.")
+@click.option("--port", default=8642, show_default=True, help="Listen on this port; 0: on any that is free.")
+@click.option("--postgres", type=int, metavar="PORT", help="Let PostgreSQL's clients query state on this port.")
+@click.option("--tokens", metavar="FILE", help="Let in who has a token of this file: lines of a role and a token.")
+@click.option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate (PEM).")
+@click.option("--tls-key", metavar="FILE", help="The key of the certificate (PEM).")
+@click.option("--insecure", is_flag=True, help="Listen on other addresses than loopback without tokens or TLS.")
+@click.option(
+    "--host-name", "names", multiple=True, metavar="NAME", help="A name by which clients know the server (repeatable)."
+)
+@click.option(
+    "--allow-path",
+    "paths",
+    multiple=True,
+    metavar="PATH",
+    help="A folder or URI whose files SQL of the role submit may read and write (repeatable).",
+)
+@click.option("--query-seconds", default=60.0, show_default=True, help="End queries after so long.")
+@click.option("--query-memory", default="1 GB", show_default=True, help="The most memory of a query.")
+@click.option("--queries", default=4, show_default=True, help="The most queries at a time.")
+@click.option("--max-body", default="1 MB", show_default=True, help="The largest body of a request.")
+@with_folders
+def serve(
+    host: str,
+    port: int,
+    postgres: int | None,
+    tokens: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    insecure: bool,
+    names: tuple[str, ...],
+    paths: tuple[str, ...],
+    query_seconds: float,
+    query_memory: str,
+    queries: int,
+    max_body: str,
+    project: str | None,
+    warehouse: str | None,
+) -> None:
+    """Serve jobs and their state over HTTP, and supervise the jobs that are submitted.
+
+    A second server on the same warehouse answers, too, and supervises when the first one is gone.
+    """
+    from sqlstream.compiler.project import find_project
+    from sqlstream.queries.query import QueryLimits
+    from sqlstream.units import parse_bytes
+
+    try:
+        from sqlstream.server.serve import serve as serve_until_stopped
+    except ImportError as error:
+        hint = "Install it: pip install 'sqlstream[server]'."
+        raise UsageError(f"the server needs a library that cannot be imported: {error}", hint=hint) from error
+    from sqlstream.server.access import read_tokens
+    from sqlstream.server.settings import Limits, ServerSettings
+
+    def size(option: str, text: str) -> int:
+        try:
+            return parse_bytes(text)
+        except ValueError as error:
+            raise UsageError(f'{option} "{text}" is no number of bytes', hint="Such as '1 GB'.") from error
+
+    memory = size("--query-memory", query_memory)
+    limits = Limits(
+        body=size("--max-body", max_body),
+        query_seconds=query_seconds,
+        queries=queries,
+        query=QueryLimits(memory=memory, spilled=4 * memory, threads=2),
+    )
+    settings = ServerSettings(
+        project=find_project(project, warehouse),
+        host=host,
+        port=port,
+        tokens=read_tokens(tokens) if tokens is not None else None,
+        certificate=tls_cert,
+        key=tls_key,
+        insecure=insecure,
+        names=names,
+        paths=paths,
+        limits=limits,
+        postgres=postgres,
+    )
+    serve_until_stopped(settings, lambda text: click.echo(text, err=True))

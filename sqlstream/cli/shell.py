@@ -1,0 +1,70 @@
+"""`sqlstream shell`: at a prompt, over files, or over what comes on standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from sqlstream.cli.arguments import open_session, with_folders, with_settings
+
+if TYPE_CHECKING:
+    from sqlstream.errors import SourceText
+    from sqlstream.shell.shell import Shell
+
+
+@click.command(short_help="Enter SQL at a prompt: jobs run in the background, changes are shown live.")
+@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Run a file, and end; - is standard input.")
+@click.option("-c", "--command", "texts", multiple=True, metavar="SQL", help="Run statements or a \\command, and end.")
+@with_settings
+@with_folders
+def shell(
+    files: tuple[str, ...],
+    texts: tuple[str, ...],
+    settings: tuple[str, ...],
+    tables: tuple[str, ...],
+    project: str | None,
+    warehouse: str | None,
+) -> None:
+    """Enter SQL at a prompt. Files run before the statements of -c; \\? lists the commands of the shell.
+
+    Without a terminal, and with -f and -c, it ends at the first error, and waits at the end for the jobs that it started.
+    """
+    from sqlstream.compiler.project import read_source
+    from sqlstream.errors import SourceText
+    from sqlstream.shell.output import ShellOutput, Standard
+    from sqlstream.shell.shell import Shell
+
+    types = not (files or texts) and sys.stdin.isatty() and sys.stdout.isatty()
+    output = ShellOutput(interactive=types)
+    with open_session(project, warehouse, settings, tables) as session:
+        session.output, session.notice = Standard("stdout"), output.say
+        opened = Shell(session, output)
+        try:
+            if types:
+                _interact(opened)
+            else:
+                sources = [read_source(file, root=session.project.root) for file in files]
+                sources += [SourceText("-c", text) for text in texts]
+                _run_all(opened, sources or [read_source("-")])
+        finally:
+            opened.close()
+
+
+def _interact(opened: Shell) -> None:
+    from sqlstream.shell.history import history_file
+    from sqlstream.shell.prompt import Prompt, interact
+
+    project = opened.session.project
+    opened.output.say(f"sqlstream, project {project.root}\n\\? lists the commands, Ctrl-D ends the shell.", "dim")
+    interact(opened, Prompt(opened.session, history_file()))
+
+
+def _run_all(opened: Shell, sources: Sequence[SourceText]) -> None:
+    from sqlstream.shell.commands import run
+
+    for source in sources:
+        run(opened, source)
+    opened.finish()

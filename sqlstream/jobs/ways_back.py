@@ -1,0 +1,61 @@
+"""Whether a job can go back to a savepoint: what it has written and read since must be taken back, or come again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlstream.catalog import Table
+from sqlstream.connectors.warehouse.publishing import find_published, is_published
+from sqlstream.storage.begun import read_begun
+from sqlstream.storage.descriptors import Descriptors
+from sqlstream.storage.joblog import JobLog
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.savepoints import Savepoint
+
+# Sinks outside of the warehouse that keep nothing, and those that take back what a job wrote after a version.
+KEEP_NOTHING = ("print", "blackhole")
+GO_BACK = ("filesystem", *KEEP_NOTHING)
+# Sources that have a place of the job's own on a server.
+WITH_SLOTS = ("postgres-cdc",)
+# Those whose rows cannot be asked for again.
+ONCE = ("socket",)
+
+
+def ahead(warehouse: Warehouse, saved: JobRecord, tables: Iterable[Table] = ()) -> list[str]:
+    """Return the tables that would keep what a job writes after a savepoint, as errors name them.
+
+    Of `tables` of the warehouse those are among them that are to be published.
+    """
+    found = [f'"{sink.table}" ({sink.kind})' for sink in saved.sinks if sink.kind not in (*GO_BACK, TABLE)]
+    published = [table.name for table in tables if is_published(table)]
+    published += [sink.table for sink in saved.sinks if sink.kind == TABLE and find_published(warehouse, sink.table)]
+    return found + [f'"{name}" (published)' for name in dict.fromkeys(published)]
+
+
+def has_gone_on(warehouse: Warehouse, savepoint: Savepoint) -> bool:
+    """Tell whether sinks of a job may have more than a savepoint of it says.
+
+    That is so if the job has committed a batch since, if one has begun, or if rows of the last one wait to be sent.
+    """
+    fs, paths, taken = warehouse.fs, warehouse.job(savepoint.record.job), savepoint.record
+    record = read_record(fs, paths)
+    if record is None or not record.has_written(taken.job_created_at, taken.version):
+        return True
+    if last_committed(fs, paths) != taken.version or read_begun(fs, paths, taken.version + 1) is not None:
+        return True
+    entry = JobLog(savepoint.warehouse.fs, savepoint.warehouse.job(taken.job).log).entry(taken.version)
+    if entry is None or any(number > entry.sequence for number in Descriptors(fs, paths.splits).numbers()):
+        return True
+    # What waits is in folders below those of the sinks.
+    return any(path.removeprefix(f"{paths.output}/").count("/") > 1 for path in fs.walk(paths.output))
+
+
+def way_back(warehouse: Warehouse, saved: JobRecord) -> str:
+    """Say when `run --from` goes back to a savepoint of a job that has just been taken."""
+    once = [f'"{scan.table}" ({scan.kind})' for scan in saved.scans if scan.kind in (*WITH_SLOTS, *ONCE)]
+    if once:
+        return f"run --from cannot go back to it, because rows of {', '.join(once)} do not come again"
+    tables = ahead(warehouse, saved)
+    return "run --from goes back to it" + (f" until the job writes into {', '.join(tables)}" if tables else "")

@@ -1,0 +1,148 @@
+"""A collector for prometheus_client: at every scrape it reads what the jobs of a warehouse have written down of themselves.
+
+Jobs do nothing for it, and it does not matter which process runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, cast
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+
+from sqlstream.errors import SqlStreamError
+from sqlstream.monitoring.families import FAMILIES, STATUSES, Family
+from sqlstream.storage.joblog import LogEntry
+from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics
+from sqlstream.storage.snapshot import JobHistory
+from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime, now, seconds
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.restarts import read_restarts
+from sqlstream.warehouse.status import Status, effective_status
+
+_FAMILIES: Mapping[str, Any] = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
+# A sample: the metric, its labels, its value; of a summary the number and the sum.
+_Sample = tuple[str, tuple[str, ...], float | tuple[int, float]]
+
+
+class JobCollector:
+    """The metrics of jobs of a warehouse: of all, or of those that `jobs` names at the time.
+
+    Register it with a `CollectorRegistry`. A job whose files cannot be read has none, or fewer, and does not hide others.
+    """
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        jobs: Callable[[], Collection[str]] | None = None,
+        clock: Callable[[], ProcessingTime] = now,
+    ):
+        self._warehouse, self._clock = warehouse, clock
+        self._jobs = jobs or warehouse.jobs
+
+    def describe(self) -> list[Any]:
+        """Return nothing: whoever registers the collector would read all jobs to learn the names of metrics."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """Yield every metric that some job has."""
+        found: dict[str, list[_Sample]] = {}
+        for name in sorted(self._jobs()):
+            for sample in self._samples(name):
+                found.setdefault(sample[0], []).append(sample)
+        for name, family in FAMILIES.items():
+            if name in found:
+                yield _filled(family, found[name])
+
+    def _samples(self, name: str) -> Iterator[_Sample]:
+        history = JobHistory(self._warehouse, name)
+        try:
+            # As the script spells it.
+            label = history.record.job if history.record is not None else name
+            status = effective_status(self._warehouse.fs, self._warehouse.job(name))
+            yield from _status_samples(label, status)
+            restarts = read_restarts(self._warehouse.fs, self._warehouse.job(name)).count
+            yield "job_restarts", (label,), restarts
+            entry = history.newest_entry
+        except (SqlStreamError, FileNotFoundError):
+            # It is damaged, of another version, or was dropped just now; `sqlstream.jobs` says more.
+            return
+        if entry is not None:
+            yield from _entry_samples(label, entry, self._clock())
+
+
+def _status_samples(job: str, status: Status | None) -> Iterator[_Sample]:
+    yield "job_up", (job,), float(status is not None and status.state in ("RUNNING", "RESTARTING"))
+    if status is None:
+        return
+    for one in STATUSES:
+        yield "job_status", (job, one), float(one == status.state)
+    yield "job_started_timestamp_seconds", (job,), status.started_at / 1_000_000
+    for source, backlog in status.backlog.items():
+        yield f"source_backlog_{backlog.unit}", (job, source), backlog.count
+
+
+def _entry_samples(job: str, entry: LogEntry, time: ProcessingTime) -> Iterator[_Sample]:
+    yield "job_committed_timestamp_seconds", (job,), entry.committed_at / 1_000_000
+    yield "job_committed_batch", (job,), entry.version
+    yield "job_rows_in", (job,), entry.rows_in
+    yield "job_rows_out", (job,), entry.rows_out
+    if (lag := _behind(entry.watermark, time)) is not None:
+        yield "job_watermark_lag_seconds", (job,), lag
+    for phase, spent in entry.spent.items():
+        yield "batch_duration_seconds", (job, phase), (entry.version + 1, seconds(spent))
+    for name, source in entry.sources.items():
+        yield from _source_samples((job, name), source, time)
+    for table, sink in entry.sinks.items():
+        yield "sink_rows", (job, table), sink.rows
+        if sink.bytes is not None:
+            yield "sink_bytes", (job, table), sink.bytes
+    for name, operator in entry.operators.items():
+        yield from _operator_samples((job, name), operator)
+
+
+def _source_samples(labels: tuple[str, ...], source: SourceMetrics, time: ProcessingTime) -> Iterator[_Sample]:
+    yield "source_rows", labels, source.rows
+    yield "source_malformed_rows", labels, source.malformed_rows
+    yield "source_null_time_rows", labels, source.null_rows
+    yield "source_lost_rows", labels, source.lost_rows
+    if source.bytes is not None:
+        yield "source_bytes", labels, source.bytes
+    if source.latency is not None:
+        yield "source_event_latency_seconds", labels, seconds(source.latency)
+    if source.idle_timeout is None:
+        # Its rows do not move the watermark.
+        return
+    yield "source_holds_watermark", labels, float(source.holds_minimum)
+    if (lag := _behind(source.watermark, time)) is not None:
+        yield "source_watermark_lag_seconds", labels, lag
+
+
+def _operator_samples(labels: tuple[str, ...], operator: OperatorMetrics) -> Iterator[_Sample]:
+    yield "state_rows", labels, operator.state_rows
+    yield "state_bytes", labels, operator.state_bytes
+    yield "state_segments", labels, operator.segments
+    for name in ("late_rows", "missed_windows", "expired_keys", "returned_keys", "absent_deletes"):
+        yield f"operator_{name}", labels, getattr(operator, name)
+    for counter, number in operator.counters.items():
+        yield "user_counter", (*labels, counter), number
+
+
+def _behind(watermark: EventTime | None, time: ProcessingTime) -> float | None:
+    """Return by how many seconds a watermark is behind the clock; None where there is none, or the input has ended."""
+    return None if watermark is None or watermark >= END_OF_INPUT else (time - watermark) / 1_000_000
+
+
+def _filled(family: Family, samples: list[_Sample]) -> Any:
+    meaning = family.meaning[0].upper() + family.meaning[1:] + "."
+    name = f"sqlstream_{family.name}"
+    if family.kind == "summary":
+        summary = SummaryMetricFamily(name, meaning, labels=family.labels)
+        for _, labels, value in samples:
+            count, total = cast(tuple[int, float], value)
+            summary.add_metric(labels, count_value=count, sum_value=total)
+        return summary
+    filled = _FAMILIES[family.kind](name, meaning, labels=family.labels)
+    for _, labels, value in samples:
+        filled.add_metric(labels, value)
+    return filled

@@ -1,0 +1,74 @@
+"""Who may do what: bearer tokens with roles, from a file."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+import stat
+from dataclasses import dataclass
+from enum import IntEnum
+from hashlib import sha256
+
+from sqlstream.errors import UsageError
+
+_HINT = "Each line has a role (read, submit or admin) and a token, or the SHA-256 of one as sha256:HEX."
+_DIGEST = re.compile(r"sha256:([0-9a-fA-F]{64})")
+# Shorter ones can be guessed.
+_SHORTEST = 16
+
+
+class Role(IntEnum):
+    """What a token allows; each role has the rights of those before it."""
+
+    READ = 1
+    SUBMIT = 2
+    ADMIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens of a server, by their digests."""
+
+    digests: tuple[tuple[bytes, Role], ...]
+
+    def role_of(self, token: str) -> Role | None:
+        """Return the role of a token, in a time that does not tell how much of it was right; None for one that is not known."""
+        given = sha256(token.encode()).digest()
+        found: Role | None = None
+        for digest, role in self.digests:
+            if hmac.compare_digest(digest, given):
+                found = role
+        return found
+
+
+def read_tokens(path: str) -> Tokens:
+    """Return the tokens in a file. Raises UsageError for one that says something else, or that others may read."""
+    try:
+        mode = os.stat(path).st_mode
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f'the file of tokens "{path}" cannot be read', detail=str(error)) from error
+    if mode & (stat.S_IRGRP | stat.S_IROTH | stat.S_IWGRP | stat.S_IWOTH):
+        raise UsageError(f'the file of tokens "{path}" is open to others', hint=f'Close it: chmod 600 "{path}".')
+    found = [
+        _token(path, number, line)
+        for number, line in enumerate(lines, 1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+    if not found:
+        raise UsageError(f'the file "{path}" has no tokens', hint=_HINT)
+    return Tokens(tuple(found))
+
+
+def _token(path: str, number: int, line: str) -> tuple[bytes, Role]:
+    role, _, token = line.strip().partition(" ")
+    token = token.strip()
+    if role.upper() not in Role.__members__ or not token or " " in token:
+        raise UsageError(f'line {number} of "{path}" is no token', hint=_HINT)
+    if found := _DIGEST.fullmatch(token):
+        return bytes.fromhex(found[1]), Role[role.upper()]
+    if len(token) < _SHORTEST:
+        raise UsageError(f'the token in line {number} of "{path}" is shorter than {_SHORTEST} characters')
+    return sha256(token.encode()).digest(), Role[role.upper()]

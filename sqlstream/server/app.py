@@ -1,0 +1,254 @@
+"""The server as an ASGI application: who is let in, and how calls, streams and errors become HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sqlstream.errors import SqlStreamError, UsageError
+from sqlstream.secrets import masked
+from sqlstream.server.access import Role
+from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, Endpoint, HttpCall, Service, check_parameters
+from sqlstream.server.openapi import description
+from sqlstream.server.problems import MEDIA_TYPE, HttpError, problem_of
+from sqlstream.server.queries import JSON
+from sqlstream.server.settings import ServerSettings
+
+# No page of another site reads an answer, or shows it in a frame; no proxy keeps it.
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def make_app(service: Service) -> ASGIApp:
+    """Return the application over a service."""
+    routes = [Route(e.path, _Route(service, e), methods=[e.method], name=e.summary) for e in _by_path()]
+    document = msgspec.json.encode(description())
+    routes.append(Route("/v1/openapi.json", lambda request: _json(document, 200), methods=["GET"]))
+    app = Starlette(routes=routes, exception_handlers={404: _not_found, 405: _no_method})
+    return _Gate(app, service.settings)
+
+
+def _by_path() -> list[Endpoint]:
+    return sorted(ENDPOINTS, key=lambda e: e.path.count("{"))
+
+
+def _json(content: bytes, status: int, headers: Mapping[str, str] | None = None, media: str = JSON) -> Response:
+    return Response(content, status, {**_HEADERS, **(headers or {})}, media)
+
+
+def problem_response(error: SqlStreamError) -> Response:
+    """Return an error as problem JSON."""
+    problem = problem_of(error)
+    headers = error.headers if isinstance(error, HttpError) else {}
+    return _json(msgspec.json.encode(problem), problem.status, headers, MEDIA_TYPE)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    hint = "GET /v1/openapi.json describes what there is."
+    return problem_response(HttpError(404, f'there is nothing at "{request.url.path}"', hint=hint))
+
+
+async def _no_method(request: Request, error: Exception) -> Response:
+    headers = getattr(error, "headers", None)
+    return problem_response(
+        HttpError(405, f'"{request.url.path}" has no method {request.method}', headers=headers or {})
+    )
+
+
+class _Gate:
+    """Lets requests pass that may: those that name this server, of no page of another site, with a token, and not too large."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings):
+        self._app, self._settings = app, settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            self._check_host(headers)
+            self._check_origin(headers)
+            scope.setdefault("state", {})["role"] = self._role(headers)
+            if int(headers.get("content-length", "0") or 0) > self._settings.limits.body:
+                raise self._too_large()
+        except ValueError:
+            await problem_response(HttpError(400, "the length of the content is no number"))(scope, receive, send)
+            return
+        except HttpError as error:
+            await problem_response(error)(scope, receive, send)
+            return
+        await self._app(scope, self._counted(receive), send)
+
+    def _check_host(self, headers: Mapping[str, str]) -> None:
+        hosts = self._settings.hosts
+        if hosts is None:
+            return
+        host = urlsplit(f"//{headers.get('host', '')}").hostname
+        if host is None or host.lower() not in hosts:
+            hint = "Name the host with --host-name when the server is started."
+            raise HttpError(403, "the request is for another host", hint=hint)
+
+    def _check_origin(self, headers: Mapping[str, str]) -> None:
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+            raise HttpError(403, "the request comes from a page of another site")
+
+    def _role(self, headers: Mapping[str, str]) -> Role | None:
+        """Return the role of whoever asks: without tokens anybody who can connect is an admin."""
+        if self._settings.tokens is None:
+            return Role.ADMIN
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        return self._settings.tokens.role_of(token.strip()) if scheme.lower() == "bearer" else None
+
+    def _too_large(self) -> HttpError:
+        return HttpError(413, f"the body is larger than {self._settings.limits.body:,} bytes")
+
+    def _counted(self, receive: Receive) -> Receive:
+        count = 0
+
+        async def counted() -> Any:
+            nonlocal count
+            message = await receive()
+            count += len(message.get("body", b""))
+            if count > self._settings.limits.body:
+                raise self._too_large()
+            return message
+
+        return counted
+
+
+class _Route:
+    """Answers the requests of an endpoint."""
+
+    def __init__(self, service: Service, endpoint: Endpoint):
+        self._service, self._endpoint = service, endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        endpoint = self._endpoint
+        try:
+            call = await self._call(request)
+            if endpoint.call is None:
+                await self._stream(call, request, receive, send)
+                return
+            answer = await asyncio.to_thread(endpoint.call, call)
+            response = _json(msgspec.json.encode(answer), endpoint.status)
+        except SqlStreamError as error:
+            response = problem_response(error)
+        except Exception as error:
+            message = f"{type(error).__qualname__}: {error}"
+            response = problem_response(HttpError(500, masked(message)))
+        await response(scope, receive, send)
+
+    async def _call(self, request: Request) -> HttpCall:
+        """Return what is asked. Raises HttpError and UsageError."""
+        endpoint, role = self._endpoint, request.scope["state"]["role"]
+        if endpoint.role is not None:
+            if role is None:
+                headers = {"WWW-Authenticate": "Bearer"}
+                raise HttpError(401, "there is no token, or one that is not known", headers=headers)
+            if role < endpoint.role:
+                raise HttpError(403, f"this takes a token of the role {endpoint.role.name.lower()}")
+        given: dict[str, list[str]] = {}
+        for name, value in request.query_params.multi_items():
+            given.setdefault(name, []).append(value)
+        check_parameters(endpoint, given)
+        body = None
+        if endpoint.body is not None:
+            body = _decoded(await request.body(), endpoint.body, request.headers.get("content-type", ""))
+        return HttpCall(self._service, role or Role.READ, request.path_params, given, body)
+
+    async def _stream(self, call: HttpCall, request: Request, receive: Receive, send: Send) -> None:
+        if EVENT_STREAM in self._endpoint.streams:
+            await _sent(self._service.events.listen(call.parameter("job")), EVENT_STREAM, request.scope, receive, send)
+            return
+        form = _wanted(request.headers.get("accept", "*/*"), self._endpoint.streams)
+        parts = self._service.queries.stream(call.body.sql, form, max(call.body.limit, 0))
+        await _sent(parts, form, request.scope, receive, send)
+
+
+def _decoded(body: bytes, kind: type[msgspec.Struct], media: str) -> msgspec.Struct:
+    if media.partition(";")[0].strip().lower() != JSON:
+        # A form of another site can send other types without being asked.
+        raise HttpError(415, f"a body is {JSON}", hint=f"Say Content-Type: {JSON}.")
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError("the body is not what is read here", detail=str(error)) from error
+
+
+def _wanted(accept: str, kinds: tuple[str, ...]) -> str:
+    """Return the first type that a client accepts, of those that there are; the first of all where it names none of them."""
+    named = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    return next((kind for kind in named if kind in kinds), kinds[0])
+
+
+async def _sent(parts: AsyncIterator[bytes], media: str, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send parts as they come, until the client has gone. An error before the first one is a problem."""
+    gone = asyncio.create_task(_gone(receive))
+    begun = False
+    try:
+        while True:
+            part = await _first(anext(parts, None), gone)
+            if part is None:
+                break
+            if not begun:
+                headers = [(k.lower().encode(), v.encode()) for k, v in {**_HEADERS, "Content-Type": media}.items()]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                begun = True
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        if not gone.done():
+            if not begun:
+                raise HttpError(500, "there is no answer")
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+    except SqlStreamError as error:
+        if not begun:
+            await problem_response(error)(scope, receive, send)
+            return
+        # The answer has begun: that it is cut off tells the client that it is not whole.
+        raise _CutOff(error.render()) from error
+    finally:
+        gone.cancel()
+        await _closed(parts)
+
+
+class _CutOff(Exception):
+    """An answer that had begun ends with an error."""
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _first(part: Awaitable[bytes | None], gone: asyncio.Task[None]) -> bytes | None:
+    """Return the next part, None when there is none, or the client has gone first."""
+    work = asyncio.ensure_future(part)
+    await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+    if work.done():
+        return work.result()
+    work.cancel()
+    with contextlib.suppress(asyncio.CancelledError, SqlStreamError):
+        await work
+    return None
+
+
+async def _closed(parts: AsyncIterator[bytes]) -> None:
+    close: Callable[[], Awaitable[None]] | None = getattr(parts, "aclose", None)
+    if close is not None:
+        await close()

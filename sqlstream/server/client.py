@@ -1,0 +1,110 @@
+"""Asks a server over HTTP, with nothing but the standard library: what `sqlstream --server` stands on."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import IO, Any, cast
+from urllib.parse import quote, urlencode, urlsplit
+
+import pyarrow as pa
+
+from sqlstream.errors import SqlStreamError, UsageError
+
+TOKEN = "SQLSTREAM_TOKEN"
+_SECONDS = 900.0
+_ARROW = "application/vnd.apache.arrow.stream"
+
+
+class RemoteError(SqlStreamError):
+    """An error that a server has answered with, which renders as it did there."""
+
+    def __init__(self, message: str, text: str | None = None, *, status: int = 500):
+        super().__init__(message)
+        self.text = text
+        self.status = status
+        self.exit_code = 1 if status >= 500 else 2
+
+    def render(self, width: int | None = None) -> str:
+        return self.text if self.text is not None else super().render(width)
+
+
+class Client:
+    """The address of a server, and the token to show there: by default that in the variable SQLSTREAM_TOKEN."""
+
+    def __init__(self, url: str, token: str | None = None):
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or parts.hostname is None:
+            raise UsageError(f'"{url}" is no address of a server', hint="Such as http://127.0.0.1:8642.")
+        self._parts, self._url = parts, url
+        self._token = token or os.environ.get(TOKEN)
+
+    def get(self, *path: str, **parameters: str) -> Any:
+        """Return what a server answers, as JSON has it. Raises RemoteError and UsageError."""
+        return self._asked("GET", path, None, parameters)
+
+    def post(self, *path: str, body: Mapping[str, Any]) -> Any:
+        return self._asked("POST", path, body, {})
+
+    def delete(self, *path: str) -> Any:
+        return self._asked("DELETE", path, None, {})
+
+    def query(self, sql: str) -> pa.Table:
+        """Return the rows of a state query."""
+        response = self._opened("POST", ("query",), {"sql": sql}, {}, _ARROW)
+        try:
+            with pa.ipc.open_stream(cast(IO[bytes], response)) as reader:
+                return reader.read_all()
+        except (pa.ArrowInvalid, OSError, http.client.HTTPException) as error:
+            raise RemoteError("the answer was cut off: the query failed, or took too long", status=500) from error
+
+    def _asked(
+        self, method: str, path: tuple[str, ...], body: Mapping[str, Any] | None, parameters: Mapping[str, str]
+    ) -> Any:
+        return json.load(self._opened(method, path, body, parameters, "application/json"))
+
+    def _opened(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        body: Mapping[str, Any] | None,
+        parameters: Mapping[str, str],
+        accept: str,
+    ) -> http.client.HTTPResponse:
+        address = "/".join([self._parts.path.rstrip("/"), "v1", *(quote(part, safe="") for part in path)])
+        if parameters:
+            address += f"?{urlencode(parameters)}"
+        headers = {"Accept": accept, "Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        connection = self._connection()
+        try:
+            connection.request(method, address, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException, socket.gaierror) as error:
+            raise UsageError(
+                f'the server at "{self._url}" does not answer', detail=str(error), hint="Start one: sqlstream serve."
+            ) from error
+        if response.status >= 400:
+            raise _error(response)
+        return response
+
+    def _connection(self) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=_SECONDS, context=ssl.create_default_context())
+        return http.client.HTTPConnection(host, port, timeout=_SECONDS)
+
+
+def _error(response: http.client.HTTPResponse) -> RemoteError:
+    """Return the error in an answer, which may come from something in front of the server."""
+    content = response.read(1 << 20)
+    try:
+        problem = json.loads(content)
+        return RemoteError(str(problem["detail"]), problem.get("text"), status=response.status)
+    except (ValueError, KeyError, TypeError):
+        return RemoteError(f"the server answers {response.status} {response.reason}", status=response.status)

@@ -1,0 +1,276 @@
+"""What the server answers: a list of endpoints, from which its routes and their description in OpenAPI are made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from sqlstream.errors import UsageError, missing
+from sqlstream.jobs import ending
+from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
+from sqlstream.server import messages
+from sqlstream.server.access import Role
+from sqlstream.server.events import Events
+from sqlstream.server.overview import Overview
+from sqlstream.server.problems import HttpError
+from sqlstream.server.queries import ARROW, JSON, Queries
+from sqlstream.server.settings import ServerSettings
+from sqlstream.server.submitting import planned, submit
+from sqlstream.server.supervisor import Supervisor
+from sqlstream.session.session import Session
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import effective_status, request_stop
+from sqlstream.warehouse.submissions import is_going_on
+
+EVENT_STREAM = "text/event-stream"
+# So long the supervising server may take to notice that a job was stopped.
+_NOTICED_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What endpoints stand on."""
+
+    settings: ServerSettings
+    warehouse: Warehouse
+    supervisor: Supervisor
+    overview: Overview
+    queries: Queries
+    events: Events
+
+
+@dataclass(frozen=True, slots=True)
+class HttpCall:
+    """A request: who asks, the parts of its path, its parameters, and its body."""
+
+    service: Service
+    role: Role
+    path: Mapping[str, str]
+    parameters: Mapping[str, Sequence[str]]
+    body: Any = None
+
+    def parameter(self, name: str) -> str | None:
+        """Return the value of a parameter that may be there once. Raises UsageError."""
+        given = self.parameters.get(name, ())
+        if len(given) > 1:
+            raise UsageError(f'the parameter "{name}" is there {len(given)} times')
+        return given[0] if given else None
+
+
+@dataclass(frozen=True, slots=True)
+class UrlParameter:
+    """A parameter of the query of a URL."""
+
+    name: str
+    description: str
+    required: bool = False
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A method of an address. `call` answers it, in a thread; None for those that stream, which `app.py` answers.
+
+    Without a `role` anybody may ask.
+    """
+
+    method: str
+    path: str
+    role: Role | None
+    summary: str
+    call: Callable[[HttpCall], msgspec.Struct] | None = None
+    body: type[messages.Request] | None = None
+    answer: type[msgspec.Struct] | None = None
+    status: int = 200
+    streams: tuple[str, ...] = ()
+    parameters: tuple[UrlParameter, ...] = field(default=())
+
+
+def _health(call: HttpCall) -> messages.Health:
+    return _as_health(call.service)
+
+
+def _ready(call: HttpCall) -> messages.Health:
+    found = _as_health(call.service)
+    if not found.active:
+        raise HttpError(503, "this server waits for its turn: another one supervises the jobs")
+    return found
+
+
+def _as_health(service: Service) -> messages.Health:
+    active = service.supervisor.is_active
+    return messages.Health("active" if active else "standby", active, version("sqlstream"))
+
+
+def _jobs(call: HttpCall) -> messages.Jobs:
+    return call.service.overview.jobs()
+
+
+def _job(call: HttpCall) -> messages.JobDetails:
+    return call.service.overview.job(call.path["job"])
+
+
+def _submit(call: HttpCall) -> messages.Submitted:
+    found = submit(call.service.settings, call.role, call.body)
+    call.service.supervisor.look()
+    return found
+
+
+def _plan(call: HttpCall) -> messages.Plan:
+    return messages.Plan(planned(call.service.settings, call.role, call.body, None))
+
+
+def _upgrade_plan(call: HttpCall) -> messages.Plan:
+    return messages.Plan(planned(call.service.settings, call.role, call.body, call.path["job"]))
+
+
+def _stop(call: HttpCall) -> messages.Done:
+    """Stop a job, and wait until it has; one whose process waits to be started again is not started."""
+    service, name, asked = call.service, call.path["job"], call.body
+    warehouse = service.warehouse
+    paths = ending.existing(warehouse, name)
+    status = effective_status(warehouse.fs, paths)
+    if asked.savepoint and asked.savepoint.lower() in warehouse.savepoints():
+        raise UsageError(f'savepoint "{asked.savepoint}" exists already', hint="Give it another name.")
+    if (status is None or not status.is_active) and not asked.drain and is_going_on(warehouse, name):
+        request_stop(warehouse.fs, paths)
+    else:
+        ending.stop(warehouse, name, drain=asked.drain)
+    service.supervisor.look()
+    _await_supervisor(warehouse, name)
+    message = f'job "{name}" {"drained: all its windows are closed" if asked.drain else "stopped"}'
+    if asked.savepoint is not None:
+        taken = take_savepoint(warehouse, name, asked.savepoint or None).record
+        message += f'; savepoint "{taken.name}" at version {taken.version}'
+    return messages.Done(message)
+
+
+def _await_supervisor(warehouse: Warehouse, name: str) -> None:
+    """Wait until the supervising server, this one or another, has noticed that a job was stopped; it may be gone."""
+    deadline = time.monotonic() + _NOTICED_SECONDS
+    while is_going_on(warehouse, name) and time.monotonic() < deadline:
+        time.sleep(ending.POLL_SECONDS)
+
+
+def _drop(call: HttpCall) -> messages.Done:
+    settings, name = call.service.settings, call.path["job"]
+    if is_going_on(call.service.warehouse, name):
+        raise HttpError(409, f'job "{name}" is being run', hint="Stop it first.")
+    notices: list[str] = []
+    with Session(settings.project.root, settings.project.warehouse, load=False, notice=notices.append) as session:
+        session.drop(name)
+    return messages.Done("; ".join([f'job "{name}" dropped, with its state and the rows that it wrote', *notices]))
+
+
+def _take_savepoint(call: HttpCall) -> messages.SavepointTaken:
+    taken = take_savepoint(call.service.warehouse, call.path["job"], call.body.name).record
+    return messages.SavepointTaken(taken.name, taken.job, taken.version)
+
+
+def _savepoints(call: HttpCall) -> messages.Savepoints:
+    return call.service.overview.savepoints()
+
+
+def _drop_savepoint(call: HttpCall) -> messages.Done:
+    name = call.path["savepoint"]
+    drop_savepoint(call.service.warehouse, name)
+    return messages.Done(f'savepoint "{name}" dropped')
+
+
+def _relations(call: HttpCall) -> messages.RelationList:
+    return call.service.overview.relations()
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint("GET", "/v1/health", None, "Whether the server answers", _health, answer=messages.Health),
+    Endpoint(
+        "GET",
+        "/v1/ready",
+        None,
+        "Whether the server supervises the jobs: 503 from a standby",
+        _ready,
+        answer=messages.Health,
+    ),
+    Endpoint("GET", "/v1/jobs", Role.READ, "List the jobs of the warehouse", _jobs, answer=messages.Jobs),
+    Endpoint(
+        "POST",
+        "/v1/jobs",
+        Role.SUBMIT,
+        "Submit SQL: its jobs run under the server",
+        _submit,
+        messages.SubmitRequest,
+        messages.Submitted,
+        status=201,
+    ),
+    Endpoint("GET", "/v1/jobs/{job}", Role.READ, "Show a job", _job, answer=messages.JobDetails),
+    Endpoint(
+        "DELETE", "/v1/jobs/{job}", Role.SUBMIT, "Delete a job, its state and its rows", _drop, answer=messages.Done
+    ),
+    Endpoint(
+        "POST",
+        "/v1/jobs/{job}/stop",
+        Role.SUBMIT,
+        "Stop a job after its batch",
+        _stop,
+        messages.StopRequest,
+        messages.Done,
+    ),
+    Endpoint(
+        "POST",
+        "/v1/jobs/{job}/savepoints",
+        Role.SUBMIT,
+        "Take a savepoint of a job",
+        _take_savepoint,
+        messages.SavepointName,
+        messages.SavepointTaken,
+        status=201,
+    ),
+    Endpoint(
+        "POST",
+        "/v1/jobs/{job}/upgrade-plan",
+        Role.SUBMIT,
+        "Show what becomes of a job's state with a changed query",
+        _upgrade_plan,
+        messages.PlanRequest,
+        messages.Plan,
+    ),
+    Endpoint("POST", "/v1/plan", Role.SUBMIT, "Show the plan of SQL", _plan, messages.PlanRequest, messages.Plan),
+    Endpoint("GET", "/v1/savepoints", Role.READ, "List the savepoints", _savepoints, answer=messages.Savepoints),
+    Endpoint(
+        "DELETE", "/v1/savepoints/{savepoint}", Role.SUBMIT, "Delete a savepoint", _drop_savepoint, answer=messages.Done
+    ),
+    Endpoint("GET", "/v1/relations", Role.READ, "List what a query can read", _relations, answer=messages.RelationList),
+    Endpoint(
+        "POST",
+        "/v1/query",
+        Role.READ,
+        "Query state, tables and sqlstream.*: as JSON, or as an Arrow stream",
+        body=messages.QueryRequest,
+        answer=messages.QueryRows,
+        streams=(JSON, ARROW),
+    ),
+    Endpoint(
+        "GET",
+        "/v1/events",
+        Role.READ,
+        "Listen to batches, watermarks and what jobs become, as server-sent events",
+        streams=(EVENT_STREAM,),
+        parameters=(UrlParameter("job", "the job to listen to (default: all)"),),
+    ),
+)
+
+
+def check_parameters(endpoint: Endpoint, given: Mapping[str, Sequence[str]]) -> None:
+    """Raise UsageError for parameters that an endpoint does not know, or lacks."""
+    known = {parameter.name: parameter for parameter in endpoint.parameters}
+    for name in given:
+        if name not in known:
+            raise UsageError(f'there is no parameter "{name}" here', hint=missing("parameter", name, known))
+    for parameter in endpoint.parameters:
+        if parameter.required and parameter.name not in given:
+            raise UsageError(f'the parameter "{parameter.name}" is needed: {parameter.description}')

@@ -1,0 +1,183 @@
+"""What happens to the jobs of a warehouse, as server-sent events: batches, watermarks, and what jobs become."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
+from sqlstream.server.problems import HttpError
+from sqlstream.storage.joblog import JobLog, LogEntry
+from sqlstream.units import END_OF_INPUT, EventTime
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.jobs import JobRecord, read_record
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import effective_status
+
+LOOK_SECONDS = 0.25
+# A store is asked over a network.
+_LOOK_IN_STORE_SECONDS = 2.0
+# A connection on which nothing happens for longer may be taken for dead on the way.
+_COMMENT_SECONDS = 15.0
+# Events that wait for a subscriber who reads slowly; the oldest go first.
+_WAITING = 1_000
+# A subscriber who comes later hears no more batches of before than these.
+_MOST_BATCHES = 20
+
+
+@dataclass
+class _Seen:
+    """What was last heard of a job."""
+
+    status: str | None = None
+    version: int | None = None
+    watermark: EventTime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event with its data, which JSON can have; times are microseconds since 1970."""
+
+    kind: str
+    job: str
+    data: dict[str, Any]
+
+    def text(self) -> bytes:
+        """Return the event as it is sent."""
+        content = msgspec.json.encode({"job": self.job, **self.data})
+        return f"event: {self.kind}\ndata: ".encode() + content + b"\n\n"
+
+
+@dataclass
+class Watcher:
+    """Looks at the jobs of a warehouse, and says what is new."""
+
+    warehouse: Warehouse
+    _seen: dict[str, _Seen] = field(default_factory=dict)
+
+    def look(self) -> list[Event]:
+        """Return what has happened since the last look; the first time, how the jobs are."""
+        events: list[Event] = []
+        names = self.warehouse.jobs()
+        for name in names:
+            # One that cannot be read now does not hide the others.
+            with contextlib.suppress(SqlStreamError, FileNotFoundError):
+                events += self._job(name)
+        for name in self._seen.keys() - set(names):
+            del self._seen[name]
+            events.append(Event("dropped", name, {}))
+        return events
+
+    def _job(self, name: str) -> Iterator[Event]:
+        fs, paths = self.warehouse.fs, self.warehouse.job(name)
+        record = _record(self.warehouse, name)
+        if record is None:
+            return
+        is_new = name not in self._seen
+        seen = self._seen.setdefault(name, _Seen())
+        status = effective_status(fs, paths)
+        state = status.state if status is not None else None
+        if state != seen.status or is_new:
+            error = status.error if status is not None else None
+            yield Event("job", record.job, {"status": state, "before": seen.status, "error": error})
+            seen.status = state
+        newest = last_committed(fs, paths)
+        if newest is None or newest == seen.version:
+            return
+        first = newest if seen.version is None or newest < seen.version else seen.version + 1
+        for entry in JobLog(fs, paths.log).entries(newest, max(first, newest - _MOST_BATCHES + 1)):
+            yield Event("batch", record.job, _batch(entry))
+            if entry.watermark != seen.watermark:
+                data = {"version": entry.version, "watermark": _time(entry.watermark), "before": _time(seen.watermark)}
+                yield Event("watermark", record.job, data)
+                seen.watermark = entry.watermark
+        seen.version = newest
+
+
+def _record(warehouse: Warehouse, name: str) -> JobRecord | None:
+    try:
+        return read_record(warehouse.fs, warehouse.job(name))
+    except (DamageError, OtherVersionError):
+        return None
+
+
+def _batch(entry: LogEntry) -> dict[str, Any]:
+    """Return what an entry of the log says of its batch: rows since the job began, and how much state there is."""
+    return {
+        "version": entry.version,
+        "committed_at": entry.committed_at,
+        "watermark": _time(entry.watermark),
+        "rows_in": entry.rows_in,
+        "rows_out": entry.rows_out,
+        "sources": {
+            name: {"watermark": _time(source.watermark), "newest": source.max_event_time, "idle": source.idle_since}
+            for name, source in entry.sources.items()
+        },
+        "operators": {
+            name: {
+                "state_rows": operator.state_rows,
+                "state_bytes": operator.state_bytes,
+                "late_rows": operator.late_rows,
+                "next_end": operator.event_timer,
+            }
+            for name, operator in entry.operators.items()
+        },
+    }
+
+
+def _time(time: EventTime | None) -> EventTime | str | None:
+    return "end of input" if time is not None and time >= END_OF_INPUT else time
+
+
+class Events:
+    """Hands the events of one watcher on to all who listen; nobody looks while nobody listens."""
+
+    def __init__(self, warehouse: Warehouse, most: int):
+        self._warehouse, self._most = warehouse, most
+        self._queues: set[asyncio.Queue[Event]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._seconds = LOOK_SECONDS if warehouse.fs.local else _LOOK_IN_STORE_SECONDS
+
+    async def listen(self, job: str | None) -> AsyncIterator[bytes]:
+        """Yield events as they are sent, first how each job is, until whoever listens goes. Raises HttpError."""
+        if len(self._queues) >= self._most:
+            raise HttpError(429, f"{self._most} clients listen already, which is the most")
+        queue: asyncio.Queue[Event] = asyncio.Queue(_WAITING)
+        for event in await asyncio.to_thread(Watcher(self._warehouse).look):
+            queue.put_nowait(event) if not queue.full() else None
+        self._queues.add(queue)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch())
+        try:
+            yield b"retry: 1000\n\n"
+            while True:
+                try:
+                    event = await asyncio.wait_for(queue.get(), _COMMENT_SECONDS)
+                except TimeoutError:
+                    yield b": nothing has happened\n\n"
+                    continue
+                if job is None or event.job.lower() == job.lower():
+                    yield event.text()
+        finally:
+            self._queues.discard(queue)
+
+    async def _watch(self) -> None:
+        watcher = Watcher(self._warehouse)
+        await asyncio.to_thread(watcher.look)
+        while self._queues:
+            await asyncio.sleep(self._seconds)
+            for event in await asyncio.to_thread(watcher.look):
+                for queue in self._queues:
+                    if queue.full():
+                        queue.get_nowait()
+                    queue.put_nowait(event)
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,180 @@
+"""The bodies of requests and answers; OpenAPI's schemas are made of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A body that a client sends: fields that are not known are an error."""
+
+
+class QueryRequest(Request, frozen=True):
+    """A state query. As JSON at most `limit` rows are sent; as an Arrow stream all."""
+
+    sql: str
+    limit: int = 10_000
+
+
+class SubmitRequest(Request, frozen=True):
+    """A script. `settings` are as those of `--set`, `tables` the options of tables as those of `--set-table`.
+
+    `fresh` names jobs that begin anew. With `savepoint` its job goes on from there, with `as_job` as another one. With `upgrade`
+    jobs go on whose queries have changed; `migrate` has MIGRATE STATE statements.
+    """
+
+    sql: str
+    settings: dict[str, str] = {}
+    tables: dict[str, dict[str, str]] = {}
+    fresh: tuple[str, ...] = ()
+    savepoint: str | None = None
+    as_job: str | None = None
+    upgrade: bool = False
+    migrate: str | None = None
+
+
+class PlanRequest(Request, frozen=True):
+    """A script that is planned, and not started."""
+
+    sql: str
+    settings: dict[str, str] = {}
+    tables: dict[str, dict[str, str]] = {}
+    migrate: str | None = None
+
+
+class StopRequest(Request, frozen=True):
+    """How a job is to stop: with `drain` for good; a `savepoint` is taken of it then, with `""` under a name of its own."""
+
+    drain: bool = False
+    savepoint: str | None = None
+
+
+class SavepointName(Request, frozen=True):
+    """The name of a savepoint; without one it is called `<job>-<version>`."""
+
+    name: str | None = None
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """What SHOW, DESCRIBE or EXPLAIN in a script answered, as texts."""
+
+    columns: list[str]
+    rows: list[list[str | None]]
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """What was submitted: its id (none where there was nothing to run), its jobs, what to know about them, and answers."""
+
+    id: str | None
+    jobs: list[str]
+    warnings: list[str]
+    answers: list[Answered]
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What was done, in a sentence."""
+
+    message: str
+
+
+class JobSummary(msgspec.Struct, frozen=True):
+    """A job of the warehouse; times are texts in UTC. `supervised` says what the server does about it, if anything."""
+
+    job: str
+    status: str | None
+    version: int | None
+    watermark: str | None
+    rows_in: int | None
+    rows_out: int | None
+    started_at: str | None
+    updated_at: str | None
+    pid: int | None
+    error: str | None
+    sql: str | None
+    restarts: int | None
+    supervised: str | None = None
+
+
+class JobDetails(msgspec.Struct, frozen=True):
+    """A job with its operators, sources, restarts and checks, as the tables `sqlstream.*` have them, and its plan."""
+
+    job: JobSummary
+    operators: list[dict[str, Any]]
+    watermarks: list[dict[str, Any]]
+    restarts: list[dict[str, Any]]
+    checks: list[dict[str, Any]]
+    plan: str | None
+    graph: dict[str, Any]
+
+
+class Jobs(msgspec.Struct, frozen=True):
+    """The jobs of the warehouse."""
+
+    jobs: list[JobSummary]
+
+
+class Savepoints(msgspec.Struct, frozen=True):
+    """The savepoints of the warehouse, as `sqlstream.savepoints` has them."""
+
+    savepoints: list[dict[str, Any]]
+
+
+class SavepointTaken(msgspec.Struct, frozen=True):
+    """A savepoint that was taken."""
+
+    savepoint: str
+    job: str
+    version: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A plan, or what becomes of a job's state, as text."""
+
+    plan: str
+
+
+class ColumnType(msgspec.Struct, frozen=True):
+    """A column of a result, with its type in DuckDB."""
+
+    name: str
+    type: str
+
+
+class QueryRows(msgspec.Struct, frozen=True):
+    """Rows of a query; it is `truncated` where there are more."""
+
+    columns: list[ColumnType]
+    rows: list[list[Any]]
+    truncated: bool = False
+
+
+class QueryableRelation(msgspec.Struct, frozen=True):
+    """Something that a query can read."""
+
+    name: str
+    columns: str
+
+
+class RelationList(msgspec.Struct, frozen=True):
+    """What a query can read."""
+
+    relations: list[QueryableRelation]
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """The rows that a state has for a key, at a version."""
+
+    version: int
+    watermark: str | None
+    columns: list[ColumnType]
+    rows: list[list[Any]]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """How the server is: it is `active` where it supervises the jobs of the warehouse, otherwise it waits for its turn."""
+
+    status: str
+    active: bool
+    version: str

@@ -1,0 +1,106 @@
+"""What there is to know about the jobs of a warehouse, from the tables `sqlstream.*`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import duckdb
+import msgspec
+
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.errors import DamageError, OtherVersionError
+from sqlstream.jobs import ending
+from sqlstream.queries.query import Sandbox, list_relations
+from sqlstream.server.messages import JobDetails, Jobs, JobSummary, QueryableRelation, RelationList, Savepoints
+from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
+from sqlstream.warehouse.paths import Warehouse
+
+
+class Overview:
+    """Asks one small database, again and again; `supervised` says what the server does about a job."""
+
+    def __init__(self, warehouse: Warehouse, supervised: Callable[[str], str | None]):
+        self._warehouse, self._supervised = warehouse, supervised
+        self._sandbox = Sandbox(warehouse)
+        self._one_at_a_time = threading.Lock()
+
+    def jobs(self) -> Jobs:
+        """Return all jobs, also those that other processes run."""
+        return Jobs([self._summary(row) for row in self._rows("SELECT * FROM sqlstream.jobs ORDER BY job")])
+
+    def job(self, name: str) -> JobDetails:
+        """Return all there is to say about a job. Raises UsageError when there is none of this name."""
+        ending.existing(self._warehouse, name)
+        tables = ("jobs", "operators", "watermarks", "restarts", "checks")
+        wanted = f"WHERE lower(job) = {quote_text(name.lower())}"
+        rows = {table: self._rows(f"SELECT * FROM sqlstream.{table} {wanted}") for table in tables}
+        try:
+            record = read_record(self._warehouse.fs, self._warehouse.job(name))
+        except (DamageError, OtherVersionError):
+            record = None
+        return JobDetails(
+            job=self._summary(rows["jobs"][0]),
+            operators=rows["operators"],
+            watermarks=rows["watermarks"],
+            restarts=rows["restarts"],
+            checks=rows["checks"],
+            plan=record.plan_text if record is not None else None,
+            graph=graph_of(record) if record is not None else {"nodes": [], "edges": []},
+        )
+
+    def savepoints(self) -> Savepoints:
+        """Return the savepoints of the warehouse."""
+        return Savepoints(self._rows("SELECT * FROM sqlstream.savepoints ORDER BY taken_at, savepoint"))
+
+    def relations(self) -> RelationList:
+        """Return what a query can read in the warehouse, with the columns."""
+        with self._one_at_a_time:
+            rows = self._sandbox.query("SHOW ALL TABLES").fetchall()
+        described = {str(row[0]): str(row[1]) for row in rows}
+        return RelationList(
+            [QueryableRelation(name, described.get(name, "")) for name in list_relations(self._warehouse)]
+        )
+
+    def _summary(self, row: dict[str, Any]) -> JobSummary:
+        known = {name: row[name] for name in JobSummary.__struct_fields__ if name in row}
+        return msgspec.convert({**known, "supervised": self._supervised(row["job"])}, JobSummary)
+
+    def _rows(self, sql: str) -> list[dict[str, Any]]:
+        """Return rows by their columns; times are texts."""
+        with self._one_at_a_time:
+            relation = self._sandbox.query(sql)
+            shown = relation.project(", ".join(_shown(relation)))
+            return [dict(zip(relation.columns, row, strict=True)) for row in shown.fetchall()]
+
+    def close(self) -> None:
+        self._sandbox.close()
+
+
+def _shown(relation: duckdb.DuckDBPyRelation) -> Sequence[str]:
+    """Return the columns of a relation as SQL, with times as text."""
+    columns = []
+    for name, kind in zip(relation.columns, relation.types, strict=True):
+        sql = quote_name(name)
+        columns.append(f"CAST({sql} AS VARCHAR) AS {sql}" if str(kind).startswith("TIMESTAMP") else sql)
+    return columns
+
+
+def graph_of(record: JobRecord) -> dict[str, Any]:
+    """Return the sources, operators and sinks of a job, and which reads which; jobs of early versions say no more than names."""
+    nodes: list[dict[str, Any]] = [{"id": s.name, "kind": "source", "table": s.table} for s in record.scans]
+    edges: list[dict[str, str]] = []
+    for operator in record.operators:
+        nodes.append(
+            {"id": operator.name, "kind": operator.kind, "keys": operator.key_columns, "bound": operator.bound}
+        )
+        inputs = operator.shape.inputs if operator.shape is not None else ()
+        edges += [{"from": source, "to": operator.name} for source in inputs]
+    for sink in record.sinks:
+        id = f"sink {sink.table}"
+        nodes.append(
+            {"id": id, "kind": "sink", "table": sink.table, "connector": "" if sink.kind == TABLE else sink.kind}
+        )
+        edges += [{"from": path.source, "to": id} for path in sink.paths]
+    return {"nodes": nodes, "edges": edges}

@@ -1,0 +1,133 @@
+"""The process of a submission: `sqlstream run`, in a session of its own, so that it outlives a server that is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sqlstream.compiler.project import Project
+from sqlstream.errors import OutageError
+from sqlstream.warehouse.filesystem import make_folder
+from sqlstream.warehouse.locks import process_is_alive
+from sqlstream.warehouse.submissions import Submission, SubmissionState
+
+# So much of what a process wrote is shown where it says nothing else of why it ended.
+_LAST_BYTES = 4_000
+
+# Makes the words of the command of a submission, with the jobs of it that go on; without any the first time.
+Command = Callable[[Submission, Sequence[str]], list[str]]
+
+
+def run_command(project: Project) -> Command:
+    """Return what makes the command `sqlstream run` of a submission, whose script it reads from standard input."""
+
+    def command(submission: Submission, jobs: Sequence[str]) -> list[str]:
+        words = [sys.executable, "-m", "sqlstream", "run", "-", "--project", project.root]
+        words += ["--warehouse", project.warehouse]
+        words += [f"--set={key}={value}" for key, value in submission.settings.items()]
+        for table, options in submission.tables.items():
+            words += [f"--set-table={table}.{key}={value}" for key, value in options.items()]
+        # Alone, so that what else the script says is done once, when it is submitted.
+        words += [f"--job={job}" for job in (jobs or (*submission.starts, *submission.jobs))]
+        if jobs:
+            # A fork is known by the name that it was given.
+            return words if submission.as_job is None else [*words, f"--set=pipeline.name={submission.as_job}"]
+        words += [f"--fresh={job}" for job in submission.fresh]
+        if submission.savepoint is not None:
+            words.append(f"--from={submission.savepoint}")
+        if submission.as_job is not None:
+            words.append(f"--as={submission.as_job}")
+        if submission.migrate is not None:
+            words += [f"--migrate={_written(submission)}", "--yes"]
+        elif submission.upgrade:
+            words += ["--upgrade", "--yes"]
+        return words
+
+    return command
+
+
+def _written(submission: Submission) -> str:
+    """Write the migrations of a submission into a file, and return its path."""
+    path = f"{tempfile.gettempdir()}/sqlstream-server-{os.getuid()}/{submission.id}.migrate.sql"
+    make_folder(os.path.dirname(path))
+    Path(path).write_text(submission.migrate or "", encoding="utf-8")
+    return path
+
+
+class JobProcess:
+    """A process that runs a submission: one that was started here, or one that an earlier server left."""
+
+    def __init__(self, pid: int, born: str, started: subprocess.Popen[bytes] | None = None):
+        self.pid, self.born = pid, born
+        self._started = started
+
+    @classmethod
+    def start(cls, words: Sequence[str], script: str, folder: str, output: str) -> JobProcess:
+        """Start a command that reads a script, and writes what it has to say into a file. Raises OutageError."""
+        make_folder(os.path.dirname(output))
+        try:
+            with open(output, "wb") as file:
+                started = subprocess.Popen(
+                    words,
+                    cwd=folder,
+                    stdin=subprocess.PIPE,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise OutageError("no process could be started for a job", detail=str(error)) from error
+        assert started.stdin is not None
+        # One that has ended already says why in its output.
+        with contextlib.suppress(BrokenPipeError):
+            started.stdin.write(script.encode())
+            started.stdin.close()
+        return cls(started.pid, _born(started.pid), started)
+
+    @classmethod
+    def left(cls, state: SubmissionState) -> JobProcess | None:
+        """Return the process that a state names, if it lives on this host."""
+        if not state.pid or state.host != socket.gethostname() or not process_is_alive(state.pid):
+            return None
+        return cls(state.pid, state.born) if _born(state.pid) == state.born else None
+
+    @property
+    def is_alive(self) -> bool:
+        if self._started is not None:
+            return self._started.poll() is None
+        return process_is_alive(self.pid) and _born(self.pid) == self.born
+
+    @property
+    def code(self) -> int | None:
+        """How it ended, None where that is not known: it was not started here, or has not ended."""
+        return None if self._started is None else self._started.poll()
+
+    def ask_to_stop(self) -> None:
+        """Ask the process to stop its jobs after their batches."""
+        if self.is_alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
+
+def last_words(output: str) -> str:
+    """Return the end of what a process has written."""
+    with contextlib.suppress(OSError), open(output, "rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(file.tell() - _LAST_BYTES, 0))
+        return file.read().decode(errors="replace").strip()
+    return ""
+
+
+def _born(pid: int) -> str:
+    """Return what tells a process from another one that has the same id later."""
+    with contextlib.suppress(OSError, IndexError):
+        # The fields that follow the command's name, which is in parentheses and may contain any character.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return ""

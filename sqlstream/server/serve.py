@@ -1,0 +1,92 @@
+"""Starts the server: listens, supervises, and ends when it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from sqlstream.errors import OutageError
+from sqlstream.server.app import make_app
+from sqlstream.server.endpoints import Service
+from sqlstream.server.events import Events
+from sqlstream.server.overview import Overview
+from sqlstream.server.processes import Command, run_command
+from sqlstream.server.queries import Queries
+from sqlstream.server.query_pool import QueryPool
+from sqlstream.server.settings import ServerSettings
+from sqlstream.server.sql_clients import serving_sql_clients
+from sqlstream.server.supervisor import Supervisor
+from sqlstream.warehouse.filesystem import make_folder
+from sqlstream.warehouse.paths import Warehouse
+
+# Requests that still run when the server is told to end get so long.
+_LAST_SECONDS = 3
+
+
+@contextlib.contextmanager
+def opened_service(
+    settings: ServerSettings, notice: Callable[[str], None], command: Command | None = None
+) -> Iterator[Service]:
+    """Yield what the server answers with, while it supervises; `command` makes the command of a submission's process."""
+    warehouse = Warehouse(settings.project.warehouse)
+    if warehouse.fs.local:
+        make_folder(warehouse.root)
+    supervisor = Supervisor(warehouse, settings.project.root, command or run_command(settings.project), notice)
+    overview = Overview(warehouse, supervisor.about)
+    pool = QueryPool(settings.project)
+    queries = Queries(pool, settings.limits)
+    events = Events(warehouse, settings.limits.subscribers)
+    supervisor.start()
+    try:
+        with serving_sql_clients(settings, pool, notice):
+            yield Service(settings, warehouse, supervisor, overview, queries, events)
+    finally:
+        events.close()
+        supervisor.close()
+        pool.close()
+        overview.close()
+
+
+def serve(settings: ServerSettings, notice: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM. Raises UsageError for settings that would open it to anybody, and OutageError."""
+    settings.check()
+    with _listening(settings) as listening, opened_service(settings, notice) as service:
+        notice(f"listening on {settings.url(listening.getsockname()[1])}")
+        if settings.tokens is None:
+            notice("warning: there are no tokens: whoever can connect may do everything")
+        config = uvicorn.Config(
+            make_app(service),
+            log_level=logging.ERROR,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=_LAST_SECONDS,
+            ssl_certfile=settings.certificate,
+            ssl_keyfile=settings.key,
+        )
+        # uvicorn ends at the signal, and then lets it have its usual effect, which would leave the jobs to themselves.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, frame: None)
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+@contextlib.contextmanager
+def _listening(settings: ServerSettings) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((settings.host, settings.port))
+            listening.listen(128)
+        except OSError as error:
+            message = f'the server cannot listen on "{settings.host}", port {settings.port}'
+            raise OutageError(message, detail=str(error), hint="Name another port with --port.") from error
+        yield listening
+    finally:
+        listening.close()

@@ -1,0 +1,97 @@
+"""What a server is started with, and what it refuses to be started with."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass, field
+
+from sqlstream.compiler.project import Project
+from sqlstream.errors import UsageError
+from sqlstream.queries.query import QueryLimits
+from sqlstream.server.access import Tokens
+
+DEFAULT_PORT = 8642
+_MB = 1 << 20
+_OF_A_QUERY = QueryLimits(memory=1024 * _MB, spilled=4096 * _MB, threads=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What requests may use: bytes of a body, seconds of a query, queries at a time, and what each has of the machine."""
+
+    body: int = _MB
+    query_seconds: float = 60.0
+    queries: int = 4
+    subscribers: int = 32
+    query: QueryLimits = _OF_A_QUERY
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Where a server listens, whom it lets in, and what it allows.
+
+    `insecure` lets it listen to other hosts without tokens or TLS. `names` are those under which clients may address it, beside
+    that of the host. SQL of the role `submit` reads and writes files below `paths` alone. `postgres` is a port for PostgreSQL's
+    clients.
+    """
+
+    project: Project
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    tokens: Tokens | None = None
+    certificate: str | None = None
+    key: str | None = None
+    insecure: bool = False
+    names: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    postgres: int | None = None
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only processes of this host can connect."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def has_tls(self) -> bool:
+        return self.certificate is not None
+
+    def url(self, port: int) -> str:
+        """Return the address for people."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.has_tls else 'http'}://{host}:{port}"
+
+    @property
+    def hosts(self) -> frozenset[str] | None:
+        """The names that a request may have in its header Host, in lower case; None for any.
+
+        A page of another site can have a name of its own mean this host (DNS rebinding). It has no token; where there are none,
+        its name gives it away.
+        """
+        if not self.is_loopback and not self.names:
+            return None
+        given = {name.lower() for name in (self.host, *self.names)}
+        return frozenset(given | ({"localhost", "127.0.0.1", "::1"} if self.is_loopback else set()))
+
+    def check(self) -> None:
+        """Raise UsageError for what would be open to anybody, and for files that are not there."""
+        if (self.certificate is None) != (self.key is None):
+            raise UsageError("TLS takes a certificate and its key", hint="Name both: --tls-cert FILE --tls-key FILE.")
+        for path in (self.certificate, self.key):
+            if path is not None and not os.access(path, os.R_OK):
+                raise UsageError(f'file "{path}" cannot be read')
+        if self.is_loopback or self.insecure:
+            return
+        lacking = [what for what, there in (("tokens", self.tokens), ("TLS", self.certificate)) if there is None]
+        if lacking:
+            raise UsageError(
+                f'the server would listen on "{self.host}" without {" and without ".join(lacking)}',
+                hint="Give it --tokens FILE, --tls-cert FILE and --tls-key FILE; or say --insecure where something in "
+                "front of it checks who asks.",
+            )

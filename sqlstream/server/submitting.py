@@ -1,0 +1,173 @@
+"""Scripts that are submitted: compiled, checked, and kept in the warehouse for the supervisor to run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+import duckdb
+
+from sqlstream.compiler.compiler import Compiled, Explanation, PlannedJob
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import SourceText, Span, SqlStreamError, UsageError
+from sqlstream.jobs.launch import check_only_writer, fresh_jobs
+from sqlstream.jobs.restart_strategies import PREFIX
+from sqlstream.jobs.restoring import plan_restore
+from sqlstream.jobs.start import check_same_query
+from sqlstream.secrets import places
+from sqlstream.server.access import Role
+from sqlstream.server.messages import Answered, PlanRequest, SubmitRequest, Submitted
+from sqlstream.server.restrictions import TableRestrictions, check_request
+from sqlstream.server.settings import ServerSettings
+from sqlstream.session.explaining import explained
+from sqlstream.session.session import Session
+from sqlstream.session.upgrade_plans import compared_with
+from sqlstream.sql.nodes import head
+from sqlstream.units import now
+from sqlstream.warehouse.jobs import read_record
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import effective_status
+from sqlstream.warehouse.submissions import (
+    Submission,
+    forget_submission,
+    is_going_on,
+    read_state,
+    submissions,
+    write_submission,
+)
+
+
+def submit(settings: ServerSettings, role: Role, request: SubmitRequest) -> Submitted:
+    """Keep a script whose jobs are to run, and answer what it asks besides. Raises errors that point into the script."""
+    source = SourceText("request", request.sql)
+    notices: list[str] = []
+    with _session(settings, role, request, source, notices) as session:
+        compiled = session.compile(source)
+        compiled, restored = plan_restore(
+            compiled, session.warehouse, request.savepoint, request.as_job, session.compiler.table_options.starting
+        )
+        jobs = [one for one in compiled if isinstance(one, PlannedJob)]
+        for job in jobs:
+            if job.is_query:
+                hint = "Write INSERT INTO a table, or ask POST /v1/query for what is in state and tables."
+                raise UsageError("a SELECT alone is not a job", head(job.statement), hint=hint)
+        if jobs:
+            # It stays in the warehouse.
+            _check_secrets(source)
+        anew = fresh_jobs(compiled, request.fresh)
+        for job in jobs:
+            if not job.appends and job.name not in restored:
+                _check_startable(session.warehouse, job, is_anew=job.name in anew, upgrades=_upgrades(request))
+        answers = [_answered(session, one) for one in compiled if not isinstance(one, PlannedJob)]
+        warnings = [*notices, *(warning.render() for job in jobs for warning in job.warnings)]
+        if not jobs:
+            return Submitted(None, [], warnings, answers)
+        made = _submission(request, jobs, tuple(anew))
+        _forget_earlier(session.warehouse, made)
+        write_submission(session.warehouse, made)
+        return Submitted(made.id, [*made.starts, *made.jobs], warnings, answers)
+
+
+def planned(settings: ServerSettings, role: Role, request: PlanRequest, job: str | None) -> str:
+    """Return the plans of a script, or what becomes of the state of a job that goes on with it."""
+    source = SourceText("request", request.sql)
+    asked = SubmitRequest(request.sql, request.settings, request.tables, migrate=request.migrate)
+    with _session(settings, role, asked, source, []) as session:
+        compiled = session.compile(source)
+        if job is not None:
+            migrations = None if request.migrate is None else SourceText("migrate", request.migrate)
+            return compared_with(session, compiled, job, migrations)
+        plans = [explained(one, "plan") for one in compiled if isinstance(one, PlannedJob)]
+        plans += [explained(one.job, one.stage) for one in compiled if isinstance(one, Explanation)]
+        return "\n\n".join(plans)
+
+
+def _session(
+    settings: ServerSettings, role: Role, request: SubmitRequest, source: SourceText, notices: list[str]
+) -> Session:
+    """Return a session for a script, which checks what the role may do."""
+    if role < Role.ADMIN:
+        check_request(request, source)
+    session = Session(
+        settings.project.root,
+        settings.project.warehouse,
+        request.settings,
+        table_options=request.tables,
+        notice=notices.append,
+    )
+    if role < Role.ADMIN:
+        session.compiler.check_table = TableRestrictions(settings.project, settings.paths)
+    return session
+
+
+def _check_secrets(source: SourceText) -> None:
+    """Raise UsageError for a secret that stands in a script."""
+    for start, end in places(source.text):
+        text = source.text[start:end]
+        if not (text.startswith("${") and text.endswith("}") and ":-" not in text):
+            raise UsageError(
+                "a secret stands in the SQL, which is kept in the warehouse",
+                Span(source, start, end),
+                hint="Write it as '${NAME}': the server's environment has the value.",
+            )
+
+
+def _upgrades(request: SubmitRequest) -> bool:
+    return request.upgrade or request.migrate is not None
+
+
+def _check_startable(warehouse: Warehouse, job: PlannedJob, *, is_anew: bool, upgrades: bool) -> None:
+    """Raise UsageError for a job that could not start: what can be told now, whoever submits it is told."""
+    paths = warehouse.job(job.name)
+    status = effective_status(warehouse.fs, paths)
+    if status is not None and status.is_active:
+        message = f'job "{job.name}" is being run by process {status.pid}'
+        raise UsageError(message, head(job.statement), hint="Stop it first.")
+    record = read_record(warehouse.fs, paths)
+    if record is not None and not (is_anew or upgrades):
+        check_same_query(job, record)
+    check_only_writer(warehouse, job, job.name, is_new=record is None)
+
+
+def _submission(request: SubmitRequest, jobs: Sequence[PlannedJob], fresh: tuple[str, ...]) -> Submission:
+    going = [job for job in jobs if not job.appends]
+    # Of several jobs the one that goes on for longest says how often their process is started again.
+    leading = next((job for job in going if not job.bounded), jobs[0])
+    return Submission(
+        id=uuid4().hex,
+        sql=request.sql,
+        jobs=tuple(job.name for job in going),
+        starts=tuple(dict.fromkeys(job.name for job in jobs if job.appends)),
+        submitted_at=now(),
+        settings=request.settings,
+        tables=request.tables,
+        restart={key: value for key, value in leading.options.values.items() if key.startswith(PREFIX)},
+        bounded=leading.bounded,
+        fresh=fresh,
+        savepoint=request.savepoint,
+        as_job=request.as_job,
+        upgrade=request.upgrade,
+        migrate=request.migrate,
+    )
+
+
+def _forget_earlier(warehouse: Warehouse, made: Submission) -> None:
+    """Forget earlier submissions of the same jobs, which have ended. Raises UsageError for one that has not."""
+    for job in made.jobs:
+        if is_going_on(warehouse, job):
+            raise UsageError(f'job "{job}" is being run by a server: it was submitted before', hint="Stop it first.")
+    names = {name.lower() for name in (*made.jobs, *made.starts)}
+    for earlier in submissions(warehouse):
+        common = names & {name.lower() for name in (*earlier.jobs, *earlier.starts)}
+        if common and read_state(warehouse, earlier.id).outcome is not None:
+            forget_submission(warehouse, earlier.id)
+
+
+def _answered(session: Session, question: Compiled) -> Answered:
+    assert not isinstance(question, PlannedJob)
+    relation = session.answer(question)
+    texts = relation.project(", ".join(f"CAST({quote_name(name)} AS VARCHAR)" for name in relation.columns))
+    try:
+        return Answered(list(relation.columns), [list(row) for row in texts.fetchall()])
+    except duckdb.Error as error:
+        raise SqlStreamError(str(error)) from error

@@ -1,0 +1,317 @@
+"""Supervises the jobs of a warehouse: one server at a time, by a lock; the others wait for it to be gone.
+
+What was submitted is in the warehouse. The server that has the lock starts a process for each submission, and starts it again
+when it dies, by the restart strategy of its jobs. A process that an earlier server started and that lives on is watched as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from sqlstream.errors import OutageError, SqlStreamError, UsageError
+from sqlstream.jobs.restart_strategies import Attempt, RestartStrategy, strategy_of
+from sqlstream.options import Options
+from sqlstream.server.processes import Command, JobProcess, last_words
+from sqlstream.units import Duration, ProcessingTime, now, seconds
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.leases import Lease, lock_job
+from sqlstream.warehouse.locks import JobLock, SessionLock
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.restarts import Restart, add_restart
+from sqlstream.warehouse.status import (
+    DRAINED,
+    FAILED,
+    FINISHED,
+    LOST,
+    STOPPED,
+    Status,
+    effective_status,
+    requested_stop,
+)
+from sqlstream.warehouse.submissions import (
+    ENDED,
+    Submission,
+    SubmissionState,
+    leadership,
+    read_state,
+    submissions,
+    write_state,
+)
+from sqlstream.warehouse.submissions import FAILED as SUBMISSION_FAILED
+
+LOOK_SECONDS = 0.25
+# A store is asked over a network.
+_LOOK_IN_STORE_SECONDS = 2.0
+_STOP_SECONDS = 60.0
+
+
+@dataclass
+class Supervised:
+    """A submission that has not ended, its process, and when it starts again, if it waits for that."""
+
+    submission: Submission
+    state: SubmissionState
+    strategy: RestartStrategy
+    process: JobProcess | None
+    began: ProcessingTime
+    attempts: list[Attempt] = field(default_factory=list)
+    # By the monotonic clock.
+    next_start: float | None = None
+
+    @property
+    def jobs(self) -> list[str]:
+        """The jobs that nobody has asked to end."""
+        return [job for job in self.submission.jobs if job not in self.state.stopped]
+
+    @property
+    def text(self) -> str:
+        """What the server does about it, for people."""
+        if self.process is not None:
+            return f"process {self.process.pid}"
+        if self.next_start is None:
+            return "starting"
+        return f"starts again in {max(self.next_start - time.monotonic(), 0):.0f} s"
+
+
+class Supervisor:
+    """The thread that supervises, or waits for its turn; `notice` takes what its operator should know."""
+
+    def __init__(self, warehouse: Warehouse, folder: str, command: Command, notice: Callable[[str], None]):
+        self._warehouse, self._folder, self._command, self._notice = warehouse, folder, command, notice
+        self._session: SessionLock | None = None
+        self._lock: JobLock | None = None
+        self._found: dict[str, Supervised] = {}
+        self._ended: set[str] = set()
+        self._changing = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="sqlstream-supervisor", daemon=True)
+        self._look_seconds = LOOK_SECONDS if warehouse.fs.local else _LOOK_IN_STORE_SECONDS
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this server supervises the jobs; otherwise another one does."""
+        return self._lock is not None
+
+    def look(self) -> None:
+        """Look at once at what was submitted."""
+        self._wake.set()
+
+    def about(self, job: str) -> str | None:
+        """Return what the server does about a job, None for one that it does not supervise."""
+        with self._changing:
+            found = [s for s in self._found.values() if job.lower() in map(str.lower, s.jobs)]
+            return found[-1].text if found else None
+
+    def output_of(self, id: str) -> str:
+        """Return the file with what the process of a submission writes."""
+        if self._warehouse.fs.local:
+            return f"{self._warehouse.root}/server/output/{id}.log"
+        return f"{tempfile.gettempdir()}/sqlstream-server-{os.getuid()}/{id}.log"
+
+    def close(self) -> None:
+        """Stop the jobs after their batches, and give the lock back: the next server lets them go on."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join(_STOP_SECONDS + 5)
+
+    # -- its thread
+
+    def _run(self) -> None:
+        while not self._stopping:
+            # What goes wrong in one look may be over in the next one.
+            with _reported(self._notice):
+                if self._lock is None:
+                    self._try_to_lead()
+                if self._lock is not None:
+                    self._supervise()
+            self._wake.wait(self._look_seconds)
+            self._wake.clear()
+        with _reported(self._notice):
+            self._stop()
+
+    def _try_to_lead(self) -> None:
+        if self._session is None:
+            self._session = SessionLock.open(self._warehouse)
+        with contextlib.suppress(UsageError):
+            self._lock = lock_job(self._warehouse.fs, leadership(self._warehouse), self._session, patience=0)
+            self._found.clear()
+            self._ended.clear()
+            self._notice("this server supervises the jobs of the warehouse")
+
+    def _supervise(self) -> None:
+        if isinstance(self._lock, Lease) and self._lock.is_lost:
+            # Another server may have taken over. The jobs go on, and are its own now.
+            self._notice("another server may supervise the jobs by now: this one waits for its turn")
+            self._lock.release()
+            self._lock = None
+            self._found.clear()
+            return
+        for submission in submissions(self._warehouse):
+            if submission.id not in self._found and submission.id not in self._ended:
+                self._add(submission)
+        for one in list(self._found.values()):
+            with _reported(self._notice):
+                self._look_at(one)
+
+    def _add(self, submission: Submission) -> None:
+        state = read_state(self._warehouse, submission.id)
+        if state.outcome is not None:
+            self._ended.add(submission.id)
+            return
+        strategy = strategy_of(Options(submission.restart), bounded=submission.bounded)
+        found = Supervised(submission, state, strategy, JobProcess.left(state), submission.submitted_at)
+        with self._changing:
+            self._found[submission.id] = found
+
+    def _look_at(self, one: Supervised) -> None:
+        """Do what is due: start a process, notice its end, start it again."""
+        if one.process is not None:
+            if not one.process.is_alive:
+                code, one.process = one.process.code, None
+                self._judge(one, code)
+            elif len(one.jobs) > 1:
+                # Its process goes on with the others.
+                self._note_stops(one, [j for j, s in zip(one.jobs, self._statuses(one), strict=True) if _has_ended(s)])
+            return
+        if one.next_start is not None:
+            self._note_stops(one, self._asked_to_end(one))
+            if not one.jobs:
+                self._end(one, ENDED)
+            elif time.monotonic() >= one.next_start:
+                self._start(one)
+            return
+        if one.state.paused or not one.state.starts:
+            self._start(one)
+        elif not any(status is not None and status.is_active for status in self._statuses(one)):
+            # It ended while no server looked.
+            self._judge(one, None)
+
+    def _start(self, one: Supervised) -> None:
+        """Start the process; as a start anew only until the jobs have begun, which must not go back then."""
+        submission, paths = one.submission, self._warehouse
+        has_begun = any(self._statuses(one))
+        words = self._command(submission, one.jobs if has_begun else ())
+        try:
+            process = JobProcess.start(words, submission.sql, self._folder, self.output_of(submission.id))
+        except OutageError as error:
+            self._notice(error.render())
+            one.next_start = time.monotonic() + LOOK_SECONDS * 20
+            return
+        one.began, one.next_start = now(), None
+        state = one.state
+        host = socket.gethostname()
+        one.state = replace(state, pid=process.pid, host=host, born=process.born, starts=state.starts + 1, paused=False)
+        write_state(paths, submission.id, one.state)
+        with self._changing:
+            one.process = process
+
+    def _statuses(self, one: Supervised) -> list[Status | None]:
+        """Return what each job has said of itself since it was submitted."""
+        found = [effective_status(self._warehouse.fs, self._warehouse.job(job)) for job in one.jobs]
+        since = one.submission.submitted_at
+        return [s if s is not None and max(s.started_at, s.updated_at) >= since else None for s in found]
+
+    def _judge(self, one: Supervised, code: int | None) -> None:
+        """Decide what becomes of a submission whose process has ended, with a code if that is known."""
+        statuses = self._statuses(one)
+        failed = next((s for s in statuses if s is not None and s.state == FAILED), None)
+        if failed is not None:
+            self._end(one, SUBMISSION_FAILED, failed.error)
+        elif code == 0 or (code is None and statuses and all(map(_has_ended, statuses))):
+            self._end(one, ENDED)
+        elif code is not None and code > 0 and not any(s is not None and s.state == LOST for s in statuses):
+            self._end(one, SUBMISSION_FAILED, last_words(self.output_of(one.submission.id)))
+        else:
+            self._start_later(one)
+
+    def _start_later(self, one: Supervised) -> None:
+        """Let the process start again, as the strategy of its jobs says."""
+        one.attempts.append(Attempt(one.began, now()))
+        pause = one.strategy.delay(one.attempts)
+        message = "the process of the job ended, and did not say why"
+        if pause is None:
+            self._end(one, SUBMISSION_FAILED, f"{message}; its restart strategy lets it stay so")
+            return
+        one.next_start = time.monotonic() + seconds(pause)
+        for job in one.jobs:
+            self._note_restart(job, message, pause)
+        self._notice(f"{message}: {', '.join(one.jobs)}; it starts again in {seconds(pause):.1f} s")
+
+    def _note_restart(self, job: str, message: str, pause: Duration) -> None:
+        paths = self._warehouse.job(job)
+        status = effective_status(self._warehouse.fs, paths)
+        if status is not None and status.state == LOST:
+            version = last_committed(self._warehouse.fs, paths)
+            add_restart(self._warehouse.fs, paths, Restart(now(), -1 if version is None else version, message, pause))
+
+    def _asked_to_end(self, one: Supervised) -> list[str]:
+        """Return the jobs that were asked to end while they wait to start again."""
+        fs = self._warehouse.fs
+        asked = [job for job in one.jobs if requested_stop(fs, self._warehouse.job(job)) is not None]
+        for job in asked:
+            fs.delete(self._warehouse.job(job).stop)
+        return asked
+
+    def _note_stops(self, one: Supervised, stopped: list[str]) -> None:
+        """Note which jobs do not go on."""
+        if stopped:
+            one.state = replace(one.state, stopped=(*one.state.stopped, *stopped))
+            write_state(self._warehouse, one.submission.id, one.state)
+
+    def _end(self, one: Supervised, outcome: str, error: str | None = None) -> None:
+        one.state = replace(one.state, outcome=outcome, error=error, pid=0)
+        write_state(self._warehouse, one.submission.id, one.state)
+        with self._changing:
+            self._found.pop(one.submission.id, None)
+        self._ended.add(one.submission.id)
+        if error:
+            self._notice(f"{', '.join(one.submission.jobs)}: {error}")
+
+    def _stop(self) -> None:
+        """Stop all processes after their batches, and say that they are to go on."""
+        running = [(one, one.process) for one in self._found.values() if one.process is not None] if self._lock else []
+        for one, process in running:
+            process.ask_to_stop()
+            one.state = replace(one.state, paused=True)
+            write_state(self._warehouse, one.submission.id, one.state)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while any(process.is_alive for _, process in running) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if self._lock is not None:
+            self._lock.release()
+        if self._session is not None:
+            self._session.close()
+
+
+def _has_ended(status: Status | None) -> bool:
+    return status is not None and status.state in (FINISHED, STOPPED, DRAINED)
+
+
+class _reported:
+    """Lets an error be told, and nothing else come of it."""
+
+    def __init__(self, notice: Callable[[str], None]):
+        self._notice = notice
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, SqlStreamError):
+            self._notice(error.render())
+        elif isinstance(error, Exception):
+            self._notice(f"{type(error).__qualname__}: {error}")
+        return isinstance(error, Exception)

@@ -1,0 +1,25 @@
+"""Sentences about jobs, for whoever shows them."""
+
+from __future__ import annotations
+
+from sqlstream.jobs.job import Job
+from sqlstream.jobs.progress import Progress
+
+
+def ended_text(job: Job) -> str:
+    """Return what a job did in all, nothing if it had no batch."""
+    progress = job.progress
+    if progress.batch is None:
+        return ""
+    text = f"{job.name}: {job.status.lower()} after batch {progress.batch}"
+    return ", ".join([f"{text}, {progress.rows_in:,} rows in, {progress.rows_out:,} rows out", *losses(progress)])
+
+
+def losses(progress: Progress) -> list[str]:
+    """Return what was left out of a job, if anything was."""
+    counts = {
+        "malformed {} skipped": progress.malformed_rows,
+        "{} without a time dropped": progress.null_rows,
+        "late {} dropped": progress.late_rows,
+    }
+    return [f"{n:,} {what.format('row' if n == 1 else 'rows')}" for what, n in counts.items() if n]

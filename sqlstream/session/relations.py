@@ -1,0 +1,95 @@
+"""What a session can name in FROM: tables, views, state and system tables, with their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlstream.catalog import Table, View
+from sqlstream.compiler.catalog_answers import Answer
+from sqlstream.errors import QueryError, Span, SqlStreamError, missing
+from sqlstream.queries.system import SYSTEM_TABLES, system_columns
+from sqlstream.warehouse.jobs import TABLE, read_record
+
+if TYPE_CHECKING:
+    from sqlstream.session.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A relation: its whole name, what it is, and its columns, each with its type. Of some the columns are not known."""
+
+    name: str
+    kind: str
+    columns: tuple[tuple[str, str], ...] = ()
+
+
+def known_relations(session: Session) -> Iterator[Known]:
+    """Yield the relations of a session: those that are declared, state, what jobs have written, system tables."""
+    catalog = session.compiler.catalog
+    declared = set[str]()
+    for entry in sorted(catalog, key=lambda e: e.name.lower()):
+        declared.add(entry.name.lower())
+        if isinstance(entry, Table):
+            columns = tuple((c.name, c.type or "") for c in entry.visible)
+            yield Known(entry.name, f"table ({entry.connector})" if entry.connector else "warehouse table", columns)
+        else:
+            yield Known(entry.name, "view", _columns_of(session, entry))
+    written: dict[str, Known] = {}
+    warehouse = session.warehouse
+    for name in warehouse.jobs():
+        try:
+            record = read_record(warehouse.fs, warehouse.job(name))
+        except SqlStreamError:
+            # Whoever names its state is told.
+            continue
+        if record is None:
+            continue
+        for operator in record.operators:
+            for view in operator.views:
+                columns = tuple(operator.view_columns) if view == operator.name else ()
+                yield Known(f"state.{record.job}.{view}", "state", columns)
+        for sink in record.sinks:
+            if sink.kind == TABLE and sink.table.lower() not in declared:
+                written[sink.table.lower()] = Known(sink.table, "warehouse table", tuple(sink.columns))
+    yield from written.values()
+    for name in SYSTEM_TABLES:
+        yield Known(f"sqlstream.{name}", "system table", tuple(system_columns(name).items()))
+
+
+def _columns_of(session: Session, view: View) -> tuple[tuple[str, str], ...]:
+    try:
+        return tuple((f.name, f.type) for f in session.compiler.binder.view(view).schema)
+    except SqlStreamError:
+        # Whoever uses it is told.
+        return ()
+
+
+def relations(session: Session) -> Answer:
+    """Return a line for each relation."""
+    found = [(r.name, r.kind, ", ".join(name for name, _ in r.columns) or None) for r in known_relations(session)]
+    return Answer(("name", "kind", "columns"), tuple((name, kind, _short(text)) for name, kind, text in found))
+
+
+def _short(text: str | None) -> str | None:
+    return text if text is None or len(text) <= 80 else f"{text[:77]}..."
+
+
+def described(session: Session, name: Span) -> Answer:
+    """Return the columns of a relation. Raises QueryError when there is none of this name."""
+    found = list(known_relations(session))
+    wanted = name.text.replace('"', "").lower()
+    relation = next((r for r in found if r.name.lower() == wanted), None)
+    if relation is None:
+        hint = missing("relation", name.text, [r.name for r in found])
+        raise QueryError(f'relation "{name.text}" does not exist', name, hint=hint)
+    columns = relation.columns or tuple(_queried(session, relation.name))
+    return Answer(("column", "type"), columns)
+
+
+def _queried(session: Session, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the columns that DuckDB finds."""
+    found = session.query(f"FROM {name}")
+    for column, type in zip(found.columns, found.types, strict=True):
+        yield column, str(type)

@@ -1,0 +1,185 @@
+"""Rows of a relation for people and programs: as a table, CSV or JSON, on a terminal, in a pipe or in a file."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, TextIO, cast
+
+import duckdb
+
+from sqlstream.compiler.catalog_answers import Answer
+from sqlstream.compiler.compiler import Explanation, Question
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import UsageError
+from sqlstream.functions.registration import recover
+from sqlstream.queries.query import translate
+from sqlstream.session.explaining import explained
+from sqlstream.session.output import is_number, printable
+from sqlstream.session.row_values import ROWS, finite, plain_value, values_of
+from sqlstream.sql.nodes import CreateStateCheck, DropStateCheck
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+    from sqlstream.session.session import Session
+
+PIPE_WIDTH = 10_000
+
+
+def show_relation(relation: duckdb.DuckDBPyRelation, form: str, output: str | None, sql: str = "") -> None:
+    """Write a relation's rows to the terminal, or into a file; `sql` is what an error while they are computed points into."""
+    with _stream(output) as stream:
+        write_relation(relation, form, stream, sql)
+
+
+def write_relation(relation: duckdb.DuckDBPyRelation, form: str, stream: TextIO, sql: str = "") -> None:
+    """Write a relation's rows to a stream, as `table`, `csv` or `json`."""
+    try:
+        {"table": write_table, "csv": _csv, "json": _json}[form](relation, stream)
+    except BrokenPipeError:
+        # Whoever reads has seen enough.
+        raise
+    except (duckdb.Error, OSError) as e:
+        raise (recover(e) if isinstance(e, duckdb.Error) else None) or translate(e, sql) from e
+
+
+@contextmanager
+def _stream(output: str | None) -> Iterator[TextIO]:
+    if output is None:
+        yield sys.stdout
+        return
+    try:
+        with open(output, "w", encoding="utf-8", newline="") as file:
+            yield file
+    except OSError as e:
+        raise UsageError(f'file "{output}" cannot be written', detail=e.strerror or str(e)) from e
+
+
+def _texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[str | None]]:
+    """Yield rows as DuckDB writes their values."""
+    texts = (f"CAST({quote_name(name)} AS VARCHAR)" for name in relation.columns)
+    yield from values_of(relation.project(", ".join(texts)))
+
+
+def _terminal(stream: TextIO | io.TextIOBase) -> Console:
+    from rich.console import Console
+
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:
+            # Rich would end the process, with a code of its own.
+            raise BrokenPipeError
+
+    # A pipe has no width: a line per row, however long.
+    width = None if stream.isatty() else PIPE_WIDTH
+    return Terminal(file=cast(TextIO, stream), highlight=False, markup=False, width=width)
+
+
+def write_rows(names: Sequence[str], rows: Sequence[Sequence[str | None]], stream: TextIO | io.TextIOBase) -> None:
+    """Write rows of texts as a table for people."""
+    table = _table(list(map(printable, names)), [False] * len(names), [None] * len(names), header=True)
+    for row in rows:
+        table.add_row(*_printed(row))
+    _terminal(stream).print(table)
+
+
+def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBase, *, count: bool = True) -> None:
+    """Write a relation's rows, and their number, as a table for people; in parts: a large one is never whole in memory."""
+    console = _terminal(stream)
+    names = list(map(printable, relation.columns))
+    numbers = [is_number(str(type)) for type in relation.types]
+    widths = list(map(len, names))
+    rows, written = _texts(relation), 0
+    while (part := [_printed(row) for row in itertools.islice(rows, ROWS)]) or not written:
+        widths = [max(w, *(len(row[i]) for row in part), 0) for i, w in enumerate(widths)]
+        fits = sum(widths) + 3 * len(widths) <= console.width
+        table = _table(names, numbers, widths if written and fits else [None] * len(names), header=not written)
+        for row in part:
+            table.add_row(*row)
+        console.print(table)
+        written += len(part)
+        if len(part) < ROWS:
+            break
+    if count:
+        console.print(f"({written} row{'' if written == 1 else 's'})")
+
+
+def text_table(relation: duckdb.DuckDBPyRelation, most: int) -> RenderableType:
+    """Return the first rows of a relation as a table for people, with the number of all."""
+    from rich.console import Group
+
+    names = list(map(printable, relation.columns))
+    table = _table(names, [is_number(str(type)) for type in relation.types], [None] * len(names), header=True)
+    count = 0
+    for row in _texts(relation):
+        count += 1
+        if count <= most:
+            table.add_row(*_printed(row))
+    more = f", the first {most:,} are shown" if count > most else ""
+    return Group(table, f"({count:,} row{'' if count == 1 else 's'}{more})")
+
+
+def _printed(row: Sequence[str | None]) -> list[str]:
+    return ["NULL" if v is None else printable(v) for v in row]
+
+
+def _table(names: Sequence[str], numbers: Sequence[bool], widths: Sequence[int | None], *, header: bool) -> Table:
+    """Return an empty table for rows; columns without a width are as wide as they have to be."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=header)
+    for name, number, width in zip(names, numbers, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(name, justify=justify, overflow="fold", min_width=width)
+    return table
+
+
+def _csv(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
+    shown = printable if stream.isatty() else str
+    for row in itertools.chain([relation.columns], _texts(relation)):
+        stream.write(",".join(_csv_cell(v if v is None else shown(v)) for v in row) + "\n")
+
+
+def _csv_cell(value: str | None) -> str:
+    """Return a value as CSV has it: NULL is nothing, an empty text is quoted, as DuckDB and PostgreSQL write them.
+
+    >>> [_csv_cell(value) for value in (None, "", "a", 'a "b", c')]
+    ['', '""', 'a', '"a ""b"", c"']
+    """
+    if value is None:
+        return ""
+    plain = value and not any(character in value for character in ',"\r\n')
+    return value if plain else '"' + value.replace('"', '""') + '"'
+
+
+def _json(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
+    stream.write("[")
+    separator = "\n "
+    for row in values_of(relation):
+        value = dict(zip(relation.columns, map(finite, row), strict=True))
+        text = json.dumps(value, default=plain_value, ensure_ascii=False)
+        stream.write(separator + (printable(text, "\\u{:04x}") if stream.isatty() else text))
+        separator = ",\n "
+    stream.write("\n]\n" if separator.startswith(",") else "]\n")
+
+
+def write_answer(session: Session, question: Question, stream: TextIO | io.TextIOBase) -> None:
+    """Write what a session answers to SHOW, DESCRIBE, EXPLAIN and the like; what was done to a state check is a notice."""
+    if isinstance(question, Explanation):
+        stream.write(explained(question.job, question.stage) + "\n")
+        return
+    relation = session.answer(question)
+    if isinstance(question, CreateStateCheck | DropStateCheck):
+        session.notice(relation.fetchall()[0][0])
+        return
+    if isinstance(question, Answer) and question.columns[0].startswith("create "):
+        # The text of a statement, to be copied.
+        stream.write("".join(f"{row[0]};\n" for row in question.rows))
+        return
+    write_table(relation, stream)

@@ -1,0 +1,42 @@
+"""The rows of a relation as Python values, and these as JSON has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import duckdb
+
+# Rows that are in memory at a time.
+ROWS = 10_000
+
+
+def values_of(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[Any]]:
+    """Yield rows as Python values, as they are computed."""
+    for batch in relation.to_arrow_reader(ROWS):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def finite(value: Any) -> Any:
+    """Return a value for JSON, which has no NaN and no infinity: they are text."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    return value
+
+
+def plain_value(value: Any) -> Any:
+    """Return what JSON has for a value of another type: the `default` of `json.dumps`."""
+    match value:
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case timedelta() | UUID():
+            return str(value)
+        case bytes():
+            return value.hex()
+        case _:
+            return str(value)

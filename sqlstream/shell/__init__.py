@@ -1,0 +1,1 @@
+"""The shell: a prompt for SQL, which runs jobs in the background and shows what they do."""

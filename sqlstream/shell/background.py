@@ -1,0 +1,69 @@
+"""The jobs that the shell has started and does not wait for: it says when one has ended."""
+
+from __future__ import annotations
+
+import threading
+
+from sqlstream.errors import SqlStreamError
+from sqlstream.jobs.job import Job
+from sqlstream.session.job_texts import ended_text
+from sqlstream.shell.output import ShellOutput
+
+_POLL_SECONDS = 0.2
+
+
+class BackgroundJobs:
+    """Watches jobs in a thread, from the first one on."""
+
+    def __init__(self, output: ShellOutput):
+        self._output = output
+        self._lock = threading.Lock()
+        self._running: list[Job] = []
+        self._thread: threading.Thread | None = None
+        self._over = threading.Event()
+
+    def add(self, job: Job) -> None:
+        """Watch a job from now on."""
+        with self._lock:
+            self._running.append(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="sqlstream-shell-jobs", daemon=True)
+                self._thread.start()
+
+    @property
+    def running(self) -> list[Job]:
+        """The jobs that have not ended yet."""
+        with self._lock:
+            return list(self._running)
+
+    def take(self) -> list[Job]:
+        """Return the jobs that have not ended yet, and watch no longer."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            taken, self._running = self._running, []
+        self._over, self._thread = threading.Event(), None
+        return taken
+
+    def _watch(self) -> None:
+        over = self._over
+        while not over.wait(_POLL_SECONDS):
+            for job in self.running:
+                self._look(job)
+
+    def _look(self, job: Job) -> None:
+        for warning in job.warnings():
+            self._output.say(f"{job.name}: warning: {warning}", "yellow")
+        error: SqlStreamError | None = None
+        try:
+            if not job.wait(0):
+                return
+        except SqlStreamError as e:
+            error = e
+        with self._lock:
+            self._running.remove(job)
+        if text := ended_text(job):
+            self._output.say(text)
+        if error is not None:
+            self._output.error(error)

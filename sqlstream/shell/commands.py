@@ -1,0 +1,187 @@
+"""The commands of the shell, which begin with a backslash; they are named as psql's where it has them."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+from rich.live import Live
+
+from sqlstream.compiler.catalog_answers import JOBS, WarehouseQuery
+from sqlstream.compiler.project import read_source
+from sqlstream.errors import SourceText, Span, UsageError, missing, plainly
+from sqlstream.session.relations import described, relations
+from sqlstream.session.rendering import text_table, write_answer, write_rows
+from sqlstream.session.stopping import stop_on_signals
+from sqlstream.shell.charts import chart
+from sqlstream.shell.reading import Command, parts
+from sqlstream.shell.routing import Route
+from sqlstream.shell.shell import Shell
+
+_WATCH = re.compile(r"(?:(?P<seconds>\d+(?:\.\d+)?)(?=\s|$)\s*)?(?:c=(?P<count>\d+)(?=\s|$)\s*)?")
+_WATCH_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A command: how it is written, what it does, and what runs it with what stands behind its name."""
+
+    usage: str
+    about: str
+    run: Callable[[Shell, Span], None]
+
+
+def run(shell: Shell, source: SourceText) -> None:
+    """Run the statements and commands of a text one after the other, until one fails. Raises its error."""
+    for part in parts(source):
+        if shell.is_over:
+            return
+        began = time.monotonic()
+        with plainly():
+            if isinstance(part, Command):
+                run_command(shell, part)
+            else:
+                shell.execute(part)
+        if shell.shows_time:
+            shell.output.say(f"Time: {(time.monotonic() - began) * 1000:,.1f} ms", "dim")
+
+
+def run_command(shell: Shell, command: Command) -> None:
+    """Run a command. Raises UsageError for one that does not exist."""
+    if command.name not in COMMANDS:
+        near = missing("command", command.name, COMMANDS) if command.name else ""
+        hint = "\\? lists the commands." if not near or near.startswith("existing") else f"{near} \\? lists them all."
+        raise UsageError(f"command \\{command.name} does not exist", command.span, hint=hint)
+    COMMANDS[command.name].run(shell, command.rest)
+
+
+def _help(shell: Shell, rest: Span) -> None:
+    width = max(len(known.usage) for known in COMMANDS.values())
+    for known in COMMANDS.values():
+        shell.output.stream.write(f"{known.usage:{width}}  {known.about}\n")
+    shell.output.stream.write("\nA semicolon ends a statement. Ctrl-C ends what is shown, Ctrl-D the shell.\n")
+
+
+def _quit(shell: Shell, rest: Span) -> None:
+    shell.is_over = True
+
+
+def _jobs(shell: Shell, rest: Span) -> None:
+    write_answer(shell.session, WarehouseQuery(JOBS), shell.output.stream)
+
+
+def _describe(shell: Shell, rest: Span) -> None:
+    found = described(shell.session, rest) if rest.text else relations(shell.session)
+    write_rows(found.columns, found.rows, shell.output.stream)
+
+
+def _timing(shell: Shell, rest: Span) -> None:
+    words = {"": not shell.shows_time, "on": True, "off": False}
+    if rest.text.lower() not in words:
+        raise UsageError("\\timing is on or off", rest)
+    shell.shows_time = words[rest.text.lower()]
+    shell.output.say(f"Timing is {'on' if shell.shows_time else 'off'}.")
+
+
+def _output(shell: Shell, rest: Span) -> None:
+    shell.output.redirect(rest.text or None)
+
+
+def _include(shell: Shell, rest: Span) -> None:
+    if not rest.text:
+        raise UsageError("\\i needs the name of a file", rest)
+    run(shell, read_source(rest.text, root=shell.session.project.root))
+
+
+def _stop(shell: Shell, rest: Span) -> None:
+    name = _job_name(rest, "stop")
+    shell.session.stop(name)
+    if all(job.name.lower() != name.lower() for job in shell.session.jobs):
+        shell.output.say(f'job "{name}" stopped')
+
+
+def _drop(shell: Shell, rest: Span) -> None:
+    name = _job_name(rest, "drop")
+    shell.session.drop(name)
+    shell.output.say(f'job "{name}" dropped, with its state and the rows that it wrote')
+
+
+def _job_name(rest: Span, command: str) -> str:
+    if not rest.text:
+        raise UsageError(f"\\{command} needs the name of a job", rest, hint="\\jobs lists them.")
+    return rest.text.strip('"')
+
+
+def _stream(shell: Shell, rest: Span) -> None:
+    shell.execute(_query(shell, rest), Route.SESSION)
+
+
+def _duckdb(shell: Shell, rest: Span) -> None:
+    shell.execute(_query(shell, rest), Route.QUERY)
+
+
+def _query(shell: Shell, rest: Span) -> Span:
+    """Return the query behind a command, or the last one that was run."""
+    if rest.text.strip():
+        return rest
+    if shell.last_query is None:
+        raise UsageError("there is no query", rest, hint="Write it behind the command.")
+    return shell.last_query
+
+
+def _watch(shell: Shell, rest: Span) -> None:
+    head = _WATCH.match(rest.text)
+    assert head is not None
+    seconds = float(head["seconds"] or _WATCH_SECONDS)
+    shell.last_query = query = _query(shell, Span(rest.source, rest.start + head.end(), rest.end))
+    # Counts down to 0; without COUNT it never gets there.
+    left = int(head["count"] or -1)
+    console, stopping = shell.output.console, threading.Event()
+
+    def frame() -> RenderableType:
+        return text_table(shell.query(query), console.height - 3)
+
+    with stop_on_signals(stopping), ExitStack() as stack:
+        live = None
+        while left != 0:
+            left -= 1
+            if not shell.output.can_redraw:
+                shell.execute(query, Route.QUERY)
+            elif live is None:
+                live = stack.enter_context(Live(frame(), console=console, auto_refresh=False, vertical_overflow="crop"))
+            else:
+                live.update(frame(), refresh=True)
+            if left == 0 or stopping.wait(seconds):
+                return
+
+
+def _plot(shell: Shell, rest: Span) -> None:
+    shell.last_query = query = _query(shell, rest)
+    relation = shell.query(query)
+    if len(relation.columns) != 2:
+        hint = "The first column is drawn from left to right, the second from bottom to top."
+        raise UsageError(f"a chart is of two columns, and this query has {len(relation.columns)}", query, hint=hint)
+    for line in chart(relation, min(shell.output.console.width, 100)):
+        shell.output.stream.write(f"{line}\n")
+
+
+COMMANDS: Mapping[str, _Known] = {
+    "d": _Known("\\d [NAME]", "list tables, views and state, or the columns of one", _describe),
+    "jobs": _Known("\\jobs", "list the jobs of the warehouse", _jobs),
+    "stop": _Known("\\stop JOB", "stop a job after its batch", _stop),
+    "drop": _Known("\\drop JOB", "delete a job, its state and its rows", _drop),
+    "watch": _Known("\\watch [SECONDS] [c=COUNT] [SELECT ..]", "run a state query again and again", _watch),
+    "plot": _Known("\\plot [SELECT ..]", "draw a result of two columns", _plot),
+    "stream": _Known("\\stream [SELECT ..]", "show the changes of a query, also of tables of the warehouse", _stream),
+    "query": _Known("\\query [SELECT ..]", "let DuckDB answer at once, also over declared files", _duckdb),
+    "timing": _Known("\\timing [on|off]", "show how long each statement takes", _timing),
+    "o": _Known("\\o [FILE]", "write results into a file (.csv, .json or text), or to the terminal again", _output),
+    "i": _Known("\\i FILE", "run the statements of a file", _include),
+    "?": _Known("\\?", "list these commands", _help),
+    "q": _Known("\\q", "stop the jobs of this shell, and leave it", _quit),
+}

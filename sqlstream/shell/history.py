@@ -1,0 +1,47 @@
+"""What was entered in earlier sessions: a file in the user's state folder, without secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from sqlstream.secrets import hidden
+
+# So many entries are offered again.
+MOST = 5000
+
+
+def history_file() -> Path:
+    """Return the path of the history: in `$XDG_STATE_HOME`, or `~/.local/state`."""
+    folder = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(folder) / "sqlstream" / "history"
+
+
+def read_history(file: Path) -> list[str]:
+    """Return the last entries, the oldest first. A file that cannot be read is an empty one."""
+    try:
+        lines = file.read_text("utf-8").splitlines()[-MOST:]
+    except (OSError, UnicodeDecodeError):
+        return []
+    return [entry for line in lines if (entry := _entry(line)) is not None]
+
+
+def _entry(line: str) -> str | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, str) else None
+
+
+def append_history(file: Path, text: str) -> None:
+    """Add an entry, a line of JSON, with stars in the place of secrets. Only its user can read the file."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with open(descriptor, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(hidden(text), ensure_ascii=False) + "\n")
+    except OSError:
+        # A shell works without a history.
+        return

@@ -1,0 +1,99 @@
+"""The prompt: statements of several lines, completion, colours, history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.completion import Completer
+from prompt_toolkit.filters import completion_is_selected
+from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import PygmentsLexer
+from prompt_toolkit.output import Output as TerminalOutput
+from prompt_toolkit.patch_stdout import patch_stdout
+from pygments.lexers.sql import SqlLexer
+
+from sqlstream.errors import SourceText, SqlStreamError
+from sqlstream.session.session import Session
+from sqlstream.shell.commands import COMMANDS, run
+from sqlstream.shell.completion import SqlCompleter, Suggestions
+from sqlstream.shell.history import append_history, read_history
+from sqlstream.shell.known_names import KnownNames
+from sqlstream.shell.reading import is_whole
+from sqlstream.shell.shell import Shell
+
+PROMPT = "sqlstream> "
+
+
+class Prompt:
+    """Reads what is entered on a terminal, part by part."""
+
+    def __init__(
+        self,
+        session: Session,
+        history: Path,
+        *,
+        input: Input | None = None,
+        output: TerminalOutput | None = None,
+    ):
+        self._file, self._history = history, InMemoryHistory()
+        for entry in read_history(history):
+            self._history.append_string(entry)
+        suggestions = Suggestions(KnownNames(session), {name: known.about for name, known in COMMANDS.items()})
+        self._session: PromptSession[str] = PromptSession(
+            PROMPT,
+            multiline=True,
+            prompt_continuation=lambda width, number, wrapped: " " * (width - 3) + "-> ",
+            lexer=PygmentsLexer(SqlLexer),
+            completer=cast(Completer, SqlCompleter(suggestions)),
+            complete_in_thread=True,
+            auto_suggest=AutoSuggestFromHistory(),
+            history=self._history,
+            key_bindings=_keys(),
+            enable_open_in_editor=True,
+            input=input,
+            output=output,
+        )
+
+    def read(self) -> str:
+        """Return what was entered. Raises EOFError at the end, and KeyboardInterrupt on Ctrl-C."""
+        with patch_stdout(raw=True):
+            text = self._session.prompt()
+        if text.strip():
+            append_history(self._file, text)
+        return text
+
+
+def _keys() -> KeyBindings:
+    keys = KeyBindings()
+
+    def enter(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if is_whole(buffer.text):
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n")
+
+    keys.add("enter", filter=~completion_is_selected)(enter)
+    return keys
+
+
+def interact(shell: Shell, prompt: Prompt) -> None:
+    """Run what is entered until `\\q`, or Ctrl-D. An error, and Ctrl-C, end what runs, and not the shell."""
+    while not shell.is_over:
+        try:
+            text = prompt.read()
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return
+        try:
+            run(shell, SourceText("shell", text))
+        except SqlStreamError as error:
+            shell.output.error(error)
+        except KeyboardInterrupt:
+            shell.output.say("interrupted", "yellow")

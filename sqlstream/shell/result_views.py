@@ -1,0 +1,169 @@
+"""The three ways to show the changes of a SELECT, named as in Flink's SQL client: table, changelog, tableau."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from sqlstream.physical.plan import SinkPlan
+from sqlstream.session.changes import Change
+from sqlstream.session.output import RowPrinter, Writable, is_number, printable
+
+# Lines of a terminal that are not rows: the header, the rule below it, the line about the job, the line of the cursor.
+_OTHER_LINES = 5
+_COLOURS = {"+I": "green", "+U": "cyan", "-U": "yellow", "-D": "red"}
+
+Row = tuple[str | None, ...]
+
+
+class ResultView(ABC):
+    """Shows the changes of a result; values are texts, None for NULL."""
+
+    count = 0
+
+    @abstractmethod
+    def add(self, changes: Sequence[Change]) -> None:
+        """Take changes, in their order."""
+
+    def frame(self, console: Console) -> RenderableType | None:
+        """Return what is drawn again and again while changes come, None where nothing is."""
+        return None
+
+    @abstractmethod
+    def last(self, console: Console, *, whole: bool) -> RenderableType | None:
+        """Return what stays on the terminal: with `whole` all there is, as the input has ended."""
+
+
+class MaterializedTable:
+    """The rows that a result has now. An update takes the place of the row before; beyond `most` the oldest rows go."""
+
+    def __init__(self, most: int):
+        self.most = most
+        self._rows: dict[int, Row] = {}
+        self._places: dict[Row, deque[int]] = {}
+        self._freed: deque[int] = deque()
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows, in the order in which their places were taken."""
+        for place in sorted(self._rows):
+            yield self._rows[place]
+
+    def newest(self, count: int) -> list[Row]:
+        """Return the rows of the last places."""
+        return [self._rows[place] for place in sorted(self._rows)[-count:]]
+
+    def apply(self, kind: str, row: Row) -> None:
+        """Apply a change; one that takes away a row which is not there any more does nothing."""
+        if kind in ("+I", "+U"):
+            self._put(row, self._freed.popleft() if kind == "+U" and self._freed else None)
+            return
+        places = self._places.get(row)
+        if not places:
+            return
+        place = places.popleft()
+        if not places:
+            del self._places[row]
+        del self._rows[place]
+        if kind == "-U":
+            self._freed.append(place)
+
+    def _put(self, row: Row, place: int | None) -> None:
+        if place is None:
+            place, self._next = self._next, self._next + 1
+        self._rows[place] = row
+        self._places.setdefault(row, deque()).append(place)
+        if len(self._rows) > self.most:
+            oldest = min(self._rows)
+            self._places[self._rows[oldest]].remove(oldest)
+            del self._rows[oldest]
+
+
+class TableView(ResultView):
+    """The result as a table that changes in its place."""
+
+    def __init__(self, sink: SinkPlan, most: int):
+        self._sink = sink
+        self._table = MaterializedTable(most)
+
+    def add(self, changes: Sequence[Change]) -> None:
+        self.count += len(changes)
+        for change in changes:
+            self._table.apply(change.kind, tuple(change.row.values()))
+
+    def frame(self, console: Console) -> RenderableType:
+        return self._shown(max(console.height - _OTHER_LINES, 3))
+
+    def last(self, console: Console, *, whole: bool) -> RenderableType:
+        return self._shown(len(self._table)) if whole else self.frame(console)
+
+    def _shown(self, room: int) -> RenderableType:
+        table = _table(self._sink)
+        rows = self._table.newest(room) if room else []
+        for row in rows:
+            table.add_row(*map(_cell, row))
+        total = len(self._table)
+        shown = f", the last {len(rows):,} are shown" if len(rows) < total else ""
+        return Group(table, Text(f"({total:,} {'row' if total == 1 else 'rows'}{shown})"))
+
+
+class ChangelogView(ResultView):
+    """The last changes, each kind in its colour."""
+
+    def __init__(self, sink: SinkPlan):
+        self._sink = sink
+        self._changes: deque[Change] = deque(maxlen=1000)
+        self._kinds: Counter[str] = Counter()
+
+    def add(self, changes: Sequence[Change]) -> None:
+        self.count += len(changes)
+        self._kinds.update(change.kind for change in changes)
+        self._changes.extend(changes)
+
+    def frame(self, console: Console) -> RenderableType:
+        room = max(console.height - _OTHER_LINES, 3)
+        table = _table(self._sink, "op")
+        for change in islice(self._changes, max(len(self._changes) - room, 0), None):
+            table.add_row(change.kind, *map(_cell, change.row.values()), style=_COLOURS.get(change.kind, ""))
+        kinds = ", ".join(f"{n:,} {kind}" for kind, n in sorted(self._kinds.items()))
+        return Group(table, Text(f"({self.count:,} changes{': ' if kinds else ''}{kinds})"))
+
+    def last(self, console: Console, *, whole: bool) -> RenderableType:
+        return self.frame(console)
+
+
+class TableauView(ResultView):
+    """A line for each change, written as it comes."""
+
+    def __init__(self, sink: SinkPlan, stream: Writable):
+        self._printer = RowPrinter(stream, sink)
+
+    def add(self, changes: Sequence[Change]) -> None:
+        self.count += len(changes)
+        self._printer.write([(change.kind, *change.row.values()) for change in changes])
+
+    def last(self, console: Console, *, whole: bool) -> RenderableType:
+        return Text(f"Received a total of {self.count:,} {'row' if self.count == 1 else 'rows'}")
+
+
+def _table(sink: SinkPlan, *before: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for name in before:
+        table.add_column(name)
+    for name, type in sink.columns:
+        table.add_column(printable(name), justify="right" if is_number(type) else "left", overflow="fold")
+    return table
+
+
+def _cell(value: str | None) -> Text:
+    return Text("NULL", style="dim") if value is None else Text(printable(value))

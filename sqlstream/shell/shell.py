@@ -1,0 +1,197 @@
+"""The shell: runs what is entered, one part after the other, on a session."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import duckdb
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.errors import Span, SqlStreamError
+from sqlstream.jobs.job import Job
+from sqlstream.session.changes import Changes
+from sqlstream.session.job_texts import ended_text
+from sqlstream.session.rendering import write_answer, write_relation
+from sqlstream.session.session import Session
+from sqlstream.session.stopping import stop_on_signals
+from sqlstream.shell.background import BackgroundJobs
+from sqlstream.shell.output import ShellOutput
+from sqlstream.shell.reading import alone
+from sqlstream.shell.result_views import ChangelogView, ResultView, TableauView, TableView
+from sqlstream.shell.routing import Route, route
+
+# So long a statement waits for changes before it looks whether Ctrl-C was pressed.
+_POLL_SECONDS = 0.1
+
+
+class Shell:
+    """Runs statements and commands on a session.
+
+    It is `interactive` when somebody types: a job then runs in the background while the next statement is entered. Otherwise a
+    job whose input ends has ended before the next statement begins.
+    """
+
+    def __init__(self, session: Session, output: ShellOutput):
+        self.session, self.output = session, output
+        self.jobs = BackgroundJobs(output)
+        self.shows_time = False
+        self.is_over = False
+        # The last query, for the commands that repeat it.
+        self.last_query: Span | None = None
+
+    def execute(self, statement: Span, to: Route | None = None) -> None:
+        """Run one statement, on the route that it has by itself or on another one."""
+        source = alone(statement)
+        where = to or route(source, self.session.compiler)
+        if where is not Route.SESSION:
+            self.last_query = statement
+        if where is Route.QUERY:
+            write_relation(self.query(statement), self.output.form, self.output.stream, statement.text)
+            return
+        for one in self.session.compile(source):
+            if not isinstance(one, PlannedJob):
+                write_answer(self.session, one, self.output.stream)
+                continue
+            if one.is_query:
+                # Its state goes when the reader has seen enough: that it grows need not be said.
+                self.show_changes(one)
+                continue
+            for warning in one.warnings:
+                self.output.warn(warning)
+            self._start(one)
+
+    def query(self, statement: Span) -> duckdb.DuckDBPyRelation:
+        """Return the answer to a state query. Its errors point to where it was entered."""
+        try:
+            return self.session.query(statement.text)
+        except SqlStreamError as error:
+            if error.span is not None and error.span.source.text == statement.text:
+                start = statement.start + error.span.start
+                error.span = Span(statement.source, start, statement.start + error.span.end)
+            raise
+
+    # -- jobs
+
+    def _start(self, planned: PlannedJob) -> None:
+        job = self.session.start(planned)
+        waits = self.session.options.text("table.dml-sync").lower() == "true"
+        if planned.is_immediate:
+            job.wait()
+            self.output.say(ended_text(job))
+        elif waits or (planned.bounded and not self.output.is_interactive):
+            self.wait_for([job])
+        elif job.status in ("RUNNING", "RESTARTING"):
+            self.jobs.add(job)
+            self.output.say(f'job "{job.name}" runs in the background', "green")
+
+    def wait_for(self, jobs: Sequence[Job]) -> None:
+        """Wait until jobs have ended; Ctrl-C stops them after their batch. Raises the first error."""
+        stopping = threading.Event()
+        error: SqlStreamError | None = None
+        running = list(jobs)
+        with stop_on_signals(stopping), self.output.status() as status:
+            while running:
+                if stopping.is_set():
+                    for job in running:
+                        job.stop()
+                status.update(Text(", ".join(map(_progress_text, running))))
+                for job in list(running):
+                    try:
+                        if not job.wait(_POLL_SECONDS / len(running)):
+                            continue
+                    except SqlStreamError as e:
+                        error = error or e
+                    running.remove(job)
+                    self.output.say(ended_text(job))
+        if error is not None:
+            raise error
+
+    # -- changes
+
+    def show_changes(self, planned: PlannedJob) -> None:
+        """Show the changes of a SELECT until its input ends, or Ctrl-C is pressed."""
+        stopping = threading.Event()
+        with stop_on_signals(stopping):
+            changes = self.session.changes(planned, as_text=True)
+            view = self._view(planned)
+            try:
+                ended = self._follow(changes, view, stopping)
+            finally:
+                with self.output.status() as status:
+                    status.update(Text("the batch that is running ends"))
+                    changes.close()
+        last = view.last(self.output.console, whole=ended)
+        if last is not None:
+            self.output.result(last)
+
+    def _view(self, planned: PlannedJob) -> ResultView:
+        [sink] = planned.physical.sinks
+        options = self.session.options
+        mode = options.text("sql-client.execution.result-mode").lower()
+        if mode == "table" and (self.output.can_redraw or planned.bounded):
+            return TableView(sink, int(options.text("sql-client.execution.max-table-result.rows")))
+        if mode == "changelog" and self.output.can_redraw:
+            return ChangelogView(sink)
+        # What was written cannot be written over: neither in a file nor in a pipe.
+        return TableauView(sink, self.output.stream)
+
+    def _follow(self, changes: Changes, view: ResultView, stopping: threading.Event) -> bool:
+        """Show changes as they come; return whether they have ended by themselves."""
+        console = self.output.console
+        if not self.output.can_redraw or isinstance(view, TableauView):
+            return _follow(changes, view, stopping)
+        with Live(console=console, refresh_per_second=8, transient=True, vertical_overflow="crop") as live:
+
+            def draw() -> None:
+                if (frame := view.frame(console)) is not None:
+                    live.update(Group(frame, Text(f"{_progress_text(changes.job)}; Ctrl-C ends it", style="dim")))
+
+            return _follow(changes, view, stopping, draw)
+
+    # -- the end
+
+    def finish(self) -> None:
+        """Wait for the jobs that run in the background, as nothing more is entered. Raises the first error."""
+        running = self.jobs.take()
+        if running:
+            names = ", ".join(job.name for job in running)
+            self.output.say(f"waiting for {names}; Ctrl-C stops {'it' if len(running) == 1 else 'them'} after a batch")
+            self.wait_for(running)
+
+    def close(self) -> None:
+        """Stop the jobs that run in the background, after their batch."""
+        running = self.jobs.take()
+        if running:
+            names = ", ".join(job.name for job in running)
+            self.output.say(f"stopping {names} after the batch that is running; the same INSERT goes on with it")
+        self.session.close()
+        for job in running:
+            self.output.say(ended_text(job))
+        self.output.close()
+
+
+def _follow(
+    changes: Changes, view: ResultView, stopping: threading.Event, draw: Callable[[], None] | None = None
+) -> bool:
+    while not stopping.is_set():
+        # Asked first: what comes before the answer is there when the changes are taken.
+        ended = changes.has_ended()
+        taken = changes.take(0.0 if ended else _POLL_SECONDS)
+        view.add(taken)
+        if draw is not None:
+            draw()
+        if ended and not taken:
+            return True
+    return False
+
+
+def _progress_text(job: Job) -> str:
+    progress = job.progress
+    if progress.batch is None:
+        return f"{job.name}: no batch yet"
+    watermark = "" if progress.watermark is None else f", watermark {progress.watermark:%Y-%m-%d %H:%M:%S}"
+    return f"{job.name}: batch {progress.batch}, {progress.rows_in:,} rows in{watermark}"

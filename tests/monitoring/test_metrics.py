@@ -1,0 +1,216 @@
+"""Metrics of a job, as Prometheus scrapes them: beside what the system tables say."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sqlstream import Session
+from sqlstream.cli.run import served
+from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.errors import SourceText, UsageError
+from sqlstream.local.engine import LocalEngine
+from sqlstream.monitoring.endpoint import exposition, parse_address, registry
+from sqlstream.monitoring.families import EXPORTED, FAMILIES
+from sqlstream.storage.snapshot import JobHistory
+from sqlstream.units import now
+from sqlstream.warehouse.status import Backlog, effective_status, read_status, write_status
+from tests.command_line import run_command
+
+DASHBOARD = Path(__file__).parents[2] / "examples" / "operations" / "grafana-dashboard.json"
+SCRIPT = """
+CREATE TABLE clicks (k BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
+WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json', 'json.ignore-parse-errors' = 'true',
+    'source.max-files-per-batch' = '1');
+CREATE TABLE counts (k BIGINT, n BIGINT);
+INSERT INTO Counts SELECT k, count(*) FROM TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '10' SECOND)
+GROUP BY k, window_start, window_end;
+"""
+# The second file has a row that is late, one that has no time, and one that cannot be read.
+FILES: tuple[list[tuple[int, str | None]], ...] = (
+    [(1, "00:00:01"), (2, "00:00:02"), (1, "00:00:25")],
+    [(1, "00:00:03"), (2, None), (2, "00:00:41")],
+)
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def parsed(text: str) -> Samples:
+    """Return the samples of the metrics of sqlstream, each by its name and its labels but the job's."""
+    return {
+        (
+            s.name.removeprefix("sqlstream_"),
+            tuple(sorted((k, v) for k, v in s.labels.items() if k != "job_name")),
+        ): s.value
+        for family in text_string_to_metric_families(text)
+        if family.name.startswith("sqlstream_")
+        for s in family.samples
+    }
+
+
+def scraped(session: Session, planned: list[Any]) -> Samples:
+    """Scrape over HTTP."""
+    told: list[str] = []
+    session.notice = told.append
+    with served(session, planned, "0"):
+        [url] = re.findall(r"http://\S+", told[-1])
+        with urlopen(str(url)) as answer:
+            return parsed(answer.read().decode())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    for number, rows in enumerate(FILES):
+        lines = [json.dumps({"k": k, "ts": ts and f"2026-01-01 {ts}"}) for k, ts in rows]
+        lines += ["{"] if number else []
+        (tmp_path / "in" / f"{number}.json").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_a_scrape_says_what_the_system_tables_say(folder: Path) -> None:
+    with Session(str(folder), notice=lambda text: None) as session:
+        compiled = session.compile(SourceText("script", SCRIPT))
+        [planned] = [one for one in compiled if isinstance(one, PlannedJob)]
+        began = now()
+        job = session._jobs.start(planned, {}, engine=LocalEngine())
+        job.wait()
+        found = scraped(session, compiled)
+        [jobs] = session.query("SELECT version, rows_in, rows_out, restarts FROM sqlstream.jobs").fetchall()
+        [source] = session.query("SELECT null_rows, malformed_rows, lost_rows FROM sqlstream.watermarks").fetchall()
+        counts = ("state_rows", "state_bytes", "segments", "late_rows", "missed_windows", "expired_keys")
+        [operator] = session.query(f"SELECT operator, {', '.join(counts)} FROM sqlstream.operators").fetchall()
+        [written] = session.query("SELECT count(*) FROM counts").fetchall()
+    one = {name: value for (name, labels), value in found.items() if not labels}
+    assert (
+        one["job_committed_batch"],
+        one["job_rows_in_total"],
+        one["job_rows_out_total"],
+        one["job_restarts_total"],
+    ) == jobs
+    assert one["job_up"] == 0
+    assert found["job_status", (("status", "FINISHED"),)] == 1
+    assert sum(v for (name, _), v in found.items() if name == "job_status") == 1
+    assert "job_watermark_lag_seconds" not in one, "its input has ended"
+
+    of_source = (("source", "clicks"),)
+    names = ("source_null_time_rows_total", "source_malformed_rows_total", "source_lost_rows_total")
+    assert tuple(found[name, of_source] for name in names) == source == (1, 1, 0)
+    assert found["source_rows_total", of_source] == jobs[1]
+    assert found["source_bytes_total", of_source] == sum(f.stat().st_size for f in (folder / "in").iterdir())
+    assert found["source_backlog_files", of_source] == 0
+    newest = datetime(2026, 1, 1, 0, 0, 41)
+    expected = (began / 1e6) - (newest - datetime(1970, 1, 1)).total_seconds()
+    assert expected <= found["source_event_latency_seconds", of_source] <= expected + (now() - began) / 1e6 + 0.002
+
+    of_operator = (("operator", operator[0]),)
+    state = ("state_rows", "state_bytes", "state_segments", "operator_late_rows_total", "operator_missed_windows_total")
+    assert tuple(found[name, of_operator] for name in (*state, "operator_expired_keys_total")) == operator[1:]
+    assert operator[4] == 1
+
+    of_table = (("table", "counts"),)
+    assert found["sink_rows_total", of_table] == written[0] == jobs[2]
+    assert found["sink_bytes_total", of_table] > 0
+    for phase in ("plan", "process", "commit"):
+        assert found["batch_duration_seconds_count", (("phase", phase),)] == jobs[0] + 1
+        assert 0 < found["batch_duration_seconds_sum", (("phase", phase),)] < (now() - began) / 1e6
+    assert {f"sqlstream_{name}" for name, _ in found} <= EXPORTED
+
+
+def test_jobs_of_a_warehouse_are_told_apart_and_a_damaged_one_hides_none(folder: Path) -> None:
+    with Session(str(folder), notice=lambda text: None) as session:
+        session.sql("CREATE TABLE a (k BIGINT); CREATE TABLE b (k BIGINT);")
+        session.sql("INSERT INTO a VALUES (1), (2)")
+        session.sql("INSERT INTO b VALUES (3)")
+        text = exposition(registry(session.warehouse)).decode()
+        assert 'sqlstream_job_rows_out_total{job_name="a_values"} 2.0' in text
+        assert 'sqlstream_job_rows_out_total{job_name="b_values"} 1.0' in text
+        assert "process_cpu_seconds_total" in text
+        assert 'job_name="b_values"' not in exposition(registry(session.warehouse, lambda: ["a_values"])).decode()
+        job = session.warehouse.job("a_values")
+        for file in Path(job.log).iterdir():
+            file.write_text("x")
+        text = exposition(registry(session.warehouse)).decode()
+        assert 'sqlstream_job_rows_out_total{job_name="a_values"}' not in text
+        assert 'sqlstream_job_up{job_name="a_values"} 0.0' in text
+        assert 'sqlstream_job_rows_out_total{job_name="b_values"} 1.0' in text
+
+
+def test_a_job_whose_process_is_gone_is_lost_and_its_backlog_is_known(folder: Path) -> None:
+    with Session(str(folder), notice=lambda text: None) as session:
+        session.sql("CREATE TABLE a (k BIGINT); INSERT INTO a VALUES (1)")
+        fs, job = session.warehouse.fs, session.warehouse.job("a_values")
+        status = read_status(fs, job)
+        assert status is not None
+        write_status(
+            fs, job, type(status)("RUNNING", 1, status.host, now(), now(), backlog={"in": Backlog(7, "offsets")})
+        )
+        effective = effective_status(fs, job)
+        assert effective is not None
+        assert effective.state == "LOST"
+        found = parsed(exposition(registry(session.warehouse)).decode())
+    assert found["job_up", ()] == 0
+    assert found["job_status", (("status", "LOST"),)] == 1
+    assert found["source_backlog_offsets", (("source", "in"),)] == 7
+
+
+def test_earlier_logs_have_less(folder: Path) -> None:
+    with Session(str(folder), notice=lambda text: None) as session:
+        session.sql("CREATE TABLE a (k BIGINT); INSERT INTO a VALUES (1)")
+        entry = JobHistory(session.warehouse, "a_values").newest_entry
+        assert entry is not None
+        old = {k: v for k, v in json.loads(entry.to_json()).items() if k not in ("spent", "sinks")}
+        assert type(entry).from_json(json.dumps(old)).rows_out == 1
+
+
+def test_names_follow_the_conventions_of_prometheus() -> None:
+    for family in FAMILIES.values():
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)+", family.name), family.name
+        # Base units; the ending of a counter is not part of the name.
+        assert not re.search(r"_(ms|millis|minutes|mb|kb|total|count|sum)$", family.name), family.name
+        assert family.meaning[0].islower() or family.meaning[0].isdigit()
+        assert not family.meaning.endswith(".")
+
+
+def test_the_dashboard_asks_for_metrics_that_are_exported() -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    asked: set[str] = set()
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", ()):
+            asked |= set(re.findall(r"\bsqlstream_\w+", target["expr"]))
+            for labels in re.findall(r"(sqlstream_\w+)\{([^}]*)\}", target["expr"]):
+                known = next(f for f in FAMILIES.values() if labels[0] in f.exported).labels
+                assert set(re.findall(r"(\w+)\s*(?:=~|!=|=)", labels[1])) <= set(known), target["expr"]
+    asked |= set(re.findall(r"\bsqlstream_\w+", json.dumps(dashboard["templating"])))
+    assert len(asked) > 15
+    assert asked <= EXPORTED, asked - EXPORTED
+
+
+@pytest.mark.parametrize("text", ["x", "", "70000", "host:", "1.5"])
+def test_an_address_that_is_none(text: str) -> None:
+    with pytest.raises(UsageError, match="neither PORT nor HOST:PORT"):
+        parse_address(text)
+
+
+def test_log_lines_are_json(folder: Path) -> None:
+    done = run_command(
+        folder, "run", "--log-format=json", "-e", "CREATE TABLE a (k BIGINT); INSERT INTO a VALUES (1), (2)"
+    )
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(line["event"], line.get("job")) for line in lines] == [("batch", "a_values"), ("status", "a_values")]
+    assert {k: lines[0][k] for k in ("level", "batch", "rows_out")} == {"level": "info", "batch": 0, "rows_out": 2}
+    assert lines[1]["status"] == "FINISHED"
+
+    done = run_command(folder, "run", "-e", "SELECT\n  nothing FROM t", environment={"SQLSTREAM_LOG_FORMAT": "json"})
+    [line] = [json.loads(line) for line in done.stderr.splitlines()]
+    assert done.returncode == 2
+    assert (line["level"], line["event"], line["kind"]) == ("error", "error", "error")
+    assert (line["source"], line["line"]) == ("-e", 2)
+    assert "does not exist" in line["message"]

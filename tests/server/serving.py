@@ -1,0 +1,59 @@
+"""Servers for tests: in a thread of this process, with real HTTP; and jobs of submissions that need no JVM."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import uvicorn
+
+from sqlstream.compiler.project import find_project
+from sqlstream.server.app import make_app
+from sqlstream.server.endpoints import Service
+from sqlstream.server.processes import Command
+from sqlstream.server.serve import opened_service
+from sqlstream.server.settings import ServerSettings
+from sqlstream.warehouse.submissions import Submission
+from tests.processes import wait_until
+
+
+def settings_of(folder: Path) -> ServerSettings:
+    return ServerSettings(find_project(str(folder), None), port=0)
+
+
+@contextlib.contextmanager
+def serving(settings: ServerSettings, command: Command | None = None) -> Iterator[tuple[str, Service]]:
+    """Yield the address of a server in this process, and what it answers with."""
+    with socket.socket() as listening, opened_service(settings, lambda text: None, command) as service:
+        listening.bind((settings.host, 0))
+        config = uvicorn.Config(
+            make_app(service),
+            lifespan="off",
+            log_level="critical",
+            ssl_certfile=settings.certificate,
+            ssl_keyfile=settings.key,
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        wait_until(lambda: server.started)
+        try:
+            yield replace(settings, host=settings.host).url(listening.getsockname()[1]), service
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def without_spark(project: Path) -> Command:
+    """Return what makes the command of a submission whose jobs run in one process of Python, on the local engine."""
+
+    def command(submission: Submission, jobs: Sequence[str]) -> list[str]:
+        names = jobs or (*submission.starts, *submission.jobs)
+        return [sys.executable, str(Path(__file__).parent / "local_jobs.py"), str(project), *names]
+
+    return command

@@ -1,0 +1,292 @@
+"""What the server answers over HTTP, and whom."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from sqlstream.errors import UsageError
+from sqlstream.server.access import Role, Tokens, read_tokens
+from sqlstream.server.endpoints import ENDPOINTS, Service
+from sqlstream.server.settings import Limits, ServerSettings
+from sqlstream.session.session import Session
+from tests.processes import wait_until
+from tests.server.serving import serving, settings_of
+
+ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
+TOKENS = {"read": "r" * 20, "submit": "s" * 20, "admin": "a" * 20}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose warehouse has a table."""
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "catalog").mkdir()
+    with Session(str(folder)) as session:
+        session.sql("CREATE TABLE t (a INT, b STRING); INSERT INTO t VALUES (1, 'x'), (2, NULL)")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(project: Path) -> Iterator[tuple[httpx.Client, Service]]:
+    with serving(settings_of(project)) as (url, service), httpx.Client(base_url=url) as client:
+        yield client, service
+
+
+@pytest.fixture
+def client(served: tuple[httpx.Client, Service]) -> httpx.Client:
+    return served[0]
+
+
+def test_jobs_are_listed_and_shown(client: httpx.Client) -> None:
+    [job] = client.get("/v1/jobs").json()["jobs"]
+    assert (job["job"], job["status"], job["rows_out"], job["supervised"]) == ("t_values", "FINISHED", 2, None)
+    shown = client.get("/v1/jobs/T_VALUES").json()
+    assert shown["job"] == job
+    assert {"from": "values", "to": "sink t"} in shown["graph"]["edges"]
+    assert {"t", "sqlstream.jobs"} <= {r["name"] for r in client.get("/v1/relations").json()["relations"]}
+
+
+def test_a_query_is_answered_as_json_and_as_arrow(client: httpx.Client) -> None:
+    asked = {"sql": "SELECT a, b, 'nan'::DOUBLE AS c FROM t ORDER BY a"}
+    found = client.post("/v1/query", json=asked)
+    assert found.headers["content-type"] == "application/json"
+    columns = [("a", "INTEGER"), ("b", "VARCHAR"), ("c", "DOUBLE")]
+    assert [(c["name"], c["type"]) for c in found.json()["columns"]] == columns
+    assert found.json()["rows"] == [[1, "x", "nan"], [2, None, "nan"]]
+    assert not found.json()["truncated"]
+    few = client.post("/v1/query", json={**asked, "limit": 1}).json()
+    assert (few["rows"], few["truncated"]) == ([[1, "x", "nan"]], True)
+    arrow = client.post("/v1/query", json=asked, headers={"Accept": "application/vnd.apache.arrow.stream"})
+    assert pa.ipc.open_stream(arrow.content).read_all().select(["a", "b"]).to_pylist() == [
+        {"a": 1, "b": "x"},
+        {"a": 2, "b": None},
+    ]
+
+
+def test_a_large_answer_comes_whole(client: httpx.Client) -> None:
+    rows = 300_000
+    sql = f"SELECT range AS i, repeat('x', 20) AS s FROM range({rows})"
+    arrow = client.post("/v1/query", json={"sql": sql}, headers={"Accept": "application/vnd.apache.arrow.stream"})
+    assert pa.ipc.open_stream(arrow.content).read_all()["i"].to_pylist() == list(range(rows))
+    found = client.post("/v1/query", json={"sql": sql, "limit": 20_000}).json()
+    assert [row[0] for row in found["rows"]] == list(range(20_000))
+
+
+@pytest.mark.parametrize(
+    ("sql", "status", "detail", "place"),
+    [
+        ("SELECT a,\n  nope FROM t", 400, 'column "nope" does not exist', (2, 3)),
+        ("FROM read_csv('/etc/passwd')", 400, "outside of what a query may read", None),
+        ("SELECT 1; SELECT 2", 400, "one statement", None),
+    ],
+)
+def test_an_error_is_a_problem_with_its_place(
+    client: httpx.Client, sql: str, status: int, detail: str, place: tuple[int, int] | None
+) -> None:
+    found = client.post("/v1/query", json={"sql": sql})
+    assert found.headers["content-type"] == "application/problem+json"
+    problem = found.json()
+    assert found.status_code == problem["status"] == status
+    assert detail in problem["text"]
+    if place is not None:
+        assert (problem["position"]["line"], problem["position"]["column"]) == place
+        assert problem["detail"] == detail
+        assert "^^^^" in problem["text"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "detail"),
+    [
+        ("GET", "/v1/jobs/nope", None, 404, 'job "nope" does not exist'),
+        ("POST", "/v1/jobs/nope/stop", {}, 404, 'job "nope" does not exist'),
+        ("POST", "/v1/jobs/t_values/stop", {}, 409, 'job "t_values" is not running'),
+        ("DELETE", "/v1/savepoints/nope", None, 404, 'savepoint "nope" does not exist'),
+        ("GET", "/v1/nothing", None, 404, "there is nothing"),
+        ("PUT", "/v1/jobs", {}, 405, "has no method PUT"),
+        ("POST", "/v1/query", {"sqll": "SELECT 1"}, 400, "the body is not what is read here"),
+        ("GET", "/v1/jobs?like=x", None, 400, 'there is no parameter "like"'),
+        ("POST", "/v1/jobs", {"sql": "CREATE TABLE u (a INT); SELECT a FROM u"}, 400, "a SELECT alone is not a job"),
+        ("POST", "/v1/jobs", {"sql": "INSERT INTO x SELECT 1"}, 400, 'table "x" does not exist'),
+        ("POST", "/v1/query", {"sql": "x" * 3_000_000}, 413, "the body is larger"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    client: httpx.Client, method: str, path: str, body: object, status: int, detail: str
+) -> None:
+    found = client.request(method, path, json=body)
+    assert (found.status_code, found.headers["content-type"]) == (status, "application/problem+json")
+    assert detail in found.json()["detail"]
+
+
+def test_a_secret_is_not_kept_with_the_script(client: httpx.Client, project: Path) -> None:
+    options = "'connector' = 'kafka', 'topic' = 'x', 'properties.sasl.password' = 'planted-secret'"
+    sql = f"CREATE TABLE k (a INT) WITH ({options}); INSERT INTO t VALUES (3, 'y')"
+    found = client.post("/v1/jobs", json={"sql": sql})
+    assert found.status_code == 400, found.text
+    assert "planted-secret" not in found.text
+    files = [file.read_bytes() for file in (project / "warehouse").rglob("*") if file.is_file()]
+    assert not any(b"planted-secret" in content for content in files)
+
+
+def test_the_server_describes_itself(client: httpx.Client) -> None:
+    found = client.get("/v1/openapi.json").json()
+    described = {(method.upper(), path) for path, methods in found["paths"].items() for method in methods}
+    assert described == {(e.method, e.path) for e in ENDPOINTS}
+    text = json.dumps(found)
+    for name in {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}:
+        assert name in found["components"]["schemas"]
+    required = found["components"]["schemas"]["QueryRequest"]["required"]
+    assert required == ["sql"]
+
+
+def test_pages_of_other_sites_get_nothing(client: httpx.Client) -> None:
+    for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}):
+        assert client.get("/v1/jobs", headers=headers).status_code == 403
+    assert client.get("/v1/jobs", headers={"Origin": str(client.base_url)}).status_code == 200
+    # What a form can send without being asked.
+    plain = client.post("/v1/query", content='{"sql": "SELECT 1"}', headers={"Content-Type": "text/plain"})
+    assert plain.status_code == 415
+
+
+def test_a_query_ends_when_its_client_has_gone(served: tuple[httpx.Client, Service]) -> None:
+    client, service = served
+    with pytest.raises(httpx.ReadTimeout):
+        client.post("/v1/query", json={"sql": ENDLESS}, timeout=0.5)
+    wait_until(lambda: service.queries.running == 0)
+
+
+def test_a_query_has_limits(project: Path) -> None:
+    limits = replace(Limits(), query_seconds=0.3, queries=1)
+    with serving(replace(settings_of(project), limits=limits)) as (url, service), httpx.Client(base_url=url) as client:
+        found = client.post("/v1/query", json={"sql": ENDLESS})
+        assert (found.status_code, found.json()["detail"]) == (504, "the query took longer than 0.3 s")
+    limits = replace(Limits(), queries=1, query=replace(Limits().query, memory=40 << 20, spilled=1 << 20))
+    with serving(replace(settings_of(project), limits=limits)) as (url, service), httpx.Client(base_url=url) as client:
+        large = "SELECT count(*) FROM (SELECT DISTINCT range, repeat('x', 100) || range FROM range(5000000))"
+        found = client.post("/v1/query", json={"sql": large})
+        assert found.status_code == 400
+        assert "memory" in found.text.lower()
+        other = threading.Thread(target=_asked_in_vain, args=(url,))
+        other.start()
+        wait_until(lambda: service.queries.running == 1)
+        found = client.post("/v1/query", json={"sql": "SELECT 1"})
+        assert (found.status_code, found.headers["retry-after"]) == (429, "1")
+    other.join()
+
+
+def _asked_in_vain(url: str) -> None:
+    # The server ends first.
+    with contextlib.suppress(httpx.HTTPError):
+        httpx.post(f"{url}/v1/query", json={"sql": ENDLESS})
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    path = tmp_path / "tokens"
+    path.write_text("# who\n" + "".join(f"{role} {token}\n" for role, token in TOKENS.items()))
+    path.chmod(0o600)
+    return path
+
+
+def test_tokens_have_roles(project: Path, tokens: Path) -> None:
+    settings = replace(settings_of(project), tokens=read_tokens(str(tokens)))
+    with serving(settings) as (url, _), httpx.Client(base_url=url) as client:
+
+        def status(method: str, path: str, token: str | None, body: object = None) -> int:
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+            return client.request(method, path, json=body, headers=headers).status_code
+
+        for token in (None, "wrong", TOKENS["read"][:-1]):
+            assert status("GET", "/v1/jobs", token) == 401
+        assert status("GET", "/v1/health", None) == 200
+        assert status("GET", "/v1/jobs", TOKENS["read"]) == 200
+        assert status("POST", "/v1/query", TOKENS["read"], {"sql": "FROM t"}) == 200
+        for method, path in (("POST", "/v1/jobs"), ("DELETE", "/v1/jobs/t_values"), ("POST", "/v1/jobs/t_values/stop")):
+            assert status(method, path, TOKENS["read"], {}) == 403
+        assert status("POST", "/v1/jobs/t_values/stop", TOKENS["submit"], {}) == 409
+
+
+def test_a_file_of_tokens(tokens: Path) -> None:
+    assert read_tokens(str(tokens)).role_of(TOKENS["submit"]) is Role.SUBMIT
+    tokens.write_text("read sha256:" + "0" * 64 + "\nroot " + "x" * 20)
+    with pytest.raises(UsageError, match="line 2"):
+        read_tokens(str(tokens))
+    tokens.write_text("read short")
+    with pytest.raises(UsageError, match="shorter than 16"):
+        read_tokens(str(tokens))
+    tokens.chmod(0o640)
+    with pytest.raises(UsageError, match="open to others"):
+        read_tokens(str(tokens))
+
+
+def test_it_does_not_open_itself_to_anybody(project: Path, tokens: Path) -> None:
+    settings = replace(settings_of(project), host="0.0.0.0")
+    with pytest.raises(UsageError, match="without tokens and without TLS"):
+        settings.check()
+    with pytest.raises(UsageError, match="without TLS"):
+        replace(settings, tokens=read_tokens(str(tokens))).check()
+    replace(settings, insecure=True).check()
+    for host in ("127.0.0.1", "::1", "localhost"):
+        ServerSettings(settings.project, host=host).check()
+
+
+@pytest.fixture(scope="module")
+def submitting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client with a token of the role submit, of a server that lets it read the folder `in`."""
+    project = tmp_path_factory.mktemp("restricted")
+    (project / "catalog").mkdir()
+    (project / "in").mkdir()
+    (project / "in" / "link").symlink_to("/etc")
+    (project / "catalog" / "declared.sql").write_text(
+        "CREATE TABLE declared (a STRING) WITH ('connector' = 'filesystem', 'path' = 'elsewhere', 'format' = 'csv');"
+    )
+    tokens = Tokens(((sha256(TOKENS["submit"].encode()).digest(), Role.SUBMIT),))
+    settings = replace(settings_of(project), tokens=tokens, paths=("in",))
+    headers = {"Authorization": f"Bearer {TOKENS['submit']}"}
+    with serving(settings) as (url, _), httpx.Client(base_url=url, headers=headers) as client:
+        yield client
+
+
+SUBMITTED = """
+CREATE TABLE f (a STRING) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv'{more});
+CREATE TABLE o (a STRING);
+INSERT INTO o SELECT a FROM f
+"""
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        (SUBMITTED.format(path="/etc/passwd", more=""), "its path is outside"),
+        (SUBMITTED.format(path="in/../../x", more=""), "its path is outside"),
+        (SUBMITTED.format(path="in/*/../../../x", more=""), "its path is outside"),
+        (SUBMITTED.format(path="in/link", more=""), "its path is outside"),
+        (SUBMITTED.format(path="in", more=", 'protobuf.schema-file' = '/etc/passwd'"), "cannot set"),
+        ("CREATE TABLE g WITH ('path' = '/etc') LIKE declared", "its path is outside"),
+        ("CREATE TABLE o (a STRING); INSERT INTO o SELECT a FROM declared /*+ OPTIONS('path'='/etc') */", "is outside"),
+        ("CREATE TABLE p (a STRING) WITH ('connector' = 'python', 'class' = 'os.X')", 'use the connector "python"'),
+        ("CREATE FUNCTION f AS 'os.system' LANGUAGE PYTHON", "cannot bring in functions"),
+        ("SET 'spark.driver.extraJavaOptions' = '-x'", "cannot set"),
+        ("CREATE TABLE o (a STRING); INSERT INTO o VALUES ('${HOME:-x}')", "cannot read variables"),
+    ],
+)
+def test_sql_of_the_role_submit_reaches_what_is_declared(submitting: httpx.Client, sql: str, message: str) -> None:
+    found = submitting.post("/v1/plan", json={"sql": sql})
+    assert found.status_code == 403, found.text
+    assert message in found.json()["detail"]
+
+
+def test_sql_of_the_role_submit_has_the_catalog_and_declared_paths(submitting: httpx.Client) -> None:
+    known = "CREATE TABLE o (a STRING); INSERT INTO o SELECT a FROM declared"
+    for sql in (SUBMITTED.format(path="in/x", more=""), known):
+        assert submitting.post("/v1/plan", json={"sql": sql}).status_code == 200

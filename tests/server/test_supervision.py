@@ -1,0 +1,213 @@
+"""Jobs that are submitted go on: when their process is killed, when the server is, and when another server takes over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.processes import is_gone, wait_until
+from tests.server.serving import serving, settings_of, without_spark
+
+SQL = """
+SET 'restart-strategy.type' = 'fixed-delay';
+SET 'restart-strategy.fixed-delay.attempts' = '100';
+SET 'restart-strategy.fixed-delay.delay' = '10 ms';
+SET 'execution.checkpointing.interval' = '20 ms';
+CREATE TABLE given (a INT);
+INSERT INTO given VALUES (1), (2);
+CREATE TABLE numbers (n BIGINT) WITH (
+    'connector' = 'filesystem', 'path' = 'in', 'format' = 'csv', 'source.monitor-interval' = '20 ms');
+CREATE TABLE sums (n BIGINT PRIMARY KEY NOT ENFORCED, times BIGINT);
+INSERT INTO sums SELECT n, COUNT(*) FROM numbers GROUP BY n;
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "catalog").mkdir()
+    (tmp_path / "in").mkdir()
+    return tmp_path
+
+
+def feed(project: Path, number: object) -> None:
+    """Add a file with a number."""
+    file = project / f".{number}"
+    file.write_text(f"{number}\n")
+    file.rename(project / "in" / f"{number}.csv")
+
+
+def rows(client: httpx.Client, sql: str) -> list[list[object]]:
+    found = client.post("/v1/query", json={"sql": sql})
+    return list(found.json()["rows"]) if found.status_code == 200 else []
+
+
+def job(client: httpx.Client, name: str = "sums") -> dict[str, object]:
+    return next((j for j in client.get("/v1/jobs").json()["jobs"] if j["job"] == name), {})
+
+
+def runs(client: httpx.Client) -> bool:
+    return job(client).get("status") == "RUNNING"
+
+
+def counted(client: httpx.Client, project: Path, number: int) -> None:
+    """Feed a number, and wait until the job has counted it, and all before it, once."""
+    feed(project, number)
+    wait_until(lambda: [number, 1] in rows(client, "SELECT * FROM sums") or job(client).get("status") == "FAILED")
+    assert rows(client, "SELECT * FROM sums ORDER BY n") == [[n, 1] for n in range(1, number + 1)]
+
+
+@contextmanager
+def ended(client: httpx.Client) -> Iterator[None]:
+    """Let no process of a job live on."""
+    try:
+        yield
+    finally:
+        pid = job(client).get("pid")
+        if isinstance(pid, int) and not is_gone(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_job_goes_on_when_its_process_is_killed(project: Path) -> None:
+    with (
+        serving(settings_of(project), without_spark(project)) as (url, service),
+        httpx.Client(base_url=url) as client,
+        ended(client),
+    ):
+        found = client.post("/v1/jobs", json={"sql": SQL}).json()
+        assert found["jobs"] == ["given_values", "sums"]
+        wait_until(lambda: runs(client))
+        counted(client, project, 1)
+        again = client.post("/v1/jobs", json={"sql": SQL})
+        assert (again.status_code, "is being run" in again.text) == (409, True)
+        assert client.delete("/v1/jobs/sums").status_code == 409
+        first = job(client)["pid"]
+        assert isinstance(first, int)
+        assert str(first) in str(job(client)["supervised"])
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: runs(client) and job(client)["pid"] != first)
+        counted(client, project, 2)
+        assert job(client)["restarts"] == 1
+        # What ran once does not run again.
+        assert rows(client, "SELECT * FROM given ORDER BY a") == [[1], [2]]
+        stopped = client.post("/v1/jobs/sums/stop", json={"savepoint": "last"}).json()
+        assert stopped["message"].startswith('job "sums" stopped; savepoint "last" at version')
+        assert [s["savepoint"] for s in client.get("/v1/savepoints").json()["savepoints"]] == ["last"]
+        wait_until(lambda: service.supervisor.about("sums") is None)
+        assert job(client)["status"] == "STOPPED"
+        # It goes on where it was when it is submitted again.
+        assert client.post("/v1/jobs", json={"sql": SQL.replace("INSERT INTO given VALUES (1), (2);", "")}).is_success
+        counted(client, project, 3)
+    # The server has stopped it, and lets it go on when it is there again.
+    with (
+        serving(settings_of(project), without_spark(project)) as (url, _),
+        httpx.Client(base_url=url) as client,
+        ended(client),
+    ):
+        counted(client, project, 4)
+        client.post("/v1/jobs/sums/stop", json={})
+        assert client.delete("/v1/jobs/sums").status_code == 200
+        assert job(client) == {}
+
+
+SERVE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+import time
+from sqlstream.server.serve import opened_service
+from tests.server.serving import serving, settings_of, without_spark
+project = Path(sys.argv[1])
+with serving(settings_of(project), without_spark(project)) as (url, service):
+    print(url, flush=True)
+    while True:
+        time.sleep(60)
+"""
+
+
+def start_server(project: Path) -> tuple[subprocess.Popen[str], str]:
+    root = str(Path(__file__).parents[2])
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE.format(root=root), str(project)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return process, process.stdout.readline().strip()
+
+
+def test_a_second_server_takes_over_when_the_first_one_is_killed(project: Path) -> None:
+    first, url = start_server(project)
+    try:
+        with httpx.Client(base_url=url) as client:
+            wait_until(lambda: client.get("/v1/ready").status_code == 200)
+            with (
+                serving(settings_of(project), without_spark(project)) as (other_url, _),
+                httpx.Client(base_url=other_url) as other,
+                ended(other),
+            ):
+                # The standby answers, and takes submissions, which the other one runs.
+                assert other.get("/v1/health").json()["status"] == "standby"
+                assert other.get("/v1/ready").status_code == 503
+                assert other.post("/v1/jobs", json={"sql": SQL}).status_code == 201
+                wait_until(lambda: runs(client))
+                counted(other, project, 1)
+                pid = job(other)["pid"]
+                first.kill()
+                first.communicate()
+                wait_until(lambda: other.get("/v1/ready").status_code == 200)
+                # The job has not noticed.
+                counted(other, project, 2)
+                assert job(other)["pid"] == pid
+                wait_until(lambda: job(other)["supervised"] == f"process {pid}")
+                assert isinstance(pid, int)
+                os.kill(pid, signal.SIGKILL)
+                counted(other, project, 3)
+                assert job(other)["pid"] != pid
+                assert other.post("/v1/jobs/sums/stop", json={}).is_success
+    finally:
+        first.kill()
+        first.wait()
+
+
+def test_a_job_that_fails_stays_so_and_says_why(project: Path) -> None:
+    with (
+        serving(settings_of(project), without_spark(project)) as (url, service),
+        httpx.Client(base_url=url) as client,
+        ended(client),
+    ):
+        assert client.post("/v1/jobs", json={"sql": SQL}).status_code == 201
+        counted(client, project, 1)
+        feed(project, "seven")
+        wait_until(lambda: job(client).get("status") == "FAILED")
+        wait_until(lambda: service.supervisor.about("sums") is None)
+        assert "seven" in str(job(client)["error"])
+        assert job(client)["restarts"] == 0
+
+
+def test_what_happens_is_heard(project: Path) -> None:
+    with (
+        serving(settings_of(project), without_spark(project)) as (url, _),
+        httpx.Client(base_url=url) as client,
+        ended(client),
+        client.stream("GET", "/v1/events?job=sums", timeout=240) as events,
+    ):
+        lines = events.iter_lines()
+        client.post("/v1/jobs", json={"sql": SQL})
+        wait_until(lambda: runs(client))
+        feed(project, 1)
+        heard = []
+        for line in lines:
+            if line.startswith("event: "):
+                heard.append(line.removeprefix("event: "))
+            if heard[-1:] == ["batch"] and '"rows_in":1' in line:
+                break
+        assert '"operators":{"aggregate_1":{"state_rows":1' in line
+        assert "job" in heard
+        client.post("/v1/jobs/sums/stop", json={})
+        assert any('"status":"STOPPED"' in line for line in lines)
