@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sqlstream.testing.kafka_broker import shared_broker
+from tests.forked import kill_left
 from tests.golden import Case, Different, InProcess, Record, Runner, compare, named, parse, shown_by, updated
 from tests.mariadb_server import MariaDBServer
 from tests.mariadb_server import started as started_mariadb
@@ -87,6 +88,12 @@ def mariadb() -> Iterator[MariaDBServer]:
     """A MariaDB server, one for each worker: make a database of your own."""
     with started_mariadb() as server:
         yield server
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Let no program outlive the test that has started it."""
+    kill_left()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

@@ -55,6 +55,8 @@ _FOR_JOBS = (
 )
 _ROOT = Path(__file__).parents[1]
 _server: socket.socket | None = None
+# Programs that run jobs and may still be running.
+_jobs: list[Forked] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,9 @@ class _Request:
 class Forked:
     """A process that runs a program, with what tests use of `subprocess.Popen`."""
 
-    def __init__(self, pid: int, status: IO[bytes], stdout: IO[str] | None = None):
+    def __init__(self, pid: int, status: IO[bytes], stdout: IO[str] | None = None, *, leads_group: bool = False):
         self.pid, self.stdout = pid, stdout
+        self._leads_group = leads_group
         self.returncode: int | None = None
         self._status = status
 
@@ -108,10 +111,13 @@ class Forked:
         return output.decode(), None
 
     def kill(self) -> None:
-        """Kill it, if it has not ended."""
+        """Kill it, with its group if it leads one, if it has not ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
+                # One that has just been forked leads no group yet.
                 os.kill(self.pid, signal.SIGKILL)
+                if self._leads_group:
+                    os.killpg(self.pid, signal.SIGKILL)
 
 
 def start_python(
@@ -129,7 +135,18 @@ def start_python(
         request = _Request(
             str(cwd), list(words), dict(os.environ if environment is None else environment), own_group, job=True
         )
-        return _started(request, [in_, out, out], stdout)
+        process = _started(request, [in_, out, out], stdout)
+    _jobs.append(process)
+    return process
+
+
+def kill_left() -> None:
+    """Kill the programs that `start_python` has started and that still run: a test that failed while it waited left them."""
+    while _jobs:
+        process = _jobs.pop()
+        if process.poll() is None:
+            process.kill()
+            process.wait(SECONDS)
 
 
 def run_python(
@@ -167,7 +184,7 @@ def _started(request: _Request, files: Sequence[IO[bytes]], stdout: IO[str] | No
     # Nothing is buffered, so that to ask whether there is something to read asks about all of it.
     status = os.fdopen(reading, "rb", buffering=0)
     assert select.select([status], [], [], SECONDS)[0], f"it did not begin in time: python {' '.join(request.words)}"
-    return Forked(int(status.readline()), status, stdout)
+    return Forked(int(status.readline()), status, stdout, leads_group=request.own_group)
 
 
 def _running() -> socket.socket:

@@ -13,6 +13,10 @@ import psutil
 
 # So long a condition is waited for, and the end of a process: a JVM starts in seconds, on a busy machine in a minute.
 SECONDS = 240.0
+# Between two looks at a condition: the first at least, and so many times what a look takes of the processor, for a look that is a
+# query would keep a core busy which the processes need that are waited for.
+PAUSE = 0.02
+PAUSES = 4.0
 
 
 class Process(Protocol):
@@ -27,9 +31,12 @@ class Process(Protocol):
 def wait_until(condition: Callable[..., object], seconds: float = SECONDS) -> None:
     """Poll a condition until it holds."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while True:
+        began = time.process_time()
+        if condition():
+            return
         assert time.monotonic() < deadline, "it did not come to this in time"
-        time.sleep(0.02)
+        time.sleep(max(PAUSE, PAUSES * (time.process_time() - began)))
 
 
 def wait_with(process: Process, condition: Callable[..., object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_monitoring, with_settings
+from sqlstream.cli.completion import SHELLS, completion_script, job_names
 from sqlstream.cli.serve import serve
 from sqlstream.cli.shell import shell
 from sqlstream.cli.state_commands import COMMANDS
@@ -239,7 +241,7 @@ def jobs(project: str | None, warehouse: str | None) -> None:
 
 
 @cli.command(short_help="Stop jobs after their batch, or with --drain for good.")
-@click.argument("names", nargs=-1, metavar="[JOB ...]")
+@click.argument("names", nargs=-1, metavar="[JOB ...]", shell_complete=job_names)
 @click.option("--all", "everything", is_flag=True, help="Stop every job of the warehouse that is running.")
 @click.option(
     "--drain", is_flag=True, help="Read no more, close all windows as at the end of the input; the job cannot continue."
@@ -288,7 +290,7 @@ def stop(
 
 
 @cli.command(short_help="Delete a job, its state and its rows; or a savepoint.")
-@click.argument("job", required=False)
+@click.argument("job", required=False, shell_complete=job_names)
 @click.option("--savepoint", metavar="SAVEPOINT", help="Delete a savepoint, and no job.")
 @with_folders
 def drop(job: str | None, savepoint: str | None, project: str | None, warehouse: str | None) -> None:
@@ -307,7 +309,7 @@ def drop(job: str | None, savepoint: str | None, project: str | None, warehouse:
 
 
 @cli.command()
-@click.argument("job", required=False)
+@click.argument("job", required=False, shell_complete=job_names)
 @click.option(
     "--repair",
     is_flag=True,
@@ -337,6 +339,24 @@ def docs(page: str | None, words: str | None) -> None:
         show_page(page)
     else:
         show_contents()
+
+
+@cli.command(short_help="Make a new project: a table, a function, a job, a test.")
+@click.argument("name")
+def init(name: str) -> None:
+    """Make a folder NAME with a project that runs: a table, a function, a job, rows, and a test."""
+    from sqlstream.cli.init import make_project
+
+    folder = make_project(name)
+    click.echo(f'project "{folder}" made; try it:\n\n  cd {shlex.quote(name)}\n  sqlstream run revenue.sql')
+    click.echo('  sqlstream query "SELECT * FROM revenue"\n  pytest')
+
+
+@cli.command(short_help="Print the script that lets your shell complete commands.")
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print a script for your shell: `source <(sqlstream completion bash)` in ~/.bashrc lets Tab complete commands and jobs."""
+    click.echo(completion_script(shell, cli))
 
 
 for command in (shell, *COMMANDS, serve):

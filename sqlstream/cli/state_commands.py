@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_settings
+from sqlstream.cli.completion import job_names
 
 
 @click.command(short_help="Show which rows of a state changed between two versions.")
@@ -69,7 +70,7 @@ def why(
 
 
 @click.command(name="verify", short_help="Compare what a job wrote with a batch over what it read.")
-@click.argument("job")
+@click.argument("job", shell_complete=job_names)
 @click.argument("files", nargs=-1, metavar="[FILE.sql ...]")
 @click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL that declares the job, after the files.")
 @click.option("--at", "version", metavar="VERSION", help="Verify an older version: a number, or a time in UTC.")
@@ -98,7 +99,7 @@ def verify_(
 
 
 @click.command(short_help="Take a savepoint of a job, running or not.")
-@click.argument("job")
+@click.argument("job", shell_complete=job_names)
 @click.argument("name", required=False)
 @click.option("--to", metavar="DIR", help="Write a folder that is whole in itself, and can be moved, instead.")
 @with_folders

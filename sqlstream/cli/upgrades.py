@@ -10,11 +10,13 @@ import click
 from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.compiler.project import read_text
 from sqlstream.errors import SourceText, UsageError
+from sqlstream.jobs.launch import planned_text, recorded_text
 from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.upgrades.text import explanation
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader, check_open, newest, upgradable
 from sqlstream.session.migrating import upgrade_with
 from sqlstream.session.session import Session
+from sqlstream.storage.restoring import interrupted
 from sqlstream.warehouse.jobs import read_record
 from sqlstream.warehouse.savepoints import find_savepoint
 
@@ -64,9 +66,18 @@ def _explained(session: Session, planned: PlannedJob, restore: Restore | None, u
     if restore is not None:
         savepoint = find_savepoint(session.warehouse, restore.savepoint)
         saved = read_record(savepoint.warehouse.fs, savepoint.warehouse.job(savepoint.record.job))
-        if saved is None or (saved.plan_text == planned.plan_text and not upgrader.migrates(saved)):
+        is_same = saved is not None and recorded_text(saved) == planned_text(planned)
+        if saved is None or (is_same and not upgrader.migrates(saved)):
             return None
         comparison = upgrader.compared(saved, is_fork=restore.is_fork, state=savepoint.warehouse)
+        text = explanation(comparison, saved.job, savepoint.record.version)
+    elif (half := interrupted(session.warehouse, planned.name)) is not None and half.savepoint is not None:
+        # That is completed first, and is no question any more; what the query changes then is one.
+        saved, savepoint = half.record, half.savepoint
+        if not upgrade.changes(saved, planned):
+            return None
+        check_open(saved.job, newest(savepoint.warehouse, savepoint.record.job))
+        comparison = upgrader.compared(saved, state=savepoint.warehouse)
         text = explanation(comparison, saved.job, savepoint.record.version)
     else:
         saved = upgradable(session.warehouse, planned, upgrade)

@@ -17,6 +17,7 @@ from sqlstream.logical.plan.over import Over
 from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import SetOperation
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow
+from sqlstream.physical.plan import SinkPlan
 from sqlstream.physical.windows import made_above
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
@@ -107,6 +108,31 @@ def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str, *, i
                 )
 
 
+def recorded_text(record: JobRecord) -> str:
+    """Return what a job computes, in words: its plan, and the keys of tables, which that does not say."""
+    return _with_keys(record.plan_text, ((sink.table, sink.key) for sink in record.sinks))
+
+
+def planned_text(planned: PlannedJob) -> str:
+    """Return the same of a planned job: it is the recorded one if the texts are equal."""
+    sinks = planned.physical.sinks
+    return _with_keys(planned.plan_text, ((s.table.name, _key(s)) for s in sinks))
+
+
+def _with_keys(plan_text: str, keys: Iterable[tuple[str, tuple[str, ...]]]) -> str:
+    """Return a plan with a line for each key of a table, whatever the order of its columns.
+
+    >>> _with_keys("Sink a", [("A", ("y", "X")), ("b", ())])
+    'Sink a\\nKey of a: x, y'
+    """
+    lines = (f"Key of {table.lower()}: {', '.join(sorted(map(str.lower, key)))}" for table, key in keys if key)
+    return "\n".join([plan_text, *lines])
+
+
+def _key(sink: SinkPlan) -> tuple[str, ...]:
+    return sink.table.primary_key if sink.changing else ()
+
+
 # Options that say where a table is that is not in the warehouse.
 _PLACES = ("path", "topic", "url", "table", "table-name", "catalog", "class", "function")
 
@@ -162,7 +188,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
                 s.table.name,
                 s.columns,
                 s.changing,
-                s.table.primary_key if s.changing else (),
+                _key(s),
                 s.upserts,
                 tuple((c.name, c.type) for c in s.order),
                 _place(s.table),

@@ -13,10 +13,10 @@ from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.compiler.table_options import STARTUP
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.difference import difference
-from sqlstream.jobs.launch import check_only_writer
+from sqlstream.jobs.launch import check_only_writer, planned_text, recorded_text
 from sqlstream.jobs.upgrades.changes import Comparison
-from sqlstream.jobs.upgrades.upgrading import Upgrader
-from sqlstream.jobs.ways_back import KEEP_NOTHING, ONCE, WITH_SLOTS, ahead, has_gone_on
+from sqlstream.jobs.upgrades.upgrading import Upgrader, unpublish
+from sqlstream.jobs.ways_back import KEEP_NOTHING, ONCE, WITH_SLOTS, ahead, had_gone_on, has_gone_on
 from sqlstream.names import problem
 from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring
@@ -124,6 +124,7 @@ class Restorer:
         place = savepoint.record.name if inside else savepoint.warehouse.root
         kept = () if asked.is_fork else self._going_on(savepoint, saved.sinks)
         plan = Restoring(place, made.to_json(), tables, kept, tuple(overruled))
+        self._unpublish(made, is_fork=asked.is_fork)
         restoring.restore(self._warehouse, savepoint, plan, self._start_over)
         self._tell(savepoint, made, kept, is_fork=asked.is_fork)
         self._tell_overruled(overruled)
@@ -144,10 +145,17 @@ class Restorer:
         kept = tuple(i for i in going_on if comparison.sinks[i].was is not None)
         tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
         plan = Restoring(draft.place, made.to_json(), tables, kept, tuple(overruled))
+        self._unpublish(made, is_fork=asked.is_fork)
         restoring.restore(self._warehouse, draft, plan, self._start_over)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
         self._tell(savepoint, made, kept, is_fork=asked.is_fork)
         self._tell_overruled(overruled)
+
+    def _unpublish(self, made: JobRecord, *, is_fork: bool) -> None:
+        """Delete what is published of tables that the job writes now, and will not write any more."""
+        current = read_record(self._warehouse.fs, self._warehouse.job(made.job))
+        if current is not None and not is_fork:
+            unpublish(self._warehouse, current, made)
 
     def _going_on(self, savepoint: Savepoint, sinks: Sequence[SinkRecord]) -> tuple[int, ...]:
         """Return the places of the tables that know the job which goes back, and the batches that they have of it.
@@ -176,9 +184,9 @@ class Restorer:
                 head(planned.statement),
                 hint="To run another job from it, beside that one, name it with --as.",
             )
-        before, after = saved.plan_text, planned.plan_text
+        before, after = recorded_text(saved), planned_text(planned)
         if is_fork:
-            before, after = _without_sinks(before), _without_sinks(after)
+            before, after = _without_sinks(saved.plan_text), _without_sinks(planned.plan_text)
         if overruled:
             before, after = _without_starts(before), _without_starts(after)
         if self._upgrader is not None and (before != after or self._upgrader.migrates(saved)):
@@ -232,19 +240,19 @@ class Restorer:
         taken = savepoint.record
         if record is None or not record.has_written(taken.job_created_at, taken.version):
             return False
-        if last_committed(fs, paths) != taken.version or record.plan_text != saved.plan_text:
+        if last_committed(fs, paths) != taken.version or recorded_text(record) != recorded_text(saved):
             return False
         return restoring.has_rows_of(self._warehouse, savepoint)
 
     def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord) -> JobRecord:
         """Return the record of a job that goes back. Raises UsageError where that would leave sinks ahead of it."""
-        fs, paths = self._warehouse.fs, self._warehouse.job(saved.job)
-        is_interrupted = fs.exists(paths.restoring)
-        current = restoring.being_restored(self._warehouse, saved.job) if is_interrupted else read_record(fs, paths)
+        half = restoring.interrupted(self._warehouse, saved.job)
+        paths = self._warehouse.job(saved.job)
+        current = half.record if half is not None else read_record(self._warehouse.fs, paths)
         # With another time of creation, whoever has read of its tables knows that rows may be gone that it has read.
         made = replace(made, lives=_lives(saved, current, savepoint.record.version))
-        # A restore that was interrupted was allowed; the job may have been ahead before.
-        if current is None or is_interrupted:
+        gone_on = has_gone_on(self._warehouse, savepoint) if half is None else had_gone_on(half, savepoint)
+        if current is None or (half is not None and not gone_on):
             return made
         self._refuse(
             (*WITH_SLOTS, *ONCE),
@@ -253,7 +261,7 @@ class Restorer:
         )
         declared = [s.table for s in self._planned.physical.sinks if s.table.connector is None]
         tables = ahead(self._warehouse, saved, declared)
-        if tables and has_gone_on(self._warehouse, savepoint):
+        if tables and gone_on:
             raise UsageError(
                 f'job "{saved.job}" cannot go back to savepoint "{savepoint.place}"',
                 detail="What it wrote since would stay, and come again, in tables outside of the warehouse: "

@@ -15,7 +15,7 @@ from sqlstream.errors import DamageError, UsageError
 from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
 from sqlstream.jobs.job import Job
-from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
+from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, planned_text, recorded_text
 from sqlstream.jobs.parallelism import SpreadProgress, begun_outside, newest_entry, spread
 from sqlstream.jobs.restart_strategies import NoRestart, strategy_of
 from sqlstream.jobs.restarting import RestartingRun
@@ -164,7 +164,7 @@ class Starter:
         """Return what the warehouse has about a job; what never committed a batch is forgotten if the query is another now."""
         fs, paths = self.warehouse.fs, self.warehouse.job(name)
         record = read_record(fs, paths)
-        if record is None or record.plan_fingerprint == planned.fingerprint or last_committed(fs, paths) is not None:
+        if record is None or recorded_text(record) == planned_text(planned) or last_committed(fs, paths) is not None:
             return record
         status = read_status(fs, paths)
         if status is not None and status.version is not None:
@@ -247,11 +247,12 @@ class Starter:
 
 def check_same_query(planned: PlannedJob, record: JobRecord) -> None:
     """Raise UsageError when a job of the warehouse has another query."""
-    if record.plan_fingerprint != planned.fingerprint:
+    before, now = recorded_text(record), planned_text(planned)
+    if before != now:
         raise UsageError(
             f'job "{planned.name}" exists with another query',
             head(planned.statement),
-            detail=difference(record.plan_text, planned.plan_text),
+            detail=difference(before, now),
             hint="See what becomes of its state with sqlstream explain --against, and let it go on with run --upgrade. "
             "Or give it another name with SET 'pipeline.name', or start it anew with --fresh.",
         )

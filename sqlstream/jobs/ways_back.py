@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
-from sqlstream.storage.begun import read_begun
-from sqlstream.storage.descriptors import Descriptors
+from sqlstream.storage.begun import may_have_begun
 from sqlstream.storage.joblog import JobLog
+from sqlstream.storage.restoring import Interrupted
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
@@ -39,14 +39,23 @@ def has_gone_on(warehouse: Warehouse, savepoint: Savepoint) -> bool:
 
     That is so if the job has committed a batch since, if one has begun, or if rows of the last one wait to be sent.
     """
-    fs, paths, taken = warehouse.fs, warehouse.job(savepoint.record.job), savepoint.record
-    record = read_record(fs, paths)
+    job = savepoint.record.job
+    return _has_more(warehouse, job, read_record(warehouse.fs, warehouse.job(job)), savepoint)
+
+
+def had_gone_on(half: Interrupted, savepoint: Savepoint) -> bool:
+    """Tell the same of a job whose restore or upgrade was interrupted: what it is laid out from says how far it was."""
+    if half.savepoint is None:
+        return True
+    return _has_more(half.savepoint.warehouse, half.savepoint.record.job, half.record, savepoint)
+
+
+def _has_more(warehouse: Warehouse, job: str, record: JobRecord | None, savepoint: Savepoint) -> bool:
+    fs, paths, taken = warehouse.fs, warehouse.job(job), savepoint.record
     if record is None or not record.has_written(taken.job_created_at, taken.version):
         return True
-    if last_committed(fs, paths) != taken.version or read_begun(fs, paths, taken.version + 1) is not None:
-        return True
     entry = JobLog(savepoint.warehouse.fs, savepoint.warehouse.job(taken.job).log).entry(taken.version)
-    if entry is None or any(number > entry.sequence for number in Descriptors(fs, paths.splits).numbers()):
+    if entry is None or last_committed(fs, paths) != taken.version or may_have_begun(fs, paths, entry):
         return True
     # What waits is in folders below those of the sinks.
     return any(path.removeprefix(f"{paths.output}/").count("/") > 1 for path in fs.walk(paths.output))

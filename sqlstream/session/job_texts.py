@@ -23,3 +23,17 @@ def losses(progress: Progress) -> list[str]:
         "late {} dropped": progress.late_rows,
     }
     return [f"{n:,} {what.format('row' if n == 1 else 'rows')}" for what, n in counts.items() if n]
+
+
+def facts(job: Job) -> dict[str, str | None]:
+    """Return how a job is doing, as texts by what they are."""
+    progress = job.progress
+    return {
+        "job": job.name,
+        "status": job.status,
+        "batch": None if progress.batch is None else str(progress.batch),
+        "rows in": f"{progress.rows_in:,}",
+        "rows out": f"{progress.rows_out:,}",
+        "watermark": None if progress.watermark is None else str(progress.watermark),
+        "error": None if job.error is None else job.error.message,
+    }

@@ -61,7 +61,7 @@ def _stream(output: str | None) -> Iterator[TextIO]:
         raise UsageError(f'file "{output}" cannot be written', detail=e.strerror or str(e)) from e
 
 
-def _texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[str | None]]:
+def texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[str | None]]:
     """Yield rows as DuckDB writes their values."""
     texts = (f"CAST({quote_name(name)} AS VARCHAR)" for name in relation.columns)
     yield from values_of(relation.project(", ".join(texts)))
@@ -94,7 +94,7 @@ def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBas
     names = list(map(printable, relation.columns))
     numbers = [is_number(str(type)) for type in relation.types]
     widths = list(map(len, names))
-    rows, written = _texts(relation), 0
+    rows, written = texts(relation), 0
     while (part := [_printed(row) for row in itertools.islice(rows, ROWS)]) or not written:
         widths = [max(w, *(len(row[i]) for row in part), 0) for i, w in enumerate(widths)]
         fits = sum(widths) + 3 * len(widths) <= console.width
@@ -116,7 +116,7 @@ def text_table(relation: duckdb.DuckDBPyRelation, most: int) -> RenderableType:
     names = list(map(printable, relation.columns))
     table = _table(names, [is_number(str(type)) for type in relation.types], [None] * len(names), header=True)
     count = 0
-    for row in _texts(relation):
+    for row in texts(relation):
         count += 1
         if count <= most:
             table.add_row(*_printed(row))
@@ -142,7 +142,7 @@ def _table(names: Sequence[str], numbers: Sequence[bool], widths: Sequence[int |
 
 def _csv(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
     shown = printable if stream.isatty() else str
-    for row in itertools.chain([relation.columns], _texts(relation)):
+    for row in itertools.chain([relation.columns], texts(relation)):
         stream.write(",".join(_csv_cell(v if v is None else shown(v)) for v in row) + "\n")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -26,10 +25,8 @@ from sqlstream.session.answers import relation_of
 from sqlstream.session.described_state import described_state
 from sqlstream.session.verifying import MakesDifferences
 from sqlstream.sql.nodes import DescribeState
-from sqlstream.sql.statements import parse_script
+from sqlstream.sql.statements import describes_state, parse_script
 from sqlstream.warehouse.paths import Warehouse
-
-_DESCRIBES_STATE = re.compile(r"\s*DESC(RIBE)?\s+STATE\s+[^\s;]", re.IGNORECASE)
 
 
 def query(
@@ -51,7 +48,7 @@ def query(
     functions = compiler.catalog.duck_functions
     table_functions = [f.name for f in compiler.catalog.functions.values() if f.kind == "table"]
     readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
-    if _DESCRIBES_STATE.match(sql):
+    if describes_state(SourceText("query", sql)):
         return _described(project, sql)
     with compiler.connection() as con:
         statement = parse_statement(SourceText("query", sql), con, table_functions)

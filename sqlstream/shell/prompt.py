@@ -62,7 +62,7 @@ class Prompt:
     def read(self) -> str:
         """Return what was entered. Raises EOFError at the end, and KeyboardInterrupt on Ctrl-C."""
         with patch_stdout(raw=True):
-            text = self._session.prompt()
+            text: str = self._session.prompt()
         if text.strip():
             append_history(self._file, text)
         return text

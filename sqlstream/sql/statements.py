@@ -143,6 +143,20 @@ def _statement_set(
     raise ParseError("a statement set without END", opening, hint="Write END; after its last INSERT.")
 
 
+def describes_state(source: SourceText) -> bool:
+    """Tell whether a text begins with DESCRIBE STATE and a name: behind a comment, too. It may be any SQL of DuckDB's.
+
+    >>> [describes_state(SourceText("a", sql)) for sql in ("-- what?\\nDESC STATE a.b", "DESCRIBE state; SELECT 1")]
+    [True, False]
+    """
+    try:
+        tokens = tokenize(source, _DIALECT)[:3]
+    except (ParseError, UnsupportedError):
+        return False
+    words = [token.text.upper() for token in tokens if token.token_type != TokenType.SEMICOLON]
+    return len(words) == 3 and words[0] in ("DESC", "DESCRIBE") and words[1] == "STATE"
+
+
 def parse_expression(source: SourceText) -> exp.Expression:
     """Return a text that is one scalar expression."""
     parser = _StatementParser(source, tokenize(source, _DIALECT))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 
 from sqlstream.errors import DamageError
-from sqlstream.storage.joblog import JobLog
+from sqlstream.storage.descriptors import Descriptors
+from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.leases import check_held
@@ -55,3 +56,10 @@ def read_begun(fs: Filesystem, job: JobPaths, version: int) -> Begun | None:
         if entry is not None:
             return Begun(version, entry.sequence, entry.committed_at)
     return None
+
+
+def may_have_begun(fs: Filesystem, job: JobPaths, entry: LogEntry) -> bool:
+    """Tell whether a batch may have begun after a version, of which sinks may have rows then."""
+    if read_begun(fs, job, entry.version + 1) is not None:
+        return True
+    return any(number > entry.sequence for number in Descriptors(fs, job.splits).numbers())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -108,10 +109,25 @@ def _read(warehouse: Warehouse, paths: JobPaths) -> Restoring:
         raise other.error(f'how job "{paths.name}" is being restored') from other
 
 
-def being_restored(warehouse: Warehouse, job: str) -> JobRecord | None:
-    """Return the record of a job that is to be restored, None where there is none, or it cannot be read."""
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A restore, or an upgrade, that a process has begun and not completed: the next start of the job does that.
+
+    `record` is that of the job then, and `savepoint` what it is laid out from, None where that is gone.
+    """
+
+    record: JobRecord
+    savepoint: Savepoint | None
+
+
+def interrupted(warehouse: Warehouse, job: str) -> Interrupted | None:
+    """Return what is to be done with a job, None where nothing is, or where that cannot be read."""
     with contextlib.suppress(FileNotFoundError, DamageError, OtherVersionError):
-        return JobRecord.from_json(_read(warehouse, warehouse.job(job)).record)
+        plan = _read(warehouse, warehouse.job(job))
+        record = JobRecord.from_json(plan.record)
+        with contextlib.suppress(UsageError):
+            return Interrupted(record, find_savepoint(warehouse, plan.savepoint))
+        return Interrupted(record, None)
     return None
 
 

@@ -20,7 +20,7 @@ from sqlstream.duck.types import encoded, time_literal
 from sqlstream.storage.begun import Begun
 from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.joblog import JobLog, LogEntry, labels_of
-from sqlstream.storage.manifests import Manifest, manifest_name, read_manifest
+from sqlstream.storage.manifests import FIRED_AT, Manifest, manifest_name, read_manifest
 from sqlstream.storage.metrics import BucketMetrics, OperatorMetrics, SourceMetrics, earliest
 from sqlstream.storage.redistribution import count_forgotten, merged, share_counters, weights
 from sqlstream.storage.savepoints import put_file
@@ -34,7 +34,7 @@ from sqlstream.storage.segments import (
 )
 from sqlstream.storage.views import behind
 from sqlstream.storage.zsets import KEYS
-from sqlstream.units import MILLISECOND, NO_TIME, EventTime, now
+from sqlstream.units import MILLISECOND, NO_TIME, EventTime, ProcessingTime, now
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
@@ -52,7 +52,8 @@ class OperatorSource:
     """An operator whose state is made of that of an operator of the savepoint, called `was`; of no one alone, if that is empty.
 
     `tables` has a SELECT over the names of the old tables for each new one that is made anew, with all of its columns. Others are
-    linked. `hashed` are the columns whose hash picks the bucket.
+    linked. `hashed` are the columns whose hash picks the bucket. `timers` are the table and the column with the processing times
+    at which the operator is to be called, if it has any.
     """
 
     name: str
@@ -60,6 +61,7 @@ class OperatorSource:
     declared: tuple[TableDeclaration, ...]
     hashed: tuple[Column, ...]
     tables: Mapping[str, str]
+    timers: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,14 @@ class _Rewriting:
             current = {t.name: written.segments(t.name) for t in wanted.declared}
             timer = self._timer(wanted, written)
             written.event_timer = timer
-            written.manifest = replace(common, tables=current, counters=dict(written.counters), event_timer=timer)
+            self._set_clock(wanted, written)
+            written.manifest = replace(
+                common,
+                tables=current,
+                counters=dict(written.counters),
+                event_timer=timer,
+                processing_timer=written.processing_timer,
+            )
             self._manifest(to, label, written.manifest_name, written.manifest)
         return OperatorMetrics.of({label: self._measure(b, wanted.declared) for label, b in buckets.items()})
 
@@ -235,6 +244,16 @@ class _Rewriting:
             # Some are due before they are forgotten, such as those of the first of windows that overlap.
             first = EventTime(bucket.closed + MILLISECOND)
         return earliest((first, bucket.event_timer))
+
+    def _set_clock(self, wanted: OperatorSource, bucket: Bucket) -> None:
+        """Let timers fire by the clock that were made for a bucket, also those that are due by now."""
+        if wanted.timers is None or wanted.timers[0] not in wanted.tables:
+            return
+        table, due = wanted.timers
+        bucket.counters.pop(FIRED_AT, None)
+        rows = bucket.relation(table)
+        first = None if rows is None else self._con.execute(f"SELECT min({due}) FROM {rows}").fetchall()[0][0]
+        bucket.processing_timer = None if first is None else ProcessingTime(first)
 
     def _current(self, table: TableDeclaration, at: BucketedPaths, manifests: Mapping[int, Manifest]) -> str:
         """Return the SELECT of the rows of a table that are not forgotten, of all buckets."""

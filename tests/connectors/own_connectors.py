@@ -58,6 +58,12 @@ class Lines(Sink):
             file.write(json.dumps({"batch": batch, "rows": table.to_pylist()}, default=str) + "\n")
 
 
+class Ledger(Lines):
+    """Takes changes, with their weights."""
+
+    takes_changes = True
+
+
 class Neither:
     pass
 

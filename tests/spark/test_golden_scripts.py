@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden import Case, compare, parse, shown_by
+from tests.golden import Case, compare, named, parse, shown_by
 from tests.slt_functions import FUNCTIONS
 from tests.slt_spark import ONLY_IN_PROCESS, OnSpark
 
@@ -92,5 +92,5 @@ def one_jvm() -> Iterator[None]:
 
 @pytest.mark.parametrize(("path", "case"), list(sample()))
 def test_a_case_shows_the_same_on_spark(path: Path, case: Case) -> None:
-    for record, shown in shown_by(case, OnSpark(FUNCTIONS)):
+    for record, shown in shown_by(case, OnSpark(named(case, FUNCTIONS))):
         compare(path, record, shown)

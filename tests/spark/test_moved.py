@@ -18,7 +18,7 @@ from tests.spark.orders import version
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 # More than twice as many batches as descriptors are kept (moving_jobs.KEPT).
-FILES = 12
+FILES = 8
 SCRIPT = """
 SET 'execution.end-of-input' = 'wait';
 SET 'sqlstream.unbounded-state' = 'allow';
@@ -123,7 +123,7 @@ def test_a_copy_goes_on_beside_the_original_and_so_does_what_was_moved(project: 
 
 def test_a_copy_of_a_killed_run_goes_on_and_so_does_the_original(project: Path) -> None:
     process = start(project, "live")
-    wait_with(process, lambda: version(project, "first") >= 7)
+    wait_with(process, lambda: version(project, "first") >= 5)
     kill_family(process)
     copied = copy(project, "copy")
     before = tree(project)

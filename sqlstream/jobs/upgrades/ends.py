@@ -7,31 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from sqlstream.duck.sql import quote_name
 from sqlstream.jobs.upgrades.changes import SinkChange, SourceChange
 from sqlstream.jobs.upgrades.matching import Pairs
+from sqlstream.jobs.upgrades.widening import is_wider
 from sqlstream.warehouse.jobs import TABLE, JobRecord, ScanRecord, SinkRecord
-
-# Each type holds all values of those before it.
-_WIDER = (
-    ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
-    ("TINYINT", "SMALLINT", "INTEGER", "DOUBLE"),
-    ("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "HUGEINT"),
-    ("UTINYINT", "SMALLINT"),
-    ("USMALLINT", "INTEGER"),
-    ("UINTEGER", "BIGINT"),
-    ("FLOAT", "DOUBLE"),
-    ("DATE", "TIMESTAMP"),
-)
-
-
-def widens(old: str, new: str) -> bool:
-    """Tell whether a type holds all values of another one.
-
-    >>> widens("INTEGER", "BIGINT"), widens("BIGINT", "INTEGER"), widens("DATE", "TIMESTAMP")
-    (True, False, True)
-    >>> widens("INTEGER", "DOUBLE"), widens("BIGINT", "DOUBLE")
-    (True, False)
-    """
-    return old == new or any(old in types and new in types and types.index(old) < types.index(new) for types in _WIDER)
-
 
 # -- sources
 
@@ -147,7 +124,7 @@ def _refusals(old: SinkRecord, new: SinkRecord, pairs: Pairs, fresh: Collection[
     before = {name.lower(): type for name, type in old.columns}
     for name, type in new.columns:
         was = before.get(name.lower(), type)
-        if new.kind == TABLE and not widens(was, type):
+        if new.kind == TABLE and not is_wider(was, type):
             yield f"column {name} was {was}, and would be {type}, which does not hold all its values"
     if not new.changing:
         return

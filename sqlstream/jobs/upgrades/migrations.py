@@ -7,7 +7,7 @@ Its rows are written into files, of which the state of the new operators is made
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,9 +22,9 @@ from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.duck.types import time_literal
 from sqlstream.errors import BindError, QueryError, Span, SqlStreamError, missing
 from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
-from sqlstream.jobs.upgrades.adaptations.widening import is_wider
 from sqlstream.jobs.upgrades.changes import Adapted
-from sqlstream.jobs.upgrades.state_columns import ShownColumn, ShownTable, state_tables
+from sqlstream.jobs.upgrades.state_columns import ROWS_OF, ShownColumn, ShownTable, state_tables
+from sqlstream.jobs.upgrades.widening import is_wider
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.queries.query import translate
 from sqlstream.sql.nodes import MigrateState, Name
@@ -119,8 +119,7 @@ def _adapted(
     _check_complete(migrations, was)
     tables = state_tables(new)
     made = [m.table.name for m in migrations]
-    if all(t.follows or t.name in made for t in tables):
-        made += [t.name for t in tables if t.follows and t.name not in made]
+    made += [t.name for t in _following(tables, made)]
     note = f"MIGRATE STATE makes its state: {', '.join(made)}"
     return Adapted(new.name, was.name, (note,), _Computed(made, rows))
 
@@ -310,10 +309,13 @@ def _check_complete(migrations: Sequence[Migration], was: OperatorRecord) -> Non
     """Raise BindError when a table of an operator is neither made nor there already, as it is declared now."""
     operator = migrations[0].operator
     made = {m.table.name for m in migrations}
-    for table in state_tables(operator):
-        if table.name in made or table.follows:
+    tables = state_tables(operator)
+    following = {t.name for t in _following(tables, made)}
+    for table in tables:
+        if table.name in made or table.name in following:
             continue
-        if not _stays(table.record, was, operator):
+        others = table.has_no_match and any(name.startswith(ROWS_OF) for name in made)
+        if others or not _stays(table.record, was, operator):
             target = migrations[0].statement
             raise BindError(
                 f'state table "{table.name}" of operator "{operator.name}" has no statement',
@@ -366,16 +368,20 @@ def carried_out(
     return found
 
 
+def _following(tables: Sequence[ShownTable], made: Collection[str]) -> list[ShownTable]:
+    """Return the tables without a statement that are made because they follow from some that are."""
+    return [t for t in tables if t.name not in made and any(one.name in made for one in t.followed(tables))]
+
+
 def _add_keys(operator: OperatorRecord, made: dict[str, str], time: ProcessingTime) -> None:
-    """Add the table of the keys alone, where an operator has one, and all its other tables are made."""
+    """Add the tables of the keys alone, where tables are made that have these keys. Others of them are as they were."""
     tables = state_tables(operator, time)
-    others = [t for t in tables if not t.follows]
-    for table in tables:
-        if table.follows and table.name not in made and all(t.name in made for t in others):
-            keys = [c for c in table.columns if c.filled is None]
-            listed = ", ".join(quote_name(c.stored) for c in keys) or "true AS _all"
-            every = " UNION ".join(f"SELECT {listed} FROM ({made[t.name]})" for t in others)
-            made[table.name] = table.restored(f"({every})", {c.name: c.stored for c in keys})
+    for table in _following(tables, made):
+        keys = [c for c in table.columns if c.filled is None]
+        listed = ", ".join(quote_name(c.stored) for c in keys) or "true AS _all"
+        rows = (made.get(t.name, t.stored_rows) for t in table.followed(tables))
+        every = " UNION ".join(f"SELECT {listed} FROM ({one})" for one in rows)
+        made[table.name] = table.restored(f"({every})", {c.name: c.stored for c in keys})
 
 
 def _write(migration: Migration, relation: duckdb.DuckDBPyRelation, path: Path) -> None:

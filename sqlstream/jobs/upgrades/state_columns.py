@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sqlstream.catalog import Column
@@ -15,6 +15,9 @@ from sqlstream.storage.zsets import KEYS, WEIGHT, current
 from sqlstream.units import EPOCH, MICROSECOND, MILLISECOND, Duration, ProcessingTime
 from sqlstream.warehouse.declarations import MERGED
 from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem, TableRecord
+
+# The tables of a regular join, each with the number of an input behind it.
+ROWS_OF, _KEYS_OF, _ALONE_OF = "rows_", "keys_", "alone_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,29 @@ class ShownTable:
 
     @property
     def follows(self) -> bool:
-        """Whether its rows follow from those of the others: they are the keys alone."""
-        return self.name == KEYS and all(c.holds == "key" or c.filled is not None for c in self.columns)
+        """Whether its rows follow from those of others: they are the keys alone, of all of them or of one input of a join."""
+        is_named = self.name == KEYS or self.name.startswith(_KEYS_OF)
+        return is_named and all(c.holds == "key" or c.filled is not None for c in self.columns)
+
+    def followed(self, tables: Iterable[ShownTable]) -> list[ShownTable]:
+        """Return the tables of the same operator from which its rows follow."""
+        if not self.follows:
+            return []
+        if self.name == KEYS:
+            return [t for t in tables if not t.follows]
+        return [t for t in tables if t.name == f"{ROWS_OF}{self.name.removeprefix(_KEYS_OF)}"]
+
+    @property
+    def has_no_match(self) -> bool:
+        """Whether it has the rows of an input of a join that were emitted without a match: they follow from no other table."""
+        return self.name.startswith(_ALONE_OF)
+
+    @property
+    def stored_rows(self) -> str:
+        """The SELECT of its rows as they are stored, each as often as it counts, over the name of the table."""
+        if not self.is_weighted:
+            return f"SELECT * FROM {quote_name(self.name)}"
+        return current([Column(c.stored, c.type) for c in self.columns], quote_name(self.name))
 
     def selected(self, rows: str) -> str:
         """Return the SELECT of its rows as people see them, given one of what is stored."""

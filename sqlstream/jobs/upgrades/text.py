@@ -52,5 +52,7 @@ def _tables(comparison: Comparison) -> Iterator[tuple[str, str, tuple[str, ...]]
         yield (
             "write",
             table,
-            ("no more: rows in a table of the warehouse go, and are in the savepoint; those elsewhere stay",),
+            (
+                "no more: rows in a table of the warehouse go, also published ones; the savepoint has them. Rows elsewhere stay",
+            ),
         )

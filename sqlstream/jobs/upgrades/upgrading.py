@@ -14,22 +14,24 @@ import duckdb
 from msgspec.structs import replace
 
 from sqlstream.compiler.compiler import PlannedJob
-from sqlstream.connectors.warehouse.publishing import PUBLISH, find_published, is_published
+from sqlstream.connectors.warehouse.publishing import PUBLISH, discard_published, find_published, is_published
 from sqlstream.errors import JobError, UsageError
-from sqlstream.jobs.launch import check_only_writer, job_record, job_spec
+from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, planned_text, recorded_text
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.migrations import Migrations
-from sqlstream.jobs.ways_back import way_back
+from sqlstream.jobs.ways_back import KEEP_NOTHING, way_back
+from sqlstream.operators.operator import Operator
+from sqlstream.operators.process.tables import DUE, PROCESSING_TIMERS
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.carrying_over import carry_over, carry_over_begun, received
 from sqlstream.runtime.tasks import ROWS, bucket_metrics
 from sqlstream.runtime.worker import connection
 from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring, savepoints
-from sqlstream.storage.begun import read_begun
+from sqlstream.storage.begun import may_have_begun, read_begun
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.restoring import DRAFT, Restoring
 from sqlstream.storage.rewriting import OperatorSource, Rewritten, SinkSource, rewrite
@@ -52,6 +54,12 @@ class Upgrade:
     def migrates(self, job: str) -> bool:
         """Tell whether state of a job is made by migrations."""
         return self.migrations is not None and self.migrations.concern(job)
+
+    def changes(self, record: JobRecord, planned: PlannedJob) -> bool:
+        """Tell whether a job goes on otherwise as it is planned: with another query, or with state that is made for it."""
+        if planned.is_query or planned.appends:
+            return False
+        return recorded_text(record) != planned_text(planned) or self.migrates(record.job)
 
 
 class Upgrader:
@@ -81,7 +89,23 @@ class Upgrader:
         if self._upgrade.migrations is not None:
             migrations = self._upgrade.migrations.adaptations(state or self._warehouse, saved, made)
         found = compare(saved, made, self._planned.physical.stages, migrations, is_fork=is_fork)
-        return with_field(found, refusals=(*found.refusals, *self._published(found)))
+        refusals = [*found.refusals, *self._published(found)]
+        if state is None and not is_fork:
+            refusals += self._half_written(saved, found)
+        return with_field(found, refusals=tuple(refusals))
+
+    def _half_written(self, saved: JobRecord, comparison: Comparison) -> Iterator[str]:
+        """Yield which tables may have rows of a batch that has begun, which the new query could not take back."""
+        fs, paths, entry = self._warehouse.fs, self._warehouse.job(saved.job), newest(self._warehouse, saved.job)
+        if entry is None or not may_have_begun(fs, paths, entry):
+            return
+        for change, sink in zip(comparison.sinks, self._planned.physical.sinks, strict=True):
+            outside = sink.table.connector is not None and sink.kind not in KEEP_NOTHING
+            if change.was is not None and outside and sink.changing and not sink.table.primary_key:
+                yield (
+                    f'table "{change.table}": it may have rows of a batch that has begun, and the new query could not take them '
+                    "back; start the job with the query that it has, and stop it after that batch"
+                )
 
     def _published(self, comparison: Comparison) -> Iterator[str]:
         """Yield which tables have been published with other columns."""
@@ -133,10 +157,12 @@ class Upgrader:
         except BaseException:
             savepoints.drop(self._warehouse, taken.record.name)
             raise
+        # Should this process die now, the job publishes them anew with the query that it has.
+        unpublish(self._warehouse, saved, made)
         restoring.restore(self._warehouse, draft, plan, lambda which: None)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
         assert paths.name == self._planned.name.lower()
-        what = "migrated state" if saved.plan_fingerprint == made.plan_fingerprint else "the changed query"
+        what = "migrated state" if recorded_text(saved) == recorded_text(made) else "the changed query"
         self._notice(f'job "{made.job}" goes on with {what} from version {taken.record.version}')
 
     def rewritten(
@@ -178,7 +204,10 @@ class Upgrader:
             if isinstance(one, Kept | Adapted):
                 operator = stages[one.operator].operator
                 tables = one.tables if isinstance(one, Adapted) else {}
-                operators.append(OperatorSource(one.operator, one.was, operator.tables, operator.hashed, tables))
+                timers = _clock_timers(operator)
+                operators.append(
+                    OperatorSource(one.operator, one.was, operator.tables, operator.hashed, tables, timers)
+                )
         paths, sinks, outputs = savepoint.warehouse.job(savepoint.record.job), list[SinkSource](), dict[int, int]()
         for place, (change, sink) in enumerate(zip(comparison.sinks, plan.sinks, strict=True)):
             if change.was is None:
@@ -224,8 +253,21 @@ class Upgrader:
         )
 
 
+def _clock_timers(operator: Operator) -> tuple[str, str] | None:
+    """Return the table and the column of an operator's timers of processing time, if it has any."""
+    has_timers = any(table.name == PROCESSING_TIMERS for table in operator.tables)
+    return (PROCESSING_TIMERS, DUE.name) if has_timers else None
+
+
 def _sink_source(sink: SinkPlan, was: str, columns: Mapping[str, str] | None) -> SinkSource:
     return SinkSource(sink.table.name, was, with_field(sink.declaration, name=ROWS), columns)
+
+
+def unpublish(warehouse: Warehouse, before: JobRecord, after: JobRecord) -> None:
+    """Delete what is published of the tables that a job does not write any more: its rows in them go, too."""
+    for sink in before.sinks:
+        if sink.kind == TABLE and after.sink(sink.table) is None:
+            discard_published(warehouse, sink.table)
 
 
 def newest(warehouse: Warehouse, job: str) -> LogEntry | None:
@@ -247,7 +289,6 @@ def check_open(job: str, entry: LogEntry | None) -> None:
 def upgradable(warehouse: Warehouse, planned: PlannedJob, upgrade: Upgrade) -> JobRecord | None:
     """Return the record of the job that a changed query or migrations would upgrade, None where there is nothing to upgrade."""
     record = read_record(warehouse.fs, warehouse.job(planned.name))
-    same = record is None or (record.plan_fingerprint == planned.fingerprint and not upgrade.migrates(record.job))
-    if same or planned.is_query or planned.appends:
+    if record is None or not upgrade.changes(record, planned):
         return None
     return record if last_committed(warehouse.fs, warehouse.job(planned.name)) is not None else None

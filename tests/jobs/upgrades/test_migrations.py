@@ -176,5 +176,8 @@ def test_what_there_is_is_described(made: Made) -> None:
     ]
     assert [row[5] for row in described] == ["needed", "needed", "needed", "may be left out"]
     assert made.session.sql(f"DESC STATE {JOB}.by_key").fetchall() == described  # type: ignore[union-attr]
+    assert (
+        made.session.query(f"-- What it keeps.\n/* All of it. */ describe state {JOB}.by_key").fetchall() == described
+    )
     with pytest.raises(SqlStreamError, match='has no operator "by_keys"'):
         made.session.query(f"DESCRIBE STATE {JOB}.by_keys")

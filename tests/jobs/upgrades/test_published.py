@@ -24,6 +24,19 @@ def windows(value: str = "", column: str = "") -> str:
     return INPUT + WINDOWS.format(column=column, value=value)
 
 
+BOTH = """
+CREATE TABLE windows (k BIGINT, n BIGINT) WITH ('sqlstream.publish' = 'delta');
+CREATE TABLE copies (k BIGINT) {options};
+SET 'pipeline.name' = 'windows';
+EXECUTE STATEMENT SET BEGIN
+INSERT INTO windows WITH by_window AS (
+    SELECT k, count(*) AS n FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND) GROUP BY k, window_start, window_end
+) SELECT k, n FROM by_window;
+INSERT INTO copies SELECT k FROM t;
+END;
+"""
+
+
 def check(folder: Path, expected: list[tuple[int, int]]) -> None:
     table = DeltaTable(f"{folder}/warehouse/published/windows").to_pyarrow_table()
     assert sorted(tuple(row.values()) for row in table.to_pylist()) == expected
@@ -44,3 +57,21 @@ def test_rows_stay_published_once_and_columns_as_they_are(tmp_path: Path) -> Non
     put(tmp_path, "c", THIRD)
     go_on(tmp_path, windows(" * 10"), [*every, *THIRD])
     check(tmp_path, [(1, 2), (1, 10), (1, 20), (2, 1), (2, 10), (3, 10), (4, 10)])
+
+
+def test_a_table_that_is_not_written_any_more_is_not_published_any_more(tmp_path: Path) -> None:
+    both = INPUT + BOTH.format(options="WITH ('sqlstream.publish' = 'delta')")
+    put(tmp_path, "a", FIRST)
+    go_on(tmp_path, both, FIRST)
+    assert len(DeltaTable(f"{tmp_path}/warehouse/published/copies").to_pyarrow_table()) == len(FIRST)
+    put(tmp_path, "b", SECOND)
+    every = [*FIRST, *SECOND]
+    go_on(tmp_path, windows(), every, upgrade=True)
+    check(tmp_path, [(1, 1), (1, 2), (2, 1), (2, 1), (3, 1)])
+    assert not Path(tmp_path, "warehouse/published/copies").exists()
+    # What is published of others stays, and the table comes back with its rows, once the job writes it again.
+    go_on(tmp_path, both, every, upgrade=True)
+    put(tmp_path, "c", THIRD)
+    go_on(tmp_path, both, [*every, *THIRD])
+    published = DeltaTable(f"{tmp_path}/warehouse/published/copies").to_pyarrow_table()["k"].to_pylist()
+    assert sorted(published) == sorted(k for k, _ in THIRD)

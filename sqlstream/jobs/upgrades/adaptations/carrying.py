@@ -11,7 +11,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import no_rows, quote_name
-from sqlstream.jobs.upgrades.adaptations.widening import is_wider
+from sqlstream.jobs.upgrades.widening import is_wider
 from sqlstream.warehouse.jobs import OperatorRecord, OperatorShape, ShapeItem, TableRecord
 
 

@@ -1,0 +1,31 @@
+"""Completion in bash, zsh and fish: the script that a shell loads, and the names of jobs."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from sqlstream.errors import SqlStreamError
+
+SHELLS = ("bash", "zsh", "fish")
+PROGRAM = "sqlstream"
+
+
+def completion_script(shell: str, cli: click.Command) -> str:
+    """Return what a shell of one of the SHELLS has to run."""
+    found = get_completion_class(shell)
+    assert found is not None
+    return found(cli, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source()
+
+
+def job_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the jobs of the warehouse whose names begin in a way, as click asks for them."""
+    from sqlstream.compiler.project import find_project
+    from sqlstream.warehouse.paths import Warehouse
+
+    try:
+        project = find_project(context.params.get("project"), context.params.get("warehouse"))
+        names = Warehouse(project.warehouse).jobs()
+    except (SqlStreamError, OSError):
+        return []
+    return [name for name in names if name.startswith(incomplete.lower())]

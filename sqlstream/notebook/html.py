@@ -1,0 +1,49 @@
+"""Results and jobs as tables of HTML."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from html import escape
+
+import duckdb
+
+from sqlstream.jobs.job import Job
+from sqlstream.session.job_texts import facts
+from sqlstream.session.output import is_number
+from sqlstream.session.rendering import texts
+
+# So many rows of a result are shown.
+MOST = 100
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[str | None]], numbers: Sequence[bool], note: str = "") -> str:
+    """Return a table; a cell of None is NULL.
+
+    >>> table(["n"], [["<1>"], [None]], [True])
+    '<table><thead><tr><th>n</th></tr></thead><tbody><tr><td style="text-align:right">&lt;1&gt;</td></tr><tr><td \
+style="text-align:right"><i>NULL</i></td></tr></tbody></table>'
+    """
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    styles = ["text-align:right" if number else "text-align:left" for number in numbers]
+    body = "".join(f"<tr>{_cells(row, styles)}</tr>" for row in rows)
+    after = f"<p>{escape(note)}</p>" if note else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{after}"
+
+
+def _cells(row: Sequence[str | None], styles: Sequence[str]) -> str:
+    pairs = zip(row, styles, strict=True)
+    return "".join(f'<td style="{s}">{"<i>NULL</i>" if v is None else escape(v)}</td>' for v, s in pairs)
+
+
+def relation_html(relation: duckdb.DuckDBPyRelation) -> str:
+    """Return the first rows of a relation."""
+    rows = list(itertools.islice(texts(relation), MOST + 1))
+    note = f"the first {MOST} rows" if len(rows) > MOST else f"{len(rows)} row{'' if len(rows) == 1 else 's'}"
+    return table(relation.columns, rows[:MOST], [is_number(str(type)) for type in relation.types], note)
+
+
+def job_html(job: Job) -> str:
+    """Return how a job is doing."""
+    found = facts(job)
+    return table(list(found), [list(found.values())], [False] * len(found))

@@ -1,0 +1,120 @@
+"""`%%sqlstream`: a cell of SQL, which a session of the notebook runs as the shell would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+
+from sqlstream.errors import SourceText, Span, UsageError, plainly
+from sqlstream.jobs.job import Job
+from sqlstream.notebook.html import MOST, job_html, relation_html, table
+from sqlstream.session.changes import Changes
+from sqlstream.session.session import Session
+from sqlstream.shell.reading import Command, alone, parts
+from sqlstream.shell.result_views import MaterializedTable
+from sqlstream.shell.routing import Route, route
+
+_REDRAW_SECONDS = 0.25
+# What a notebook calls the session, so that its Python can use the same one.
+SESSION = "sqlstream_session"
+
+
+class Magic:
+    """Runs cells in the session that the notebook has under the name SESSION; makes one where there is none."""
+
+    def __init__(self, ipython: Any):
+        self._ipython = ipython
+        self._own: Session | None = None
+
+    @property
+    def session(self) -> Session:
+        given = self._ipython.user_ns.get(SESSION)
+        if isinstance(given, Session):
+            return given
+        self._own = Session()
+        self._ipython.push({SESSION: self._own})
+        return self._own
+
+    def run(self, line: str, cell: str | None = None) -> object:
+        """Run `%sqlstream SELECT ..`, or a cell below `%%sqlstream [NAME]`, which keeps its last result under a name."""
+        name = line.strip() if cell is not None else ""
+        if name and not name.isidentifier():
+            raise UsageError(f'"{name}" is not a name of Python', hint="Write %%sqlstream NAME, and the SQL below it.")
+        result: object = None
+        with plainly():
+            for part in parts(SourceText("cell", line if cell is None else cell)):
+                if isinstance(part, Command):
+                    raise UsageError("commands are for the shell", part.span, hint="sqlstream shell has them.")
+                if isinstance(result, Changes):
+                    raise UsageError("a SELECT over input that does not end is the last statement of a cell", part)
+                result = self._run(part)
+        if name:
+            self._ipython.push({name: result})
+            return None
+        if isinstance(result, Changes):
+            self._follow(result)
+            return None
+        return result
+
+    def _run(self, statement: Span) -> object:
+        session = self.session
+        if route(alone(statement), session.compiler) is Route.QUERY:
+            return session.query(statement.text)
+        return session.sql(statement.text)
+
+    def _follow(self, changes: Changes) -> None:
+        """Show a result as it changes, until it ends or the kernel is interrupted."""
+        rows, count = MaterializedTable(1_000_000), 0
+        display = self._ipython.display_pub
+        handle = f"sqlstream-{id(changes)}"
+        numbers = [False] * len(changes.columns)
+
+        def draw(*, again: bool) -> None:
+            note = f"{len(rows):,} rows after {count:,} changes"
+            html = table(changes.columns, rows.newest(MOST), numbers, note)
+            data = {"text/html": html, "text/plain": note}
+            display.publish(data, transient={"display_id": handle}, update=again)
+
+        draw(again=False)
+        try:
+            ended = False
+            while not ended:
+                # Asked first: what comes before the answer is there when the changes are taken.
+                ended = changes.has_ended()
+                while taken := changes.take(0.0 if ended else _REDRAW_SECONDS):
+                    count += len(taken)
+                    for change in taken:
+                        rows.apply(change.kind, tuple(None if v is None else str(v) for v in change.row.values()))
+                    draw(again=True)
+        except KeyboardInterrupt:
+            # Whoever looks has seen enough.
+            return
+        finally:
+            changes.close()
+
+    def close(self) -> None:
+        if self._own is not None:
+            self._own.close()
+            self._ipython.user_ns.pop(SESSION, None)
+            self._own = None
+
+
+def load(ipython: Any) -> None:
+    """Register the magic `sqlstream`, and how relations and jobs are shown."""
+    magic = Magic(ipython)
+    ipython.register_magic_function(magic.run, "line_cell", "sqlstream")
+    html = ipython.display_formatter.formatters["text/html"]
+    html.for_type(duckdb.DuckDBPyRelation, relation_html)
+    html.for_type(Job, job_html)
+    _loaded[id(ipython)] = magic
+
+
+def unload(ipython: Any) -> None:
+    """Close the session that the magic has made."""
+    if (magic := _loaded.pop(id(ipython), None)) is not None:
+        magic.close()
+
+
+# By the IPython shell: there may be several in a process.
+_loaded: dict[int, Magic] = {}
