@@ -20,7 +20,7 @@ WHERE database NOT LIKE '@%' ORDER BY ALL
 """
 
 
-class Interrupted(Exception):
+class QueryStopped(Exception):
     """A query was stopped before its end; the message tells why."""
 
 
@@ -33,7 +33,7 @@ class RunningQuery:
         self._why: str | None = None
 
     def opened(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Say in which connection the query runs. Raises Interrupted when it is not to begin."""
+        """Say in which connection the query runs. Raises QueryStopped when it is not to begin."""
         with self._lock:
             self._connection = connection
         self.check()
@@ -50,9 +50,9 @@ class RunningQuery:
         return self._why is not None
 
     def check(self) -> None:
-        """Raise Interrupted when the query has been stopped."""
+        """Raise QueryStopped when the query has been stopped."""
         if self._why is not None:
-            raise Interrupted(self._why)
+            raise QueryStopped(self._why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class StateReader:
         self._listed: tuple[float, Sequence[ListedTable]] | None = None
 
     def open(self, sql: str, running: RunningQuery) -> duckdb.DuckDBPyRelation:
-        """Return the result of a query, not yet computed. Raises SqlStreamError, and Interrupted."""
+        """Return the result of a query, not yet computed. Raises SqlStreamError, and QueryStopped."""
         with self._pool.lent() as queries:
             running.check()
             return queries.query(sql, limits=self._limits, opened=running.opened)

@@ -70,7 +70,7 @@ class Backend:
         self._row_limit = row_limit
 
     def open(self, portal: Portal) -> None:
-        """Bind a portal's query: then its columns are known. Raises SqlStreamError, Interrupted, ProtocolError."""
+        """Bind a portal's query: then its columns are known. Raises SqlStreamError, QueryStopped, ProtocolError."""
         written = portal.prepared.written
         assert written is not None
         portal.source = filled(written.sql, portal.literals)

@@ -19,7 +19,7 @@ from sqlstream.server.postgres.backend import Backend, Portal, Prepared, answer_
 from sqlstream.server.postgres.errors import ProtocolError, cancelled, fields_of
 from sqlstream.server.postgres.messages import Body
 from sqlstream.server.postgres.session import ClientSession, Written, split
-from sqlstream.server.state_reader import Interrupted, RunningQuery
+from sqlstream.server.state_reader import QueryStopped, RunningQuery
 
 # A client that has not said who it is may not send much, and has so many seconds.
 _STARTUP_BYTES = 10_000
@@ -349,7 +349,7 @@ class ClientConnection:
                 if why is not None or running.is_stopped:
                     running.stop(why or "user request")
             return future.result()
-        except Interrupted as stopped:
+        except QueryStopped as stopped:
             raise cancelled(str(stopped)) from stopped
         finally:
             self._running = None

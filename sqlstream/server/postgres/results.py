@@ -69,7 +69,7 @@ class SentRows:
         return self
 
     def take(self, count: int | None) -> tuple[bytes, int, bool]:
-        """Return the messages of a batch of rows at most. Raises SqlStreamError, Interrupted and ProtocolError."""
+        """Return the messages of a batch of rows at most. Raises SqlStreamError, QueryStopped and ProtocolError."""
         if self._batches is None:
             self._batches = self._read()
         if self._batch is None:
@@ -105,7 +105,7 @@ def _formatted(columns: Sequence[ResultColumn], formats: Sequence[int]) -> Seque
 
 
 def failure(error: Exception, source: SourceText, running: RunningQuery) -> SqlStreamError:
-    """Return what DuckDB reports as an error of a query. Raises Interrupted for one that was stopped."""
+    """Return what DuckDB reports as an error of a query. Raises QueryStopped for one that was stopped."""
     running.check()
     recovered: JobError | None = recover(error) if isinstance(error, duckdb.Error) else None
     return recovered or translate(error, source)
