@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
+
 from sqlstream.compiler.project import Project
 from sqlstream.session.state_queries import ProjectQueries
 
@@ -40,6 +42,11 @@ class QueryPool:
                     self._free.append(found)
             if not is_current:
                 found.close()
+
+    def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Give a connection the project's functions."""
+        with self.lent() as queries:
+            queries.prepare(connection)
 
     def close(self) -> None:
         for one in self._free:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from sqlstream.errors import OutageError
+from sqlstream.queries.lookup import Lookups
 from sqlstream.server.app import make_app
 from sqlstream.server.endpoints import Service
 from sqlstream.server.events import Events
@@ -41,13 +42,15 @@ def opened_service(
     pool = QueryPool(settings.project)
     queries = Queries(pool, settings.limits)
     events = Events(warehouse, settings.limits.subscribers)
+    lookups = Lookups(warehouse, settings.limits.lookups, pool.prepare)
     supervisor.start()
     try:
         with serving_sql_clients(settings, pool, notice):
-            yield Service(settings, warehouse, supervisor, overview, queries, events)
+            yield Service(settings, warehouse, supervisor, overview, queries, events, lookups)
     finally:
         events.close()
         supervisor.close()
+        lookups.close()
         pool.close()
         overview.close()
 

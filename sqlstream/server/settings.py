@@ -18,12 +18,16 @@ _OF_A_QUERY = QueryLimits(memory=1024 * _MB, spilled=4096 * _MB, threads=2)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What requests may use: bytes of a body, seconds of a query, queries at a time, and what each has of the machine."""
+    """What requests may use: bytes of a body, seconds of a query, queries at a time, and what each has of the machine.
+
+    Rows that lookups keep in memory, and their indexes, take at most `lookups` bytes.
+    """
 
     body: int = _MB
     query_seconds: float = 60.0
     queries: int = 4
     subscribers: int = 32
+    lookups: int = 2048 * _MB
     query: QueryLimits = _OF_A_QUERY
 
 

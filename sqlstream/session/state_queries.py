@@ -17,6 +17,7 @@ from sqlstream.connectors.tables import is_queried, not_queried
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import QueryError, SourceText, SqlStreamError
 from sqlstream.functions.registration import register_for_queries
+from sqlstream.options import Options
 from sqlstream.queries.diff import create_diff
 from sqlstream.queries.query import QueryLimits, open_query
 from sqlstream.queries.statement import parse_statement
@@ -106,7 +107,7 @@ class ProjectQueries:
 
     def __init__(self, project: Project):
         self._project = project
-        self._compiler = Compiler(project=project.root, plans_jobs=False)
+        self._compiler = Compiler(Options(project.configuration.options), project=project.root, plans_jobs=False)
         self._broken: SqlStreamError | None = None
         try:
             load_project(project, self._compiler)
@@ -128,6 +129,10 @@ class ProjectQueries:
         except SqlStreamError as e:
             unloaded = self._compiler.catalog.broken if "does not exist" in e.message else ()
             raise self._broken or next(iter(unloaded), e) from None
+
+    def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Give a connection the project's functions."""
+        register_for_queries(connection, self._compiler.catalog.duck_functions)
 
     def close(self) -> None:
         self._compiler.close()
