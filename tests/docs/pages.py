@@ -280,7 +280,7 @@ class _Run:
                     _check_command(shlex.split(line, comments=True))
             case "toml", ():
                 self._install(block.text)
-            case (("sql" | "python" | "text" | "csv" | "json" | "proto" | "ini" | "dockerfile" | "yaml"), _):
+            case (("sql" | "python" | "text" | "csv" | "json" | "proto" | "ini" | "dockerfile" | "yaml" | "toml"), _):
                 assert block.language == "text" or block.file is not None or block.words == (), block
             case _:
                 raise AssertionError(f"nobody knows what a block of {block.language} {block.words} is")
