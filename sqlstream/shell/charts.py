@@ -52,9 +52,9 @@ def bars(rows: Sequence[tuple[str, float]], width: int) -> Iterator[str]:
 
     >>> for text in bars([("EWR", 2.0), ("JFK", 4.0), ("LGA", -1.0)], 20):
     ...     print(text)
-    EWR ██████ 2
-    JFK ████████████ 4
-    LGA ███ -1
+    EWR ██████▌ 2
+    JFK █████████████ 4
+    LGA ███▎ -1
     """
     shown = rows[:_MOST_BARS]
     names = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name, _ in shown]
