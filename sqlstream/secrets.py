@@ -53,6 +53,8 @@ _IN_SQL = re.compile(
 # Texts are searched for secrets of so many characters, for shorter ones than the second as words: they may be parts of others.
 _SHORTEST, _SHORT = 4, 8
 _known: set[str] = set()
+# What files of secrets said: secret in any option, whatever its name.
+_of_files: set[str] = set()
 
 
 def is_secret(option: str) -> bool:
@@ -73,7 +75,7 @@ def shown(option: str, value: str) -> str:
     >>> shown("password", "hunter2"), shown("url", "postgresql://ann:hunter2@host/db?sslpassword=x")
     ('******', 'postgresql://ann:******@host/db?sslpassword=******')
     """
-    return MASK if is_secret(option) else _replaced(value, MASK)
+    return MASK if is_secret(option) else _replaced(_without_files(value, MASK), MASK)
 
 
 def planned(options: Mapping[str, str]) -> dict[str, str]:
@@ -83,7 +85,7 @@ def planned(options: Mapping[str, str]) -> dict[str, str]:
     {'class': 'a.B', 'url': 'postgresql://ann@host/db'}
     """
     return {
-        name: _GIVEN.sub("", _IN_URL.sub(lambda found: found["user"], value))
+        name: _GIVEN.sub("", _IN_URL.sub(lambda found: found["user"], _without_files(value, "")))
         for name, value in options.items()
         if not is_secret(name)
     }
@@ -96,6 +98,13 @@ def remember(options: Mapping[str, str]) -> None:
             # As it is, and as it is written in an URL, in Python, in JSON and in SQL.
             spelt = {secret, unquote(secret), repr(secret)[1:-1], json.dumps(secret)[1:-1], secret.replace("'", "''")}
             _known.update(one for one in spelt if len(one.strip()) >= _SHORTEST)
+
+
+def remember_file(text: str) -> None:
+    """Know what a file of secrets says, from now on: in any option it is a secret."""
+    if len(text.strip()) >= _SHORTEST:
+        _of_files.add(text)
+    remember({"password": text})
 
 
 def masked(text: str) -> str:
@@ -184,6 +193,12 @@ def _spans_in(value: str) -> list[tuple[int, int]]:
 
 def _secrets_in(value: str) -> list[str]:
     return [value[start:end].strip("'") for start, end in _spans_in(value)]
+
+
+def _without_files(value: str, mask: str) -> str:
+    for secret in sorted(_of_files, key=len, reverse=True):
+        value = value.replace(secret, mask)
+    return value
 
 
 def _replaced(value: str, mask: str) -> str:

@@ -9,9 +9,10 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,6 +24,10 @@ from tests.mariadb_server import MariaDBServer
 from tests.mariadb_server import started as started_mariadb
 from tests.postgres_server import PostgresServer, started
 from tests.slt_functions import FUNCTIONS
+from tests.spark.shared import share, shared_spark, stop_shared
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # How long an example takes says nothing on a machine that others use, too. Every run tries the same examples; one that asks
 # for more of them (PROPERTY_EXAMPLES=10) tries others each time.
@@ -41,6 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    stop_shared()
     if session.config.getoption("spark"):
         from tests.slt_spark import OnSpark
 
@@ -90,6 +96,25 @@ def mariadb() -> Iterator[MariaDBServer]:
         yield server
 
 
+@pytest.fixture
+def shared_jvm(monkeypatch: pytest.MonkeyPatch) -> Callable[[], SparkSession]:
+    """Let sessions run their jobs on a JVM that tests share; return what gives its Spark session."""
+    share(monkeypatch)
+    return shared_spark
+
+
+def shares(item: pytest.Item) -> bool:
+    """Tell whether a test runs on the JVM that tests share."""
+    return "shared_jvm" in getattr(item, "fixturenames", ())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Stop the JVM that tests share before a test that starts one of its own: there is one in a process."""
+    if on_spark(item) and not shares(item):
+        stop_shared()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
     """Let no program outlive the test that has started it."""
@@ -112,6 +137,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[:] = dealt(items, workers)
 
 
+def on_spark(item: pytest.Item) -> bool:
+    """Tell whether a test starts a JVM."""
+    return item.get_closest_marker("spark") is not None
+
+
 def waits(item: pytest.Item) -> bool:
     """Tell whether a test waits more than it computes."""
     return any(map(item.get_closest_marker, ("spark", "kafka")))
@@ -122,11 +152,12 @@ def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
 
     Tests on Spark and Kafka wait for a JVM, a broker or a killed process for much of their time, the others compute. Of three
     workers two begin with files of the former. These are whole because their tests may share a JVM, and those of few tests, which
-    are the longest, come first; Spark's come behind Kafka's, for its classes may be being archived. The third worker has only
+    are the longest, come first; Spark's come behind Kafka's, for its classes may be being archived, and those that share a JVM
+    are together. The third worker has only
     tests that compute, and keeps the cores busy. So have the others behind the files: these tests are short, and are moved.
     """
     files = [list(tests) for _, tests in groupby(filter(waits, items), lambda item: item.path)]
-    files.sort(key=lambda tests: (any(test.get_closest_marker("spark") for test in tests), len(tests)))
+    files.sort(key=lambda tests: (any(map(on_spark, tests)), any(map(shares, tests)), len(tests)))
     rest = iter([item for item in items if not waits(item)])
     waiting = max(workers - workers // 3, 1)
     order: list[pytest.Item] = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sqlstream.configuration import CONFIG, PROFILE
 from sqlstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,13 +17,49 @@ if TYPE_CHECKING:
 
 
 def with_folders(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command --project and --warehouse."""
+    """Give a command --project, --warehouse, --config and --profile."""
+    command = click.option(
+        "--profile",
+        metavar="NAME",
+        expose_value=False,
+        callback=_chosen(PROFILE),
+        help="Profile of the configuration, such as prod (SQLSTREAM_PROFILE).",
+    )(command)
+    command = click.option(
+        "--config",
+        metavar="FILE",
+        expose_value=False,
+        callback=_chosen(CONFIG),
+        help="Configuration (SQLSTREAM_CONFIG; default: sqlstream.toml in the project).",
+    )(command)
     command = click.option(
         "--project", metavar="DIR", help="Project folder (default: the nearest with catalog/ or udfs/)."
     )(command)
     return click.option(
-        "--warehouse", metavar="DIR", help="Where state and results are (default: warehouse/ in the project)."
+        "--warehouse",
+        metavar="DIR",
+        help="Where state and results are (default: warehouse/ in the project, or as the configuration says).",
     )(command)
+
+
+def _chosen(variable: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    """Return what sets a variable of the environment while a command runs, also for processes that it starts."""
+
+    def choose(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        if value is None:
+            return
+        before = os.environ.get(variable)
+        os.environ[variable] = os.path.abspath(value) if variable == CONFIG else value
+        context.call_on_close(lambda: _restore(variable, before))
+
+    return choose
+
+
+def _restore(variable: str, before: str | None) -> None:
+    if before is None:
+        os.environ.pop(variable, None)
+    else:
+        os.environ[variable] = before
 
 
 def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ import click
 
 from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_monitoring, with_settings
 from sqlstream.cli.completion import SHELLS, completion_script, job_names
+from sqlstream.cli.configuration import config
 from sqlstream.cli.serve import serve
 from sqlstream.cli.shell import shell
 from sqlstream.cli.state_commands import COMMANDS
@@ -359,7 +360,7 @@ def completion(shell: str) -> None:
     click.echo(completion_script(shell, cli))
 
 
-for command in (shell, *COMMANDS, serve):
+for command in (shell, *COMMANDS, config, serve):
     cli.add_command(command)
 
 

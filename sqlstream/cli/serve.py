@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from click.core import ParameterSource
 
 from sqlstream.cli.arguments import with_folders
 from sqlstream.errors import UsageError
@@ -11,6 +12,7 @@ from sqlstream.errors import UsageError
 @click.command(short_help="Serve jobs and their state over HTTP, and supervise jobs.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this address.")
 @click.option("--port", default=8642, show_default=True, help="Listen on this port; 0: on any that is free.")
+@click.option("--postgres", type=int, metavar="PORT", help="Let PostgreSQL's clients query state on this port.")
 @click.option("--tokens", metavar="FILE", help="Let in who has a token of this file: lines of a role and a token.")
 @click.option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate (PEM).")
 @click.option("--tls-key", metavar="FILE", help="The key of the certificate (PEM).")
@@ -33,6 +35,7 @@ from sqlstream.errors import UsageError
 def serve(
     host: str,
     port: int,
+    postgres: int | None,
     tokens: str | None,
     tls_cert: str | None,
     tls_key: str | None,
@@ -75,16 +78,27 @@ def serve(
         queries=queries,
         query=QueryLimits(memory=memory, spilled=4 * memory, threads=2),
     )
+    found = find_project(project, warehouse)
+    # An argument goes over the configuration, which goes over its default.
+    given = {name: value for name, value in found.configuration.server.items() if not _is_argument(name)}
+    file = given.get("tokens", tokens)
     settings = ServerSettings(
-        project=find_project(project, warehouse),
-        host=host,
-        port=port,
-        tokens=read_tokens(tokens) if tokens is not None else None,
-        certificate=tls_cert,
-        key=tls_key,
-        insecure=insecure,
-        names=names,
-        paths=paths,
+        project=found,
+        host=given.get("host", host),
+        port=given.get("port", port),
+        tokens=read_tokens(file) if file is not None else None,
+        certificate=given.get("tls-cert", tls_cert),
+        key=given.get("tls-key", tls_key),
+        insecure=given.get("insecure", insecure),
+        names=tuple(given.get("names", names)),
+        paths=tuple(given.get("paths", paths)),
         limits=limits,
+        postgres=postgres,
     )
     serve_until_stopped(settings, lambda text: click.echo(text, err=True))
+
+
+def _is_argument(setting: str) -> bool:
+    """Tell whether a setting of the server was given to the command."""
+    source = click.get_current_context().get_parameter_source(setting.replace("-", "_"))
+    return source is ParameterSource.COMMANDLINE

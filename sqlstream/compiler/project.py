@@ -1,4 +1,4 @@
-"""A project: the folder that relative paths start from, its tables in `catalog/`, its functions in `udfs/`."""
+"""A project: the folder that relative paths start from, with tables in `catalog/`, functions in `udfs/`, and `sqlstream.toml`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlstream.compiler.compiler import Compiler
+from sqlstream.configuration import FILE, NOTHING, Configuration
+from sqlstream.configuration import load as load_configuration
 from sqlstream.errors import SourceText, UsageError
 from sqlstream.functions.load import load
-
-WAREHOUSE = "warehouse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,17 @@ class Project:
 
     root: str
     warehouse: str
+    configuration: Configuration = NOTHING
+
+    @property
+    def catalog(self) -> str:
+        """The folder of files with declarations."""
+        return self.configuration.folder("catalog") or os.path.join(self.root, "catalog")
+
+    @property
+    def udfs(self) -> str:
+        """The folder of functions."""
+        return self.configuration.folder("udfs") or os.path.join(self.root, "udfs")
 
     @property
     def log_file(self) -> str:
@@ -29,18 +40,26 @@ class Project:
 
 
 def find_project(project: str | None, warehouse: str | None) -> Project:
-    """Return the project: the given folder, else the nearest one above with `catalog/` or `udfs/`, else this folder."""
+    """Return the project: the given folder, else the nearest one above with `catalog/`, `udfs/` or `sqlstream.toml`, else this.
+
+    A `warehouse` that is given goes over that of the configuration. Raises what is wrong with the configuration.
+    """
     if project is not None:
         root = Path(project).resolve()
         if not root.is_dir():
             raise UsageError(f'project folder "{project}" does not exist')
     else:
         here = Path.cwd()
-        marked = (p for p in (here, *here.parents) if (p / "catalog").is_dir() or (p / "udfs").is_dir())
-        root = next(marked, here)
+        root = next((p for p in (here, *here.parents) if _is_project(p)), here)
+    configuration = load_configuration(str(root))
     if warehouse is None:
-        return Project(str(root), str(root / WAREHOUSE))
-    return Project(str(root), warehouse if "://" in warehouse else str(Path(warehouse).resolve()))
+        return Project(str(root), configuration.folder("warehouse"), configuration)
+    found = warehouse if "://" in warehouse else str(Path(warehouse).resolve())
+    return Project(str(root), found, configuration)
+
+
+def _is_project(folder: Path) -> bool:
+    return (folder / "catalog").is_dir() or (folder / "udfs").is_dir() or (folder / FILE).is_file()
 
 
 def load_project(project: Project, compiler: Compiler) -> None:
@@ -48,10 +67,9 @@ def load_project(project: Project, compiler: Compiler) -> None:
 
     A file of functions that cannot be loaded is left out: whoever calls what it may define is told (`Catalog.broken`).
     """
-    root = Path(project.root)
-    compiler.add_functions(load(str(root / "udfs"), compiler.catalog.broken))
-    for file in sorted((root / "catalog").rglob("*.sql")):
-        compiler.definitions(read_source(str(file), root=str(root)))
+    compiler.add_functions(load(project.udfs, compiler.catalog.broken))
+    for file in sorted(Path(project.catalog).rglob("*.sql")):
+        compiler.definitions(read_source(str(file), root=project.root))
 
 
 def read_text(path: str) -> str:

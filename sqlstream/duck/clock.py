@@ -44,16 +44,22 @@ def variables(time: ProcessingTime, watermark: EventTime | None) -> Mapping[str,
     return {"_now": f"make_timestamptz({time})", "_watermark": reached}
 
 
+def view_variables(time: ProcessingTime | None, watermark: EventTime | None) -> Mapping[str, str]:
+    """Return the values, as SQL, of the variables that the SQL of a view asks for: one more than an operator."""
+    values = dict(variables(time or ProcessingTime(0), watermark))
+    if time is None:
+        values[NOW_VARIABLE] = "CAST(NULL AS TIMESTAMP WITH TIME ZONE)"
+    values["_reached"] = f"{NEVER if watermark is None else min(watermark, -NEVER)}::BIGINT"
+    return values
+
+
 def macro(schema: str, time: ProcessingTime | None, watermark: EventTime | None) -> str:
     """Return the statement that gives a schema a clock of its own; `schema` is SQL.
 
     DuckDB binds a view in the schema that the view is in: there `getvariable` is this macro, before it is DuckDB's function. So
     the SQL of a view asks for the same variables as that of an operator, and views of several versions tell different times.
     """
-    values = dict(variables(time or ProcessingTime(0), watermark))
-    if time is None:
-        values[NOW_VARIABLE] = "CAST(NULL AS TIMESTAMP WITH TIME ZONE)"
-    values["_reached"] = f"{NEVER if watermark is None else min(watermark, -NEVER)}::BIGINT"
+    values = view_variables(time, watermark)
     fields = ", ".join(f"'{name}': {value}" for name, value in values.items())
     return f"CREATE OR REPLACE MACRO {schema}.getvariable(name) AS struct_extract({{{fields}}}, name)"
 

@@ -69,7 +69,11 @@ def translate(
         if span and (written := _NAME.match(span.text)):
             # What DuckDB marks goes on to the alias.
             span = replace(span, end=span.start + written.end())
-        name = _plain_name(span.text) if span else match[1].strip('"')
+        name = match[1].strip('"')
+        if span and _last_part(_plain_name(span.text)) != _last_part(name):
+            # Of SHOW and DESCRIBE it marks the end.
+            span = None
+        name = _plain_name(span.text) if span else name
         return missing_table(name, span, relations, others)
     if match := _MISSING_COLUMN.search(text):
         name = match[1] or match[2]
@@ -135,6 +139,10 @@ def _index(text: str, column: int) -> int:
                 return index
             column -= 2 if unicodedata.east_asian_width(character) in "WF" else 1
     return len(text)
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition(".")[2].lower()
 
 
 def _plain_name(text: str) -> str:

@@ -114,24 +114,29 @@ def _key(
         raise QueryError(f'there is no value for key column "{absent[0]}"', span, hint=hint)
     types = {name: type for table in operator.tables for name, type in table.columns}
     pairs = zip(columns, operator.hash_columns, strict=True) if columns else ()
-    return tuple(_value(connection, given[name], types[stored]) for name, stored in pairs)
+    return tuple(
+        check_key_value(connection, given[name].name or "", given[name].value, types[stored], given[name].span)
+        for name, stored in pairs
+    )
 
 
-def _value(connection: duckdb.DuckDBPyConnection, given: Given, type: str) -> Any:
-    """Return a value if it is one of a type: as it is, DuckDB casts it. Raises QueryError."""
-    if given.value is None:
+def check_key_value(
+    connection: duckdb.DuckDBPyConnection, column: str, value: Any, type: str, span: Span | None = None
+) -> Any:
+    """Return a value of a key column if it is one of a type: as it is, DuckDB casts it. Raises QueryError."""
+    if value is None:
         return None
     fits = True
     if kind_of(type) in _WHOLE:
         # DuckDB would round.
-        fits = str(given.value).strip().lstrip("+-").isdecimal()
+        fits = str(value).strip().lstrip("+-").isdecimal()
     try:
-        [(cast,)] = connection.execute(f"SELECT CAST(? AS {type}) IS NOT NULL", [given.value]).fetchall()
+        [(cast,)] = connection.execute(f"SELECT CAST(? AS {type}) IS NOT NULL", [value]).fetchall()
     except duckdb.Error:
         cast = False
     if not (fits and cast):
-        raise QueryError(f'"{given.value}" is no value of key column "{given.name}", whose type is {type}', given.span)
-    return given.value
+        raise QueryError(f'"{value}" is no value of key column "{column}", whose type is {type}', span)
+    return value
 
 
 @dataclass(frozen=True)

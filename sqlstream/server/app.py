@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.secrets import masked
 from sqlstream.server.access import Role
-from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, Endpoint, HttpCall, Service, check_parameters
+from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, PLAIN, Endpoint, HttpCall, Service, check_parameters
 from sqlstream.server.openapi import description
 from sqlstream.server.problems import MEDIA_TYPE, HttpError, problem_of
 from sqlstream.server.queries import JSON
@@ -143,6 +143,10 @@ class _Route:
         endpoint = self._endpoint
         try:
             call = await self._call(request)
+            if endpoint.text is not None:
+                text = await asyncio.to_thread(endpoint.text, call)
+                await _json(text, 200, media=f"{PLAIN}; version=0.0.4")(scope, receive, send)
+                return
             if endpoint.call is None:
                 await self._stream(call, request, receive, send)
                 return

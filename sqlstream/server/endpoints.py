@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
@@ -13,6 +14,9 @@ import msgspec
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs import ending
 from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
+from sqlstream.monitoring.endpoint import exposition, registry
+from sqlstream.queries.lookup import Lookups
+from sqlstream.queries.outlook import event_time
 from sqlstream.server import messages
 from sqlstream.server.access import Role
 from sqlstream.server.events import Events
@@ -22,17 +26,19 @@ from sqlstream.server.queries import ARROW, JSON, Queries
 from sqlstream.server.settings import ServerSettings
 from sqlstream.server.submitting import planned, submit
 from sqlstream.server.supervisor import Supervisor
+from sqlstream.session.row_values import json_row
 from sqlstream.session.session import Session
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import effective_status, request_stop
 from sqlstream.warehouse.submissions import is_going_on
 
 EVENT_STREAM = "text/event-stream"
+PLAIN = "text/plain"
 # So long the supervising server may take to notice that a job was stopped.
 _NOTICED_SECONDS = 20.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Service:
     """What endpoints stand on."""
 
@@ -42,6 +48,12 @@ class Service:
     overview: Overview
     queries: Queries
     events: Events
+    lookups: Lookups
+
+    @cached_property
+    def metrics(self) -> Any:
+        """The registry of the metrics of all jobs. Raises UsageError where its library is not installed."""
+        return registry(self.warehouse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +86,7 @@ class UrlParameter:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A method of an address. `call` answers it, in a thread; None for those that stream, which `app.py` answers.
+    """A method of an address. `call` answers it, or `text`, in a thread; neither those that stream, which `app.py` answers.
 
     Without a `role` anybody may ask.
     """
@@ -89,6 +101,7 @@ class Endpoint:
     status: int = 200
     streams: tuple[str, ...] = ()
     parameters: tuple[UrlParameter, ...] = field(default=())
+    text: Callable[[HttpCall], bytes] | None = None
 
 
 def _health(call: HttpCall) -> messages.Health:
@@ -186,6 +199,23 @@ def _relations(call: HttpCall) -> messages.RelationList:
     return call.service.overview.relations()
 
 
+def _lookup(call: HttpCall) -> messages.Looked:
+    version = call.parameter("version")
+    key = call.parameters.get("key", ())
+    found = call.service.lookups.find(call.path["job"], call.path["operator"], key, version)
+    watermark = found.version.watermark
+    return messages.Looked(
+        version=found.version.version,
+        watermark=None if watermark is None else event_time(watermark),
+        columns=[messages.ColumnType(name, kind) for name, kind in found.types.items()],
+        rows=[json_row(row) for row in found.rows],
+    )
+
+
+def _metrics(call: HttpCall) -> bytes:
+    return exposition(call.service.metrics)
+
+
 ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/v1/health", None, "Whether the server answers", _health, answer=messages.Health),
     Endpoint(
@@ -254,6 +284,19 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         answer=messages.QueryRows,
         streams=(JSON, ARROW),
     ),
+    Endpoint(
+        "GET",
+        "/v1/state/{job}/{operator}",
+        Role.READ,
+        "Look up the rows that a state has for a key",
+        _lookup,
+        answer=messages.Looked,
+        parameters=(
+            UrlParameter("key", "a value for each key column, in their order", required=True, repeated=True),
+            UrlParameter("version", "an older version: a number, or a time in UTC"),
+        ),
+    ),
+    Endpoint("GET", "/metrics", Role.READ, "Metrics of all jobs for Prometheus", streams=(PLAIN,), text=_metrics),
     Endpoint(
         "GET",
         "/v1/events",

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, Endpoint
+from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, PLAIN, Endpoint
 from sqlstream.server.problems import MEDIA_TYPE, Problem
 from sqlstream.server.queries import ARROW, JSON
 
@@ -64,7 +64,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 def _content(endpoint: Endpoint) -> dict[str, Any]:
     answer = {} if endpoint.answer is None else {JSON: {"schema": _reference(endpoint.answer)}}
     binary = {"schema": {"type": "string"}}
-    return {**answer, **{kind: binary for kind in endpoint.streams if kind in (ARROW, EVENT_STREAM)}}
+    return {**answer, **{kind: binary for kind in endpoint.streams if kind in (ARROW, EVENT_STREAM, PLAIN)}}
 
 
 def _reference(kind: type) -> dict[str, str]:

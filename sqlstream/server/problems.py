@@ -6,7 +6,16 @@ from collections.abc import Mapping
 
 import msgspec
 
-from sqlstream.errors import DamageError, JobError, OtherVersionError, OutageError, Span, SqlStreamError, UsageError
+from sqlstream.errors import (
+    DamageError,
+    JobError,
+    OtherVersionError,
+    OutageError,
+    QueryError,
+    Span,
+    SqlStreamError,
+    UsageError,
+)
 
 MEDIA_TYPE = "application/problem+json"
 _TITLES = {
@@ -91,10 +100,14 @@ def status_of(error: SqlStreamError) -> int:
             return 500
         case UsageError(message=message) if message.endswith("does not exist"):
             return 404
+        case QueryError(message=message) if error.span is None and any(part in message for part in _MISSING):
+            return 404
         case UsageError(message=message) if any(part in message for part in _CONFLICTS):
             return 409
     return 400
 
 
+# What says that there is not what an address names.
+_MISSING = ("does not exist", "has no operator", "names no operator", "has no version", "keeps no")
 # What says that a request is right, but that a job or a savepoint is in its way.
 _CONFLICTS = ("is not running", "is being run", "exists already", "exists with another query", "is locked by")

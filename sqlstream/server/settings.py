@@ -18,12 +18,16 @@ _OF_A_QUERY = QueryLimits(memory=1024 * _MB, spilled=4096 * _MB, threads=2)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What requests may use: bytes of a body, seconds of a query, queries at a time, and what each has of the machine."""
+    """What requests may use: bytes of a body, seconds of a query, queries at a time, and what each has of the machine.
+
+    Rows that lookups keep in memory, and their indexes, take at most `lookups` bytes.
+    """
 
     body: int = _MB
     query_seconds: float = 60.0
     queries: int = 4
     subscribers: int = 32
+    lookups: int = 2048 * _MB
     query: QueryLimits = _OF_A_QUERY
 
 
@@ -32,7 +36,8 @@ class ServerSettings:
     """Where a server listens, whom it lets in, and what it allows.
 
     `insecure` lets it listen to other hosts without tokens or TLS. `names` are those under which clients may address it, beside
-    that of the host. SQL of the role `submit` reads and writes files below `paths` alone.
+    that of the host. SQL of the role `submit` reads and writes files below `paths` alone. `postgres` is a port for PostgreSQL's
+    clients.
     """
 
     project: Project
@@ -45,6 +50,7 @@ class ServerSettings:
     names: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    postgres: int | None = None
 
     @property
     def is_loopback(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -40,3 +41,13 @@ def plain_value(value: Any) -> Any:
             return value.hex()
         case _:
             return str(value)
+
+
+def json_row(row: Sequence[Any]) -> list[Any]:
+    """Return the values of a row as JSON has them.
+
+    >>> json_row([1, Decimal("1.5"), date(2026, 3, 1), float("nan")])
+    [1, 1.5, '2026-03-01', 'nan']
+    """
+    found: list[Any] = json.loads(json.dumps(list(map(finite, row)), default=plain_value))
+    return found

@@ -62,7 +62,7 @@ class Session:
     ):
         self.project: Project = find_project(project, warehouse)
         self.warehouse = Warehouse(self.project.warehouse)
-        self.options = Options(conf)
+        self.options = Options({**self.project.configuration.options, **(conf or {})})
         self.compiler = Compiler(self.options, project=self.project.root, table_options=table_options)
         self.compiler.catalog.written = lambda: self.warehouse.tables()
         self.output: TextIO | io.TextIOBase = output or sys.stdout

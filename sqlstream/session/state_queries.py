@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from sqlstream.connectors.tables import is_queried, not_queried
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import QueryError, SourceText, SqlStreamError
 from sqlstream.functions.registration import register_for_queries
+from sqlstream.options import Options
 from sqlstream.queries.diff import create_diff
 from sqlstream.queries.query import QueryLimits, open_query
 from sqlstream.queries.statement import parse_statement
@@ -27,6 +29,8 @@ from sqlstream.session.verifying import MakesDifferences
 from sqlstream.sql.nodes import DescribeState
 from sqlstream.sql.statements import describes_state, parse_script
 from sqlstream.warehouse.paths import Warehouse
+
+_SHOWS_SAVEPOINTS = re.compile(r"\s*SHOW\s+SAVEPOINTS\s*;?\s*", re.IGNORECASE)
 
 
 def query(
@@ -50,6 +54,9 @@ def query(
     readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
     if describes_state(SourceText("query", sql)):
         return _described(project, sql)
+    if _SHOWS_SAVEPOINTS.fullmatch(sql):
+        # As scripts answer it.
+        sql = "FROM sqlstream.savepoints"
     with compiler.connection() as con:
         statement = parse_statement(SourceText("query", sql), con, table_functions)
         tables = [t for t in readable if statement.lists_relations or t.name.lower() in statement.names]
@@ -106,7 +113,7 @@ class ProjectQueries:
 
     def __init__(self, project: Project):
         self._project = project
-        self._compiler = Compiler(project=project.root, plans_jobs=False)
+        self._compiler = Compiler(Options(project.configuration.options), project=project.root, plans_jobs=False)
         self._broken: SqlStreamError | None = None
         try:
             load_project(project, self._compiler)
@@ -128,6 +135,10 @@ class ProjectQueries:
         except SqlStreamError as e:
             unloaded = self._compiler.catalog.broken if "does not exist" in e.message else ()
             raise self._broken or next(iter(unloaded), e) from None
+
+    def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Give a connection the project's functions."""
+        register_for_queries(connection, self._compiler.catalog.duck_functions)
 
     def close(self) -> None:
         self._compiler.close()

@@ -1,5 +1,7 @@
 """`${NAME}` and `${NAME:-default}` in a script: variables of the environment, put in before the text is read.
 
+`${file:PATH}` is what a file says, without the end of its last line: a secret that is kept there, which is masked everywhere.
+
 In a quoted string the value is a part of the string, whatever characters it has. `$${NAME}` and `\\${NAME}` stand for the text
 `${NAME}`; in comments nothing is replaced.
 """
@@ -10,13 +12,28 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from sqlstream import secrets
 from sqlstream.errors import BindError, ParseError, Replacement, SourceText, Span, nearest
 from sqlstream.sql.lexing import regions
 
-_OPENING = re.compile(r"(?P<escape>[$\\])?\$\{(?P<rest>(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\})?")
+_OPENING = re.compile(
+    r"(?P<escape>[$\\])?\$\{(?P<rest>(?:file:(?P<file>[^}]+)|(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?)\})?"
+)
 # What is doubled where it stands in quotes of its own kind.
 _QUOTES = "'\"`"
+
+
+def secret_of_file(path: str, span: Span | None) -> str:
+    """Return what a file says, without the end of its last line, and know it as a secret. Raises BindError."""
+    try:
+        text = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
+        raise BindError(f'file "{path}" of a secret cannot be read: {reason}', span) from None
+    secrets.remember_file(text)
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +77,12 @@ def _found(source: SourceText, environment: Mapping[str, str]) -> Iterable[_Foun
             continue
         span = Span(source, start, end)
         if not match["rest"]:
-            hint = "Write ${NAME} or ${NAME:-default}; $${ stands for the text itself."
+            hint = "Write ${NAME}, ${NAME:-default} or ${file:PATH}; $${ stands for the text itself."
             raise ParseError("this is not a variable of the environment", span, hint=hint)
+        if match["file"] is not None:
+            text = secret_of_file(match["file"], span)
+            yield _Found(start, end, text.replace(kind, kind * 2) if kind in _QUOTES and kind else text)
+            continue
         value = environment.get(match["name"], match["default"])
         if value is None:
             near = nearest(match["name"], environment)

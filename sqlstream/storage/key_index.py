@@ -162,6 +162,10 @@ class SegmentIndexes:
             _indexes[name] = index
         return index
 
+    def is_known(self, segment: Segment) -> bool:
+        """Tell whether there is an index of a segment."""
+        return self._name(segment) in _indexes
+
     def _name(self, segment: Segment) -> _Name:
         return f"{self.directory}/{segment.name}", ("points", *self.keys) if self.points else self.keys
 

@@ -28,6 +28,7 @@ SECRETS = (PASSWORD, PASSWORD.replace("'", "''"), OTHER, DSN, IN_URL)
 def forgotten() -> Iterator[None]:
     yield
     secrets._known.clear()
+    secrets._of_files.clear()
 
 
 def guarded(tmp_path: Path, password: str = PASSWORD, user: str = f"ann:{IN_URL}") -> str:

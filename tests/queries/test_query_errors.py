@@ -119,6 +119,12 @@ CASES = [
 sqlstream.operators, sqlstream.restarts, sqlstream.savepoints, sqlstream.snapshots and 1 more""",
     ),
     (
+        "SHOW SAVEPOINTS",
+        """\
+        error: table "SAVEPOINTS" does not exist
+        hint: did you mean "sqlstream.savepoints"?""",
+    ),
+    (
         "SELECT 1 FROM flights AS f",
         """\
         error: table "flights" does not exist

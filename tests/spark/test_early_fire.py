@@ -13,7 +13,7 @@ from sqlstream import Session
 from tests.kinds import job_of
 from tests.processes import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("shared_jvm")]
 
 SCRIPT = """
 SET 'sqlstream.unbounded-state' = 'allow';

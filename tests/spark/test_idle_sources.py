@@ -17,7 +17,7 @@ from sqlstream import Session
 from tests.kinds import job_of
 from tests.processes import SECONDS, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("shared_jvm")]
 
 TABLE = """
 CREATE TABLE {name} (k INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)

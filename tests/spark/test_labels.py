@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from sqlstream.spark.labels import partition_of, spread_labels
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 5, 8, 16])
@@ -21,22 +26,17 @@ def test_labels_are_distinct_and_spread(count: int, partitions: int) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_partition_is_where_spark_puts_it() -> None:
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    try:
-        hashes = "id", *(f"pmod(hash(cast(id AS INT)), {n}) AS p{n}" for n in (2, 3, 7, 16))
-        for row in spark.range(-50, 300).selectExpr(*hashes).collect():
-            for n in (2, 3, 7, 16):
-                assert row[f"p{n}"] == partition_of(row["id"], n)
-        # HashPartitioning hashes with the same seed.
-        placed = (
-            spark.range(100)
-            .selectExpr("cast(id AS INT) AS id")
-            .repartition(7, "id")
-            .selectExpr("id", "spark_partition_id() AS p")
-        )
-        assert all(row["p"] == partition_of(row["id"], 7) for row in placed.collect())
-    finally:
-        spark.stop()
+def test_a_partition_is_where_spark_puts_it(shared_jvm: Callable[[], SparkSession]) -> None:
+    spark = shared_jvm()
+    hashes = "id", *(f"pmod(hash(cast(id AS INT)), {n}) AS p{n}" for n in (2, 3, 7, 16))
+    for row in spark.range(-50, 300).selectExpr(*hashes).collect():
+        for n in (2, 3, 7, 16):
+            assert row[f"p{n}"] == partition_of(row["id"], n)
+    # HashPartitioning hashes with the same seed.
+    placed = (
+        spark.range(100)
+        .selectExpr("cast(id AS INT) AS id")
+        .repartition(7, "id")
+        .selectExpr("id", "spark_partition_id() AS p")
+    )
+    assert all(row["p"] == partition_of(row["id"], 7) for row in placed.collect())

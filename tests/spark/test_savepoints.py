@@ -26,7 +26,7 @@ from tests.jobs.savepoint_jobs import (
 from tests.jobs.upgrades.test_migrated_jobs import REPAIR, repaired
 from tests.processes import SECONDS
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("shared_jvm")]
 
 
 def run(s: Session, rows: Rows, script: str, savepoint: str | None = None, as_job: str | None = None) -> Job:

@@ -22,7 +22,7 @@ from tests.jobs.savepoint_jobs import (
 from tests.kinds import job_of
 from tests.processes import SECONDS
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("shared_jvm")]
 
 
 def test_a_job_that_runs_is_looked_at_verified_and_stopped_by_a_check(tmp_path: Path) -> None:

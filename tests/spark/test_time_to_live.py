@@ -11,7 +11,7 @@ import pytest
 from sqlstream import Session
 from tests.kinds import job_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("shared_jvm")]
 
 SCRIPT = """
 SET 'execution.end-of-input' = 'wait';

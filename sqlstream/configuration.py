@@ -1,0 +1,340 @@
+"""`sqlstream.toml`: the settings of a project, with profiles, and variables of the environment that go over them.
+
+Arguments of a command or of `Session` count first, then the environment, the profile, the file, the default.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlstream import secrets
+from sqlstream.errors import BindError, SourceText, Span, UsageError, missing
+from sqlstream.options import OPTIONS, Options
+from sqlstream.sql.variables import secret_of_file
+
+FILE = "sqlstream.toml"
+CONFIG, PROFILE = "SQLSTREAM_CONFIG", "SQLSTREAM_PROFILE"
+DEFAULT, ENVIRONMENT, ARGUMENT = "default", "environment", "argument"
+_FOLDERS: Mapping[str, str] = {"warehouse": "warehouse", "catalog": "catalog", "udfs": "udfs"}
+# The settings of the server with the types of their values, and those that name files.
+SERVER: Mapping[str, type] = {
+    "server.host": str,
+    "server.port": int,
+    "server.tokens": str,
+    "server.tls-cert": str,
+    "server.tls-key": str,
+    "server.insecure": bool,
+    "server.names": list,
+    "server.paths": list,
+}
+_SERVER_FILES = ("server.tokens", "server.tls-cert", "server.tls-key", "server.paths")
+_OPTIONS, _SPARK = "options.", "spark."
+_KNOWN = (*_FOLDERS, *(f"{_OPTIONS}{name}" for name in OPTIONS), *SERVER)
+_VARIABLE = re.compile(r"\$(\$)?\{(?:file:(?P<file>[^}]+)|(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?)\}")
+_HEADER = re.compile(r"\s*\[(?P<key>[^\[\]]+)\]")
+_ENTRY = re.compile(r"""\s*(?P<key>(?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+_AT = re.compile(r"\(at line (\d+), column (\d+)\)")
+_LINE = re.compile(r"""^\s*(?P<key>[\w."' -]+?)\s*=\s*(?P<value>.+?)\s*$""", re.MULTILINE)
+_PLAIN = ("tokens", "server.tokens")
+_Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The value of a setting, as text, numbers, booleans or lists; and where it comes from."""
+
+    name: str
+    value: Any
+    origin: str
+    span: Span | None = None
+
+    @property
+    def shown(self) -> str:
+        """The value as people see it: secrets are masked."""
+        values = self.value if isinstance(self.value, (list, tuple)) else [self.value]
+        texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
+        if self.name in _SERVER_FILES:
+            return ", ".join(texts)
+        return ", ".join(secrets.shown(self.name, text) for text in texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The settings of a project, by their names: folders, `options.*`, `spark.*` and `server.*`."""
+
+    settings: Mapping[str, Setting]
+    file: str | None = None
+    profile: str | None = None
+
+    def folder(self, name: str) -> str:
+        """Return the path of `catalog`, `udfs` or `warehouse`, which may be a URI; nothing where nobody looked for any."""
+        return str(self.settings[name].value) if name in self.settings else ""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of sessions that somebody has set, Spark's among them."""
+        found = {
+            name.removeprefix(_OPTIONS): _text(one.value)
+            for name, one in self.settings.items()
+            if name.startswith(_OPTIONS) and one.origin != DEFAULT
+        }
+        return found | {n: _text(one.value) for n, one in self.settings.items() if n.startswith(_SPARK)}
+
+    @property
+    def server(self) -> dict[str, Any]:
+        """The settings of the server that somebody has set, by their names without `server.`."""
+        return {n.removeprefix("server."): s.value for n, s in self.settings.items() if n.startswith("server.")}
+
+
+NOTHING = Configuration({})
+
+
+def load(root: str, environment: Mapping[str, str] | None = None) -> Configuration:
+    """Return the configuration of the project in a folder.
+
+    The file is the one that SQLSTREAM_CONFIG names, else `sqlstream.toml` in the folder, if there is one. Raises UsageError and
+    BindError, which name the file and the line.
+    """
+    environment = os.environ if environment is None else environment
+    found = {name: Setting(name, os.path.join(root, folder), DEFAULT) for name, folder in _FOLDERS.items()}
+    found |= {f"{_OPTIONS}{o.name}": Setting(f"{_OPTIONS}{o.name}", o.default, DEFAULT) for o in OPTIONS.values()}
+    path, profile = environment.get(CONFIG), environment.get(PROFILE) or None
+    if path is None and os.path.isfile(os.path.join(root, FILE)):
+        path = os.path.join(root, FILE)
+    if path:
+        for one in _of_file(os.path.abspath(path), root, profile, environment):
+            found[one.name] = one
+    elif profile is not None:
+        raise UsageError(f'there is no file for the profile "{profile}"', hint=f"Write a {FILE}, or name one.")
+    for one in _of_environment(environment):
+        found[one.name] = one
+    for one in found.values():
+        _check(one)
+        if one.origin != DEFAULT:
+            secrets.remember({one.name: _text(one.value)} if one.name not in SERVER else {})
+    return Configuration(found, path or None, profile)
+
+
+def _of_file(path: str, root: str, profile: str | None, environment: Mapping[str, str]) -> Iterator[Setting]:
+    """Yield the settings of a file, then those of a profile."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f'configuration "{path}" cannot be read', detail=str(error)) from None
+    name = os.path.relpath(path, root) if path.startswith(root + os.sep) else path
+    source = SourceText(name, text)
+    for line in _LINE.finditer(text):
+        # Errors show lines, also of a file that is wrong.
+        secrets.remember({line["key"]: line["value"].strip("\"' ")} if line["key"].strip() not in _PLAIN else {})
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _broken(source, str(error)) from None
+    places = _Places(source)
+    profiles = content.pop("profiles", {})
+    if not isinstance(profiles, dict) or not all(isinstance(values, dict) for values in profiles.values()):
+        raise UsageError("a profile is a table", places.of(("profiles",)), hint="Such as [profiles.dev].")
+    for at, found in ((("profiles", p), values) for p, values in profiles.items()):
+        # Those that are not chosen are checked, too.
+        for one in _settings(found, at, places, name, os.path.dirname(path), environment if at[1] == profile else None):
+            _check(one)
+    yield from _settings(content, (), places, name, os.path.dirname(path), environment)
+    if profile is None:
+        return
+    if profile not in profiles:
+        hint = missing("profile", profile, profiles) if profiles else f"{name} has no profiles: [profiles.{profile}]."
+        raise UsageError(f'profile "{profile}" does not exist', hint=hint)
+    at = ("profiles", profile)
+    yield from _settings(profiles[profile], at, places, name, os.path.dirname(path), environment)
+
+
+def _settings(
+    content: Any,
+    at: _Key,
+    places: _Places,
+    file: str,
+    folder: str,
+    environment: Mapping[str, str] | None,
+) -> Iterator[Setting]:
+    """Yield the settings of a table of TOML; without an `environment` variables stay as they are."""
+    for key, value in _leaves(content, ()):
+        span = places.of((*at, *key))
+        name = _name(key)
+        if name is None:
+            shown = ".".join(key)
+            raise UsageError(f'"{shown}" is no setting', span, hint=missing("setting", shown, _KNOWN))
+        if environment is not None:
+            value = _with_variables(value, span, environment)
+        if name in _FOLDERS or name in _SERVER_FILES:
+            value = [_path(v, folder) for v in value] if isinstance(value, list) else _path(value, folder)
+        line = f":{span.source.position(span.start)[0]}" if span is not None else ""
+        yield Setting(name, value, f"{file}{line}" + (f" [{'.'.join(at)}]" if at else ""), span)
+
+
+def _leaves(content: Any, at: _Key) -> Iterator[tuple[_Key, Any]]:
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from _leaves(value, (*at, key))
+    elif at:
+        yield at, content
+
+
+def _name(key: _Key) -> str | None:
+    """Return the name of a setting, None where there is none."""
+    joined = ".".join(key)
+    match key:
+        case (folder,) if folder in _FOLDERS:
+            return folder
+        case ("options", _, *_):
+            option = joined.removeprefix(_OPTIONS)
+            # Options check the rest: whether there is one of the name.
+            return option if option.startswith(_SPARK) else f"{_OPTIONS}{option.lower()}"
+        case ("spark", _, *_):
+            return joined.removeprefix(_SPARK) if joined.startswith("spark.spark.") else joined
+        case _:
+            return joined if joined in SERVER else None
+
+
+def _of_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
+    known = {variable(name): name for name in _KNOWN}
+    for given, text in environment.items():
+        if given in known:
+            yield Setting(known[given], _parsed(known[given], text, given), f"{ENVIRONMENT}: {given}")
+        elif given.startswith(("SQLSTREAM_OPTIONS_", "SQLSTREAM_SERVER_")):
+            raise UsageError(f"{given} in the environment is no setting", hint=missing("variable", given, known))
+
+
+def variable(name: str) -> str:
+    """Return the variable of the environment that goes over a setting.
+
+    >>> variable("warehouse"), variable("options.parallelism.default")
+    ('SQLSTREAM_WAREHOUSE', 'SQLSTREAM_OPTIONS_PARALLELISM_DEFAULT')
+    """
+    return "SQLSTREAM_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
+def _parsed(name: str, text: str, given: str) -> Any:
+    kind = SERVER.get(name, str)
+    if kind is list:
+        return [os.path.abspath(p) if name in _SERVER_FILES else p for p in text.split(",") if p]
+    if kind is int and text.isdigit():
+        return int(text)
+    if kind is bool and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if kind is not str:
+        raise UsageError(f"{given} in the environment: needs {_needed(name)}")
+    return _path(text, os.getcwd()) if name in _FOLDERS or name in _SERVER_FILES else text
+
+
+def _check(setting: Setting) -> None:
+    """Raise unless a setting can have its value."""
+    name, value = setting.name, setting.value
+    if name in SERVER:
+        kind = SERVER[name]
+        fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+        if not fits or (kind is list and not all(isinstance(v, str) for v in value)):
+            raise UsageError(f'setting "{name}" needs {_needed(name)}', setting.span)
+    elif name in _FOLDERS:
+        if not isinstance(value, str) or not value:
+            raise UsageError(f'setting "{name}" needs the path of a folder', setting.span)
+    elif isinstance(value, (list, dict)):
+        raise UsageError(f'setting "{name}" needs one value', setting.span)
+    elif setting.origin != DEFAULT and "${" not in _text(value):
+        try:
+            Options().set(name.removeprefix(_OPTIONS), _text(value), setting.span, setting.span)
+        except BindError as error:
+            raise (error if setting.span else UsageError(f"{error.message}, in {setting.origin}")) from None
+
+
+def _needed(name: str) -> str:
+    return {str: "a text", int: "a whole number", bool: "true or false", list: "a list of texts"}[SERVER[name]]
+
+
+def _with_variables(value: Any, span: Span | None, environment: Mapping[str, str]) -> Any:
+    """Return a value with `${NAME}`, `${NAME:-default}` and `${file:PATH}` replaced; `$${..}` stands for the text."""
+    if isinstance(value, list):
+        return [_with_variables(one, span, environment) for one in value]
+    if not isinstance(value, str):
+        return value
+
+    def put(found: re.Match[str]) -> str:
+        if found[1]:
+            return found[0][1:]
+        if found["file"] is not None:
+            return secret_of_file(found["file"], span)
+        text = environment.get(found["name"], found["default"])
+        if text is None:
+            hint = f"Set it, or write a default: ${{{found['name']}:-..}}."
+            raise BindError(f'the environment variable "{found["name"]}" is not set', span, hint=hint)
+        return text
+
+    return _VARIABLE.sub(put, value)
+
+
+def _path(value: Any, folder: str) -> Any:
+    return (
+        value
+        if not isinstance(value, str) or not value or "://" in value
+        else os.path.normpath(os.path.join(folder, value))
+    )
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _broken(source: SourceText, message: str) -> UsageError:
+    """Return the error of a text that is no TOML, with its place if the parser has told it."""
+    span = None
+    if at := _AT.search(message):
+        start = sum(len(line) + 1 for line in source.text.split("\n")[: int(at[1]) - 1]) + int(at[2]) - 1
+        span = Span(source, start, start + 1)
+    return UsageError(f"this is no TOML: {_AT.sub('', message).strip()}", span)
+
+
+class _Places:
+    """Where the keys of a text of TOML stand, as far as they begin a line."""
+
+    def __init__(self, source: SourceText):
+        self._source = source
+        self._spans: dict[_Key, tuple[int, int]] = {}
+        table: _Key = ()
+        start = 0
+        for line in source.text.splitlines(keepends=True):
+            if found := _HEADER.match(line):
+                table = _key(found["key"]) or table
+                self._add(table, found, start)
+            elif (found := _ENTRY.match(line)) and (key := _key(found["key"])):
+                self._add((*table, *key), found, start)
+            start += len(line)
+
+    def _add(self, key: _Key, found: re.Match[str], start: int) -> None:
+        self._spans.setdefault(key, (start + found.start("key"), start + found.end("key")))
+
+    def of(self, key: _Key) -> Span | None:
+        """Return the place of a key, or of the table that it is in."""
+        at = next((self._spans[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self._spans), None)
+        return None if at is None else Span(self._source, *at)
+
+
+def _key(text: str) -> _Key | None:
+    """Return the parts of a key as TOML reads it.
+
+    >>> _key('options."a.b".c')
+    ('options', 'a.b', 'c')
+    """
+    try:
+        content: Any = tomllib.loads(f"{text.strip()} = 0")
+    except tomllib.TOMLDecodeError:
+        return None
+    parts: list[str] = []
+    while isinstance(content, dict):
+        [(part, content)] = content.items()
+        parts.append(part)
+    return tuple(parts)
