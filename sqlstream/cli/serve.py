@@ -12,6 +12,7 @@ from sqlstream.errors import UsageError
 @click.command(short_help="Serve jobs and their state over HTTP, and supervise jobs.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this address.")
 @click.option("--port", default=8642, show_default=True, help="Listen on this port; 0: on any that is free.")
+@click.option("--postgres", type=int, metavar="PORT", help="Let PostgreSQL's clients query state on this port.")
 @click.option("--tokens", metavar="FILE", help="Let in who has a token of this file: lines of a role and a token.")
 @click.option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate (PEM).")
 @click.option("--tls-key", metavar="FILE", help="The key of the certificate (PEM).")
@@ -34,6 +35,7 @@ from sqlstream.errors import UsageError
 def serve(
     host: str,
     port: int,
+    postgres: int | None,
     tokens: str | None,
     tls_cert: str | None,
     tls_key: str | None,
@@ -91,6 +93,7 @@ def serve(
         names=tuple(given.get("names", names)),
         paths=tuple(given.get("paths", paths)),
         limits=limits,
+        postgres=given.get("postgres", postgres),
     )
     serve_until_stopped(settings, lambda text: click.echo(text, err=True))
 

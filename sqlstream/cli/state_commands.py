@@ -73,7 +73,9 @@ def why(
 @click.argument("job", shell_complete=job_names)
 @click.argument("files", nargs=-1, metavar="[FILE.sql ...]")
 @click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL that declares the job, after the files.")
-@click.option("--at", "version", metavar="VERSION", help="Verify an older version: a number, or a time in UTC.")
+@click.option(
+    "--at", "version", metavar="VERSION", help="Verify an older version: a number, a time in UTC, or a savepoint."
+)
 @with_settings
 @with_folders
 def verify_(

@@ -128,7 +128,8 @@ class Starter:
 
         def made(saved: JobRecord) -> JobRecord:
             spec = job_spec(planned, self.project.warehouse, saved.bucket_labels, name=name, project=self.project.root)
-            return replace(job_record(planned, spec, saved.partitions), versions=saved.versions)
+            made = job_record(planned, spec, saved.partitions)
+            return replace(made, versions=saved.versions, upgraded_from=saved.upgraded_from)
 
         upgrader = self._upgrader(planned, upgrade) if upgrade is not None else None
         restorer = Restorer(self.warehouse, planned, made, self._start_over(planned, name), self.notice, upgrader)
@@ -237,7 +238,13 @@ class Starter:
     def _write_record(self, made: JobRecord, before: JobRecord | None) -> None:
         """Record a job as it starts; of one that goes on, what it may go on with changed, which its views must know."""
         if before is not None:
-            made = replace(made, created_at=before.created_at, versions=before.versions, lives=before.lives)
+            made = replace(
+                made,
+                created_at=before.created_at,
+                versions=before.versions,
+                lives=before.lives,
+                upgraded_from=before.upgraded_from,
+            )
         if made != before:
             write_record(self.warehouse.fs, self.warehouse.job(made.job), made)
 

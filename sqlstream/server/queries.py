@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from sqlstream.compiler.project import Project
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.registration import recover
 from sqlstream.queries.query import translate
 from sqlstream.server.problems import HttpError
+from sqlstream.server.query_pool import QueryPool
 from sqlstream.server.settings import Limits
 from sqlstream.session.row_values import ROWS, finite, plain_value, values_of
-from sqlstream.session.state_queries import ProjectQueries
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"
@@ -34,43 +31,12 @@ Emit = Callable[[bytes], bool]
 
 
 class Queries:
-    """Runs queries of a project; those of a file of the catalog that has changed read it as it is now."""
+    """Runs queries of a project."""
 
-    def __init__(self, project: Project, limits: Limits):
-        self._project, self._limits = project, limits
-        self._free: list[ProjectQueries] = []
-        self._seen: object = None
+    def __init__(self, pool: QueryPool, limits: Limits):
+        self._pool, self._limits = pool, limits
         self._changing = threading.Lock()
         self.running = 0
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[ProjectQueries]:
-        """Yield what knows the project's tables and functions, which nobody else has meanwhile."""
-        seen = _project_files(self._project)
-        with self._changing:
-            if seen != self._seen:
-                self._seen, old, self._free = seen, self._free, []
-                for one in old:
-                    one.close()
-            found = self._free.pop() if self._free else None
-        found = found or ProjectQueries(self._project)
-        try:
-            yield found
-        finally:
-            with self._changing:
-                if is_current := seen == self._seen:
-                    self._free.append(found)
-            if not is_current:
-                found.close()
-
-    def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Give a connection the project's functions."""
-        with self._opened() as queries:
-            queries.prepare(connection)
-
-    def close(self) -> None:
-        for one in self._free:
-            one.close()
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
@@ -110,7 +76,7 @@ class Queries:
 
     def _answer(self, running: _Running, sql: str, form: str, limit: int) -> None:
         try:
-            with self._opened() as queries:
+            with self._pool.lent() as queries:
                 relation = queries.query(sql, limits=self._limits.query, opened=running.opened)
                 write = _write_arrow if form == ARROW else _write_json
                 try:
@@ -220,14 +186,3 @@ def _write_json(relation: duckdb.DuckDBPyRelation, emit: Emit, limit: int) -> No
         emit(f'{text}],"truncated":false}}\n'.encode())
         return
     emit(f'{text}],"truncated":true}}\n'.encode())
-
-
-def _project_files(project: Project) -> object:
-    """Return what tells whether a file of the catalog or of functions has changed."""
-    found = []
-    for folder, pattern in (("catalog", "*.sql"), ("udfs", "*.py")):
-        for path in sorted(Path(project.root, folder).rglob(pattern)):
-            with contextlib.suppress(OSError):
-                status = os.stat(path)
-                found.append((str(path), status.st_mtime_ns, status.st_size))
-    return tuple(found)

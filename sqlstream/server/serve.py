@@ -18,7 +18,9 @@ from sqlstream.server.events import Events
 from sqlstream.server.overview import Overview
 from sqlstream.server.processes import Command, run_command
 from sqlstream.server.queries import Queries
+from sqlstream.server.query_pool import QueryPool
 from sqlstream.server.settings import ServerSettings
+from sqlstream.server.sql_clients import serving_sql_clients
 from sqlstream.server.supervisor import Supervisor
 from sqlstream.warehouse.filesystem import make_folder
 from sqlstream.warehouse.paths import Warehouse
@@ -37,17 +39,19 @@ def opened_service(
         make_folder(warehouse.root)
     supervisor = Supervisor(warehouse, settings.project.root, command or run_command(settings.project), notice)
     overview = Overview(warehouse, supervisor.about)
-    queries = Queries(settings.project, settings.limits)
+    pool = QueryPool(settings.project)
+    queries = Queries(pool, settings.limits)
     events = Events(warehouse, settings.limits.subscribers)
-    lookups = Lookups(warehouse, settings.limits.lookups, queries.prepare)
+    lookups = Lookups(warehouse, settings.limits.lookups, pool.prepare)
     supervisor.start()
     try:
-        yield Service(settings, warehouse, supervisor, overview, queries, events, lookups)
+        with serving_sql_clients(settings, pool, notice):
+            yield Service(settings, warehouse, supervisor, overview, queries, events, lookups)
     finally:
         events.close()
         supervisor.close()
         lookups.close()
-        queries.close()
+        pool.close()
         overview.close()
 
 

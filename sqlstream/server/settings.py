@@ -36,7 +36,8 @@ class ServerSettings:
     """Where a server listens, whom it lets in, and what it allows.
 
     `insecure` lets it listen to other hosts without tokens or TLS. `names` are those under which clients may address it, beside
-    that of the host. SQL of the role `submit` reads and writes files below `paths` alone.
+    that of the host. SQL of the role `submit` reads and writes files below `paths` alone. `postgres` is a port for PostgreSQL's
+    clients.
     """
 
     project: Project
@@ -49,6 +50,7 @@ class ServerSettings:
     names: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    postgres: int | None = None
 
     @property
     def is_loopback(self) -> bool:

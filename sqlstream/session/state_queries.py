@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,8 @@ from sqlstream.sql.nodes import DescribeState
 from sqlstream.sql.statements import describes_state, parse_script
 from sqlstream.warehouse.paths import Warehouse
 
+_SHOWS_SAVEPOINTS = re.compile(r"\s*SHOW\s+SAVEPOINTS\s*;?\s*", re.IGNORECASE)
+
 
 def query(
     project: Project,
@@ -51,6 +54,9 @@ def query(
     readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
     if describes_state(SourceText("query", sql)):
         return _described(project, sql)
+    if _SHOWS_SAVEPOINTS.fullmatch(sql):
+        # As scripts answer it.
+        sql = "FROM sqlstream.savepoints"
     with compiler.connection() as con:
         statement = parse_statement(SourceText("query", sql), con, table_functions)
         tables = [t for t in readable if statement.lists_relations or t.name.lower() in statement.names]

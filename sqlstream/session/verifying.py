@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from sqlstream.queries.versions import Version, find_version
 from sqlstream.storage.snapshot import JobHistory
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.savepoints import find_savepoint
 
 USAGE = "Write sqlstream.verify('job'), or sqlstream.verify('job', 20) for a version, as a number or a time."
 _COLUMNS = ("table_name", "cause", "change", "row_text")
@@ -67,9 +69,30 @@ def verify(
     at: Version | None = None,
     compiled: Iterable[Compiled] = (),
 ) -> Verification:
-    """Verify a job of the warehouse at a version, the newest by default. Raises CannotVerify, QueryError and UsageError."""
+    """Verify a job of the warehouse at a version, the newest by default, or as a savepoint has it.
+
+    Raises CannotVerify, QueryError and UsageError.
+    """
+    saved = _savepoint(Warehouse(project.warehouse), name, at)
+    if saved is not None:
+        folder, record = saved
+        planned = planned_job(compiler, record, compiled)
+        job = job_spec(planned, folder.root, record.bucket_labels, name=record.job, project=project.root)
+        return verify_job(planned, job)
     record = existing_record(Warehouse(project.warehouse), name)
     return verify_planned(project, compiler, planned_job(compiler, record, compiled), record, at)
+
+
+def _savepoint(warehouse: Warehouse, name: str, at: Version | None) -> tuple[Warehouse, JobRecord] | None:
+    """Return the folder of a savepoint, and the record of the job in it; None where a version is no savepoint's name."""
+    if not isinstance(at, str) or not ("/" in at or os.sep in at or at.lower() in warehouse.savepoints()):
+        return None
+    found = find_savepoint(warehouse, at)
+    if found.record.job.lower() != name.lower():
+        raise UsageError(f'savepoint "{at}" is of job "{found.record.job}", not of job "{name}"')
+    record = read_record(found.warehouse.fs, found.warehouse.job(found.record.job))
+    assert record is not None
+    return found.warehouse, record
 
 
 def verify_planned(

@@ -102,29 +102,29 @@ class Descriptors:
         """Return the files with what folded descriptors said, below the folder."""
         return [f"{_PACKED}/{name}" for name in self._fs.list(f"{self._directory}/{_PACKED}")]
 
-    def texts(self, last: int) -> Iterator[str] | None:
-        """Return the descriptors from the first one up to another, one after the other, None where one is not kept.
+    def texts(self, last: int, first: int = 0) -> Iterator[str] | None:
+        """Return the descriptors from one, the first, up to another, one after the other, None where one is not kept.
 
         Raises DamageError.
         """
         for _ in range(_LOOKS):
             # A file that vanishes is folded, or packed with others: look again.
             with contextlib.suppress(FileNotFoundError):
-                return self._texts(last)
+                return self._texts(last, first)
         raise damage(self._directory, "changes faster than it can be read")
 
-    def _texts(self, last: int) -> Iterator[str] | None:
+    def _texts(self, last: int, first: int) -> Iterator[str] | None:
         # In this order: what is packed meanwhile is among both.
         left = self.numbers()
         packs = sorted(map(_Pack.parse, self.packs()))
         paths = [f"{self._directory}/{pack.name}" for pack in packs] + [self.path(n) for n in left if n <= last]
         known = {n for pack in packs for n in range(pack.first, pack.last + 1)} | set(left)
-        if not known.issuperset(range(last + 1)):
+        if not known.issuperset(range(first, last + 1)):
             return None
-        return self._in_order(list(self._fs.together(partial(read_sealed, self._fs), paths)), len(packs), last)
+        return self._in_order(list(self._fs.together(partial(read_sealed, self._fs), paths)), len(packs), last, first)
 
-    def _in_order(self, files: Sequence[str], packs: int, last: int) -> Iterator[str]:
-        done = -1
+    def _in_order(self, files: Sequence[str], packs: int, last: int, first: int) -> Iterator[str]:
+        done = first - 1
         for place, file in enumerate(files):
             for sequence, text in sorted((_unpacked(file) if place < packs else _by_number(file)).items()):
                 # After a crash two files may have it.

@@ -186,7 +186,8 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     """What stays the same while a job lives: its SQL, its plan, the shape of its state, and what it was made with.
 
     With `retains_state` a savepoint keeps its last version when it is dropped. `lives` are of a job that went back to savepoints:
-    when it was created before, and up to which version it still has what it wrote then.
+    when it was created before, and up to which version it still has what it wrote then. A job that goes on with a changed query
+    was `upgraded_from` the savepoint of this name; not if migrations made its state.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {7: partial(upgraded_times, names=("created_at",))}
@@ -204,6 +205,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     sinks: tuple[SinkRecord, ...]
     retains_state: bool = False
     lives: tuple[tuple[ProcessingTime, int], ...] = ()
+    upgraded_from: str = ""
 
     def sink(self, table: str) -> SinkRecord | None:
         """Return the sink that is a table of the warehouse with a name, matched without regard to case."""

@@ -147,6 +147,8 @@ class Upgrader:
         check_open(saved.job, newest(self._warehouse, saved.job))
         taken = take_savepoint(self._warehouse, saved.job)
         made = self.made(saved)
+        if not self.migrates(saved):
+            made = replace(made, upgraded_from=taken.record.name)
         try:
             draft = self.rewritten(taken, saved, made, comparison, goes_on=True)
             kept = f'savepoint "{taken.place}" keeps job "{saved.job}" as it was'

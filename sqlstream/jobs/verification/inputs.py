@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import duckdb
 
 from sqlstream.connectors.interface import ReadContext
 from sqlstream.connectors.registry import source_of
-from sqlstream.duck.internal_columns import ADDS
+from sqlstream.duck.internal_columns import ADDS, PLACE
 from sqlstream.duck.sql import no_rows, quote_name
 from sqlstream.errors import SqlStreamError
 from sqlstream.logical.plan.tables import Scan
-from sqlstream.physical.batch.rows import AT, BATCH, MARK, TIMES, UNTIMED, CannotVerify
+from sqlstream.physical.batch.rows import AT, BATCH, MARK, STANDS, TIMES, UNTIMED, CannotVerify
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import malformed
 from sqlstream.runtime.batches import Work
 from sqlstream.runtime.times import from_spark_millis, to_spark_micros
 from sqlstream.runtime.worker import JobSpec
+from sqlstream.storage.joblog import LogEntry
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import EventTime, ProcessingTime
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRead:
+    """A batch that has read something, or was told the time: its number, its time, the watermark before it.
+
+    One that `joins_next` was followed by the next one at once: the watermark moved with that.
+    """
+
+    sequence: int
+    time: ProcessingTime
+    before: EventTime | None
+    joins_next: bool = False
 
 
 @dataclass
@@ -31,6 +46,7 @@ class ReadAgain:
     job: JobSpec
     con: duckdb.DuckDBPyConnection
     counts: dict[str, int] = field(default_factory=dict)
+    moments: list[BatchRead] = field(default_factory=list)
     _marks: dict[int, int] = field(default_factory=dict)
     _reached: int = 0
     _tables: set[int] = field(default_factory=set)
@@ -39,6 +55,8 @@ class ReadAgain:
         """Read what batches, in their order, have read. Raises CannotVerify where that is no longer there."""
         for work in batches:
             before = from_spark_millis(self._reached)
+            if work:
+                self.moments.append(BatchRead(work[0].sequence, work[0].time, before))
             for number in sorted({one.scan for one in work}):
                 self._batch(number, [one for one in work if one.scan == number], before)
             marks = [self._marks.get(i, 0) for i in self.job.plan.watched]
@@ -48,6 +66,13 @@ class ReadAgain:
             if number not in self._tables:
                 # Nothing was read of it.
                 self._fill(number, _nothing(stage))
+
+    def join(self, entries: Sequence[LogEntry]) -> None:
+        """Learn from the log which batches were followed by the next one at once: those without an empty one between."""
+        counts = Counter(entry.sequence for entry in entries)
+        newest = max(counts, default=-1)
+        joined = {sequence for sequence, count in counts.items() if count == 1 and sequence < newest}
+        self.moments = [replace(one, joins_next=one.sequence in joined) for one in self.moments]
 
     def relation(self, scan: Scan) -> str:
         """Return what to write behind FROM for a scan of the logical plan."""
@@ -85,7 +110,9 @@ class ReadAgain:
         execute.set_clock(con, time, before)
         plan = source.take(con, [source.located(source.split(one), context) for one in given], context)
         rows = f"WITH _input AS (SELECT * FROM {plan.taken}) {stage.columns}"
-        self._fill(number, _stamped(stage, rows, before, batch, time))
+        known = {name.lower() for name in con.sql(rows).columns}
+        place = [c.name for c in PLACE] if {c.name.lower() for c in PLACE} <= known else []
+        self._fill(number, _stamped(stage, rows, before, batch, time, place))
         plan.forget(con)
         if stage.watermark is None or stage.has_partitions or stage.has_watermarks:
             return 0
@@ -111,8 +138,15 @@ def _table(number: int) -> str:
     return f"_read_{number}"
 
 
-def _stamped(stage: ScanStage, rows: str, before: EventTime | None, batch: int, time: ProcessingTime) -> str:
-    """Return the rows of a batch with the columns that say when they were read."""
+def _stamped(
+    stage: ScanStage,
+    rows: str,
+    before: EventTime | None,
+    batch: int,
+    time: ProcessingTime,
+    place: Sequence[str] = (),
+) -> str:
+    """Return the rows of a batch with the columns that say when they were read; `place` are those of their order."""
     untimed, where = "false", ""
     if stage.time_column is not None:
         name = quote_name(stage.time_column)
@@ -130,6 +164,7 @@ def _stamped(stage: ScanStage, rows: str, before: EventTime | None, batch: int, 
         BATCH: str(batch),
         AT: str(time),
         TIMES: times,
+        STANDS: f"row_number() OVER (ORDER BY {', '.join(place)})" if place else "0",
         UNTIMED: untimed,
     }
     items = ", ".join(f"CAST({sql} AS {column.type}) AS {column.name}" for column, sql in stamps.items())

@@ -12,6 +12,7 @@ CAUSES = {
     "late": "late rows",
     "expired": "expired keys",
     "due": "not yet due",
+    "batches": "batches and their times",
     "lookup": "lookups that changed",
     "float": "floating point",
     "unexplained": "UNEXPLAINED",
@@ -21,6 +22,7 @@ _EXPLANATIONS = {
     "late": "The batch counts rows that came behind the watermark; the job drops them.",
     "expired": "A key that was silent for its time to live begins anew; what was written for it before stays.",
     "due": "The watermark has not reached the time at which the job writes them.",
+    "batches": "What a process function emits can depend on which rows came together, and when; these batches are repeated.",
     "lookup": "The lookup table has other rows now than when the job asked it.",
     "float": "Sums of floating-point numbers differ in their last digits with the order of the rows.",
     "unexplained": "",
@@ -59,12 +61,16 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was found of a job at a version: of each table that it writes, and how many rows it had read of which table."""
+    """What was found of a job at a version: of each table that it writes, and how many rows it had read of which table.
+
+    `notes` say what could not be checked, or was not.
+    """
 
     job: str
     version: int
     read: tuple[tuple[str, int], ...]
     tables: tuple[TableReport, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def is_explained(self) -> bool:
@@ -88,6 +94,7 @@ class Verification:
         lines = [f'job "{self.job}" at version {self.version}: a batch over {read or "no rows"}']
         for table in self.tables:
             lines += _lines(table)
+        lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 
 import duckdb
 
@@ -14,15 +15,18 @@ from sqlstream.connectors.registry import connector_of
 from sqlstream.duck.sql import no_rows, quote_name
 from sqlstream.errors import UsageError
 from sqlstream.jobs.verification.compare import Sides, compare
+from sqlstream.jobs.verification.functions import RunsFunctions
 from sqlstream.jobs.verification.inputs import ReadAgain
 from sqlstream.jobs.verification.lookups import looked_up
 from sqlstream.jobs.verification.report import TableReport, Verification
+from sqlstream.jobs.verification.upgraded import Earlier
 from sqlstream.logical.bind.hints import with_session_ttl
 from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joins import Join, LookupJoin
-from sqlstream.logical.plan.nodes import Remembering
-from sqlstream.logical.plan.tables import ResultSink
+from sqlstream.logical.plan.nodes import Remembering, Stateful
+from sqlstream.logical.plan.process import Process
+from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.physical.batch import BatchQuery, CannotVerify, LeftOut
 from sqlstream.physical.batch.query import Inputs
 from sqlstream.physical.batch.windows import LATE_CHANGES
@@ -55,7 +59,10 @@ def verify_job(planned: PlannedJob, job: JobSpec, version: int | None = None) ->
         raise CannotVerify("INSERT .. VALUES adds its rows each time it runs")
     history = JobHistory(Warehouse(job.warehouse), job.name)
     record, snapshot, entry = _version(history, job.name, version)
-    works = _descriptors(job, max((source.sequence for source in entry.sources.values()), default=-1))
+    earlier = None
+    if record.upgraded_from:
+        earlier = Earlier.of(Warehouse(job.warehouse), planned, record)
+    works = _descriptors(job, entry.sequence, earlier)
     sinks = _logical(planned)
     _check_expired(sinks, entry)
     by_table = _by_table(sinks)
@@ -63,12 +70,17 @@ def verify_job(planned: PlannedJob, job: JobSpec, version: int | None = None) ->
         inputs = ReadAgain(job, con)
         inputs.read(works)
         found = []
+        inputs.join(history.entries)
+        runs = RunsFunctions(con, inputs.moments, snapshot.watermark)
         for plan in (plan for plan in job.plan.sinks if not plan.malformed):
             actual = _actual(con, job, plan, record, snapshot, history)
             own = by_table[plan.table.name.lower()]
-            answers = _answers(con, own, inputs, snapshot.watermark, job)
+            answers: Mapping[str, str] = _answers(own, inputs, runs, job, earlier)
+            if earlier is not None:
+                answers = earlier.added(con, plan, answers, partial(_answers, own, inputs, runs, job))
             found.append(_compared(con, plan, own, actual, answers))
-        return Verification(record.job, snapshot.version, inputs.count(), tuple(found))
+        notes = [*runs.notes(), *([earlier.note] if earlier is not None else [])]
+        return Verification(record.job, snapshot.version, inputs.count(), tuple(found), tuple(notes))
 
 
 @contextmanager
@@ -108,19 +120,24 @@ def _version(history: JobHistory, name: str, version: int | None) -> tuple[JobRe
     return record, snapshot, entry
 
 
-def _descriptors(job: JobSpec, last: int) -> Iterator[list[Work]]:
-    """Return what the batches of a job have read, in their order, up to one. Raises CannotVerify where that is not kept."""
+def _descriptors(job: JobSpec, last: int, earlier: Earlier | None) -> Iterator[Sequence[Work]]:
+    """Return what the batches of a job have read, in their order, up to one. Raises CannotVerify where that is not kept.
+
+    Those before an upgrade are in the savepoint that it began from.
+    """
     warehouse = Warehouse(job.warehouse)
-    texts = Descriptors(warehouse.fs, warehouse.job(job.name).splits).texts(last)
-    if texts is None:
+    before = -1 if earlier is None else earlier.sequence
+    texts = Descriptors(warehouse.fs, warehouse.job(job.name).splits).texts(last, before + 1)
+    read: Iterator[Sequence[Work]] | None = iter(()) if earlier is None else earlier.read()
+    if texts is None or read is None:
         raise CannotVerify(
             f'job "{job.name}" does not say what all its batches have read',
-            detail="So it is of jobs that were upgraded or migrated: their state need not be what the query makes of all input."
-            " So it is also of jobs that ran on a version of sqlstream that kept less.",
+            detail="So it is of jobs whose state a migration made, and of forks with another query: their state need not be what"
+            " the query makes of all input. So it is also of jobs that ran on a version of sqlstream that kept less.",
             hint="Run the query as a job of another name over all input, and compare the tables. What an upgrade did to the"
             f" state, `sqlstream diff {job.name}.OPERATOR SAVEPOINT VERSION` shows.",
         )
-    return map(from_lines, texts)
+    return chain(read, map(from_lines, texts))
 
 
 def _check_expired(sinks: Sequence[ResultSink], entry: LogEntry) -> None:
@@ -128,6 +145,11 @@ def _check_expired(sinks: Sequence[ResultSink], entry: LogEntry) -> None:
     forgot = [name for name, metrics in entry.operators.items() if metrics.expired_keys]
     for node in (node for sink in sinks for node in walk(sink)):
         remembers = isinstance(node, Remembering) and not isinstance(node, Aggregate) and getattr(node, "ttl", None)
+        if isinstance(node, Process):
+            # One that reads tables runs again at the times of its batches; which expired values it saw, no batch says.
+            sees = any(s.visible and node.ttl_of(s) for s in node.function.states)
+            reads_operators = any(isinstance(n, Stateful) for below in node.inputs for n in walk(below))
+            remembers = node.forgets_keys and (sees or reads_operators)
         if forgot and (remembers or (isinstance(node, Join) and any(node.ttls))):
             raise CannotVerify(f"{node.label} has forgotten keys: what it knew of them depends on when", node.span)
 
@@ -166,23 +188,34 @@ def _corrections(watermark: EventTime | None) -> Iterator[tuple[str, LeftOut]]:
     yield "late", LeftOut(untimed=True, late=True)
     yield "expired", LeftOut(untimed=True, late=True, expired=True)
     yield "due", LeftOut(untimed=True, late=True, expired=True, due=True, watermark=watermark)
+    yield "batches", LeftOut(untimed=True, late=True, expired=True, due=True, batches=True, watermark=watermark)
 
 
 def _answers(
-    con: duckdb.DuckDBPyConnection,
     sinks: Sequence[ResultSink],
     inputs: ReadAgain,
-    watermark: EventTime | None,
+    runs: RunsFunctions,
     job: JobSpec,
-) -> Mapping[str, str]:
-    """Return tables of the connection with the batch answers, each with one correction more; equal queries are one table."""
+    earlier: Earlier | None = None,
+    *,
+    is_before: bool = False,
+) -> dict[str, str]:
+    """Return tables of the connection with the batch answers, each with one correction more; equal queries are one table.
+
+    Of a job that had an `earlier` query: over the rows by which the new one is judged, or those before it.
+    """
+    con, watermark = inputs.con, runs.watermark
+    read: Callable[[Scan], str] = inputs.relation
+    if earlier is not None:
+        read = earlier.part(read, is_before=is_before)
+        watermark = earlier.watermark if is_before else watermark
     made: dict[str, str] = {}
     found = {}
     for cause, corrections in _corrections(watermark):
-        given = Inputs(inputs.relation, partial(_lookup, con, job), is_read=True)
+        given = Inputs(read, partial(_lookup, con, job), is_read=True, processed=runs)
         query = BatchQuery(corrections, given).of(sinks)
         if query not in made:
-            made[query] = f"_answer_{len(made)}"
+            made[query] = f"_{'earlier' if is_before else 'answer'}_{len(made)}"
             try:
                 con.execute(f"CREATE OR REPLACE TEMP TABLE {made[query]} AS {query}")
             except duckdb.Error as error:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
 from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Item
+from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
@@ -21,21 +22,42 @@ from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.physical.batch import joins, keyed, windows
 from sqlstream.physical.batch.calls import aggregate, deterministic, over
-from sqlstream.physical.batch.rows import AT, BATCH, MARK, READ, TIMES, UNTIMED, BatchRows, CannotVerify, LeftOut
+from sqlstream.physical.batch.rows import (
+    AT,
+    BATCH,
+    MARK,
+    READ,
+    STANDS,
+    TIMES,
+    UNTIMED,
+    BatchRows,
+    CannotVerify,
+    LeftOut,
+)
 from sqlstream.physical.lateral import with_made_rows
 from sqlstream.units import NO_TIME, Duration
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionInput:
+    """An input of a process function: a SELECT of its rows, which may have the columns READ."""
+
+    sql: str
+    is_read: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """What scans read: SQL to write behind FROM for each. With `is_read` their rows have the columns READ and UNTIMED.
 
-    `looked_up` gives that of a lookup table.
+    `looked_up` gives that of a lookup table. `processed` runs a process function over its inputs, and returns the tables of what
+    it emits, by its outputs; without it a query with one cannot be made.
     """
 
     read: Callable[[Scan], str]
     looked_up: Callable[[LookupJoin], str]
     is_read: bool = False
+    processed: Callable[[Process, Sequence[FunctionInput], LeftOut], Mapping[str, str]] | None = None
 
 
 # Over the tables of the query themselves.
@@ -54,6 +76,7 @@ class BatchQuery:
         self._inputs = inputs
         self._parts: dict[str, str] = {}
         self._made: dict[int, tuple[Node, BatchRows]] = {}
+        self._emitted: dict[int, tuple[Node, Mapping[str, str]]] = {}
 
     @property
     def runs(self) -> bool:
@@ -70,8 +93,12 @@ class BatchQuery:
             pairs = zip(below.columns, sink.columns, strict=True)
             items = ", ".join(f"CAST({quote_name(own)} AS {to.type}) AS {quote_name(to.name)}" for own, to in pairs)
             selects.append(f"SELECT {items} FROM {below.sql}")
+        return f"{self._with}\n" + "\nUNION ALL\n".join(selects)
+
+    @property
+    def _with(self) -> str:
         parts = ",\n".join(f"{quote_name(name)} AS (\n    {sql}\n)" for name, sql in self._parts.items())
-        return f"WITH {parts}\n" + "\nUNION ALL\n".join(selects)
+        return f"WITH {parts}"
 
     # -- relations
 
@@ -98,6 +125,10 @@ class BatchQuery:
         below = self.rows(node)
         if time is not None and self.corrections.late and not below.is_read and _is_corrected(node):
             raise CannotVerify("a window reads results that are corrected later, of which some may be late", node.span)
+        if time is not None and self.corrections.late and _emits_late(node):
+            raise CannotVerify(
+                "an operator reads what a process function without ORDER BY emits, of which some may be late", node.span
+            )
         if not below.is_read:
             return below
         where = ""
@@ -152,8 +183,10 @@ class BatchQuery:
                 return joins.interval(self, node)
             case TemporalJoin():
                 return joins.temporal(self, node)
-            case Process() | SideOutputRead():
-                raise CannotVerify(f"{node.label} is code of Python, which has no batch form", node.span)
+            case Process():
+                return self._output(node, "", node)
+            case SideOutputRead():
+                return self._output(node.process, node.name, node)
             case LateRows():
                 raise CannotVerify("a query that reads late rows has no batch form", node.span)
             case ResultSink():
@@ -220,9 +253,43 @@ class BatchQuery:
             hidden = below.hidden
             if is_read and not below.is_read:
                 # What an operator has emitted is never late.
-                hidden = f", NULL AS {MARK.name}, NULL AS {BATCH.name}, NULL AS {AT.name}, 1 AS {TIMES.name}"
+                hidden = f", NULL AS {MARK.name}, NULL AS {BATCH.name}, NULL AS {AT.name}, 1 AS {TIMES.name}, 0 AS {STANDS.name}"
             selects.append(f"SELECT {items}{hidden} FROM {below.sql}")
         return self.add("union_all", " UNION ALL ".join(selects), columns, is_read=is_read)
+
+    # -- code of Python
+
+    def _output(self, process: Process, name: str, node: Node) -> BatchRows:
+        """Return the rows of an output of a process function, which runs over all rows of its inputs."""
+        if self._inputs.processed is None:
+            raise CannotVerify(
+                f"{process.label} is code of Python, which has no batch form",
+                process.span,
+                hint="sqlstream verify runs it anew over all that the job has read.",
+            )
+        if id(process) not in self._emitted:
+            given = [self._given(process, place) for place in range(len(process.inputs))]
+            self._emitted[id(process)] = (process, self._inputs.processed(process, given, self.corrections))
+        columns = [f.name for f in node.schema]
+        emitted = self._emitted[id(process)][1][name]
+        sql = f"SELECT {', '.join(map(quote_name, columns))} FROM {emitted}"
+        return self.add(process.name or process.function.name, sql, columns)
+
+    def _given(self, node: Process, place: int) -> FunctionInput:
+        """Return the rows that come to an input of a process function; late ones do not, where rows wait for their order."""
+        below, read = node.inputs[place], node.reads[place]
+        if below.is_changelog:
+            raise CannotVerify(f"{node.label} gets rows that are taken back, which a batch does not have", node.span)
+        rows = self.rows(below)
+        where = ""
+        if read.time is not None and rows.is_read:
+            # User's code relies on it that a row has a time.
+            where = f" WHERE isfinite({quote_name(read.time)})"
+            if read.order and self.corrections.late:
+                # The watermark has passed a row when it is beyond its time.
+                until = f"{windows.micros_of(below, read.time)} + 1"
+                where += f" AND ({MARK.name} IS NULL OR {until} > {MARK.name} - {node.delay_below})"
+        return FunctionInput(f"{self._with}\nSELECT {rows.listed}{rows.hidden} FROM {rows.sql}{where}", rows.is_read)
 
     # -- windows
 
@@ -305,6 +372,11 @@ def _value(item: Item, below: BatchRows) -> str:
 def _is_corrected(node: Node) -> bool:
     """Whether the rows of a node are results of windows that are corrected."""
     return isinstance(node.changelog_origin, WindowAggregate)
+
+
+def _emits_late(node: Node) -> bool:
+    """Whether a process function emits rows for late ones, which an operator above drops."""
+    return any(isinstance(below, Process) and not below.in_order for below in walk(node))
 
 
 def _has_times(node: Node) -> bool:

@@ -12,14 +12,16 @@ from sqlstream.errors import SqlStreamError
 from sqlstream.units import END_OF_INPUT, Duration, EventTime
 
 # The watermark before the batch in which a row was read (NULL: none), the number of the batch, and its time; all but the number
-# in microseconds. Then how often the row is added, and whether it has no event time although its table has one.
+# in microseconds. Then how often the row is added, where it stands among the rows of its batch (0: that is not known), and
+# whether it has no event time although its table has one.
 MARK = Column(internal("mark"), "BIGINT")
 BATCH = Column(internal("batch"), "BIGINT")
 AT = Column(internal("read_at"), "BIGINT")
 TIMES = Column(internal("times"), "BIGINT")
+STANDS = Column(internal("stands"), "BIGINT")
 UNTIMED = Column(internal("untimed"), "BOOLEAN")
 # Those that stay with a row up to the first operator that keeps state.
-READ = (MARK, BATCH, AT, TIMES)
+READ = (MARK, BATCH, AT, TIMES, STANDS)
 
 
 class CannotVerify(SqlStreamError):
@@ -33,13 +35,15 @@ class LeftOut:
     """How a batch query differs from the one over all rows: what a stream leaves out, and `watermark`, how far it has come.
 
     Rows without a time (`untimed`), late rows, and results that are not due are left out; `expired`: a key that was silent for
-    its time to live begins anew. With all of them it is what the job should have written.
+    its time to live begins anew. `batches`: process functions get their rows in the batches of the job. With all of them it is
+    what the job should have written.
     """
 
     untimed: bool = False
     late: bool = False
     expired: bool = False
     due: bool = False
+    batches: bool = False
     watermark: EventTime | None = None
 
     def is_over(self, micros: str, delay: Duration) -> str:

@@ -1,0 +1,192 @@
+"""Process functions run anew, for a batch answer: the user's class over all rows that it was given, with a state of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import MODIFIED, PATH, PLACE, ROW
+from sqlstream.duck.sql import no_rows, quote_name, typed
+from sqlstream.errors import SqlStreamError
+from sqlstream.jobs.verification.inputs import BatchRead
+from sqlstream.logical.plan.process import Process
+from sqlstream.logical.plan.relational import Projection
+from sqlstream.operators.operator import Clock, Port, SideRows
+from sqlstream.operators.process.operator import InputPlan, ProcessOperator
+from sqlstream.physical.batch import CannotVerify, LeftOut
+from sqlstream.physical.batch.query import FunctionInput
+from sqlstream.physical.batch.rows import BATCH, STANDS
+from sqlstream.physical.row_order import Ordered
+from sqlstream.physical.stateful import arriving_at, operator_of
+from sqlstream.runtime import fragments as execute
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.views import behind
+from sqlstream.storage.zsets import WEIGHT
+from sqlstream.units import END_OF_INPUT, NO_TIME, EventTime, ProcessingTime
+from sqlstream.warehouse.filesystem import LocalFilesystem
+
+# The rows of an input, as the operator's SELECTs call them.
+_ROWS = "_rows"
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A call of the operator: at which time and watermark, and which rows it gets (None: all, an empty text: none)."""
+
+    time: ProcessingTime
+    watermark: EventTime | None
+    where: str | None
+
+
+@dataclass
+class RunsFunctions:
+    """Runs process functions in a connection of the job, over rows that a query gives, and keeps what they emit in tables of it.
+
+    `moments` are the batches of the job in their order, `watermark` how far the job has come in the end.
+    """
+
+    con: duckdb.DuckDBPyConnection
+    moments: Sequence[BatchRead]
+    watermark: EventTime | None
+    _made: dict[tuple[object, ...], dict[str, str]] = field(default_factory=dict)
+    _unrepeated: set[str] = field(default_factory=set)
+
+    def __call__(self, node: Process, given: Sequence[FunctionInput], corrections: LeftOut) -> Mapping[str, str]:
+        """Return the tables of what a function emits, by its outputs. Raises CannotVerify where the user's code fails."""
+        final = self.watermark if corrections.due else END_OF_INPUT
+        key = (id(node), tuple(one.sql for one in given), final, corrections.batches)
+        if key not in self._made:
+            operator = operator_of(node)
+            assert isinstance(operator, ProcessOperator)
+            inputs = [_as_given(node, place, one) for place, one in enumerate(operator.inputs)]
+            operator = replace(operator, inputs=tuple(one for one, _ in inputs))
+            for place, (one, (_, times)) in enumerate(zip(given, inputs, strict=True)):
+                self._take(place, one, times)
+            repeats = corrections.batches and can_repeat(given)
+            steps = self._replayed() if repeats else self._at_once(final)
+            try:
+                self._made[key] = self._run(node, operator, given, list(steps))
+            except (SqlStreamError, duckdb.Error) as error:
+                why = error.message if isinstance(error, SqlStreamError) else str(error).splitlines()[0]
+                raise CannotVerify(f"{node.label} fails when it runs anew", node.span, detail=f"{why}.") from error
+        if not (node.in_order or can_repeat(given)):
+            self._unrepeated.add(node.label)
+        return self._made[key]
+
+    def notes(self) -> Iterator[str]:
+        """Yield what could not be checked of the functions that have run."""
+        for label in sorted(self._unrepeated):
+            yield (
+                f"{label} has no ORDER BY, and reads what operators emit: what it emits can depend on the batches in which that"
+                " came, which are not known. So a difference may be none of a fault."
+            )
+
+    # -- what comes
+
+    def _take(self, place: int, given: FunctionInput, times: str) -> None:
+        """Keep the rows of an input, with the columns of their order."""
+        order = f"{BATCH.name}, {STANDS.name}" if given.is_read else "1"
+        columns = {MODIFIED: "0", PATH: "''", ROW: f"row_number() OVER (ORDER BY {order})"}
+        placed = ", ".join(f"CAST({sql} AS {column.type}) AS {column.name}" for column, sql in columns.items())
+        self.con.execute(
+            f"CREATE OR REPLACE TEMP TABLE {_table(place)} AS SELECT *, {placed}{times} FROM ({given.sql})"
+        )
+
+    def _at_once(self, final: EventTime | None) -> Iterator[_Step]:
+        """Yield the steps of a single batch: all rows come, then the watermark."""
+        time = self.moments[-1].time if self.moments else ProcessingTime(0)
+        yield _Step(time, None, None)
+        if final is not None:
+            yield _Step(time, final, "")
+
+    def _replayed(self) -> Iterator[_Step]:
+        """Yield the steps of the job: its batches, and the empty ones that follow when the watermark has moved."""
+        end = BatchRead(-1, ProcessingTime(0), self.watermark)
+        for moment, following in pairwise([*self.moments, end]):
+            yield _Step(moment.time, moment.before, f"{BATCH.name} = {moment.sequence}")
+            if following.before != moment.before and not moment.joins_next:
+                yield _Step(moment.time, following.before, "")
+
+    # -- running
+
+    def _run(
+        self, node: Process, operator: ProcessOperator, given: Sequence[FunctionInput], steps: Sequence[_Step]
+    ) -> dict[str, str]:
+        columns = {"": operator.outputs, **operator.side_outputs}
+        emitted: dict[str, list[pa.RecordBatch]] = {name: [] for name in columns}
+        manifest: str | None = None
+        with tempfile.TemporaryDirectory() as folder:
+            for number, step in enumerate(steps):
+                execute.set_clock(self.con, step.time, step.watermark)
+                mark = None if step.watermark is None else behind(step.watermark, node.delay_below)
+                state = Bucket.open(LocalFilesystem(), folder, 0, operator.tables, manifest, NO_TIME)
+                arrived = [] if step.where == "" else list(self._arriving(node, operator, step.where))
+                if not arrived and not _is_due(state, mark, step.time):
+                    continue
+                for rows in operator.step(self.con, state, arrived, Clock(number, mark, step.time)):
+                    if isinstance(rows, SideRows):
+                        emitted[rows.output].append(rows.rows)
+                    else:
+                        emitted[""].append(rows)
+                manifest = state.commit(self.con, number, step.time, mark)
+        count = len(self._made)
+        return {
+            output: self._keep(f"_emitted_{count}_{place}", columns[output], found)
+            for place, (output, found) in enumerate(emitted.items())
+        }
+
+    def _arriving(self, node: Process, operator: ProcessOperator, where: str | None) -> Iterator[tuple[Port, pa.Table]]:
+        """Yield the rows of a batch as they arrive at the operator."""
+        for place, one in enumerate(operator.inputs):
+            chosen = f" WHERE {where}" if where else ""
+            self.con.execute(f"CREATE OR REPLACE TEMP VIEW {_ROWS} AS SELECT * FROM {_table(place)}{chosen}")
+            rows = self.con.sql(f"SELECT * FROM ({operator.parts[one.name]})").to_arrow_table()
+            if rows.num_rows:
+                yield Port(one.name, on_time=node.inputs[place].on_time), rows
+
+    def _keep(self, name: str, columns: Sequence[Column], found: Sequence[pa.RecordBatch]) -> str:
+        """Keep what was emitted in a table: rows that were taken back are not in it."""
+        rows = no_rows(columns)
+        if found:
+            self.con.register("_changes", pa.Table.from_batches(found))
+            rows = f"SELECT {typed(columns)} FROM _changes"
+        own = [c for c in columns if c.name != WEIGHT]
+        if len(own) < len(columns):
+            listed = ", ".join(quote_name(c.name) for c in own)
+            summed = f"SELECT {listed}, CAST(sum({WEIGHT}) AS BIGINT) AS {WEIGHT} FROM ({rows}) GROUP BY {listed}"
+            rows = f"SELECT {listed} FROM ({summed}), range({WEIGHT})"
+        self.con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {rows}")
+        if found:
+            self.con.unregister("_changes")
+        return name
+
+
+def can_repeat(given: Sequence[FunctionInput]) -> bool:
+    """Tell whether the batches are known in which the rows of a function came: those of tables, not those of operators."""
+    return all(one.is_read for one in given)
+
+
+def _table(place: int) -> str:
+    return f"_given_{place}"
+
+
+def _as_given(node: Process, place: int, one: InputPlan) -> tuple[InputPlan, str]:
+    """Return an input that comes in the order of the rows that are given, and the columns that it needs for that."""
+    found: Ordered = arriving_at(node, place)
+    if found.columns == PLACE:
+        return one, ""
+    if len(found.columns) == 1 and isinstance(found.node, Projection):
+        # What leaves an operator in the order of a time.
+        return one, f", {found.node.items[0].expression.sql} AS {found.columns[0].name}"
+    return replace(one, order=()), ""
+
+
+def _is_due(state: Bucket, mark: EventTime | None, time: ProcessingTime) -> bool:
+    event = state.event_timer is not None and mark is not None and state.event_timer <= mark
+    return event or (state.processing_timer is not None and state.processing_timer <= time)

@@ -1,0 +1,200 @@
+"""Jobs that go on with a changed query: what the earlier one wrote, and the rows by which each of the two is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import duckdb
+
+from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import SqlStreamError
+from sqlstream.jobs.launch import job_record, job_spec
+from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Dropped, Kept, New, SinkChange
+from sqlstream.jobs.upgrades.comparing import compare
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.process import Process
+from sqlstream.logical.plan.tables import Scan
+from sqlstream.physical.batch import CannotVerify
+from sqlstream.physical.batch.rows import BATCH
+from sqlstream.physical.plan import SinkPlan
+from sqlstream.runtime.batches import Work, from_lines
+from sqlstream.storage.descriptors import Descriptors
+from sqlstream.storage.snapshot import JobHistory, JobVersion
+from sqlstream.storage.views import table_view
+from sqlstream.units import EventTime
+from sqlstream.warehouse.jobs import TABLE, JobRecord
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
+
+_AS_ANOTHER = "Run the query as a job of another name over all input, and compare the tables."
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What a job was before its query changed: a savepoint, and what became of its operators and tables.
+
+    What the earlier query had written is taken as it is. The new one is judged by what it has added to that: where it `goes_on`
+    with the operators as they were, by how its batch answer has changed since; else by its answer over the rows since.
+    """
+
+    savepoint: Savepoint
+    saved: JobRecord
+    version: JobVersion
+    sequence: int
+    comparison: Comparison
+
+    @classmethod
+    def of(cls, warehouse: Warehouse, planned: PlannedJob, record: JobRecord) -> Earlier:
+        """Return what a job was. Raises CannotVerify where no batch says what its tables must hold."""
+        savepoint = _savepoint(warehouse, record)
+        history = JobHistory(savepoint.warehouse, savepoint.record.job.lower())
+        assert history.record is not None
+        assert history.newest is not None
+        spec = job_spec(planned, warehouse.root, record.bucket_labels, name=record.job)
+        comparison = compare(history.record, job_record(planned, spec, 1), planned.physical.stages)
+        sequence = history.newest.newest.sequence
+        found = cls(savepoint, history.record, history.newest, sequence, comparison)
+        if reasons := list(found._reasons(planned, record)):
+            raise CannotVerify(
+                f'job "{record.job}" goes on with a changed query after version {savepoint.record.version}',
+                detail="\n".join(f"{reason}." for reason in reasons),
+                hint=f"{_AS_ANOTHER} `sqlstream verify {record.job} OLD.sql --at {savepoint.place}` verifies what it was before.",
+            )
+        return found
+
+    def _reasons(self, planned: PlannedJob, record: JobRecord) -> Iterator[str]:
+        """Yield why no batch says what the tables of the job must hold."""
+        if self.saved.upgraded_from:
+            yield "Its query had changed before: what three queries made of the rows has no batch answer"
+        for one in self.comparison.operators:
+            notes = "; ".join(one.notes) if isinstance(one, Kept | Adapted | New) else ""
+            if isinstance(one, Adapted) or (isinstance(one, Kept) and notes):
+                yield f'What operator "{one.operator}" made of both queries\' rows has no batch answer: {_plain(notes)}'
+            elif isinstance(one, New) and self.goes_on:
+                yield f'Operator "{one.operator}" begins without state, beside others that go on with theirs'
+        places = [source.was for source in self.comparison.sources]
+        if self.comparison.dropped_sources or sorted(p for p in places if p is not None) != list(range(len(places))):
+            yield "It reads other tables than before"
+        elif any(
+            self.saved.scans[was].watermark_expression != scan.watermark
+            for was, scan in zip(places, planned.physical.scans, strict=True)
+            if was is not None
+        ):
+            yield "A table that it reads has another watermark than before"
+        if any(isinstance(node, Process) for sink in planned.logical for node in walk(sink)):
+            yield "What a process function makes of both queries' rows has no batch answer"
+        for change, sink in zip(self.comparison.sinks, planned.physical.sinks, strict=True):
+            if change.was is not None and sink.kind != TABLE:
+                yield f'What the earlier query wrote into table "{change.table}" ({sink.kind}) is not in the savepoint'
+            if (
+                sink.changing
+                and self.goes_on
+                and (change.was is None or (change.columns and not sink.table.primary_key))
+            ):
+                yield f'Table "{change.table}" lacks what the earlier query made, which rows take back'
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether operators go on with the state that they had."""
+        return any(not isinstance(one, New | Dropped) for one in self.comparison.operators)
+
+    @property
+    def note(self) -> str:
+        """What the verification did not look at."""
+        job, place = self.saved.job, self.savepoint.place
+        return (
+            f"what the job had written before its query changed, up to version {self.version.version}, is taken as it is;"
+            f" sqlstream verify {job} OLD.sql --at {place} verifies that"
+        )
+
+    # -- what was read
+
+    def read(self) -> Iterator[list[Work]] | None:
+        """Return what the batches before the upgrade have read, of the scans that there are now; None where it is not kept."""
+        folder = self.savepoint.warehouse
+        texts = Descriptors(folder.fs, folder.job(self.saved.job).splits).texts(self.sequence)
+        places = {source.was: place for place, source in enumerate(self.comparison.sources)}
+        if texts is None:
+            return None
+        return ([replace(one, scan=places[one.scan]) for one in from_lines(text)] for text in texts)
+
+    def part(self, read: Callable[[Scan], str], *, is_before: bool) -> Callable[[Scan], str]:
+        """Return what scans read: before the upgrade; or by which the new query is judged."""
+        if self.goes_on and not is_before:
+            return read
+        condition = f"{BATCH.name} {'<=' if is_before else '>'} {self.sequence}"
+        return lambda scan: f"(SELECT * FROM {read(scan)} WHERE {condition})"
+
+    @property
+    def watermark(self) -> EventTime | None:
+        """How far the job had come."""
+        return self.version.watermark
+
+    # -- what must be there
+
+    def added(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        plan: SinkPlan,
+        answers: Mapping[str, str],
+        answer: Callable[..., Mapping[str, str]],
+    ) -> dict[str, str]:
+        """Return the answers with what the earlier query had written; `answer` gives those of the rows before."""
+        [change] = [one for one in self.comparison.sinks if one.table.lower() == plan.table.name.lower()]
+        written = self._written(con, plan, change)
+        # What the earlier query has not written, because it was late or is not due, the new one is judged by.
+        before = list(answer(self, is_before=True).values())[-1] if self.goes_on else None
+        made: dict[str, str] = {}
+        for after in answers.values():
+            if after not in made:
+                made[after] = f"_both_{len(made)}"
+                con.execute(f"CREATE OR REPLACE TEMP TABLE {made[after]} AS {self._both(plan, written, after, before)}")
+        return {cause: made[after] for cause, after in answers.items()}
+
+    def _written(self, con: duckdb.DuckDBPyConnection, plan: SinkPlan, change: SinkChange) -> str:
+        """Return a table of the connection with what the earlier query had written, with the columns that there are now."""
+        name = f"_written_{plan.table.name.lower()}"
+        types = dict(plan.columns)
+        if change.was is None:
+            items = ", ".join(f"CAST(NULL AS {type}) AS {quote_name(column)}" for column, type in types.items())
+            con.execute(f"CREATE OR REPLACE TEMP TABLE {quote_name(name)} AS SELECT {items} WHERE false")
+            return quote_name(name)
+        rows = table_view(self.savepoint.warehouse, self.saved.sinks[change.was].table, [(self.saved, self.version)])
+        own = change.columns or {column: quote_name(column) for column in types}
+        items = ", ".join(f"CAST({own[column]} AS {type}) AS {quote_name(column)}" for column, type in types.items())
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {quote_name(name)} AS SELECT {items} FROM ({rows})")
+        return quote_name(name)
+
+    def _both(self, plan: SinkPlan, written: str, after: str, before: str | None) -> str:
+        """Return the SELECT of what was written, with what has changed of the answer since."""
+        if before is None:
+            return f"FROM {written} UNION ALL FROM {after}"
+        come, gone = f"FROM {after} EXCEPT ALL FROM {before}", f"FROM {before} EXCEPT ALL FROM {after}"
+        keys = ", ".join(map(quote_name, plan.table.primary_key if plan.changing else ()))
+        if not keys:
+            return f"(FROM {written} EXCEPT ALL ({gone})) UNION ALL ({come})"
+        touched = f"SELECT {keys} FROM ({come}) UNION ALL SELECT {keys} FROM ({gone})"
+        return f"(FROM {written} WHERE ({keys}) NOT IN (SELECT ({keys}) FROM ({touched}))) UNION ALL ({come})"
+
+
+def _savepoint(warehouse: Warehouse, record: JobRecord) -> Savepoint:
+    """Return the savepoint from which a job goes on. Raises CannotVerify where it is gone, or another one has its name."""
+    gone: SqlStreamError | None = None
+    try:
+        found = find_savepoint(warehouse, record.upgraded_from)
+        if found.record.job_created_at == record.created_at:
+            return found
+    except SqlStreamError as error:
+        gone = error
+    raise CannotVerify(
+        f'job "{record.job}" goes on with a changed query, and savepoint "{record.upgraded_from}" is gone, which kept what it was'
+        " before",
+        hint=_AS_ANOTHER,
+    ) from gone
+
+
+def _plain(notes: str) -> str:
+    """Return notes for people: what stands in them for a batch is the upgrade."""
+    return notes.replace("{since}", "from the upgrade on") or "its state was made of that of the earlier query"

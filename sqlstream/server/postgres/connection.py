@@ -1,0 +1,392 @@
+"""A client's connection: how it begins, and what it may say then."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from asyncio import IncompleteReadError, StreamReader, StreamWriter
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from sqlstream.errors import SqlStreamError
+from sqlstream.server.postgres import messages
+from sqlstream.server.postgres.backend import Backend, Portal, Prepared, answer_of
+from sqlstream.server.postgres.errors import ProtocolError, cancelled, fields_of
+from sqlstream.server.postgres.messages import Body
+from sqlstream.server.postgres.session import ClientSession, Written, split
+from sqlstream.server.state_reader import QueryStopped, RunningQuery
+
+# A client that has not said who it is may not send much, and has so many seconds.
+_STARTUP_BYTES = 10_000
+_STARTUP_SECONDS = 30.0
+# So often a query is looked after: whether its client is still there, and whether it has ended after it was interrupted.
+_WATCH_SECONDS = 0.1
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class Left(Exception):
+    """The client has gone, or was sent away."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """What clients may use: connections, queries that run at once, seconds for a statement, rows of a result, bytes of a message.
+
+    None for seconds and rows is no limit.
+    """
+
+    connections: int = 100
+    queries: int = 8
+    seconds: float | None = 300.0
+    rows: int | None = None
+    message_bytes: int = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Who may come in: how a password is checked (nothing: everybody may), and the certificate of the server."""
+
+    allows: Callable[[str], bool] | None = None
+    certificate: ssl.SSLContext | None = None
+    # Only a client of this machine may send its password in clear text.
+    is_local: bool = True
+
+
+class ClientConnection:
+    """One client, from its first byte to its last."""
+
+    def __init__(
+        self, reader: StreamReader, writer: StreamWriter, key: tuple[int, int], limits: ClientLimits, pool: Executor
+    ):
+        self._reader, self._writer = reader, writer
+        self.key, self._limits, self._pool = key, limits, pool
+        self._running: RunningQuery | None = None
+        self._prepared: dict[str, Prepared] = {}
+        self._portals: dict[str, Portal] = {}
+        self._encrypted = self._skipping = False
+
+    def cancel(self, why: str) -> None:
+        """Interrupt what the client waits for, if it does."""
+        if self._running is not None:
+            self._running.stop(why)
+
+    async def begin(self, door: Door, cancel: Callable[[int, int], None]) -> Mapping[str, str] | None:
+        """Let a client in, and return the parameters that it gives; None for one that only wanted to cancel a query."""
+        async with asyncio.timeout(_STARTUP_SECONDS):
+            given = await self._started(door, cancel)
+            if given is None:
+                return None
+            if door.allows is not None:
+                await self._let_in(door)
+        return given
+
+    async def _started(self, door: Door, cancel: Callable[[int, int], None]) -> Mapping[str, str] | None:
+        while True:
+            length = int.from_bytes(await self._read(4), "big")
+            if not 8 <= length <= _STARTUP_BYTES:
+                raise ProtocolError("this is no start of a connection", fatal=True)
+            body = Body(await self._read(length - 4))
+            code = body.number(4)
+            if code == messages.CANCEL:
+                cancel(body.number(4), body.number(4))
+                return None
+            if code == messages.SSL and door.certificate is not None and not self._encrypted:
+                await self._encrypt(door.certificate)
+            elif code in (messages.SSL, messages.GSS):
+                await self._send(b"N")
+            elif code >> 16 == 3:
+                return self._parameters(body, code & 0xFFFF)
+            else:
+                raise ProtocolError("this version of the protocol is not known", "08P01", fatal=True)
+
+    async def _encrypt(self, certificate: ssl.SSLContext) -> None:
+        await self._send(b"S")
+        # What came before the handshake was not encrypted: somebody else may have put it there.
+        if getattr(self._reader, "_buffer", b""):
+            raise ProtocolError("there is data before the handshake", fatal=True)
+        await self._writer.start_tls(certificate)
+        self._encrypted = True
+
+    def _parameters(self, body: Body, minor: int) -> Mapping[str, str]:
+        given: dict[str, str] = {}
+        while not body.is_read and (name := body.text()):
+            given[name] = body.text()
+        if not given.get("user"):
+            raise ProtocolError("no user is named", "28000", fatal=True)
+        unknown = [name for name in given if name.startswith("_pq_.")]
+        if minor or unknown:
+            body_of = [(0).to_bytes(4, "big"), len(unknown).to_bytes(4, "big"), *(n.encode() + b"\0" for n in unknown)]
+            self._writer.write(messages.message(b"v", b"".join(body_of)))
+        return {name: value for name, value in given.items() if name not in unknown}
+
+    async def _let_in(self, door: Door) -> None:
+        if not (self._encrypted or door.is_local):
+            hint = "Connect with sslmode=require."
+            raise ProtocolError("a token is not sent unencrypted", "28000", fatal=True, hint=hint)
+        await self._send(messages.ASK_PASSWORD)
+        kind, body = await self._message()
+        assert door.allows is not None
+        if kind != b"p" or not door.allows(body.text()):
+            hint = "The password is a token of the server; the name of the user does not matter."
+            raise ProtocolError("password authentication failed", "28P01", fatal=True, hint=hint)
+
+    async def serve(self, session: ClientSession, backend: Backend) -> None:
+        """ClientAnswer what a client says, until it leaves."""
+        self._session, self._backend = session, backend
+        told = b"".join(messages.parameter(name, value) for name, value in session.reported().items())
+        await self._send(messages.AUTHENTICATED + told + messages.key_data(*self.key) + messages.ready(session.status))
+        while True:
+            kind, body = await self._message()
+            if kind == b"X":
+                return
+            if self._skipping and kind != b"S":
+                continue
+            await self._reported(kind, body)
+
+    async def _reported(self, kind: bytes, body: Body) -> None:
+        """ClientAnswer a message; an error is told to the client, which goes on with Sync, or behind a simple query."""
+        try:
+            await self._answer(kind, body)
+        except SqlStreamError as error:
+            await self._failed(fields_of(error))
+        except ProtocolError as error:
+            if error.fatal:
+                raise
+            await self._failed(error.fields())
+        except _Placed as placed:
+            await self._failed(placed.fields)
+        except (Left, TimeoutError):
+            raise
+        except Exception as error:
+            _log.exception("a statement of a PostgreSQL client failed")
+            await self._failed(ProtocolError(f"internal error: {type(error).__name__}", "XX000").fields())
+        else:
+            return
+        if kind == b"Q":
+            await self._ready()
+        else:
+            self._skipping = True
+
+    async def _failed(self, fields: Mapping[str, str]) -> None:
+        self._session.failed()
+        await self._send(messages.error(fields))
+
+    async def _answer(self, kind: bytes, body: Body) -> None:
+        match kind:
+            case b"Q":
+                await self._simple(body.text())
+            case b"P":
+                await self._parse(body)
+            case b"B":
+                await self._bind(body)
+            case b"D":
+                await self._describe(body.take(1), body.text())
+            case b"E":
+                await self._execute(body.text(), body.number(4))
+            case b"C":
+                which, name = body.take(1), body.text()
+                (self._prepared if which == b"S" else self._portals).pop(name, None)
+                self._writer.write(messages.CLOSED)
+            case b"S":
+                self._skipping = False
+                await self._ready()
+            case b"H":
+                await self._writer.drain()
+            case b"F":
+                raise ProtocolError("function calls are not supported", "0A000")
+            case b"d" | b"c" | b"f":
+                # What is left of a COPY that was refused.
+                pass
+            case _:
+                raise ProtocolError(f"message {kind!r} is not known", fatal=True)
+
+    async def _ready(self) -> None:
+        if self._session.status == "I":
+            # Portals end with their transaction.
+            self._portals.clear()
+        await self._send(messages.ready(self._session.status))
+
+    async def _simple(self, text: str) -> None:
+        written = split(text)
+        if not written:
+            self._writer.write(messages.EMPTY)
+        for one in written:
+            portal = Portal(Prepared(one), (), ())
+            try:
+                await self._open(portal)
+                if portal.answer is not None:
+                    self._writer.write(messages.row_description(portal.answer.columns))
+                await self._rows(portal, None)
+            except SqlStreamError as error:
+                raise _Placed(fields_of(error, portal.source, one.offset)) from error
+        await self._ready()
+
+    async def _parse(self, body: Body) -> None:
+        name, written = body.text(), split(body.text())
+        if len(written) > 1:
+            raise ProtocolError("cannot insert multiple commands into a prepared statement", "42601")
+        if name and name in self._prepared:
+            raise ProtocolError(f'prepared statement "{name}" already exists', "42P05")
+        types = tuple(body.number(4) & 0xFFFFFFFF for _ in range(body.number(2)))
+        self._prepared[name] = Prepared(written[0] if written else None, types)
+        self._writer.write(messages.PARSED)
+
+    async def _bind(self, body: Body) -> None:
+        name, statement = body.text(), body.text()
+        formats, values, wanted = body.numbers(2), body.values(), body.numbers(2)
+        prepared = self._statement(statement)
+        count = len(prepared.typed())
+        if len(values) < count:
+            raise ProtocolError(f"{len(values)} parameters are given, and {count} are needed")
+        if len(formats) not in (0, 1, len(values)):
+            raise ProtocolError(f"there are {len(formats)} formats for {len(values)} parameters")
+        self._portals[name] = Portal(prepared, prepared.literals(values, formats), wanted)
+        self._writer.write(messages.BOUND)
+
+    async def _describe(self, which: bytes, name: str) -> None:
+        if which == b"S":
+            prepared = self._statement(name)
+            self._writer.write(messages.parameter_description(prepared.typed()))
+            portal = Portal(prepared, prepared.nulls(), ())
+            is_shown = prepared.written is not None and prepared.written.words[0] == "SHOW"
+            if prepared.written is not None and (is_shown or not self._session.is_command(prepared.written)):
+                await self._placed(portal, self._open(portal))
+        else:
+            portal = self._portal(name)
+            if portal.prepared.written is not None and not portal.done:
+                written = portal.prepared.written
+                if written.words[0] == "SHOW" or not self._session.is_command(written):
+                    await self._placed(portal, self._open(portal))
+        answer = portal.answer
+        self._writer.write(messages.NO_ROWS if answer is None else messages.row_description(answer.columns))
+
+    async def _execute(self, name: str, limit: int) -> None:
+        portal = self._portal(name)
+        if portal.prepared.written is None:
+            self._writer.write(messages.EMPTY)
+            return
+        await self._placed(portal, self._open(portal))
+        await self._placed(portal, self._rows(portal, limit if limit > 0 else None))
+
+    async def _placed(self, portal: Portal, done: Awaitable[_T]) -> _T:
+        """Wait for something about a portal; its errors have their places in the text that the client wrote."""
+        try:
+            return await done
+        except SqlStreamError as error:
+            offset = portal.prepared.written.offset if portal.prepared.written else 0
+            raise _Placed(fields_of(error, portal.source, offset)) from error
+
+    def _statement(self, name: str) -> Prepared:
+        if name not in self._prepared:
+            raise ProtocolError(f'prepared statement "{name}" does not exist', "26000")
+        return self._prepared[name]
+
+    def _portal(self, name: str) -> Portal:
+        if name not in self._portals:
+            raise ProtocolError(f'portal "{name}" does not exist', "34000")
+        return self._portals[name]
+
+    async def _open(self, portal: Portal) -> None:
+        """Run a statement of the session, or bind a query, if that has not been done."""
+        written = portal.prepared.written
+        assert written is not None
+        if portal.answer is not None or portal.reply is not None:
+            return
+        if written.words[0] == "DEALLOCATE":
+            self._deallocate(written)
+        portal.reply = self._session.answer(written)
+        if portal.reply is None:
+            await self._in_thread(portal.running, lambda: self._backend.open(portal))
+            return
+        if portal.reply.tag == "DISCARD ALL":
+            self._prepared.clear()
+        portal.answer = answer_of(portal.reply)
+        for name, value in portal.reply.changed.items():
+            self._writer.write(messages.parameter(name, value))
+
+    def _deallocate(self, written: Written) -> None:
+        name = written.sql.split()[-1].strip('"')
+        if written.words[-1] == "ALL":
+            self._prepared.clear()
+        elif self._prepared.pop(name, None) is None:
+            raise ProtocolError(f'prepared statement "{name}" does not exist', "26000")
+
+    async def _rows(self, portal: Portal, limit: int | None) -> None:
+        """Send rows of a portal, at most so many, and then that it is done, or that there may be more."""
+        sent, answer = 0, portal.answer
+        while answer is not None and not portal.done and (limit is None or sent < limit):
+            left = None if limit is None else limit - sent
+            data, count, more = await self._in_thread(portal.running, partial(answer.take, left))
+            sent, portal.done = sent + count, not more
+            await self._send(data)
+        portal.sent += sent
+        if answer is not None and not portal.done:
+            await self._send(messages.SUSPENDED)
+            return
+        tag = f"SELECT {portal.sent}" if portal.reply is None else portal.reply.tag
+        await self._send(messages.complete(tag))
+
+    async def _in_thread(self, running: RunningQuery, work: Callable[[], _T]) -> _T:
+        """Do something in a thread, and stop it when the client leaves or cancels it, or when its time is over."""
+        loop = asyncio.get_running_loop()
+        seconds = min(filter(None, (self._limits.seconds, self._session.timeout)), default=None)
+        deadline = None if seconds is None else loop.time() + seconds
+        self._running = running
+        why: str | None = None
+        future = loop.run_in_executor(self._pool, work)
+        try:
+            while not (await asyncio.wait({future}, timeout=_WATCH_SECONDS))[0]:
+                if self._reader.at_eof():
+                    why = why or "the client having left"
+                elif deadline is not None and loop.time() > deadline:
+                    why = why or "statement timeout"
+                if why is not None or running.is_stopped:
+                    running.stop(why or "user request")
+            return future.result()
+        except QueryStopped as stopped:
+            raise cancelled(str(stopped)) from stopped
+        finally:
+            self._running = None
+            if not future.done():
+                # This task is being cancelled: the server ends.
+                running.stop("the end of the server")
+
+    async def _message(self) -> tuple[bytes, Body]:
+        head = await self._read(5)
+        length = int.from_bytes(head[1:], "big")
+        if not 4 <= length <= self._limits.message_bytes:
+            hint = f"A message has {self._limits.message_bytes} bytes at most."
+            raise ProtocolError("a message is too long", "54000", fatal=True, hint=hint)
+        return head[:1], Body(await self._read(length - 4))
+
+    async def _read(self, count: int) -> bytes:
+        try:
+            return await self._reader.readexactly(count)
+        except (IncompleteReadError, ConnectionError, ssl.SSLError) as error:
+            raise Left from error
+
+    async def _send(self, data: bytes) -> None:
+        self._writer.write(data)
+        try:
+            await self._writer.drain()
+        except (ConnectionError, ssl.SSLError) as error:
+            raise Left from error
+
+    async def refuse(self, error: ProtocolError) -> None:
+        """Tell a client why it is sent away."""
+        with contextlib.suppress(Left):
+            await self._send(messages.error(error.fields()))
+
+
+class _Placed(Exception):
+    """An error whose place is known in what the client wrote."""
+
+    def __init__(self, fields: Mapping[str, str]):
+        super().__init__(fields["M"])
+        self.fields = fields

@@ -1,0 +1,142 @@
+"""Listens for PostgreSQL's clients."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import secrets
+import ssl
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+
+from sqlstream.errors import UsageError
+from sqlstream.queries.query import QueryLimits
+from sqlstream.server.postgres.backend import Backend
+from sqlstream.server.postgres.connection import ClientConnection, ClientLimits, Door, Left
+from sqlstream.server.postgres.errors import ProtocolError
+from sqlstream.server.postgres.session import ClientSession
+from sqlstream.server.query_pool import QueryPool
+from sqlstream.server.state_reader import StateReader
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_log = logging.getLogger(__name__)
+
+
+class PostgresServer:
+    """Serves a project's warehouse to PostgreSQL's clients: an asynchronous context manager.
+
+    `allows` says whether a password lets a client in; without it everybody may come, which is for the loopback address only.
+    With `certificate` clients may encrypt what they send, and those that come from elsewhere must. Port 0 is one that is free.
+    Raises UsageError.
+    """
+
+    def __init__(
+        self,
+        pool: QueryPool,
+        host: str = "127.0.0.1",
+        port: int = 5432,
+        *,
+        allows: Callable[[str], bool] | None = None,
+        certificate: ssl.SSLContext | None = None,
+        limits: ClientLimits | None = None,
+        query_limits: QueryLimits | None = None,
+        insecure: bool = False,
+    ):
+        local = host in _LOOPBACK
+        if not local and not insecure and (allows is None or certificate is None):
+            hint = "Give it tokens and a certificate, or listen on 127.0.0.1."
+            raise UsageError(f'clients from other machines are not served on "{host}" without both', hint=hint)
+        self.host, self.port = host, port
+        self._door = Door(allows, certificate, local or insecure)
+        self._limits = limits or ClientLimits()
+        self._reader = StateReader(pool, query_limits)
+        self._pool = ThreadPoolExecutor(self._limits.queries, thread_name_prefix="postgres")
+        self._connections: dict[tuple[int, int], ClientConnection] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._numbers = itertools.count(1)
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> PostgresServer:
+        try:
+            self._server = await asyncio.start_server(self._connected, self.host, self.port)
+        except OSError as error:
+            detail = error.strerror or str(error)
+            raise UsageError(f"port {self.port} of {self.host} cannot be listened on", detail=detail) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _connected(self, reader: StreamReader, writer: StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (Left, TimeoutError, asyncio.CancelledError):
+            pass
+        except Exception:
+            _log.exception("a connection of a PostgreSQL client failed")
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await writer.wait_closed()
+
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        key = next(self._numbers), secrets.randbits(31)
+        connection = ClientConnection(reader, writer, key, self._limits, self._pool)
+        try:
+            given = await connection.begin(self._door, self._cancel)
+            if given is None:
+                return
+            if len(self._connections) >= self._limits.connections:
+                raise ProtocolError("sorry, too many clients already", "53300", fatal=True)
+            session = _session(given)
+        except ProtocolError as error:
+            await connection.refuse(_fatal(error))
+            return
+        backend = Backend(self._reader, session, key[0], self._limits.rows)
+        self._connections[key] = connection
+        try:
+            await connection.serve(session, backend)
+        except ProtocolError as error:
+            await connection.refuse(error)
+        finally:
+            del self._connections[key]
+            backend.close()
+
+    def _cancel(self, number: int, secret: int) -> None:
+        """Interrupt the query of a connection whose secret somebody knows."""
+        for (known, its_secret), connection in self._connections.items():
+            same = secrets.compare_digest(its_secret.to_bytes(4, "big"), (secret & 0xFFFFFFFF).to_bytes(4, "big"))
+            if known == number and same:
+                connection.cancel("user request")
+
+
+def _session(given: dict[str, str] | object) -> ClientSession:
+    assert isinstance(given, dict)
+    parameters = {n: v for n, v in given.items() if n not in ("user", "database", "options", "replication")}
+    for word in given.get("options", "").replace("-c", " ").split():
+        name, equals, value = word.partition("=")
+        if equals:
+            parameters[name] = value
+    if given.get("replication", "false") not in ("false", "off", "no", "0"):
+        raise ProtocolError("replication is not supported", "0A000")
+    return ClientSession(given["user"], given.get("database") or given["user"], parameters)
+
+
+def _fatal(error: ProtocolError) -> ProtocolError:
+    return ProtocolError(error.message, error.state, fatal=True, hint=error.hint)

@@ -1,0 +1,64 @@
+"""What knows a project's tables and functions, kept for the next query."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+
+from sqlstream.compiler.project import Project
+from sqlstream.session.state_queries import ProjectQueries
+
+
+class QueryPool:
+    """Lends what runs queries of a project to threads; where a file of the catalog has changed, it is read as it is now."""
+
+    def __init__(self, project: Project):
+        self._project = project
+        self._free: list[ProjectQueries] = []
+        self._seen: object = None
+        self._changing = threading.Lock()
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[ProjectQueries]:
+        """Yield what knows the project's tables and functions, which nobody else has meanwhile."""
+        seen = _project_files(self._project)
+        with self._changing:
+            if seen != self._seen:
+                self._seen, old, self._free = seen, self._free, []
+                for one in old:
+                    one.close()
+            found = self._free.pop() if self._free else None
+        found = found or ProjectQueries(self._project)
+        try:
+            yield found
+        finally:
+            with self._changing:
+                if is_current := seen == self._seen:
+                    self._free.append(found)
+            if not is_current:
+                found.close()
+
+    def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Give a connection the project's functions."""
+        with self.lent() as queries:
+            queries.prepare(connection)
+
+    def close(self) -> None:
+        for one in self._free:
+            one.close()
+
+
+def _project_files(project: Project) -> object:
+    """Return what tells whether a file of the catalog or of functions has changed."""
+    found = []
+    for folder, pattern in (("catalog", "*.sql"), ("udfs", "*.py")):
+        for path in sorted(Path(project.root, folder).rglob(pattern)):
+            with contextlib.suppress(OSError):
+                status = os.stat(path)
+                found.append((str(path), status.st_mtime_ns, status.st_size))
+    return tuple(found)

@@ -1,0 +1,59 @@
+"""A server for PostgreSQL's clients in a process of its own: `python -m tests.server.postgres.serving PROJECT OPTIONS`.
+
+OPTIONS are JSON: a `token`, a `certificate`, and limits. It says its port, and ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlstream.compiler.project import Project
+from sqlstream.server.postgres.connection import ClientLimits
+from sqlstream.server.postgres.server import PostgresServer
+from sqlstream.server.query_pool import QueryPool
+
+_ROOT = Path(__file__).parents[3]
+
+
+@contextmanager
+def started(project: Path, **options: Any) -> Iterator[int]:
+    """Start a server, yield its port, and end it."""
+    command = [sys.executable, "-m", "tests.server.postgres.serving", str(project), json.dumps(options)]
+    with subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        try:
+            yield int(server.stdout.readline())
+        finally:
+            server.stdin.close()
+            assert server.wait(60) == 0
+
+
+async def _serve(project: Path, token: str | None, certificate: str | None, **limits: Any) -> None:
+    context = None
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+    server = PostgresServer(
+        QueryPool(Project(str(project), str(project / "warehouse"))),
+        port=0,
+        allows=None if token is None else lambda given: given == token,
+        certificate=context,
+        limits=ClientLimits(**limits),
+    )
+    async with server:
+        print(server.port, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    given = {"token": None, "certificate": None, **json.loads(sys.argv[2])}
+    asyncio.run(_serve(Path(sys.argv[1]), **given))
