@@ -136,6 +136,16 @@ def test_a_secret_is_not_kept_with_the_script(client: httpx.Client, project: Pat
     found = client.post("/v1/jobs", json={"sql": sql})
     assert found.status_code == 400, found.text
     assert "planted-secret" not in found.text
+    plain = "INSERT INTO t VALUES (4, 'z')"
+    for beside in (
+        {"tables": {"t": {"password": "planted-secret"}}},
+        {"settings": {"spark.a.password": "planted-secret"}},
+    ):
+        found = client.post(
+            "/v1/jobs", json={"sql": f"CREATE TABLE IF NOT EXISTS t (a INT, b STRING); {plain}", **beside}
+        )
+        assert found.status_code == 400, found.text
+        assert "planted-secret" not in found.text
     files = [file.read_bytes() for file in (project / "warehouse").rglob("*") if file.is_file()]
     assert not any(b"planted-secret" in content for content in files)
 
