@@ -26,6 +26,7 @@ _FOLDERS: Mapping[str, str] = {"warehouse": "warehouse", "catalog": "catalog", "
 SERVER: Mapping[str, type] = {
     "server.host": str,
     "server.port": int,
+    "server.postgres": int,
     "server.tokens": str,
     "server.tls-cert": str,
     "server.tls-key": str,

@@ -96,11 +96,12 @@ def mariadb() -> Iterator[MariaDBServer]:
         yield server
 
 
-@pytest.fixture
-def shared_jvm(monkeypatch: pytest.MonkeyPatch) -> Callable[[], SparkSession]:
+@pytest.fixture(scope="module")
+def shared_jvm() -> Iterator[Callable[[], SparkSession]]:
     """Let sessions run their jobs on a JVM that tests share; return what gives its Spark session."""
-    share(monkeypatch)
-    return shared_spark
+    with pytest.MonkeyPatch.context() as patch:
+        share(patch)
+        yield shared_spark
 
 
 def shares(item: pytest.Item) -> bool:

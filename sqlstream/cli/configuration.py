@@ -9,7 +9,7 @@ import click
 from sqlstream.cli.arguments import with_folders
 
 
-@click.command(short_help="Show the settings of the project, and where they come from.")
+@click.command(short_help="Show the settings, and where each comes from.")
 @click.option("--all", "everything", is_flag=True, help="Show options that have their default, too.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Default: table.")
 @with_folders

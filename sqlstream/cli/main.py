@@ -305,6 +305,9 @@ def drop(job: str | None, savepoint: str | None, project: str | None, warehouse:
             drop_savepoint(session.warehouse, savepoint)
             click.echo(f'savepoint "{savepoint}" dropped', err=True)
         elif job is not None:
+            if job.lower() not in session.warehouse.jobs() and job.lower() in session.warehouse.savepoints():
+                hint = f'There is a savepoint of this name: sqlstream drop --savepoint "{job}".'
+                raise UsageError(f'job "{job}" does not exist', hint=hint)
             session.drop(job)
             click.echo(f'job "{job}" dropped, with its state and the rows that it wrote', err=True)
 

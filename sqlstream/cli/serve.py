@@ -93,7 +93,7 @@ def serve(
         names=tuple(given.get("names", names)),
         paths=tuple(given.get("paths", paths)),
         limits=limits,
-        postgres=postgres,
+        postgres=given.get("postgres", postgres),
     )
     serve_until_stopped(settings, lambda text: click.echo(text, err=True))
 

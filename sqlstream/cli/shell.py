@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sqlstream.shell.shell import Shell
 
 
-@click.command(short_help="Enter SQL at a prompt: jobs run in the background, changes are shown live.")
+@click.command(short_help="Enter SQL at a prompt; changes are shown live.")
 @click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Run a file, and end; - is standard input.")
 @click.option("-c", "--command", "texts", multiple=True, metavar="SQL", help="Run statements or a \\command, and end.")
 @with_settings

@@ -14,7 +14,7 @@ from sqlstream.jobs.launch import check_only_writer, fresh_jobs
 from sqlstream.jobs.restart_strategies import PREFIX
 from sqlstream.jobs.restoring import plan_restore
 from sqlstream.jobs.start import check_same_query
-from sqlstream.secrets import places
+from sqlstream.secrets import places, shown
 from sqlstream.server.access import Role
 from sqlstream.server.messages import Answered, PlanRequest, SubmitRequest, Submitted
 from sqlstream.server.restrictions import TableRestrictions, check_request
@@ -54,6 +54,7 @@ def submit(settings: ServerSettings, role: Role, request: SubmitRequest) -> Subm
         if jobs:
             # It stays in the warehouse.
             _check_secrets(source)
+            _check_options(request)
         anew = fresh_jobs(compiled, request.fresh)
         for job in jobs:
             if not job.appends and job.name not in restored:
@@ -110,6 +111,15 @@ def _check_secrets(source: SourceText) -> None:
                 Span(source, start, end),
                 hint="Write it as '${NAME}': the server's environment has the value.",
             )
+
+
+def _check_options(request: SubmitRequest) -> None:
+    """Raise UsageError for a secret among options that are given beside a script."""
+    for options in (request.settings, *request.tables.values()):
+        for option, value in options.items():
+            if shown(option, value) != value:
+                hint = "Write it into the SQL as '${NAME}': the server's environment has the value."
+                raise UsageError(f'the option "{option}" holds a secret, and is kept in the warehouse', hint=hint)
 
 
 def _upgrades(request: SubmitRequest) -> bool:

@@ -16,6 +16,8 @@ Savepoints, restores, forks and another parallelism (`savepoints`) with a state 
 The queries of examples/nexmark run over `--rows` events, from the built-in generator and from Parquet files, which Flink reads,
 too.
 
+With `--only lookups`: lookups of single keys over HTTP, in a state of at most 5 million keys, while its job goes on.
+
 - *rows/s once warm*: rows of the batches after the warm-up (a quarter of all), divided by the time from the commit of the
   last batch of the warm-up to that of the last batch with data. Commits are dated by the files in the checkpoint, in both
   systems alike. Whatever happens in between counts: compaction of state, finding files, snapshots. With several runs
@@ -68,6 +70,7 @@ LATENCIES, COMMANDS = "smallest_batch", "commands"
 # Of the works of which the result changes.
 GROUPS = ("group_by", "two_levels", "top_ten", "keep_last")
 JOINS, PROCESS, NEXMARK, KAFKA, SAVEPOINTS = "joins", "process", "nexmark", "kafka", "savepoints"
+LOOKUPS, LOOKUP_KEYS = "lookups", 5_000_000
 KNOWN = [
     *dict.fromkeys(w.group for w in WORKS),
     *GROUPS,
@@ -76,6 +79,7 @@ KNOWN = [
     NEXMARK,
     KAFKA,
     SAVEPOINTS,
+    LOOKUPS,
     LATENCIES,
     COMMANDS,
 ]
@@ -142,6 +146,8 @@ def main(
             bench.nexmark(query, Flink(flink.resolve()) if flink else None)
         if not only or SAVEPOINTS in only:
             bench.savepoints()
+        if LOOKUPS in only:
+            bench.lookups(min(rows, LOOKUP_KEYS))
         if not only or LATENCIES in only or COMMANDS in only:
             bench.latencies()
         if not only or COMMANDS in only:
@@ -302,6 +308,12 @@ class _Bench:
             speed = found[source].events_per_second
             console.print(f"{query}, {source}: " + (f"{speed:,.0f} events/s" if speed else "refused, see the log"))
             shutil.rmtree(folder)
+
+    def lookups(self, keys: int) -> None:
+        """Measure lookups of single keys; what comes out is printed, and not kept with the other results."""
+        from tests.bench.lookups import measure
+
+        console.print(measure(self.runs / LOOKUPS, keys).text)
 
     def savepoints(self) -> None:
         """Measure savepoints, restores, forks and another parallelism, with a state of 5 million keys."""

@@ -45,6 +45,9 @@ def test_savepoints_of_a_job_that_runs_and_when_it_is_drained(tmp_path: Path) ->
         assert "(0 rows)" in sqlstream(tmp_path, "savepoints", "another")
         said = sqlstream(tmp_path, "savepoint", JOB, "--to", str(tmp_path / "out"))
         assert f'in "{tmp_path / "out"}"' in said
+        with pytest.raises(SqlStreamError, match='job "noon" does not exist') as refused:
+            sqlstream(tmp_path, "drop", "noon")
+        assert refused.value.hint == 'There is a savepoint of this name: sqlstream drop --savepoint "noon".'
         assert sqlstream(tmp_path, "drop", "--savepoint", "noon") == 'savepoint "noon" dropped\n'
         with pytest.raises(SqlStreamError, match='savepoint "noon" does not exist'):
             sqlstream(tmp_path, "drop", "--savepoint", "noon")

@@ -64,7 +64,6 @@ from tests.docs.mysql import shown_by_mysql
 from tests.docs.psql import shown_by_psql
 from tests.mariadb_server import MySQLDatabase
 from tests.postgres_server import Database
-from tests.server.serving import serving, settings_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "sqlstream" / "docs"
@@ -338,6 +337,8 @@ class _Run:
             case "restart":
                 self.stream.restart()
             case "server":
+                from tests.server.serving import serving, settings_of
+
                 self._address, _ = self._stack.enter_context(serving(settings_of(self.root or Path())))
             case "upgrade":
                 self._upgrade(self.stream, arguments[0])

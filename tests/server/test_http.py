@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +20,7 @@ from sqlstream.server.access import Role, Tokens, read_tokens
 from sqlstream.server.endpoints import ENDPOINTS, Service
 from sqlstream.server.settings import Limits, ServerSettings
 from sqlstream.session.session import Session
+from tests.certificates import Authority
 from tests.processes import wait_until
 from tests.server.serving import serving, settings_of
 
@@ -134,6 +136,16 @@ def test_a_secret_is_not_kept_with_the_script(client: httpx.Client, project: Pat
     found = client.post("/v1/jobs", json={"sql": sql})
     assert found.status_code == 400, found.text
     assert "planted-secret" not in found.text
+    plain = "INSERT INTO t VALUES (4, 'z')"
+    for beside in (
+        {"tables": {"t": {"password": "planted-secret"}}},
+        {"settings": {"spark.a.password": "planted-secret"}},
+    ):
+        found = client.post(
+            "/v1/jobs", json={"sql": f"CREATE TABLE IF NOT EXISTS t (a INT, b STRING); {plain}", **beside}
+        )
+        assert found.status_code == 400, found.text
+        assert "planted-secret" not in found.text
     files = [file.read_bytes() for file in (project / "warehouse").rglob("*") if file.is_file()]
     assert not any(b"planted-secret" in content for content in files)
 
@@ -238,6 +250,21 @@ def test_it_does_not_open_itself_to_anybody(project: Path, tokens: Path) -> None
     replace(settings, insecure=True).check()
     for host in ("127.0.0.1", "::1", "localhost"):
         ServerSettings(settings.project, host=host).check()
+
+
+def test_tls_with_certificate_files(project: Path, tmp_path: Path) -> None:
+    authority = Authority("authority")
+    pem = str(authority.give("server", tmp_path / "server.pem"))
+    trusted = ssl.create_default_context(cafile=str(authority.write(tmp_path / "ca.pem")))
+    with pytest.raises(UsageError, match="takes a certificate and its key"):
+        replace(settings_of(project), certificate=pem).check()
+    with serving(replace(settings_of(project), certificate=pem, key=pem)) as (url, _):
+        assert url.startswith("https://")
+        assert httpx.get(f"{url}/v1/health", verify=trusted).status_code == 200
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{url}/v1/health")
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(f"{url.replace('https', 'http')}/v1/health")
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,7 @@ WHERE NOT starts_with(channel, 'channel-') GROUP BY channel, window_start, windo
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def session(shared_jvm: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     project = tmp_path_factory.mktemp("project")
     (project / "udfs").mkdir()
     (project / "udfs" / "own.py").write_text(OWN)

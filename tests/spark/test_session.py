@@ -32,7 +32,7 @@ ROWS = "(1, 5, TIMESTAMP '2026-01-01 00:00:01'), (2, 7, TIMESTAMP '2026-01-01 00
 
 
 @pytest.fixture(scope="module")
-def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def spark_session(shared_jvm: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     project = tmp_path_factory.mktemp("project")
     (project / "events").mkdir()
     write(project, "a.parquet", ROWS)
