@@ -10,6 +10,7 @@ from functools import partial
 import duckdb
 
 from sqlstream.catalog import Table
+from sqlstream.compiler.catalog_answers import SAVEPOINTS
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.project import Project, load_project
 from sqlstream.connectors.interface import Snapshot
@@ -56,7 +57,7 @@ def query(
         return _described(project, sql)
     if _SHOWS_SAVEPOINTS.fullmatch(sql):
         # As scripts answer it.
-        sql = "FROM sqlstream.savepoints"
+        sql = f"{SAVEPOINTS} ORDER BY taken_at, savepoint"
     with compiler.connection() as con:
         statement = parse_statement(SourceText("query", sql), con, table_functions)
         tables = [t for t in readable if statement.lists_relations or t.name.lower() in statement.names]

@@ -57,6 +57,7 @@ def test_a_savepoint_of_a_running_job_stays_as_it_was_when_the_job_goes_on_and_i
         job.stop()
         assert job.wait(SECONDS)
         windows, totals = batch(FIRST)
+        assert s.query("show savepoints;").project("savepoint, job").fetchall() == [("before", JOB)]
         assert s.query(LISTED).fetchall() == [("before", JOB, version, None)]
         # State and tables at the savepoint are what DuckDB makes of the input up to it; the job itself is further.
         assert results(s) == batch([*FIRST, *SECOND])

@@ -17,6 +17,13 @@ from sqlstream.server.postgres.session import VERSION, ClientSession
 from sqlstream.server.state_reader import ListedTable, RunningQuery
 
 _SCHEMAS = ("pg_catalog", "information_schema")
+# A client's catalog is small; what it makes of it is not to take the memory of others.
+_CONFIG: dict[str, bool | int | float | str | list[str]] = {
+    "threads": 1,
+    "memory_limit": "512MB",
+    "max_temp_directory_size": "0KB",
+    "python_enable_replacements": "false",
+}
 _RELATIONS = relation_names()
 _FUNCTIONS = function_names() | {"current_setting", "set_config", "current_user", "session_user", "current_catalog"}
 _NAMES = {
@@ -81,7 +88,7 @@ class ClientCatalog:
 
     def _opened(self, tables: Sequence[ListedTable]) -> duckdb.DuckDBPyConnection:
         if self._connection is None:
-            self._connection = duckdb.connect(config={"threads": 1, "python_enable_replacements": "false"})
+            self._connection = duckdb.connect(config=_CONFIG)
             self._connection.execute("CREATE SCHEMA catalog; SET search_path = 'catalog'; SET TimeZone = 'UTC'")
             self._fill(self._connection, tables)
             version = f"PostgreSQL {VERSION} (sqlstream)"

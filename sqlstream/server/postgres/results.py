@@ -20,6 +20,8 @@ from sqlstream.server.state_reader import RunningQuery
 
 # Rows that are in memory at a time.
 ROWS = 10_000
+# More than that a query of the catalog, whose rows are all in memory, does not give.
+COMPUTED_ROWS = 1_000_000
 
 
 class ClientAnswer(Protocol):
@@ -64,8 +66,14 @@ class SentRows:
         self._batch: pa.RecordBatch | None = None
 
     def computed(self) -> SentRows:
-        """Return these rows when all are computed: they need their connection no more."""
-        self._batches = iter(list(self._read()))
+        """Return these rows when all are computed: they need their connection no more. Raises ProtocolError for very many."""
+        batches, count = [], 0
+        for batch in self._read():
+            batches.append(batch)
+            count += batch.num_rows
+            if count > COMPUTED_ROWS:
+                raise ProtocolError(f"a query of the catalog has more than {COMPUTED_ROWS} rows", "54000")
+        self._batches = iter(batches)
         return self
 
     def take(self, count: int | None) -> tuple[bytes, int, bool]:

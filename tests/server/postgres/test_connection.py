@@ -126,6 +126,7 @@ def test_a_query_ends_when_its_client_has_left(served: Served) -> None:
         # A query of the catalog runs elsewhere, and can reach nothing there.
         ("SELECT * FROM pg_class, read_csv('/etc/passwd')", psycopg.Error),
         ("SELECT pg_read_file('/etc/passwd')", psycopg.Error),
+        ("SELECT 1 FROM pg_class, generate_series(1, 1000000)", psycopg.errors.ProgramLimitExceeded),
         ("SELECT nope FROM counts", psycopg.errors.UndefinedColumn),
         ("FROM nowhere", psycopg.errors.UndefinedTable),
         ("SELECT nope(1)", psycopg.errors.UndefinedFunction),
