@@ -80,7 +80,9 @@ def verify_job(
             if plan.kind == TABLE:
                 actual = _written_by(con, kept, plan, record, snapshot)
             elif saved is not None:
-                raise CannotVerify(f'what the job wrote into table "{plan.table.name}" ({plan.kind}) is in no savepoint')
+                raise CannotVerify(
+                    f'what the job wrote into table "{plan.table.name}" ({plan.kind}) is in no savepoint'
+                )
             else:
                 actual = _written_outside(con, job, plan, snapshot, history)
             own = by_table[plan.table.name.lower()]
@@ -186,7 +188,8 @@ def _written_outside(
 
 
 def _as_actual(con: duckdb.DuckDBPyConnection, plan: SinkPlan, rows: str) -> str:
-    columns, name = ", ".join(quote_name(name) for name, _ in plan.columns), quote_name(f"_actual_{plan.table.name.lower()}")
+    columns = ", ".join(quote_name(name) for name, _ in plan.columns)
+    name = quote_name(f"_actual_{plan.table.name.lower()}")
     con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {columns} FROM {rows}")
     return name
 
