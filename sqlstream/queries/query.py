@@ -132,7 +132,7 @@ class Sandbox:
         for attempt in range(_ATTEMPTS):
             relations = Relations(self.warehouse, catalog_tables or {}, others or {}, calls, given)
             try:
-                return _open(self._connection, statement, relations)
+                return _open(self._connection, statement, relations, last=attempt == _ATTEMPTS - 1)
             except (FileNotFoundError, VersionGone, DamageError, duckdb.IOException) as error:
                 if isinstance(error, DamageError) and error.fault != GONE:
                     raise
@@ -158,9 +158,11 @@ def list_relations(warehouse: Warehouse) -> list[str]:
     return list(Relations(warehouse, {}, {}).names())
 
 
-def _open(connection: duckdb.DuckDBPyConnection, statement: Statement, relations: Relations) -> duckdb.DuckDBPyRelation:
+def _open(
+    connection: duckdb.DuckDBPyConnection, statement: Statement, relations: Relations, *, last: bool
+) -> duckdb.DuckDBPyRelation:
     try:
-        text = relations.create(connection, statement)
+        text = relations.create(connection, statement, last=last)
     except duckdb.IOException:
         raise
     except duckdb.Error as error:

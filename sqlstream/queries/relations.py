@@ -25,6 +25,7 @@ from sqlstream.storage.views import clock_of, operator_view, table_view
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.records import GONE
 from sqlstream.warehouse.savepoints import Savepoint, read_savepoint
 
 Pick = Callable[[JobHistory], JobVersion | None]
@@ -164,13 +165,16 @@ class Relations:
             return WarehouseTable(writers[0][1].table, tuple(job for job, _ in writers))
         return self._declared.get(name)
 
-    def create(self, connection: duckdb.DuckDBPyConnection, statement: Statement) -> str:
+    def create(self, connection: duckdb.DuckDBPyConnection, statement: Statement, *, last: bool = True) -> str:
         """Create the views that a statement needs, and return it in terms of them.
 
-        Raises FileNotFoundError, VersionGone or DuckDB's IOException when files were replaced meanwhile: start over then.
+        Raises FileNotFoundError, VersionGone or DuckDB's IOException when files were replaced meanwhile: start over then. In the
+        `last` attempt a list leaves out those whose files are gone.
         """
         connection.execute("CREATE SCHEMA IF NOT EXISTS sqlstream; ATTACH IF NOT EXISTS ':memory:' AS state")
-        for relation in self._all() if statement.lists_relations else (self.find(path) for path in statement.relations):
+        if statement.lists_relations:
+            self._list(connection, last)
+        for relation in map(self.find, statement.relations):
             if relation is not None:
                 self._create(connection, _path(relation), relation, lambda job: job.newest)
         targets = []
@@ -180,6 +184,20 @@ class Relations:
             targets.append(self._create_older(connection, catalog, travel))
         made = [self._make(connection, f"@call{number}", call) for number, call in enumerate(statement.calls)]
         return statement.rewritten(targets, made)
+
+    def _list(self, connection: duckdb.DuckDBPyConnection, last: bool) -> None:
+        """Create the views of all relations but those that cannot be read; whoever names one of these gets the error."""
+        for relation in self._all():
+            try:
+                self._create(connection, _path(relation), relation, lambda job: job.newest)
+            except (FileNotFoundError, VersionGone, duckdb.IOException):
+                if not last:
+                    raise
+            except DamageError as error:
+                if error.fault == GONE and not last:
+                    raise
+            except OtherVersionError:
+                pass
 
     def _make(self, connection: duckdb.DuckDBPyConnection, catalog: str, call: StateCall) -> str:
         """Create the relation that a call stands for, in a catalog of its own, and return its name."""

@@ -175,9 +175,11 @@ def tokenize(text: str) -> list[Token]:
     found = duckdb.tokenize(text)
     ends = [*(start for start, _ in found[1:]), len(data)][: len(found)]
     tokens = []
+    # So many characters are before so many bytes: counted on from token to token, as a statement may have very many.
+    first = at = 0
     for (start, kind), end in zip(found, ends, strict=True):
+        first, at = first + len(data[at:start].decode()), start
         if kind != duckdb.token_type.comment:
-            first = len(data[:start].decode())
             spelled = data[start:end].decode().rstrip()
             tokens.append(Token(spelled, first, first + len(spelled)))
     return tokens

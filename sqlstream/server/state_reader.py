@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from sqlstream.errors import SqlStreamError
 from sqlstream.queries.query import QueryLimits
 from sqlstream.server.query_pool import QueryPool
 
@@ -82,7 +83,12 @@ class StateReader:
         """Return the result of a query, not yet computed. Raises SqlStreamError, and QueryStopped."""
         with self._pool.lent() as queries:
             running.check()
-            return queries.query(sql, limits=self._limits, opened=running.opened)
+            try:
+                return queries.query(sql, limits=self._limits, opened=running.opened)
+            except (SqlStreamError, duckdb.Error):
+                # It reports an interruption as an error of its SQL.
+                running.check()
+                raise
 
     def tables(self) -> Sequence[ListedTable]:
         """Return the tables that there are to read. Raises SqlStreamError."""

@@ -60,8 +60,11 @@ def query(
         sql = f"{SAVEPOINTS} ORDER BY taken_at, savepoint"
     with compiler.connection() as con:
         statement = parse_statement(SourceText("query", sql), con, table_functions)
-        tables = [t for t in readable if statement.lists_relations or t.name.lower() in statement.names]
-        snapshots = {t.name: snapshot(con, t, project.root) for t in tables}
+        named = [t for t in readable if t.name.lower() in statement.names]
+        snapshots = {t.name: snapshot(con, t, project.root) for t in named}
+        if statement.lists_relations:
+            # A list looks into no files: one that cannot be read would make all of it fail.
+            snapshots = {**{t.name: Snapshot(_no_rows(t)) for t in readable}, **snapshots}
 
     def register_streams(connection: duckdb.DuckDBPyConnection) -> None:
         for found in snapshots.values():
@@ -89,6 +92,12 @@ def query(
         more_warehouses=list(folders.values()),
         limits=limits or QueryLimits(),
     )
+
+
+def _no_rows(table: Table) -> str:
+    """Return a relation with the columns of a declared table."""
+    columns = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in table.visible)
+    return f"(SELECT {columns} WHERE false)"
 
 
 def _described(project: Project, sql: str) -> duckdb.DuckDBPyRelation:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from sqlstream.compiler.project import Project
-from sqlstream.errors import QueryError
+from sqlstream.errors import QueryError, SqlStreamError
 from sqlstream.session.state_queries import open_project_query
+from tests.queries.small_job import SmallJob
 
 
 @pytest.fixture
@@ -45,6 +46,27 @@ def test_a_list_names_all_tables(project: Project) -> None:
     for listing in ("SHOW TABLES", "show all tables", "FROM (SHOW TABLES)"):
         found = {row[0] for row in open_project_query(project, listing).fetchall()}
         assert 'a"B' in found or any('a"B' in row for row in found), found
+
+
+def test_a_list_leaves_out_no_table_for_its_files_and_none_for_another(project: Project) -> None:
+    root = Path(project.root)
+    (root / "bad.parquet").write_text("no Parquet")
+    (root / "catalog" / "bad.sql").write_text(
+        "CREATE TABLE bad (x BIGINT, y AS x * 1.5) "
+        "WITH ('connector' = 'filesystem', 'path' = 'bad.parquet', 'format' = 'parquet');"
+    )
+    SmallJob(root / "warehouse", "good").batch([("a", 1, 10)], [("a", 1)])
+    job = SmallJob(root / "warehouse", "damaged", table="others")
+    job.batch([("a", 1, 10)], [("a", 1)])
+    next(Path(job.paths.root).rglob("partials-*.parquet")).unlink()
+    listed = "SELECT concat_ws('.', schema, name) AS n, column_types AS t FROM (SHOW ALL TABLES) ORDER BY ALL"
+    found = dict(open_project_query(project, listed).fetchall())
+    assert found["main.bad"] == ["BIGINT", "DECIMAL(21,1)"]
+    assert {"main.gone", "main.counts", "main.others", "good.departures"} <= found.keys()
+    with pytest.raises(SqlStreamError, match=r"not a Parquet file"):
+        open_project_query(project, "FROM bad")
+    with pytest.raises(SqlStreamError):
+        open_project_query(project, "FROM state.damaged.departures, (SHOW TABLES)")
 
 
 @pytest.mark.parametrize("declared", ["gone", '"a""B"'])

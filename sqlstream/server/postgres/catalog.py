@@ -23,6 +23,7 @@ _CONFIG: dict[str, bool | int | float | str | list[str]] = {
     "memory_limit": "512MB",
     "max_temp_directory_size": "0KB",
     "python_enable_replacements": "false",
+    "enable_external_access": "false",
 }
 _RELATIONS = relation_names()
 _FUNCTIONS = function_names() | {"current_setting", "set_config", "current_user", "session_user", "current_catalog"}
@@ -88,22 +89,31 @@ class ClientCatalog:
 
     def _opened(self, tables: Sequence[ListedTable]) -> duckdb.DuckDBPyConnection:
         if self._connection is None:
-            self._connection = duckdb.connect(config=_CONFIG)
-            self._connection.execute("CREATE SCHEMA catalog; SET search_path = 'catalog'; SET TimeZone = 'UTC'")
-            self._fill(self._connection, tables)
-            version = f"PostgreSQL {VERSION} (sqlstream)"
-            constants = {"_user": self._session.user, "_database": self._session.database, "_version": version}
-            for name, value in constants.items():
-                self._connection.execute(f"CREATE MACRO {name}() AS {quote_text(value)}")
-            self._connection.execute(f"CREATE MACRO _pid() AS {self._process}")
-            self._connection.execute("CREATE TABLE _settings (name VARCHAR, setting VARCHAR)")
-            self._connection.executemany("INSERT INTO _settings VALUES (?, ?)", list(self._session.values().items()))
-            self._connection.execute(definitions())
-            self._connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+            connection = duckdb.connect(config=_CONFIG)
+            try:
+                self._create(connection, tables)
+            except BaseException:
+                # One that is not complete is not locked either: the next query makes another.
+                connection.close()
+                raise
+            self._connection = connection
         elif self._tables is not tables:
             self._fill(self._connection, tables)
         self._tables = tables
         return self._connection
+
+    def _create(self, connection: duckdb.DuckDBPyConnection, tables: Sequence[ListedTable]) -> None:
+        connection.execute("CREATE SCHEMA catalog; SET search_path = 'catalog'; SET TimeZone = 'UTC'")
+        self._fill(connection, tables)
+        version = f"PostgreSQL {VERSION} (sqlstream)"
+        constants = {"_user": self._session.user, "_database": self._session.database, "_version": version}
+        for name, value in constants.items():
+            connection.execute(f"CREATE MACRO {name}() AS {quote_text(value)}")
+        connection.execute(f"CREATE MACRO _pid() AS {self._process}")
+        connection.execute("CREATE TABLE _settings (name VARCHAR, setting VARCHAR)")
+        connection.executemany("INSERT INTO _settings VALUES (?, ?)", list(self._session.values().items()))
+        connection.execute(definitions())
+        connection.execute("SET lock_configuration = true")
 
     def _fill(self, connection: duckdb.DuckDBPyConnection, tables: Sequence[ListedTable]) -> None:
         for name, found in rows(tables).items():

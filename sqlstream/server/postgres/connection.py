@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import ssl
+import struct
 from asyncio import IncompleteReadError, StreamReader, StreamWriter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -67,6 +68,7 @@ class ClientConnection:
         self._reader, self._writer = reader, writer
         self.key, self._limits, self._pool = key, limits, pool
         self._running: RunningQuery | None = None
+        self._deadline: float | None = None
         self._prepared: dict[str, Prepared] = {}
         self._portals: dict[str, Portal] = {}
         self._encrypted = self._skipping = False
@@ -110,7 +112,11 @@ class ClientConnection:
         # What came before the handshake was not encrypted: somebody else may have put it there.
         if getattr(self._reader, "_buffer", b""):
             raise ProtocolError("there is data before the handshake", fatal=True)
-        await self._writer.start_tls(certificate)
+        try:
+            await self._writer.start_tls(certificate)
+        except OSError as error:
+            # It does not trust the certificate, or does not speak TLS.
+            raise Left from error
         self._encrypted = True
 
     def _parameters(self, body: Body, minor: int) -> Mapping[str, str]:
@@ -121,8 +127,8 @@ class ClientConnection:
             raise ProtocolError("no user is named", "28000", fatal=True)
         unknown = [name for name in given if name.startswith("_pq_.")]
         if minor or unknown:
-            body_of = [(0).to_bytes(4, "big"), len(unknown).to_bytes(4, "big"), *(n.encode() + b"\0" for n in unknown)]
-            self._writer.write(messages.message(b"v", b"".join(body_of)))
+            names = b"".join(n.encode() + b"\0" for n in unknown)
+            self._writer.write(messages.message(b"v", struct.pack(">ii", messages.VERSION, len(unknown)) + names))
         return {name: value for name, value in given.items() if name not in unknown}
 
     async def _let_in(self, door: Door) -> None:
@@ -130,7 +136,7 @@ class ClientConnection:
             hint = "Connect with sslmode=require."
             raise ProtocolError("a token is not sent unencrypted", "28000", fatal=True, hint=hint)
         await self._send(messages.ASK_PASSWORD)
-        kind, body = await self._message()
+        kind, body = await self._message(_STARTUP_BYTES)
         assert door.allows is not None
         if kind != b"p" or not door.allows(body.text()):
             hint = "The password is a token of the server; the name of the user does not matter."
@@ -142,12 +148,14 @@ class ClientConnection:
         told = b"".join(messages.parameter(name, value) for name, value in session.reported().items())
         await self._send(messages.AUTHENTICATED + told + messages.key_data(*self.key) + messages.ready(session.status))
         while True:
-            kind, body = await self._message()
+            kind, body = await self._message(self._limits.message_bytes)
             if kind == b"X":
                 return
             if self._skipping and kind != b"S":
                 continue
             await self._reported(kind, body)
+            # A client that asks and asks, and reads no answers, waits: answers would fill the memory.
+            await self._send(b"")
 
     async def _reported(self, kind: bytes, body: Body) -> None:
         """ClientAnswer a message; an error is told to the client, which goes on with Sync, or behind a simple query."""
@@ -197,7 +205,8 @@ class ClientConnection:
                 self._skipping = False
                 await self._ready()
             case b"H":
-                await self._writer.drain()
+                # Behind every message is sent what there is.
+                pass
             case b"F":
                 raise ProtocolError("function calls are not supported", "0A000")
             case b"d" | b"c" | b"f":
@@ -219,10 +228,11 @@ class ClientConnection:
         for one in written:
             portal = Portal(Prepared(one), (), ())
             try:
-                await self._open(portal)
-                if portal.answer is not None:
-                    self._writer.write(messages.row_description(portal.answer.columns))
-                await self._rows(portal, None)
+                with self._watched(portal):
+                    await self._open(portal)
+                    if portal.answer is not None:
+                        self._writer.write(messages.row_description(portal.answer.columns))
+                    await self._rows(portal, None)
             except SqlStreamError as error:
                 raise _Placed(fields_of(error, portal.source, one.offset)) from error
         await self._ready()
@@ -233,8 +243,10 @@ class ClientConnection:
             raise ProtocolError("cannot insert multiple commands into a prepared statement", "42601")
         if name and name in self._prepared:
             raise ProtocolError(f'prepared statement "{name}" already exists', "42P05")
-        types = tuple(body.number(4) & 0xFFFFFFFF for _ in range(body.number(2)))
-        self._prepared[name] = Prepared(written[0] if written else None, types)
+        types = tuple(body.number(4) & 0xFFFFFFFF for _ in range(body.count()))
+        prepared = Prepared(written[0] if written else None, types)
+        prepared.typed()
+        self._prepared[name] = prepared
         self._writer.write(messages.PARSED)
 
     async def _bind(self, body: Body) -> None:
@@ -271,13 +283,17 @@ class ClientConnection:
         if portal.prepared.written is None:
             self._writer.write(messages.EMPTY)
             return
-        await self._placed(portal, self._open(portal))
-        await self._placed(portal, self._rows(portal, limit if limit > 0 else None))
+        await self._placed(portal, self._executed(portal, limit if limit > 0 else None))
 
-    async def _placed(self, portal: Portal, done: Awaitable[_T]) -> _T:
+    async def _executed(self, portal: Portal, limit: int | None) -> None:
+        await self._open(portal)
+        await self._rows(portal, limit)
+
+    async def _placed(self, portal: Portal, done: Awaitable[None]) -> None:
         """Wait for something about a portal; its errors have their places in the text that the client wrote."""
         try:
-            return await done
+            with self._watched(portal):
+                await done
         except SqlStreamError as error:
             offset = portal.prepared.written.offset if portal.prepared.written else 0
             raise _Placed(fields_of(error, portal.source, offset)) from error
@@ -332,50 +348,77 @@ class ClientConnection:
         tag = f"SELECT {portal.sent}" if portal.reply is None else portal.reply.tag
         await self._send(messages.complete(tag))
 
-    async def _in_thread(self, running: RunningQuery, work: Callable[[], _T]) -> _T:
-        """Do something in a thread, and stop it when the client leaves or cancels it, or when its time is over."""
-        loop = asyncio.get_running_loop()
+    @contextlib.contextmanager
+    def _watched(self, portal: Portal) -> Iterator[None]:
+        """From here on the client can cancel a statement, while its rows are sent, too; and its time counts."""
         seconds = min(filter(None, (self._limits.seconds, self._session.timeout)), default=None)
-        deadline = None if seconds is None else loop.time() + seconds
-        self._running = running
-        why: str | None = None
-        future = loop.run_in_executor(self._pool, work)
+        self._deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        self._running = portal.running
         try:
-            while not (await asyncio.wait({future}, timeout=_WATCH_SECONDS))[0]:
-                if self._reader.at_eof():
-                    why = why or "the client having left"
-                elif deadline is not None and loop.time() > deadline:
-                    why = why or "statement timeout"
-                if why is not None or running.is_stopped:
-                    running.stop(why or "user request")
-            return future.result()
+            yield
         except QueryStopped as stopped:
+            if self._has_left:
+                raise Left from stopped
             raise cancelled(str(stopped)) from stopped
         finally:
             self._running = None
-            if not future.done():
-                # This task is being cancelled: the server ends.
-                running.stop("the end of the server")
 
-    async def _message(self) -> tuple[bytes, Body]:
+    @property
+    def _has_left(self) -> bool:
+        """Whether the client has gone; what it said before may still be unread, such as the Sync behind an Execute."""
+        ended = self._reader.at_eof() or getattr(self._reader, "_eof", False)
+        return ended or self._reader.exception() is not None or self._writer.is_closing()
+
+    def _look(self, running: RunningQuery) -> None:
+        """Stop a query whose client has left, or whose time is over. Raises QueryStopped if it has not begun."""
+        if self._has_left:
+            running.stop("the client having left")
+        elif self._deadline is not None and asyncio.get_running_loop().time() > self._deadline:
+            running.stop("statement timeout")
+        elif running.is_stopped:
+            # Between two of its statements nothing was interrupted.
+            running.stop("user request")
+
+    async def _in_thread(self, running: RunningQuery, work: Callable[[], _T]) -> _T:
+        """Do something in a thread, and stop it when the client leaves or cancels it, or when its time is over."""
+        self._look(running)
+        running.check()
+        job = self._pool.submit(work)
+        future = asyncio.wrap_future(job)
+        try:
+            while not (await asyncio.wait({future}, timeout=_WATCH_SECONDS))[0]:
+                self._look(running)
+                if running.is_stopped and job.cancel():
+                    # It was waiting for a thread.
+                    running.check()
+            return future.result()
+        finally:
+            # This task is being cancelled: the server ends, and a query that goes on would keep the process.
+            while not job.done():
+                running.stop("the end of the server")
+                if not job.cancel():
+                    await asyncio.wait({future}, timeout=_WATCH_SECONDS)
+                    _ = future.done() and not future.cancelled() and future.exception()
+
+    async def _message(self, most: int) -> tuple[bytes, Body]:
         head = await self._read(5)
         length = int.from_bytes(head[1:], "big")
-        if not 4 <= length <= self._limits.message_bytes:
-            hint = f"A message has {self._limits.message_bytes} bytes at most."
+        if not 4 <= length <= most:
+            hint = f"A message has {most} bytes at most."
             raise ProtocolError("a message is too long", "54000", fatal=True, hint=hint)
         return head[:1], Body(await self._read(length - 4))
 
     async def _read(self, count: int) -> bytes:
         try:
             return await self._reader.readexactly(count)
-        except (IncompleteReadError, ConnectionError, ssl.SSLError) as error:
+        except (IncompleteReadError, OSError) as error:
             raise Left from error
 
     async def _send(self, data: bytes) -> None:
         self._writer.write(data)
         try:
             await self._writer.drain()
-        except (ConnectionError, ssl.SSLError) as error:
+        except OSError as error:
             raise Left from error
 
     async def refuse(self, error: ProtocolError) -> None:

@@ -63,12 +63,16 @@ class Body:
 
     def numbers(self, size: int) -> list[int]:
         """Read numbers behind their count."""
-        return [self.number(size) for _ in range(self.number(2))]
+        return [self.number(size) for _ in range(self.count())]
+
+    def count(self) -> int:
+        """Read how many numbers or values follow: up to 65,535."""
+        return int.from_bytes(self.take(2), "big")
 
     def values(self) -> list[bytes | None]:
         """Read values behind their count, each behind its length, which is -1 for NULL."""
         found: list[bytes | None] = []
-        for _ in range(self.number(2)):
+        for _ in range(self.count()):
             length = self.number(4)
             found.append(None if length < 0 else self.take(length))
         return found
@@ -127,7 +131,7 @@ def row_description(columns: Sequence[ResultColumn]) -> bytes:
 
 
 def parameter_description(types: Sequence[int]) -> bytes:
-    return message(b"t", struct.pack(f">h{len(types)}i", len(types), *types))
+    return message(b"t", struct.pack(f">H{len(types)}i", len(types), *types))
 
 
 def data_rows(columns: Sequence[Sequence[bytes | None]]) -> bytes:

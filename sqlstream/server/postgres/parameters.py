@@ -9,7 +9,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import duckdb
@@ -46,7 +46,9 @@ _ELEMENTS = {t.array: t.oid for t in (*RESULT_TYPES, *OTHER_TYPES) if t.array}
 _EPOCH = datetime(2000, 1, 1)
 _SCHEMA = re.compile(r'"((?:state|savepoint)\.(?:[^"]|"")+)"', re.IGNORECASE)
 _ZONED_DAY = re.compile(r"(\d{4,}-\d\d-\d\d) ?[+-]\d\d(?::?\d\d)?")
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+# As many as a message of the protocol can count.
+_MOST = 65_535
 
 
 def arrays(sql: str) -> set[int]:
@@ -63,8 +65,13 @@ def parameter_count(sql: str) -> int:
 
     >>> parameter_count("SELECT $2, '$7' -- $9"), parameter_count("SELECT 1")
     (2, 0)
+
+    Raises ProtocolError for a number that no message can have.
     """
-    return max((number for number, _, _ in _parameters(sql)), default=0)
+    found = max((number for number, _, _ in _parameters(sql)), default=0)
+    if found > _MOST:
+        raise ProtocolError(f"there is no parameter ${found}", "42P02")
+    return found
 
 
 def filled(sql: str, literals: Sequence[str]) -> SourceText:
@@ -113,7 +120,8 @@ def _tokens(sql: str) -> list[tuple[int, int]]:
     data = sql.encode()
     starts = [start for start, _ in duckdb.tokenize(sql)]
     if len(data) != len(sql):
-        starts = [len(data[:start].decode(errors="ignore")) for start in starts]
+        parts = (data[start:end].decode(errors="ignore") for start, end in pairwise([0, *starts]))
+        starts = list(accumulate(map(len, parts)))
     return list(pairwise([*starts, len(sql)]))
 
 
@@ -230,7 +238,11 @@ def _numeric(data: bytes) -> str:
     count, weight, sign, scale = struct.unpack_from(">hhHh", data)
     if sign not in (0, 0x4000):
         return f"CAST('{'-inf' if sign == 0xF000 else 'inf' if sign == 0xD000 else 'nan'}' AS DOUBLE)"
-    digits = "".join(f"{d:04}" for d in struct.unpack_from(f">{count}h", data, 8))
+    groups = struct.unpack_from(f">{count}H", data, 8)
+    if any(group > 9999 for group in groups):
+        # Text that is no number would become a part of the statement.
+        raise ValueError("a digit is out of range")
+    digits = "".join(f"{d:04}" for d in groups)
     whole = max(weight + 1, 0) * 4
     digits = "0" * (-(weight + 1) * 4 if weight < -1 else 0) + digits
     before, after = digits[:whole].ljust(whole, "0") or "0", digits[whole:].ljust(scale, "0")[:scale]

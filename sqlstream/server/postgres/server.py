@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import re
 import secrets
 import ssl
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
@@ -23,6 +24,10 @@ from sqlstream.server.query_pool import QueryPool
 from sqlstream.server.state_reader import StateReader
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
+# `-c name=value` or `--name=value`; in a value a backslash stands before a space.
+_OPTION = re.compile(r"(?:^|(?<=\s))(?:-c\s*|--)([\w.-]+)=((?:\\.|[^\s\\])*)")
+# So long a client has to read what it was sent last.
+_CLOSING_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -85,15 +90,20 @@ class PostgresServer:
         self._tasks.add(task)
         try:
             await self._serve(reader, writer)
-        except (Left, TimeoutError, asyncio.CancelledError):
+        except asyncio.CancelledError:
+            # The server ends: a client that reads nothing is not waited for.
+            writer.transport.abort()
+        except (Left, TimeoutError):
             pass
         except Exception:
             _log.exception("a connection of a PostgreSQL client failed")
         finally:
-            self._tasks.discard(task)
             writer.close()
             with contextlib.suppress(OSError, asyncio.CancelledError):
-                await writer.wait_closed()
+                async with asyncio.timeout(_CLOSING_SECONDS):
+                    await writer.wait_closed()
+            writer.transport.abort()
+            self._tasks.discard(task)
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         key = next(self._numbers), secrets.randbits(31)
@@ -126,13 +136,10 @@ class PostgresServer:
                 connection.cancel("user request")
 
 
-def _session(given: dict[str, str] | object) -> ClientSession:
-    assert isinstance(given, dict)
+def _session(given: Mapping[str, str]) -> ClientSession:
     parameters = {n: v for n, v in given.items() if n not in ("user", "database", "options", "replication")}
-    for word in given.get("options", "").replace("-c", " ").split():
-        name, equals, value = word.partition("=")
-        if equals:
-            parameters[name] = value
+    for name, value in _OPTION.findall(given.get("options", "")):
+        parameters[name.replace("-", "_")] = re.sub(r"\\(.)", r"\1", value)
     if given.get("replication", "false") not in ("false", "off", "no", "0"):
         raise ProtocolError("replication is not supported", "0A000")
     return ClientSession(given["user"], given.get("database") or given["user"], parameters)

@@ -139,8 +139,8 @@ class ClientSession:
     @property
     def timeout(self) -> float | None:
         """So many seconds a statement may take, if the client says how many."""
-        found = re.fullmatch(r"(\d+)\s*([a-z]*)", self._values["statement_timeout"].strip().lower())
-        return int(found[1]) * _MILLISECONDS[found[2]] / 1000 or None if found and found[2] in _MILLISECONDS else None
+        milliseconds = _milliseconds(self._values["statement_timeout"])
+        return milliseconds / 1000 if milliseconds else None
 
     def failed(self) -> None:
         """Note that a statement has failed: a transaction takes no more of them."""
@@ -226,7 +226,19 @@ class ClientSession:
             value = _DEFAULTS.get(name, "")
         if name in _FIXED and not re.fullmatch(_FIXED[name], value.strip().lower()):
             raise ProtocolError(f'parameter "{name}" cannot be "{value}" here', "22023")
+        if name == "statement_timeout" and _milliseconds(value) is None:
+            raise ProtocolError(f'invalid value for parameter "{name}": "{value}"', "22023")
         if name in ("server_version", "server_encoding", "integer_datetimes", "session_authorization"):
             raise ProtocolError(f'parameter "{name}" cannot be changed', "55P02")
         if name not in _FIXED and name not in _IGNORED:
             self._values[name] = value
+
+
+def _milliseconds(value: str) -> float | None:
+    """Return a time that a client gives; None for what is none.
+
+    >>> _milliseconds("1.5 s"), _milliseconds("250"), _milliseconds("soon")
+    (1500.0, 250.0, None)
+    """
+    found = re.fullmatch(r"(\d{1,12}(?:\.\d*)?)\s*([a-z]*)", value.strip().lower())
+    return float(found[1]) * _MILLISECONDS[found[2]] if found and found[2] in _MILLISECONDS else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator
@@ -105,14 +106,130 @@ def test_a_client_cancels_its_query(served: Served) -> None:
 
 
 def test_a_query_ends_when_its_client_has_left(served: Served) -> None:
-    with serving.started(served.root, queries=1) as port:
-        with socket.create_connection(("127.0.0.1", port)) as raw:
-            raw.sendall(start())
-            assert b"Z\0\0\0\x05I" in received(raw, b"Z\0\0\0\x05I")
-            raw.sendall(b"Q" + struct.pack(">i", len(LONG) + 5) + LONG + b"\0")
-        # It was the only query that may run.
-        with psycopg.connect(f"host=127.0.0.1 port={port} user=x") as con:
+    parse, bind = message(b"P", b"\0" + LONG + b"\0\0\0"), message(b"B", b"\0\0\0\0\0\0\0\0")
+    # What stands behind a query is not read before its end.
+    rest = message(b"E", b"\0\0\0\0\0") + message(b"S", b"") + message(b"X", b"")
+    with serving.started(served.root, queries=1, seconds=None) as port:
+        for asked in (message(b"Q", LONG + b"\0"), parse + bind + rest):
+            with socket.create_connection(("127.0.0.1", port)) as raw:
+                raw.sendall(start())
+                assert b"Z\0\0\0\x05I" in received(raw, b"Z\0\0\0\x05I")
+                raw.sendall(asked)
+        # It was the only query that may run, and nothing else ends it.
+        with psycopg.connect(f"host=127.0.0.1 port={port} user=x", autocommit=True) as con:
+            con.execute("SET statement_timeout = '60s'")
             assert con.execute("SELECT 2").fetchone() == (2,)
+
+
+def test_a_query_that_waits_for_others_ends_as_one_that_runs(served: Served) -> None:
+    with serving.started(served.root, queries=1, seconds=None) as port:
+        url = f"host=127.0.0.1 port={port} user=x"
+        with psycopg.connect(url, autocommit=True) as first, psycopg.connect(url, autocommit=True) as con:
+            ended: list[Exception] = []
+            busy = threading.Thread(target=lambda: ended.append(cancelled_error(first)))
+            busy.start()
+            try:
+                con.execute("SET statement_timeout = '300ms'")
+                wait_until(lambda: "statement timeout" in str(cancelled_error(con, b"SELECT 1")))
+                con.execute("SET statement_timeout = 0")
+                waiting = threading.Thread(target=lambda: ended.append(cancelled_error(con, b"SELECT 1")))
+                waiting.start()
+                wait_until(lambda: con.cancel_safe() or ended)
+                waiting.join()
+                assert "user request" in str(ended)
+                # The other one still runs.
+                assert busy.is_alive()
+            finally:
+                wait_until(lambda: first.cancel_safe() or not busy.is_alive())
+
+
+def cancelled_error(con: psycopg.Connection[Any], sql: bytes = LONG) -> Exception:
+    """Return with what a query ends; that it was answered, if it was."""
+    try:
+        return AssertionError(con.execute(sql).fetchall())
+    except psycopg.errors.QueryCanceled as error:
+        return error
+
+
+def test_the_time_of_a_statement_is_that_of_all_its_rows_and_of_what_it_asks_before(served: Served) -> None:
+    with served.connect() as con:
+        con.execute("SET statement_timeout = '1ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+            con.execute("FROM range(500000)")
+        con.execute("SET statement_timeout = '0.3 s'")
+        with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+            con.execute(b"FROM counts AT (VERSION => (" + LONG + b"))")
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            con.execute("SET statement_timeout = 'soon'")
+
+
+def test_a_client_that_reads_nothing_can_cancel_and_does_not_hold_up_the_end(served: Served) -> None:
+    async def run() -> bytes:
+        pool = QueryPool(Project(str(served.root), str(served.root / "warehouse")))
+        async with PostgresServer(pool, port=0) as server:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(start() + message(b"Q", b"FROM range(100000000)\0"))
+            while not server._connections:
+                await asyncio.sleep(0)
+            [connection] = server._connections.values()
+            await full(connection._writer)
+            number, secret = connection.key
+            _, canceller = await asyncio.open_connection("127.0.0.1", server.port)
+            canceller.write(struct.pack(">iiii", 16, 80877102, number, secret))
+            assert await canceller.drain() is None
+            while connection._running is None or not connection._running.is_stopped:
+                await asyncio.sleep(0.01)
+            canceller.close()
+            said = b""
+            while not (b"57014" in said and said.endswith(b"Z\0\0\0\x05I")):
+                said = said[-1000:] + await reader.read(1 << 16)
+            writer.write(message(b"Q", b"FROM range(100000000)\0"))
+            await full(connection._writer)
+            ending = server.__aexit__(None, None, None)
+            await asyncio.wait_for(ending, 60)
+        return said
+
+    assert b"user request" in asyncio.run(run())
+
+
+async def full(writer: asyncio.StreamWriter) -> None:
+    """Wait until a writer waits for its reader."""
+    while not writer.transport.get_write_buffer_size() > writer.transport.get_write_buffer_limits()[1]:
+        await asyncio.sleep(0.01)
+
+
+def test_who_does_not_speak_tls_is_no_fault_of_the_server(
+    served: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(Authority("tests").give("server", tmp_path / "server.pem"))
+
+    async def run() -> None:
+        pool = QueryPool(Project(str(served.root), str(served.root / "warehouse")))
+        async with PostgresServer(pool, port=0, certificate=context) as server:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(struct.pack(">ii", 8, 80877103))
+            assert await reader.readexactly(1) == b"S"
+            writer.write(b"no TLS at all" * 10)
+            await reader.read()
+            writer.close()
+            while server._tasks:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert not [r for r in caplog.records if r.name.startswith("sqlstream")]
+
+
+def test_a_newer_protocol_is_answered_with_this_one(served: Served) -> None:
+    with served.connect(max_protocol_version="latest") as con:
+        assert con.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_who_has_not_said_the_password_sends_little(guarded: tuple[str, Path]) -> None:
+    port = int(guarded[0].split("port=")[1].split()[0])
+    with socket.create_connection(("127.0.0.1", port)) as raw:
+        raw.sendall(start() + b"p" + struct.pack(">i", 1 << 20))
+        assert b"too long" in received(raw, b"54000")
 
 
 @pytest.mark.parametrize(
@@ -123,6 +240,7 @@ def test_a_query_ends_when_its_client_has_left(served: Served) -> None:
         ("WITH x AS (COPY (SELECT 1) TO 'f') FROM x", psycopg.errors.ReadOnlySqlTransaction),
         ("COPY counts TO STDOUT", psycopg.errors.ReadOnlySqlTransaction),
         ("FROM read_csv('/etc/passwd')", psycopg.errors.InsufficientPrivilege),
+        ("SELECT $70000", psycopg.Error),
         # A query of the catalog runs elsewhere, and can reach nothing there.
         ("SELECT * FROM pg_class, read_csv('/etc/passwd')", psycopg.Error),
         ("SELECT pg_read_file('/etc/passwd')", psycopg.Error),
@@ -158,10 +276,11 @@ def test_a_failed_transaction_takes_nothing_until_its_end(served: Served) -> Non
 
 
 def test_parameters_of_a_session(served: Served) -> None:
-    options = "-c application_name=report -c my.own=1"
+    options = r"-c application_name=report --my.own=1 -cmy.other=non-c\ x"
     with served.connect(options=options) as con:
         assert con.info.parameter_status("application_name") == "report"
         assert con.execute("SHOW my.own").fetchone() == ("1",)
+        assert con.execute("SHOW my.other").fetchone() == ("non-c x",)
         con.execute("SET application_name TO 'other'")
         assert con.info.parameter_status("application_name") == "other"
         con.execute("RESET ALL")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -12,7 +13,9 @@ import psycopg
 import pytest
 
 from sqlstream.server.postgres.encoding import packed_numeric
-from sqlstream.server.postgres.parameters import _numeric
+from sqlstream.server.postgres.errors import ProtocolError
+from sqlstream.server.postgres.messages import Body
+from sqlstream.server.postgres.parameters import _numeric, literal, parameter_count
 from tests.server.postgres.conftest import Served
 
 _ID = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
@@ -110,6 +113,19 @@ def test_parameters_are_compared_limit_and_travel(served: Served) -> None:
     assert served.rows("FROM counts AT (VERSION => %s)", 0) == [("a", 1)]
     # A text is compared as what it is compared with.
     assert served.rows("SELECT 1 WHERE TIMESTAMP '2024-01-01' < %s", "2024-01-02 00:00:00") == [(1,)]
+
+
+def test_a_parameter_cannot_become_a_part_of_the_statement() -> None:
+    # A digit below zero, and a sign before it, would be a comment.
+    with pytest.raises(ProtocolError, match="no value of its type"):
+        literal(1700, struct.pack(">hhHhh", 1, 0, 0x4000, 0, -1), binary=True)
+
+
+def test_no_statement_has_more_parameters_than_a_message() -> None:
+    assert parameter_count("SELECT 'é', $65535") == 65_535
+    with pytest.raises(ProtocolError, match="there is no parameter"):
+        parameter_count("SELECT $2147483647")
+    assert Body(b"\xff\xff").count() == 65_535
 
 
 @pytest.mark.parametrize(
