@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.secrets import masked
@@ -24,6 +26,9 @@ from sqlstream.server.problems import MEDIA_TYPE, HttpError, problem_of
 from sqlstream.server.queries import JSON
 from sqlstream.server.settings import ServerSettings
 
+# Calls that are answered at a time; some wait for minutes, as those that stop jobs, and others must not wait for them.
+_CALLS = 64
+_LOG = logging.getLogger("uvicorn.error")
 # No page of another site reads an answer, or shows it in a frame; no proxy keeps it.
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -35,7 +40,8 @@ _HEADERS = {
 
 def make_app(service: Service) -> ASGIApp:
     """Return the application over a service."""
-    routes = [Route(e.path, _Route(service, e), methods=[e.method], name=e.summary) for e in _by_path()]
+    threads = ThreadPoolExecutor(_CALLS, thread_name_prefix="call")
+    routes = [Route(e.path, _Route(service, e, threads), methods=[e.method], name=e.summary) for e in _by_path()]
     document = msgspec.json.encode(description())
     routes.append(Route("/v1/openapi.json", lambda request: _json(document, 200), methods=["GET"]))
     app = Starlette(routes=routes, exception_handlers={404: _not_found, 405: _no_method})
@@ -87,7 +93,8 @@ class _Gate:
             if int(headers.get("content-length", "0") or 0) > self._settings.limits.body:
                 raise self._too_large()
         except ValueError:
-            await problem_response(HttpError(400, "the length of the content is no number"))(scope, receive, send)
+            message = "a header is not as HTTP has it: Host, Origin or Content-Length"
+            await problem_response(HttpError(400, message))(scope, receive, send)
             return
         except HttpError as error:
             await problem_response(error)(scope, receive, send)
@@ -135,8 +142,8 @@ class _Gate:
 class _Route:
     """Answers the requests of an endpoint."""
 
-    def __init__(self, service: Service, endpoint: Endpoint):
-        self._service, self._endpoint = service, endpoint
+    def __init__(self, service: Service, endpoint: Endpoint, threads: Executor):
+        self._service, self._endpoint, self._threads = service, endpoint, threads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -144,13 +151,13 @@ class _Route:
         try:
             call = await self._call(request)
             if endpoint.text is not None:
-                text = await asyncio.to_thread(endpoint.text, call)
+                text = await asyncio.get_running_loop().run_in_executor(self._threads, endpoint.text, call)
                 await _json(text, 200, media=f"{PLAIN}; version=0.0.4")(scope, receive, send)
                 return
             if endpoint.call is None:
                 await self._stream(call, request, receive, send)
                 return
-            answer = await asyncio.to_thread(endpoint.call, call)
+            answer = await asyncio.get_running_loop().run_in_executor(self._threads, endpoint.call, call)
             response = _json(msgspec.json.encode(answer), endpoint.status)
         except SqlStreamError as error:
             response = problem_response(error)
@@ -179,11 +186,13 @@ class _Route:
 
     async def _stream(self, call: HttpCall, request: Request, receive: Receive, send: Send) -> None:
         if EVENT_STREAM in self._endpoint.streams:
-            await _sent(self._service.events.listen(call.parameter("job")), EVENT_STREAM, request.scope, receive, send)
-            return
-        form = _wanted(request.headers.get("accept", "*/*"), self._endpoint.streams)
-        parts = self._service.queries.stream(call.body.sql, form, max(call.body.limit, 0))
-        await _sent(parts, form, request.scope, receive, send)
+            form, parts = EVENT_STREAM, self._service.events.listen(call.parameter("job"))
+        else:
+            form = _wanted(request.headers.get("accept", "*/*"), self._endpoint.streams)
+            parts = self._service.queries.stream(call.body.sql, form, max(call.body.limit, 0))
+        # A client that does not read what it asked for must not keep its place for ever.
+        patience = self._service.settings.limits.query_seconds
+        await _sent(parts, form, request.scope, receive, _within(patience, send))
 
 
 def _decoded(body: bytes, kind: type[msgspec.Struct], media: str) -> msgspec.Struct:
@@ -224,15 +233,23 @@ async def _sent(parts: AsyncIterator[bytes], media: str, scope: Scope, receive: 
         if not begun:
             await problem_response(error)(scope, receive, send)
             return
-        # The answer has begun: that it is cut off tells the client that it is not whole.
-        raise _CutOff(error.render()) from error
+        # The answer has begun: that it is cut off, as it is not ended here, tells the client that it is not whole.
+        _LOG.error("an answer was cut off: %s", error.render())
     finally:
         gone.cancel()
         await _closed(parts)
 
 
-class _CutOff(Exception):
-    """An answer that had begun ends with an error."""
+def _within(seconds: float, send: Send) -> Send:
+    """Return what sends, and raises HttpError when the client does not take a message in so long."""
+
+    async def sent(message: Message) -> None:
+        try:
+            await asyncio.wait_for(send(message), seconds)
+        except TimeoutError:
+            raise HttpError(504, f"the client has read nothing for {seconds:g} s") from None
+
+    return sent
 
 
 async def _gone(receive: Receive) -> None:

@@ -73,22 +73,20 @@ class JobProcess:
         """Start a command that reads a script, and writes what it has to say into a file. Raises OutageError."""
         make_folder(os.path.dirname(output))
         try:
-            with open(output, "wb") as file:
+            # A pipe would give it half a script, or none, when this process dies meanwhile.
+            with open(output, "wb") as file, tempfile.TemporaryFile() as given:
+                given.write(script.encode())
+                given.seek(0)
                 started = subprocess.Popen(
                     words,
                     cwd=folder,
-                    stdin=subprocess.PIPE,
+                    stdin=given,
                     stdout=file,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
         except OSError as error:
             raise OutageError("no process could be started for a job", detail=str(error)) from error
-        assert started.stdin is not None
-        # One that has ended already says why in its output.
-        with contextlib.suppress(BrokenPipeError):
-            started.stdin.write(script.encode())
-            started.stdin.close()
         return cls(started.pid, _born(started.pid), started)
 
     @classmethod

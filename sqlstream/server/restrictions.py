@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from urllib.parse import unquote
 
 from sqlstream.compiler.project import Project
 from sqlstream.errors import SourceText, Span
@@ -16,11 +17,15 @@ from sqlstream.server.messages import SubmitRequest
 from sqlstream.server.problems import HttpError
 from sqlstream.sql.nodes import CreateFunction, SetOption
 from sqlstream.sql.statements import parse_script
-from sqlstream.sql.variables import with_variables
+from sqlstream.sql.variables import variables_in
 
 # Connectors that reach nothing outside, and those that reach what one path names.
 _HARMLESS = ("blackhole", "datagen", "nexmark", "print", "values")
 _BY_PATH = ("delta", "duckdb", "filesystem", "sqlite")
+# Those of them whose path may be a URI, or begin with the home folder.
+_BY_URI = ("delta", "filesystem")
+# How options begin that say how a store is reached: with the server's credentials, another one must not be.
+_STORAGE = "storage."
 # Options that name something else outside.
 _NAMES_PLACES = re.compile(
     r"(?:^|[.-])(?:path|file|location|url|uri|class|function|registry|directory|dir|bootstrap|servers)(?:$|[.-])"
@@ -55,25 +60,49 @@ class TableRestrictions:
             raise forbidden(f'table "{name}": SQL of the role submit cannot use the connector "{connector}"', span)
         for option, value in options.items():
             if option == "path":
-                self._check_path(name, value, span)
-            elif _NAMES_PLACES.search(option.lower()):
+                self._check_path(name, connector, value, span)
+            elif option.lower().startswith(_STORAGE) or _NAMES_PLACES.search(option.lower()):
                 raise forbidden(f'table "{name}": SQL of the role submit cannot set "{option}"', span)
 
-    def _check_path(self, name: str, path: str, span: Span | None) -> None:
-        plain = path.removeprefix("file://")
-        if "://" in plain:
-            inside = ".." not in plain.split("/") and any(
-                plain == uri or plain.startswith(f"{uri.rstrip('/')}/") for uri in self._uris
-            )
-        else:
-            # A link may lead elsewhere: the part before a pattern is followed, and a pattern does not go up.
-            fixed = re.split(r"[*?\[{]", plain, maxsplit=1)[0]
-            real = self._real(fixed)
-            inside = ".." not in plain[len(fixed) :].split("/") and any(
-                real == folder or real.startswith(f"{folder.rstrip('/')}/") for folder in self._folders
-            )
-        if not inside:
+    def _check_path(self, name: str, connector: str, path: str, span: Span | None) -> None:
+        takes_uris = connector in _BY_URI
+        plain = path[7:] if takes_uris and path.lower().startswith("file://") else path
+        is_uri = "://" in plain
+        if not (takes_uris and self._is_in_uri(plain) if is_uri else self._is_in_folder(plain, in_home=takes_uris)):
             raise forbidden(f'table "{name}": its path is outside of what SQL of the role submit can read', span)
+
+    def _is_in_uri(self, path: str) -> bool:
+        """Tell whether a URI lies below one that is allowed, and reaches the same store: options behind "?" name it, too."""
+        place, options = _without_options(path)
+        # Some libraries take `%2e%2e` for `..`.
+        decoded = place
+        while (further := unquote(decoded)) != decoded:
+            decoded = further
+        if ".." in re.split(r"[/\\]", decoded):
+            return False
+        for uri in self._uris:
+            allowed, same = _without_options(uri)
+            if options == same and (place == allowed or place.startswith(f"{allowed.rstrip('/')}/")):
+                return True
+        return False
+
+    def _is_in_folder(self, path: str, *, in_home: bool) -> bool:
+        # A link may lead elsewhere: the part before a pattern is followed, and a pattern does not go up.
+        fixed = re.split(r"[*?\[{]", path, maxsplit=1)[0]
+        real = self._real(os.path.expanduser(fixed) if in_home else fixed)
+        return ".." not in path[len(fixed) :].split("/") and any(
+            real == folder or real.startswith(f"{folder.rstrip('/')}/") for folder in self._folders
+        )
+
+
+def _without_options(uri: str) -> tuple[str, str]:
+    """Return a URI without the options behind it, and these.
+
+    >>> _without_options("s3://b/in/x?region=r"), _without_options("s3://b/?.csv")
+    (('s3://b/in/x', 'region=r'), ('s3://b/?.csv', ''))
+    """
+    place, _, options = uri.partition("?") if "=" in uri else (uri, "", "")
+    return place, options
 
 
 def check_request(request: SubmitRequest, source: SourceText) -> None:
@@ -86,12 +115,9 @@ def check_request(request: SubmitRequest, source: SourceText) -> None:
         raise forbidden("the role submit cannot give tables other options", hint="Use a token of the role admin.")
     for key in request.settings:
         _check_option(key, None)
-    written = with_variables(source, {})
-    for one in written.replacements:
-        if source.text[one.written_start : one.written_start + 2] == "${":
-            place = Span(source, one.written_start, one.written_end)
-            hint = "Tables of the project's catalog can use them."
-            raise forbidden("SQL of the role submit cannot read variables of the environment", place, hint)
+    for place in variables_in(source):
+        hint = "Tables of the project's catalog can use them."
+        raise forbidden("SQL of the role submit cannot read variables of the environment, or files", place, hint)
     for statement in parse_script(source):
         if isinstance(statement, CreateFunction):
             raise forbidden("SQL of the role submit cannot bring in functions", statement.reference_span)

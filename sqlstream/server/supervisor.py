@@ -12,7 +12,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from sqlstream.errors import OutageError, SqlStreamError, UsageError
 from sqlstream.jobs.restart_strategies import Attempt, RestartStrategy, strategy_of
 from sqlstream.options import Options
 from sqlstream.server.processes import Command, JobProcess, last_words
+from sqlstream.storage.joblog import JobLog
 from sqlstream.units import Duration, ProcessingTime, now, seconds
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.leases import Lease, lock_job
@@ -188,22 +189,33 @@ class Supervisor:
             return
         if one.next_start is not None:
             self._note_stops(one, self._asked_to_end(one))
-            if not one.jobs:
+            if not one.jobs and (one.submission.jobs or not self._due(one)):
                 self._end(one, ENDED)
             elif time.monotonic() >= one.next_start:
                 self._start(one)
             return
+        if any(status is not None and status.is_active for status in self._statuses(one)):
+            # In a process of another host, or one that an earlier server could not write down any more.
+            if not one.state.starts:
+                one.state = replace(one.state, starts=1)
+                write_state(self._warehouse, one.submission.id, one.state)
+            return
         if one.state.paused or not one.state.starts:
             self._start(one)
-        elif not any(status is not None and status.is_active for status in self._statuses(one)):
+        else:
             # It ended while no server looked.
             self._judge(one, None)
 
     def _start(self, one: Supervised) -> None:
         """Start the process; as a start anew only until the jobs have begun, which must not go back then."""
-        submission, paths = one.submission, self._warehouse
-        has_begun = any(self._statuses(one))
-        words = self._command(submission, one.jobs if has_begun else ())
+        paths, due = self._warehouse, self._due(one)
+        submission = replace(one.submission, starts=due)
+        submission = replace(submission, fresh=tuple(n for n in submission.fresh if n in (*due, *submission.jobs)))
+        jobs: Sequence[str] = ()
+        if any(self._statuses(one)):
+            # The name of a fork is not for what else runs.
+            jobs = one.jobs if submission.as_job is not None else (*due, *one.jobs)
+        words = self._command(submission, jobs)
         try:
             process = JobProcess.start(words, submission.sql, self._folder, self.output_of(submission.id))
         except OutageError as error:
@@ -224,16 +236,32 @@ class Supervisor:
         since = one.submission.submitted_at
         return [s if s is not None and max(s.started_at, s.updated_at) >= since else None for s in found]
 
+    def _due(self, one: Supervised) -> tuple[str, ...]:
+        """Return the jobs of INSERT .. VALUES that have not committed since they were submitted: each runs once."""
+        starts = one.submission.starts
+        return tuple(job for job in starts if not one.state.starts or not self._has_run(one, job))
+
+    def _has_run(self, one: Supervised, job: str) -> bool:
+        fs, paths = self._warehouse.fs, self._warehouse.job(job)
+        version = last_committed(fs, paths)
+        entry = None if version is None else JobLog(fs, paths.log).entry(version)
+        return entry is not None and entry.committed_at >= one.submission.submitted_at
+
     def _judge(self, one: Supervised, code: int | None) -> None:
         """Decide what becomes of a submission whose process has ended, with a code if that is known."""
         statuses = self._statuses(one)
         failed = next((s for s in statuses if s is not None and s.state == FAILED), None)
+        if code and any(s is not None and s.is_active for s in statuses):
+            # A process runs the jobs that an earlier server had started when it died, before it could write that down.
+            return
         if failed is not None:
             self._end(one, SUBMISSION_FAILED, failed.error)
         elif code == 0 or (code is None and statuses and all(map(_has_ended, statuses))):
             self._end(one, ENDED)
         elif code is not None and code > 0 and not any(s is not None and s.state == LOST for s in statuses):
             self._end(one, SUBMISSION_FAILED, last_words(self.output_of(one.submission.id)))
+        elif not one.jobs and not self._due(one):
+            self._end(one, ENDED)
         else:
             self._start_later(one)
 

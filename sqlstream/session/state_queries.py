@@ -31,7 +31,7 @@ from sqlstream.sql.nodes import DescribeState
 from sqlstream.sql.statements import describes_state, parse_script
 from sqlstream.warehouse.paths import Warehouse
 
-_SHOWS_SAVEPOINTS = re.compile(r"\s*SHOW\s+SAVEPOINTS\s*;?\s*", re.IGNORECASE)
+_SHOWS_SAVEPOINTS = re.compile(r"\s*SHOW\s+SAVEPOINTS\s*(?:;\s*)?", re.IGNORECASE)
 
 
 def query(

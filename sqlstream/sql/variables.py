@@ -63,14 +63,23 @@ def with_variables(source: SourceText, environment: Mapping[str, str] | None = N
     return SourceText(source.name, "".join([*parts, source.text[at:]]), source.text, tuple(replacements))
 
 
-def _found(source: SourceText, environment: Mapping[str, str]) -> Iterable[_Found]:
+def variables_in(source: SourceText) -> list[Span]:
+    """Return where a text has variables, of the environment or files; what they say is not looked at."""
+    return [Span(source, *match.span()) for match, _ in _written(source) if match["rest"] and not match["escape"]]
+
+
+def _written(source: SourceText) -> Iterable[tuple[re.Match[str], str]]:
+    """Yield what looks like a variable, outside of comments, with the quote around it."""
     quoted = list(regions(source))
     for match in _OPENING.finditer(source.text):
+        region = next((r for r in quoted if r.start <= match.start() < r.end), None)
+        if region is None or not region.text.startswith(("--", "/*")):
+            yield match, region.text[:1] if region else ""
+
+
+def _found(source: SourceText, environment: Mapping[str, str]) -> Iterable[_Found]:
+    for match, kind in _written(source):
         start, end = match.span()
-        region = next((r for r in quoted if r.start <= start < r.end), None)
-        kind = region.text[:1] if region else ""
-        if region is not None and region.text.startswith(("--", "/*")):
-            continue
         if match["escape"]:
             if match["rest"]:
                 yield _Found(start, end, match.group()[1:])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pyarrow as pa
@@ -18,6 +21,9 @@ import pytest
 from sqlstream.errors import UsageError
 from sqlstream.server.access import Role, Tokens, read_tokens
 from sqlstream.server.endpoints import ENDPOINTS, Service
+from sqlstream.server.messages import Jobs
+from sqlstream.server.problems import HttpError
+from sqlstream.server.restrictions import TableRestrictions
 from sqlstream.server.settings import Limits, ServerSettings
 from sqlstream.session.session import Session
 from tests.certificates import Authority
@@ -177,6 +183,46 @@ def test_a_query_ends_when_its_client_has_gone(served: tuple[httpx.Client, Servi
     wait_until(lambda: service.queries.running == 0)
 
 
+def test_a_client_that_reads_nothing_does_not_keep_its_place(project: Path) -> None:
+    limits = replace(Limits(), query_seconds=0.5)
+    with serving(replace(settings_of(project), limits=limits)) as (url, service):
+        address = urlsplit(url)
+        with socket.create_connection((address.hostname, address.port)) as connection:
+            body = json.dumps({"sql": "SELECT repeat('x', 1000) FROM range(1000000)"})
+            head = f"POST /v1/query HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
+            head += f"Accept: application/vnd.apache.arrow.stream\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall((head + body).encode())
+            wait_until(lambda: service.queries.running == 1)
+            wait_until(lambda: service.queries.running == 0)
+
+
+def test_calls_that_wait_do_not_let_others_wait(project: Path) -> None:
+    with serving(settings_of(project)) as (url, service):
+        jobs, waiting, end = service.overview.jobs, threading.Semaphore(0), threading.Event()
+
+        def slow() -> Jobs:
+            waiting.release()
+            assert end.wait(240)
+            return jobs()
+
+        with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(33) as threads:
+            patch.setattr(service.overview, "jobs", slow)
+            calls = [threads.submit(httpx.get, f"{url}/v1/jobs", timeout=240) for _ in range(33)]
+            try:
+                # More than a loop has threads of its own.
+                assert all(waiting.acquire(timeout=60) for _ in calls)
+                assert httpx.get(f"{url}/v1/health", timeout=60).status_code == 200
+            finally:
+                end.set()
+            assert {call.result().status_code for call in calls} == {200}
+
+
+def test_a_long_text_does_not_stop_the_server(client: httpx.Client) -> None:
+    # What says at its end only that it is not SHOW SAVEPOINTS.
+    found = client.post("/v1/query", json={"sql": "SHOW SAVEPOINTS" + " " * 500_000 + "x"}, timeout=60)
+    assert found.status_code == 400
+
+
 def test_a_query_has_limits(project: Path) -> None:
     limits = replace(Limits(), query_seconds=0.3, queries=1)
     with serving(replace(settings_of(project), limits=limits)) as (url, service), httpx.Client(base_url=url) as client:
@@ -278,7 +324,7 @@ def submitting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Clien
         "CREATE TABLE declared (a STRING) WITH ('connector' = 'filesystem', 'path' = 'elsewhere', 'format' = 'csv');"
     )
     tokens = Tokens(((sha256(TOKENS["submit"].encode()).digest(), Role.SUBMIT),))
-    settings = replace(settings_of(project), tokens=tokens, paths=("in",))
+    settings = replace(settings_of(project), tokens=tokens, paths=("in", "s3://b/in"))
     headers = {"Authorization": f"Bearer {TOKENS['submit']}"}
     with serving(settings) as (url, _), httpx.Client(base_url=url, headers=headers) as client:
         yield client
@@ -298,6 +344,17 @@ INSERT INTO o SELECT a FROM f
         (SUBMITTED.format(path="in/../../x", more=""), "its path is outside"),
         (SUBMITTED.format(path="in/*/../../../x", more=""), "its path is outside"),
         (SUBMITTED.format(path="in/link", more=""), "its path is outside"),
+        (SUBMITTED.format(path="s3://b/in/../x", more=""), "its path is outside"),
+        (SUBMITTED.format(path="s3://b/in/%252E%2e/x", more=""), "its path is outside"),
+        (SUBMITTED.format(path="s3://b/in/x?endpoint_override=evil.example", more=""), "its path is outside"),
+        (
+            "CREATE TABLE d (a STRING) WITH ('connector' = 'sqlite', 'path' = 's3://b/in/x', 'table' = 't')",
+            "is outside",
+        ),
+        (
+            "CREATE TABLE d (a STRING) WITH ('connector' = 'delta', 'path' = 'in', 'storage.aws_endpoint_url' = 'e')",
+            "cannot set",
+        ),
         (SUBMITTED.format(path="in", more=", 'protobuf.schema-file' = '/etc/passwd'"), "cannot set"),
         ("CREATE TABLE g WITH ('path' = '/etc') LIKE declared", "its path is outside"),
         ("CREATE TABLE o (a STRING); INSERT INTO o SELECT a FROM declared /*+ OPTIONS('path'='/etc') */", "is outside"),
@@ -305,12 +362,31 @@ INSERT INTO o SELECT a FROM f
         ("CREATE FUNCTION f AS 'os.system' LANGUAGE PYTHON", "cannot bring in functions"),
         ("SET 'spark.driver.extraJavaOptions' = '-x'", "cannot set"),
         ("CREATE TABLE o (a STRING); INSERT INTO o VALUES ('${HOME:-x}')", "cannot read variables"),
+        # Whether there is such a file is not told.
+        ("CREATE TABLE o (a STRING); INSERT INTO o VALUES ('${file:/nowhere}')", "cannot read variables"),
     ],
 )
 def test_sql_of_the_role_submit_reaches_what_is_declared(submitting: httpx.Client, sql: str, message: str) -> None:
     found = submitting.post("/v1/plan", json={"sql": sql})
     assert found.status_code == 403, found.text
     assert message in found.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["~/x", "file://~/x", "FILE://~"])
+def test_a_path_in_the_home_folder_is_not_one_in_the_project(project: Path, path: str) -> None:
+    check = TableRestrictions(settings_of(project).project, (".",))
+    check("t", {"connector": "filesystem", "path": "x/y"}, None)
+    with pytest.raises(HttpError, match="its path is outside"):
+        check("t", {"connector": "filesystem", "path": path}, None)
+
+
+def test_a_uri_is_of_the_store_that_is_allowed(project: Path) -> None:
+    here = "s3://b/in?endpoint_override=here"
+    check = TableRestrictions(settings_of(project).project, (here,))
+    check("t", {"connector": "delta", "path": here.replace("in?", "in/x?")}, None)
+    for path in ("s3://b/in/x", "s3://b/in/x?endpoint_override=there"):
+        with pytest.raises(HttpError, match="its path is outside"):
+            check("t", {"connector": "delta", "path": path}, None)
 
 
 def test_sql_of_the_role_submit_has_the_catalog_and_declared_paths(submitting: httpx.Client) -> None:

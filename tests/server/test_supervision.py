@@ -13,6 +13,22 @@ from pathlib import Path
 import httpx
 import pytest
 
+from sqlstream.server.access import Role
+from sqlstream.server.messages import SubmitRequest
+from sqlstream.server.processes import JobProcess
+from sqlstream.server.submitting import submit
+from sqlstream.session.session import Session
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import effective_status
+from sqlstream.warehouse.submissions import (
+    ENDED,
+    FAILED,
+    Submission,
+    SubmissionState,
+    read_state,
+    submissions,
+    write_state,
+)
 from tests.processes import is_gone, wait_until
 from tests.server.serving import serving, settings_of, without_spark
 
@@ -173,6 +189,60 @@ def test_a_second_server_takes_over_when_the_first_one_is_killed(project: Path) 
     finally:
         first.kill()
         first.wait()
+
+
+def kept(project: Path, sql: str, starts: int) -> Submission:
+    """Submit SQL, and leave it as a server does that is killed after it has started the process so many times."""
+    settings = settings_of(project)
+    id = submit(settings, Role.ADMIN, SubmitRequest(sql)).id
+    warehouse = Warehouse(settings.project.warehouse)
+    assert id is not None
+    write_state(warehouse, id, SubmissionState(starts=starts))
+    return next(one for one in submissions(warehouse) if one.id == id)
+
+
+def test_a_server_goes_on_where_one_was_killed_in_the_middle_of_a_start(project: Path) -> None:
+    (project / "catalog" / "tables.sql").write_text("CREATE TABLE done (a INT); CREATE TABLE due (a INT);")
+    with Session(str(project)) as session:
+        # Its process ran INSERT .. VALUES, and died before its job began.
+        kept(project, SQL, 1)
+        session.sql("CREATE TABLE given (a INT); INSERT INTO given VALUES (1), (2)")
+        done = kept(project, "INSERT INTO done VALUES (3)", 1)
+        session.sql("INSERT INTO done VALUES (3)")
+        due = kept(project, "INSERT INTO due VALUES (4)", 1)
+    with (
+        serving(settings_of(project), without_spark(project)) as (url, service),
+        httpx.Client(base_url=url) as client,
+        ended(client),
+    ):
+        counted(client, project, 1)
+        assert rows(client, "SELECT * FROM given ORDER BY a") == [[1], [2]]
+        wait_until(lambda: None not in [read_state(service.warehouse, one.id).outcome for one in (done, due)])
+        assert [read_state(service.warehouse, one.id).outcome for one in (done, due)] == [ENDED, FAILED]
+        client.post("/v1/jobs/sums/stop", json={})
+
+
+def test_a_server_finds_a_process_that_the_one_before_could_not_write_down(project: Path) -> None:
+    submission = kept(project, SQL, 0)
+    words = without_spark(project)(submission, ())
+    orphan = JobProcess.start(words, SQL, str(project), str(project / "output"))
+    warehouse = Warehouse(settings_of(project).project.warehouse)
+    try:
+        wait_until(lambda: effective_status(warehouse.fs, warehouse.job("sums")))
+        with (
+            serving(settings_of(project), without_spark(project)) as (url, _),
+            httpx.Client(base_url=url) as client,
+            ended(client),
+        ):
+            counted(client, project, 1)
+            assert job(client)["pid"] == orphan.pid
+            os.kill(orphan.pid, signal.SIGKILL)
+            counted(client, project, 2)
+            assert rows(client, "SELECT * FROM given ORDER BY a") == [[1], [2]]
+            client.post("/v1/jobs/sums/stop", json={})
+    finally:
+        if orphan.is_alive:
+            os.kill(orphan.pid, signal.SIGKILL)
 
 
 def test_a_job_that_fails_stays_so_and_says_why(project: Path) -> None:

@@ -16,6 +16,7 @@ from sqlstream.jobs.verification import Verification
 from sqlstream.local.engine import LocalEngine
 from sqlstream.operators.windows.assigners import AssignedWindows
 from sqlstream.physical.batch import CannotVerify
+from sqlstream.runtime.commits import Commits
 from tests.jobs.savepoint_jobs import FIRST, INPUT, SECOND, THIRD, Rows, open_session, put
 from tests.jobs.upgrades.upgrade_jobs import go_on
 from tests.local.test_engine import wait_for_rows
@@ -122,6 +123,28 @@ def test_a_mistake_since_the_upgrade_is_found(tmp_path: Path, monkeypatch: pytes
     report = verified(tmp_path, new, "windows")
     assert not report
     assert "NOT EXPLAINED" in str(report)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_an_operator_that_begins_anew_writes_over_rows_with_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    old = TOTALS.format(more="", where="", times="")
+    new = INPUT + (
+        "CREATE TABLE totals (k BIGINT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED);"
+        "INSERT INTO totals WITH v AS (SELECT k % 2 AS k, count(*) + 100 AS n FROM t GROUP BY k % 2) SELECT k, n FROM v;"
+    )
+    put(tmp_path, "a", FIRST)
+    go_on(tmp_path, old, FIRST)
+    if is_lost:
+        store = Commits._store
+        monkeypatch.setattr(Commits, "_store", lambda self, sink, batch, _, time: store(self, sink, batch, [], time))
+    put(tmp_path, "b", [(1, 14), (3, 15)])
+    go_on(tmp_path, new, [*FIRST, (1, 14), (3, 15)], upgrade=True)
+    # What was counted before is not counted again.
+    assert rows_of(tmp_path, "totals") == [(1, 3) if is_lost else (1, 102), (2, 1)]
+    report = verified(tmp_path, new, "totals")
+    assert bool(report) is not is_lost, report
 
 
 def test_what_operators_make_of_both_queries_rows_is_refused_with_the_reason(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from sqlstream import udaf
 from sqlstream.jobs.verification import Verification
+from sqlstream.jobs.verification.compare import Sides, compare
 from sqlstream.jobs.verification.verify import batch_query
 from sqlstream.operators.windows.assigners import Arrival, AssignedWindows
 from sqlstream.physical.batch import CannotVerify
@@ -157,6 +158,21 @@ def test_sums_of_floating_point_numbers() -> None:
         [(streamed,)] = stream.query("SELECT s FROM sums")
     assert report
     assert causes(report) == {"float": (1, 1)}, streamed
+
+
+@pytest.mark.parametrize("keys", [(), ("k",)])
+def test_a_wrong_row_is_found_among_many_that_differ_in_their_last_digits(keys: tuple[str, ...]) -> None:
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE answer AS SELECT i AS k, CAST(i AS DOUBLE) / 3 AS x FROM range(110_000) AS r(i)")
+        con.execute(
+            "CREATE TABLE actual AS SELECT k, CASE k WHEN 109_998 THEN -1 WHEN 109_999 THEN 'inf' ELSE x * (1 + 1e-12) END AS x"
+            " FROM answer"
+        )
+        report = compare(con, Sides("t", ("k", "x"), "actual", {"": "answer"}, keys))
+    found = {d.cause: (d.missing, d.extra) for d in report.differences}
+    # That of key 0 is 0 on both sides.
+    assert found.pop("unexplained") == (2, 2)
+    assert found == {"float": (109_997, 109_997)}
 
 
 @pytest.mark.parametrize("lost", ["dropped", "counted twice"])

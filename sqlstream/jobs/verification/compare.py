@@ -10,12 +10,17 @@ from typing import Any
 
 import duckdb
 
+from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.jobs.verification.report import SHOWN, Difference, TableReport
 
 Row = tuple[Any, ...]
-# Rows that are looked at one by one: more differ by more than their last digits.
+# Rows of each side that are looked at one by one: no cause is known of those beyond.
 _MOST = 100_000
+_MISSING, _EXTRA, _CLOSE, _NUMBER = "_missing", "_extra", "_close", internal("number")
+_ROW_ID = internal("rowid")
+# As `_alike` compares.
+_RELATIVE, _ABSOLUTE = 1e-6, 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +47,20 @@ def compare(con: duckdb.DuckDBPyConnection, sides: Sides) -> TableReport:
         if answer != before:
             found.append(_between(con, cause, before, answer))
         before = answer
-    missing, extra = _rows(con, _minus(before, sides.actual)), _rows(con, _minus(sides.actual, before))
+    for name, sql in ((_MISSING, _minus(before, sides.actual)), (_EXTRA, _minus(sides.actual, before))):
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
+    count, examples = _take_close(con)
+    (missing, more_missing), (extra, more_extra) = _rows(con, _MISSING), _rows(con, _EXTRA)
     if sides.keys:
         missing, extra, close = _by_key(con, sides, before, missing, extra)
     else:
         missing, extra, close = _close(missing, extra)
-    found.append(Difference("float", len(close), len(close), _pairs(close)))
+    count += len(close)
+    found.append(Difference("float", count, count, _pairs([*examples, *close])))
     missing, extra, looked = _looked_up(sides, missing, extra)
     found.append(Difference("lookup", len(looked), len(looked), _pairs(looked)))
-    examples = [("-", row) for row in missing[:SHOWN]] + [("+", row) for row in extra[:SHOWN]]
-    found.append(Difference("unexplained", len(missing), len(extra), tuple(examples)))
+    shown = [("-", row) for row in missing[:SHOWN]] + [("+", row) for row in extra[:SHOWN]]
+    found.append(Difference("unexplained", len(missing) + more_missing, len(extra) + more_extra, tuple(shown)))
     counts = [con.execute(f"SELECT count(*) FROM {t}").fetchall()[0][0] for t in (sides.actual, first)]
     differences = tuple(d for d in found if d.missing or d.extra)
     return TableReport(sides.name, sides.columns, counts[0], counts[1], differences)
@@ -71,8 +80,47 @@ def _minus(a: str, b: str) -> str:
     return f"FROM {a} EXCEPT ALL FROM {b}"
 
 
-def _rows(con: duckdb.DuckDBPyConnection, sql: str) -> list[Row]:
-    return con.execute(f"SELECT * FROM ({sql}) ORDER BY ALL LIMIT {_MOST}").fetchall()
+def _take_close(con: duckdb.DuckDBPyConnection) -> tuple[int, list[tuple[Row, Row]]]:
+    """Take rows from both sides that differ in the last digits of columns of floating point; return how many, and some of them.
+
+    Of rows that are equal but for these columns, the smallest ones are paired, and so on.
+    """
+    types = {str(name): type for name, type, *_ in con.execute(f"DESCRIBE {_MISSING}").fetchall()}
+    floats = [quote_name(name) for name, type in types.items() if type in ("DOUBLE", "FLOAT")]
+    if not floats:
+        return 0, []
+    exact = [quote_name(name) for name in types if quote_name(name) not in floats]
+    by = f"PARTITION BY {', '.join(exact)} " if exact else ""
+    number = f"row_number() OVER ({by}ORDER BY {', '.join(floats)}) AS {_NUMBER}"
+    numbered = [f"(SELECT *, rowid AS {_ROW_ID}, {number} FROM {side})" for side in (_MISSING, _EXTRA)]
+    same = [f"m.{name} IS NOT DISTINCT FROM e.{name}" for name in (_NUMBER, *exact)]
+    alike = [_is_close(f"m.{name}", f"e.{name}") for name in floats]
+    con.execute(
+        f"CREATE OR REPLACE TEMP TABLE {_CLOSE} AS SELECT m.{_ROW_ID} AS m, e.{_ROW_ID} AS e FROM {numbered[0]} AS m"
+        f" JOIN {numbered[1]} AS e ON {' AND '.join([*same, *alike])}"
+    )
+    [(count,)] = con.execute(f"SELECT count(*) FROM {_CLOSE}").fetchall()
+    first = f"(FROM {_CLOSE} ORDER BY m LIMIT {SHOWN})"
+    sides = [
+        con.execute(f"SELECT r.* FROM {first} AS c JOIN {side} AS r ON r.rowid = c.{own} ORDER BY c.m").fetchall()
+        for side, own in ((_MISSING, "m"), (_EXTRA, "e"))
+    ]
+    for side, own in ((_MISSING, "m"), (_EXTRA, "e")):
+        con.execute(f"DELETE FROM {side} WHERE rowid IN (SELECT {own} FROM {_CLOSE})")
+    return count, list(zip(*sides, strict=True))
+
+
+def _is_close(a: str, b: str) -> str:
+    """Return the SQL of whether two numbers are equal but for their last digits, as `math.isclose` tells it."""
+    bound = f"greatest({_RELATIVE} * greatest(abs({a}), abs({b})), {_ABSOLUTE})"
+    return f"({a} IS NOT DISTINCT FROM {b} OR (isfinite({a}) AND isfinite({b}) AND abs({a} - {b}) <= {bound}))"
+
+
+def _rows(con: duckdb.DuckDBPyConnection, side: str) -> tuple[list[Row], int]:
+    """Return the rows of a side that are looked at, and how many are not."""
+    [(count,)] = con.execute(f"SELECT count(*) FROM {side}").fetchall()
+    rows = con.execute(f"SELECT * FROM {side} ORDER BY ALL LIMIT {_MOST}").fetchall()
+    return rows, count - len(rows)
 
 
 def _by_key(
@@ -121,7 +169,7 @@ def _exact(value: object) -> str:
 
 def _alike(a: object, b: object) -> bool:
     if isinstance(a, float) and isinstance(b, float):
-        return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9) or (math.isnan(a) and math.isnan(b))
+        return math.isclose(a, b, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE) or (math.isnan(a) and math.isnan(b))
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(_alike, a, b))
     if isinstance(a, dict) and isinstance(b, dict):

@@ -169,14 +169,16 @@ class Earlier:
 
     def _both(self, plan: SinkPlan, written: str, after: str, before: str | None) -> str:
         """Return the SELECT of what was written, with what has changed of the answer since."""
-        if before is None:
-            return f"FROM {written} UNION ALL FROM {after}"
-        come, gone = f"FROM {after} EXCEPT ALL FROM {before}", f"FROM {before} EXCEPT ALL FROM {after}"
-        keys = ", ".join(map(quote_name, plan.table.primary_key if plan.changing else ()))
+        come, gone = f"FROM {after}", f"FROM {after} WHERE false"
+        if before is not None:
+            come, gone = f"FROM {after} EXCEPT ALL FROM {before}", f"FROM {before} EXCEPT ALL FROM {after}"
+        keys = list(map(quote_name, plan.table.primary_key if plan.changing else ()))
         if not keys:
             return f"(FROM {written} EXCEPT ALL ({gone})) UNION ALL ({come})"
-        touched = f"SELECT {keys} FROM ({come}) UNION ALL SELECT {keys} FROM ({gone})"
-        return f"(FROM {written} WHERE ({keys}) NOT IN (SELECT ({keys}) FROM ({touched}))) UNION ALL ({come})"
+        # A key has one row: that of the new query, where it has one.
+        listed, same = ", ".join(keys), " AND ".join(f"w.{key} IS NOT DISTINCT FROM t.{key}" for key in keys)
+        touched = f"SELECT {listed} FROM ({come}) UNION ALL SELECT {listed} FROM ({gone})"
+        return f"(SELECT w.* FROM {written} AS w ANTI JOIN ({touched}) AS t ON {same}) UNION ALL ({come})"
 
 
 def _savepoint(warehouse: Warehouse, record: JobRecord) -> Savepoint:
