@@ -6,12 +6,14 @@ from collections.abc import Iterable
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
-from sqlstream.storage.begun import may_have_begun
-from sqlstream.storage.joblog import JobLog
+from sqlstream.runtime.times import from_spark_millis
+from sqlstream.storage import begun
+from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.restoring import Interrupted
-from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.commits import committed_spark_millis, last_committed
+from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
-from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.paths import JobPaths, Warehouse
 from sqlstream.warehouse.savepoints import Savepoint
 
 # Sinks outside of the warehouse that keep nothing, and those that take back what a job wrote after a version.
@@ -59,6 +61,19 @@ def _has_more(warehouse: Warehouse, job: str, record: JobRecord | None, savepoin
         return True
     # What waits is in folders below those of the sinks.
     return any(path.removeprefix(f"{paths.output}/").count("/") > 1 for path in fs.walk(paths.output))
+
+
+def may_have_begun(fs: Filesystem, paths: JobPaths, entry: LogEntry) -> bool:
+    """Tell whether a batch may have begun after the newest version of a job, of which sinks may have rows then."""
+    if begun.may_have_begun(fs, paths, entry):
+        return True
+    # Of the batch that follows when the watermark has moved only jobs on Spark say that it begins, and they say so of each.
+    try:
+        reached = from_spark_millis(committed_spark_millis(fs, paths, entry.version))
+    except FileNotFoundError:
+        # The job runs, and is further by now.
+        return True
+    return reached != entry.watermark and not fs.exists(paths.begun)
 
 
 def way_back(warehouse: Warehouse, saved: JobRecord) -> str:

@@ -14,7 +14,7 @@ from sqlstream.compiler.project import Project
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, QueryError, SourceText, Span, UsageError, missing
-from sqlstream.jobs.launch import job_spec
+from sqlstream.jobs.launch import job_spec, planned_text, recorded_text
 from sqlstream.jobs.verification import Verification, verify_job
 from sqlstream.queries.arguments import Given, placed
 from sqlstream.queries.versions import Version, find_version
@@ -44,7 +44,7 @@ def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compil
     Raises UsageError when that is not the plan that the job has.
     """
     plans = [one for one in compiled if isinstance(one, PlannedJob)]
-    found = next((one for one in plans if one.fingerprint == record.plan_fingerprint), None)
+    found = next((one for one in plans if planned_text(one) == recorded_text(record)), None)
     if found is not None:
         return found
     hint = f"Name the script that declares them: sqlstream verify {record.job} FILE.sql"
@@ -57,7 +57,7 @@ def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compil
     except BindError as error:
         message = f'the tables of job "{record.job}" are not all in the catalog of the project'
         raise UsageError(message, detail=f"{error.message}.", hint=f"{hint}.") from error
-    if len(plans) != 1 or plans[0].fingerprint != record.plan_fingerprint:
+    if len(plans) != 1 or planned_text(plans[0]) != recorded_text(record):
         raise UsageError(f'the catalog of the project gives job "{record.job}" another plan', hint=f"{hint}.")
     return plans[0]
 
@@ -77,8 +77,8 @@ def verify(
     if saved is not None:
         folder, record = saved
         planned = planned_job(compiler, record, compiled)
-        job = job_spec(planned, folder.root, record.bucket_labels, name=record.job, project=project.root)
-        return verify_job(planned, job)
+        job = job_spec(planned, project.warehouse, record.bucket_labels, name=record.job, project=project.root)
+        return verify_job(planned, job, saved=folder)
     record = existing_record(Warehouse(project.warehouse), name)
     return verify_planned(project, compiler, planned_job(compiler, record, compiled), record, at)
 

@@ -22,7 +22,7 @@ from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.migrations import Migrations
-from sqlstream.jobs.ways_back import KEEP_NOTHING, way_back
+from sqlstream.jobs.ways_back import KEEP_NOTHING, may_have_begun, way_back
 from sqlstream.operators.operator import Operator
 from sqlstream.operators.process.tables import DUE, PROCESSING_TIMERS
 from sqlstream.physical.plan import SinkPlan
@@ -31,7 +31,7 @@ from sqlstream.runtime.tasks import ROWS, bucket_metrics
 from sqlstream.runtime.worker import connection
 from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring, savepoints
-from sqlstream.storage.begun import may_have_begun, read_begun
+from sqlstream.storage.begun import read_begun
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.restoring import DRAFT, Restoring
 from sqlstream.storage.rewriting import OperatorSource, Rewritten, SinkSource, rewrite

@@ -50,19 +50,23 @@ def batch_query(planned: PlannedJob) -> str:
     return "\n\n".join(texts)
 
 
-def verify_job(planned: PlannedJob, job: JobSpec, version: int | None = None) -> Verification:
+def verify_job(
+    planned: PlannedJob, job: JobSpec, version: int | None = None, saved: Warehouse | None = None
+) -> Verification:
     """Compare what a job had written at a version (None: its newest) with a batch over what it had read by then.
 
-    Raises CannotVerify, and UsageError when there is no such version.
+    `saved` is the folder of a savepoint: it is the job in there, and tables that it reads are those of its warehouse. Raises
+    CannotVerify, and UsageError when there is no such version.
     """
     if planned.appends:
         raise CannotVerify("INSERT .. VALUES adds its rows each time it runs")
-    history = JobHistory(Warehouse(job.warehouse), job.name)
+    kept = saved or Warehouse(job.warehouse)
+    history = JobHistory(kept, job.name)
     record, snapshot, entry = _version(history, job.name, version)
     earlier = None
     if record.upgraded_from:
         earlier = Earlier.of(Warehouse(job.warehouse), planned, record)
-    works = _descriptors(job, entry.sequence, earlier)
+    works = _descriptors(kept, job, entry.sequence, earlier)
     sinks = _logical(planned)
     _check_expired(sinks, entry)
     by_table = _by_table(sinks)
@@ -73,7 +77,14 @@ def verify_job(planned: PlannedJob, job: JobSpec, version: int | None = None) ->
         inputs.join(history.entries)
         runs = RunsFunctions(con, inputs.moments, snapshot.watermark)
         for plan in (plan for plan in job.plan.sinks if not plan.malformed):
-            actual = _actual(con, job, plan, record, snapshot, history)
+            if plan.kind == TABLE:
+                actual = _written_by(con, kept, plan, record, snapshot)
+            elif saved is not None:
+                raise CannotVerify(
+                    f'what the job wrote into table "{plan.table.name}" ({plan.kind}) is in no savepoint'
+                )
+            else:
+                actual = _written_outside(con, job, plan, snapshot, history)
             own = by_table[plan.table.name.lower()]
             answers: Mapping[str, str] = _answers(own, inputs, runs, job, earlier)
             if earlier is not None:
@@ -120,14 +131,13 @@ def _version(history: JobHistory, name: str, version: int | None) -> tuple[JobRe
     return record, snapshot, entry
 
 
-def _descriptors(job: JobSpec, last: int, earlier: Earlier | None) -> Iterator[Sequence[Work]]:
+def _descriptors(kept: Warehouse, job: JobSpec, last: int, earlier: Earlier | None) -> Iterator[Sequence[Work]]:
     """Return what the batches of a job have read, in their order, up to one. Raises CannotVerify where that is not kept.
 
     Those before an upgrade are in the savepoint that it began from.
     """
-    warehouse = Warehouse(job.warehouse)
     before = -1 if earlier is None else earlier.sequence
-    texts = Descriptors(warehouse.fs, warehouse.job(job.name).splits).texts(last, before + 1)
+    texts = Descriptors(kept.fs, kept.job(job.name).splits).texts(last, before + 1)
     read: Iterator[Sequence[Work]] | None = iter(()) if earlier is None else earlier.read()
     if texts is None or read is None:
         raise CannotVerify(
@@ -154,21 +164,18 @@ def _check_expired(sinks: Sequence[ResultSink], entry: LogEntry) -> None:
             raise CannotVerify(f"{node.label} has forgotten keys: what it knew of them depends on when", node.span)
 
 
-def _actual(
-    con: duckdb.DuckDBPyConnection,
-    job: JobSpec,
-    plan: SinkPlan,
-    record: JobRecord,
-    snapshot: JobVersion,
-    history: JobHistory,
+def _written_by(
+    con: duckdb.DuckDBPyConnection, kept: Warehouse, plan: SinkPlan, record: JobRecord, snapshot: JobVersion
 ) -> str:
-    """Return a table of the connection with what a job wrote into a table."""
-    columns = ", ".join(quote_name(name) for name, _ in plan.columns)
-    name = f"_actual_{job.plan.sinks.index(plan)}"
-    if plan.kind == TABLE:
-        rows = table_view(Warehouse(job.warehouse), plan.table.name, [(record, snapshot)])
-        con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {columns} FROM ({rows})")
-        return name
+    """Return a table of the connection with what a job wrote into a table of the warehouse."""
+    rows = table_view(kept, plan.table.name, [(record, snapshot)])
+    return _as_actual(con, plan, f"({rows})")
+
+
+def _written_outside(
+    con: duckdb.DuckDBPyConnection, job: JobSpec, plan: SinkPlan, snapshot: JobVersion, history: JobHistory
+) -> str:
+    """Return a table of the connection with what is in a table with a connector now. Raises CannotVerify."""
     shown = f'table "{plan.table.name}" ({plan.kind})'
     if history.newest is None or snapshot.version != history.newest.version:
         raise CannotVerify(f"{shown} has no older versions", hint="Leave out --at.")
@@ -177,7 +184,13 @@ def _actual(
         raise CannotVerify(f"{shown} cannot be read")
     for stream, rows_of in found.streams.items():
         con.register(stream, rows_of)
-    con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {columns} FROM {found.relation}")
+    return _as_actual(con, plan, found.relation)
+
+
+def _as_actual(con: duckdb.DuckDBPyConnection, plan: SinkPlan, rows: str) -> str:
+    columns = ", ".join(quote_name(name) for name, _ in plan.columns)
+    name = quote_name(f"_actual_{plan.table.name.lower()}")
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {columns} FROM {rows}")
     return name
 
 
