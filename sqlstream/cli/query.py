@@ -5,8 +5,11 @@ from __future__ import annotations
 from sqlstream.compiler.project import find_project
 from sqlstream.session.rendering import show_relation
 from sqlstream.session.state_queries import open_project_query
+from sqlstream.session.stopping import InterruptedBySignals
 
 
 def show(sql: str, form: str, output: str | None, project: str | None, warehouse: str | None) -> None:
     """Run a query and write its rows to the terminal, or into a file."""
-    show_relation(open_project_query(find_project(project, warehouse), sql), form, output, sql)
+    with InterruptedBySignals() as interrupted:
+        relation = open_project_query(find_project(project, warehouse), sql, opened=interrupted.opened)
+        show_relation(relation, form, output, sql)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -42,15 +43,12 @@ def shell(
     with open_session(project, warehouse, settings, tables) as session:
         session.output, session.notice = Standard("stdout"), output.say
         opened = Shell(session, output)
-        try:
-            if types:
-                _interact(opened)
-            else:
-                sources = [read_source(file, root=session.project.root) for file in files]
-                sources += [SourceText("-c", text) for text in texts]
-                _run_all(opened, sources or [read_source("-")])
-        finally:
-            opened.close()
+        if types:
+            _interact(opened)
+        else:
+            sources = [read_source(file, root=session.project.root) for file in files]
+            sources += [SourceText("-c", text) for text in texts]
+            _run_all(opened, sources or [read_source("-")])
 
 
 def _interact(opened: Shell) -> None:
@@ -59,12 +57,16 @@ def _interact(opened: Shell) -> None:
 
     project = opened.session.project
     opened.output.say(f"sqlstream, project {project.root}\n\\? lists the commands, Ctrl-D ends the shell.", "dim")
-    interact(opened, Prompt(opened.session, history_file()))
+    prompt = Prompt(opened.session, history_file())
+    with opened.ended_by_sigterm(prompt.leave), closing(opened):
+        interact(opened, prompt)
 
 
 def _run_all(opened: Shell, sources: Sequence[SourceText]) -> None:
     from sqlstream.shell.commands import run
 
-    for source in sources:
-        run(opened, source)
-    opened.finish()
+    with opened.ended_by_sigterm(), closing(opened):
+        for source in sources:
+            run(opened, source)
+        if not opened.is_over:
+            opened.finish()

@@ -44,10 +44,13 @@ class Magic:
         result: object = None
         with plainly():
             for part in parts(SourceText("cell", line if cell is None else cell)):
+                if isinstance(result, Changes):
+                    # Nobody else has it: its job would go on.
+                    result.close()
+                    span = part.span if isinstance(part, Command) else part
+                    raise UsageError("a SELECT over input that does not end is the last statement of a cell", span)
                 if isinstance(part, Command):
                     raise UsageError("commands are for the shell", part.span, hint="sqlstream shell has them.")
-                if isinstance(result, Changes):
-                    raise UsageError("a SELECT over input that does not end is the last statement of a cell", part)
                 result = self._run(part)
         if name:
             self._ipython.push({name: result})

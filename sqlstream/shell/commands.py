@@ -17,14 +17,16 @@ from sqlstream.compiler.project import read_source
 from sqlstream.errors import SourceText, Span, UsageError, missing, plainly
 from sqlstream.session.relations import described, relations
 from sqlstream.session.rendering import text_table, write_answer, write_rows
-from sqlstream.session.stopping import stop_on_signals
 from sqlstream.shell.charts import chart
 from sqlstream.shell.reading import Command, parts
 from sqlstream.shell.routing import Route
 from sqlstream.shell.shell import Shell
 
-_WATCH = re.compile(r"(?:(?P<seconds>\d+(?:\.\d+)?)(?=\s|$)\s*)?(?:c=(?P<count>\d+)(?=\s|$)\s*)?")
+# A day has fewer seconds, and the longest wait more.
+_WATCH = re.compile(r"(?:(?P<seconds>\d{1,6}(?:\.\d+)?)(?=\s|$)\s*)?(?:c=(?P<count>\d{1,9})(?=\s|$)\s*)?")
 _WATCH_SECONDS = 2.0
+# A file that runs itself would never end.
+_MOST_INCLUDED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,13 @@ def _output(shell: Shell, rest: Span) -> None:
 def _include(shell: Shell, rest: Span) -> None:
     if not rest.text:
         raise UsageError("\\i needs the name of a file", rest)
-    run(shell, read_source(rest.text, root=shell.session.project.root))
+    if len(shell.included) >= _MOST_INCLUDED:
+        raise UsageError(f"\\i: files are in one another more than {_MOST_INCLUDED} deep", rest)
+    shell.included.append(rest.text)
+    try:
+        run(shell, read_source(rest.text, root=shell.session.project.root))
+    finally:
+        shell.included.pop()
 
 
 def _stop(shell: Shell, rest: Span) -> None:
@@ -144,9 +152,10 @@ def _watch(shell: Shell, rest: Span) -> None:
     console, stopping = shell.output.console, threading.Event()
 
     def frame() -> RenderableType:
-        return text_table(shell.query(query), console.height - 3)
+        with shell.answered(query) as relation:
+            return text_table(relation, console.height - 3)
 
-    with stop_on_signals(stopping), ExitStack() as stack:
+    with shell.stopped_by_signals(stopping), ExitStack() as stack:
         live = None
         while left != 0:
             left -= 1
@@ -162,12 +171,12 @@ def _watch(shell: Shell, rest: Span) -> None:
 
 def _plot(shell: Shell, rest: Span) -> None:
     shell.last_query = query = _query(shell, rest)
-    relation = shell.query(query)
-    if len(relation.columns) != 2:
-        hint = "The first column is drawn from left to right, the second from bottom to top."
-        raise UsageError(f"a chart is of two columns, and this query has {len(relation.columns)}", query, hint=hint)
-    for line in chart(relation, min(shell.output.console.width, 100)):
-        shell.output.stream.write(f"{line}\n")
+    with shell.answered(query) as relation:
+        if len(relation.columns) != 2:
+            hint = "The first column is drawn from left to right, the second from bottom to top."
+            raise UsageError(f"a chart is of two columns, and this query has {len(relation.columns)}", query, hint=hint)
+        for line in chart(relation, min(shell.output.console.width, 100)):
+            shell.output.stream.write(f"{line}\n")
 
 
 COMMANDS: Mapping[str, _Known] = {

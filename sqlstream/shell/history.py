@@ -21,7 +21,7 @@ def history_file() -> Path:
 def read_history(file: Path) -> list[str]:
     """Return the last entries, the oldest first. A file that cannot be read is an empty one."""
     try:
-        lines = file.read_text("utf-8").splitlines()[-MOST:]
+        lines = file.read_text("utf-8").rstrip("\n").split("\n")[-MOST:]
     except (OSError, UnicodeDecodeError):
         return []
     return [entry for line in lines if (entry := _entry(line)) is not None]

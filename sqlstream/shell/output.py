@@ -70,8 +70,11 @@ class ShellOutput:
     def redirect(self, path: str | None) -> None:
         """Write results into a file from now on, as its name ends, or to the terminal again."""
         if self._file is not None:
-            self._file.close()
-            self._file, self._form = None, "table"
+            file, self._file, self._form = self._file, None, "table"
+            try:
+                file.close()
+            except OSError as e:
+                raise UsageError(f'file "{file.name}" cannot be written', detail=e.strerror or str(e)) from e
         if path is None:
             return
         ending = os.path.splitext(path)[1].lower()

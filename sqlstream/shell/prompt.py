@@ -17,7 +17,7 @@ from prompt_toolkit.output import Output as TerminalOutput
 from prompt_toolkit.patch_stdout import patch_stdout
 from pygments.lexers.sql import SqlLexer
 
-from sqlstream.errors import SourceText, SqlStreamError
+from sqlstream.errors import SourceText, SqlStreamError, UsageError
 from sqlstream.session.session import Session
 from sqlstream.shell.commands import COMMANDS, run
 from sqlstream.shell.completion import SqlCompleter, Suggestions
@@ -62,10 +62,24 @@ class Prompt:
     def read(self) -> str:
         """Return what was entered. Raises EOFError at the end, and KeyboardInterrupt on Ctrl-C."""
         with patch_stdout(raw=True):
-            text: str = self._session.prompt()
+            # Bytes that are no UTF-8 come as surrogates, which nothing else takes.
+            text = self._session.prompt().encode("utf-8", "replace").decode("utf-8")
         if text.strip():
             append_history(self._file, text)
         return text
+
+    def leave(self) -> bool:
+        """End a `read` that waits, which raises EOFError then; tell whether there is one. A handler of signals may call it."""
+        app = self._session.app
+        if app.loop is None or not app.is_running:
+            return False
+
+        def end() -> None:
+            if app.is_running and not app.is_done:
+                app.exit(exception=EOFError)
+
+        app.loop.call_soon_threadsafe(end)
+        return True
 
 
 def _keys() -> KeyBindings:
@@ -95,5 +109,8 @@ def interact(shell: Shell, prompt: Prompt) -> None:
             run(shell, SourceText("shell", text))
         except SqlStreamError as error:
             shell.output.error(error)
+        except OSError as error:
+            # Such as a disk that is full, below a file that results go to.
+            shell.output.error(UsageError(error.strerror or str(error)))
         except KeyboardInterrupt:
             shell.output.say("interrupted", "yellow")

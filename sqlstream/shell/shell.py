@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import FrameType
 
 import duckdb
 from rich.console import Group
@@ -17,7 +20,8 @@ from sqlstream.session.changes import Changes
 from sqlstream.session.job_texts import ended_text
 from sqlstream.session.rendering import write_answer, write_relation
 from sqlstream.session.session import Session
-from sqlstream.session.stopping import stop_on_signals
+from sqlstream.session.state_queries import query
+from sqlstream.session.stopping import InterruptedBySignals, stop_on_signals
 from sqlstream.shell.background import BackgroundJobs
 from sqlstream.shell.output import ShellOutput
 from sqlstream.shell.reading import alone
@@ -40,6 +44,8 @@ class Shell:
         self.jobs = BackgroundJobs(output)
         self.shows_time = False
         self.is_over = False
+        # The files that are run, each by the one before it.
+        self.included: list[str] = []
         # The last query, for the commands that repeat it.
         self.last_query: Span | None = None
 
@@ -50,7 +56,8 @@ class Shell:
         if where is not Route.SESSION:
             self.last_query = statement
         if where is Route.QUERY:
-            write_relation(self.query(statement), self.output.form, self.output.stream, statement.text)
+            with self.answered(statement) as relation:
+                write_relation(relation, self.output.form, self.output.stream, statement.text)
             return
         for one in self.session.compile(source):
             if not isinstance(one, PlannedJob):
@@ -64,10 +71,15 @@ class Shell:
                 self.output.warn(warning)
             self._start(one)
 
-    def query(self, statement: Span) -> duckdb.DuckDBPyRelation:
-        """Return the answer to a state query. Its errors point to where it was entered."""
+    @contextmanager
+    def answered(self, statement: Span) -> Iterator[duckdb.DuckDBPyRelation]:
+        """Give the answer to a state query, which Ctrl-C interrupts meanwhile. Its errors point to where it was entered."""
+        with InterruptedBySignals() as interrupted:
+            yield self._query(statement, interrupted.opened)
+
+    def _query(self, statement: Span, opened: Callable[[duckdb.DuckDBPyConnection], object]) -> duckdb.DuckDBPyRelation:
         try:
-            return self.session.query(statement.text)
+            return query(self.session.project, self.session.compiler, statement.text, opened=opened)
         except SqlStreamError as error:
             if error.span is not None and error.span.source.text == statement.text:
                 start = statement.start + error.span.start
@@ -93,7 +105,7 @@ class Shell:
         stopping = threading.Event()
         error: SqlStreamError | None = None
         running = list(jobs)
-        with stop_on_signals(stopping), self.output.status() as status:
+        with self.stopped_by_signals(stopping), self.output.status() as status:
             while running:
                 if stopping.is_set():
                     for job in running:
@@ -107,6 +119,9 @@ class Shell:
                         error = error or e
                     running.remove(job)
                     self.output.say(ended_text(job))
+        if stopping.is_set() and not self.output.is_interactive:
+            # What follows counts on jobs that have ended.
+            self.is_over = True
         if error is not None:
             raise error
 
@@ -115,7 +130,7 @@ class Shell:
     def show_changes(self, planned: PlannedJob) -> None:
         """Show the changes of a SELECT until its input ends, or Ctrl-C is pressed."""
         stopping = threading.Event()
-        with stop_on_signals(stopping):
+        with self.stopped_by_signals(stopping):
             changes = self.session.changes(planned, as_text=True)
             view = self._view(planned)
             try:
@@ -153,6 +168,32 @@ class Shell:
             return _follow(changes, view, stopping, draw)
 
     # -- the end
+
+    def stopped_by_signals(self, stopping: threading.Event) -> AbstractContextManager[None]:
+        """Make Ctrl-C and SIGTERM ask for a stop of what is shown; after SIGTERM the shell is over."""
+        return stop_on_signals(stopping, self._terminated)
+
+    @contextmanager
+    def ended_by_sigterm(self, leave: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Let SIGTERM end the shell as `\\q` does, meanwhile, and not the process: so its jobs stop after their batch.
+
+        `leave` ends a prompt that waits for somebody to type, and tells whether there is one. Anything else is interrupted.
+        """
+
+        def end(number: int, frame: FrameType | None) -> None:
+            if not self.is_over:
+                self._terminated()
+                if not leave():
+                    raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGTERM, end)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    def _terminated(self) -> None:
+        self.is_over = True
 
     def finish(self) -> None:
         """Wait for the jobs that run in the background, as nothing more is entered. Raises the first error."""

@@ -11,6 +11,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
+from sqlstream.errors import UsageError
 from sqlstream.notebook.magic import SESSION
 from sqlstream.session.session import Session
 from tests.shell.in_process import run_in_process
@@ -67,6 +68,12 @@ def test_a_cell_runs_as_in_the_shell_and_its_result_is_html(shell: Any) -> None:
     assert '<td style="text-align:right">7</td>' in shown
     assert "&lt;b&gt;" in shown
     assert "1 row" in shown
+
+
+def test_a_stream_that_is_not_last_is_refused_and_its_job_ends(shell: Any) -> None:
+    with pytest.raises(UsageError, match="is the last statement of a cell"):
+        shell.run_cell_magic("sqlstream", "", f"{TABLES} SELECT shop FROM orders; SELECT 1;")
+    assert [job.status for job in shell.user_ns[SESSION].jobs] == ["STOPPED"]
 
 
 def test_an_error_is_shown_without_frames(shell: Any) -> None:

@@ -52,11 +52,11 @@ def session(project: Path) -> Iterator[Session]:
         yield opened
 
 
-def typed(session: Session, history: Path, keys: str) -> None:
+def typed(session: Session, history: Path, keys: str | bytes) -> None:
     """Type keys at a prompt until the shell ends."""
     shell = Shell(session, ShellOutput(interactive=True))
     with create_pipe_input() as input:
-        input.send_text(keys)
+        input.send_bytes(keys if isinstance(keys, bytes) else keys.encode())
         interact(shell, Prompt(session, history, input=input, output=DummyOutput()))
     shell.close()
 
@@ -86,6 +86,18 @@ def test_the_history_comes_back_without_secrets(session: Session, tmp_path: Path
     assert "hunter22" not in read_history(history)[-1]
     assert "CREATE TABLE t" in read_history(history)[-1]
     assert history.stat().st_mode & 0o077 == 0
+
+
+def test_what_is_no_text_and_a_full_disk_do_not_end_the_shell(
+    session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = tmp_path / "history"
+    typed(session, history, b"SELECT '\xff', 'a\xe2\x80\xa8b';\r\\o /dev/full\rSELECT 1;\r\\o\rSELECT 40 + 2;\r\\q\r")
+    shown = capsys.readouterr().out
+    assert 'file "/dev/full" cannot be written' in shown
+    assert "42" in shown
+    # A line of its own in Unicode, and not in the file.
+    assert read_history(history)[:2] == ["SELECT '?', 'a\u2028b';", "\\o /dev/full"]
 
 
 def test_the_history_is_in_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -189,6 +201,10 @@ class Terminal:
             pass
         return self._process.wait(SECONDS)
 
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self._process.terminate()
+
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
@@ -202,6 +218,24 @@ def opened(project: Path) -> Iterator[Terminal]:
         yield terminal
     finally:
         terminal.kill()
+
+
+@pytest.mark.slow
+def test_ctrl_c_interrupts_a_query_and_sigterm_stops_jobs_after_their_batch(project: Path) -> None:
+    with opened(project) as terminal:
+        terminal.expect("sqlstream>")
+        terminal.enter("INSERT INTO totals SELECT shop, COUNT(*) FROM ticks GROUP BY shop;")
+        terminal.expect('job "totals" runs in the background.*sqlstream>')
+        # The second one would take days.
+        terminal.enter("SELECT 7 AS seven; SELECT count(*) FROM range(100000000000) a, range(1000) b;")
+        terminal.expect(r"\(1 row\)")
+        terminal.interrupt()
+        terminal.expect("interrupted.*sqlstream>")
+        terminal.terminate()
+        terminal.expect(r"stopping totals .*totals: stopped after batch \d+")
+        assert terminal.end() == 0
+    with Session(str(project)) as session:
+        assert session.query("SELECT status FROM sqlstream.jobs").fetchall() == [("STOPPED",)]
 
 
 @pytest.mark.slow

@@ -249,6 +249,16 @@ def test_stream_and_query_take_a_statement_another_way(shell: Shell, capsys: pyt
     assert "+I" in entered(shell, capsys, "\\stream SELECT n FROM numbers LIMIT 1")
 
 
+def test_a_file_that_runs_itself_and_a_wait_of_years_are_errors(shell: Shell, project: Path) -> None:
+    file = project / "again.sql"
+    file.write_text(f"\\i {file}")
+    with pytest.raises(UsageError, match="more than 20 deep"):
+        run(shell, SourceText("shell", f"\\i {file}"))
+    assert shell.included == []
+    with pytest.raises(SqlStreamError, match="99999999999"):
+        run(shell, SourceText("shell", "\\watch 99999999999 SELECT 1"))
+
+
 def test_a_command_that_does_not_exist_names_a_near_one(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match=r"\\wach does not exist") as caught:
         entered(shell, capsys, "\\wach SELECT 1")
