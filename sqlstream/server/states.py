@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sqlstream.jobs import ending
 from sqlstream.queries.versions import find_state
-from sqlstream.server.events import shown_time
+from sqlstream.server.batches import time_data
 from sqlstream.server.messages import StateSummary, StateWindow, Versions, VersionSummary
 from sqlstream.storage.changes import oldest_readable
 from sqlstream.storage.joblog import LogEntry
@@ -56,7 +56,7 @@ def _summary(entry: LogEntry, operator: str | None) -> VersionSummary:
     return VersionSummary(
         version=entry.version,
         committed_at=entry.committed_at,
-        watermark=shown_time(entry.watermark),
+        watermark=time_data(entry.watermark),
         rows_in=entry.rows_in,
         rows_out=entry.rows_out,
         state_rows=None if operator is None else entry.operators.get(operator, OperatorMetrics()).state_rows,
