@@ -78,7 +78,7 @@ export function rowChart(title) {
           controls,
           numbers.length > 0 && pick("of", "Show", numbers, chosen.of),
           pick("by", "by", all, chosen.by),
-          pick("split", "one line for each", [["", "–"], ...all], chosen.split),
+          pick("split", "one series for each", [["", "–"], ...all], chosen.split),
           pick("kind", "as", [["bar", "bars"], ["line", "lines"]], chosen.kind),
         );
         controls.setAttribute("aria-label", title);
@@ -96,7 +96,7 @@ function defaults(columns, rows, key) {
   const rest = columns.filter((column) => !times.includes(column) && !numbers.includes(column));
   const time = times.find(({ name }) => new Set(rows.map((row) => row[index(columns, name)])).size > 1);
   const by = time ?? rest[0] ?? times[0] ?? columns[0];
-  const split = time ? (rest[0]?.name ?? "") : rest[0] && times[0] && by !== times[0] && rows.length > 1 ? "" : "";
+  const split = time ? (rest[0]?.name ?? "") : "";
   return { of: (numbers[0] ?? anyNumber.at(-1))?.name ?? null, by: by.name, split, kind: time ? "line" : "bar" };
 }
 

@@ -67,7 +67,6 @@ class StateView {
 
   async start() {
     await this.refetch();
-    await this.load();
     await listen(this.job, this.signal, (kind, data) => this.heard(kind, data), () => this.refetch());
   }
 
@@ -76,8 +75,10 @@ class StateView {
     try {
       const { versions } = await call(`${jobPath(this.job, "versions")}?state=${encodeURIComponent(this.about.name)}`, { signal: this.signal });
       this.versions = versions;
+      const before = this.slider.newer?.version;
       this.slider.draw(versions, this.follows);
       this.moved(false);
+      if (this.slider.newer?.version !== before) this.load();
     } catch (error) {
       if (!this.signal.aborted) fill(this.failure, problem(error));
     }
@@ -85,10 +86,10 @@ class StateView {
 
   heard(kind, data) {
     if (kind !== "batch") return;
-    const newest = this.versions.at(-1)?.version ?? -1;
-    if (data.version === newest) return;
-    if (data.version !== newest + 1) {
-      this.refetch().then(() => this.follows && this.load());
+    const newest = this.versions.at(-1);
+    if (newest && data.version <= newest.version && data.committed_at <= newest.committed_at) return;
+    if (data.version !== (newest?.version ?? -1) + 1) {
+      this.refetch();
       return;
     }
     const { version, committed_at, watermark, rows_in, rows_out } = data;
@@ -174,6 +175,7 @@ class StateView {
       this.again = true;
       return;
     }
+    this.again = false;
     this.asking?.abort();
     const mine = (this.asking = new AbortController());
     const stop = AbortSignal.any([mine.signal, this.signal]);
