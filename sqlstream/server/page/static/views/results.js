@@ -7,8 +7,8 @@ import { problem } from "../problem.js";
 import { link } from "../router.js";
 
 const MOST = 300;
-// While it is paused so many changes wait; of more the oldest go.
-const MOST_WAITING = 5000;
+// While it is paused so many versions wait; of more the oldest go.
+const MOST_WAITING = 300;
 const KINDS = { "+I": ["inserted", "added"], "-U": ["before", "before an update"], "+U": ["after", "after an update"], "-D": ["deleted", "taken away"] };
 const NUMERIC = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL)/;
 
