@@ -37,7 +37,7 @@ export function stateTable({ why, sorted }) {
         const old = known?.get(identify(row));
         const cells = row.map((value, i) => {
           const classes = [value === null ? "null" : isNumber[i] ? "number" : "", known && old?.[i] !== value ? "fresh" : ""];
-          return h("td", { class: classes.filter(Boolean).join(" ") || null }, value ?? "NULL");
+          return h("td", { class: classes.filter(Boolean).join(" ") || null, title: long(value) }, value ?? "NULL");
         });
         const given = () => Object.fromEntries(keys.map((place) => [columns[place].name, row[place]]));
         return h("tr", {}, cells, explains && h("td", { class: "act" }, h("button", { type: "button", class: "why-button", onclick: () => why(given()) }, "Why?")));
@@ -45,6 +45,11 @@ export function stateTable({ why, sorted }) {
       before = { signature, rows: new Map(rows.map((row) => [identify(row), row])) };
     },
   };
+}
+
+/** What a pointer shows of a value that may be cut off. */
+function long(value) {
+  return value !== null && value.length > 30 ? value : null;
 }
 
 /** Return {element, text} for what the server finds to differ: a table whose values stand as "old → new", and the counts. */

@@ -51,7 +51,7 @@ class StateView {
     fill(
       root,
       head(job, about.name, states),
-      h("p", { class: "hint" }, `${about.kind}${about.key.length ? ` by ${about.key.join(", ")}` : ""} · bound: ${about.bound}`),
+      h("p", { class: "hint" }, `${about.kind}${about.key.length ? ` by ${about.key.join(", ")}` : ""} · ${about.bound}`),
       h("section", { class: "card", "aria-label": "Versions" }, h("div", { class: "version-head" }, this.label.element, buttons), this.slider.element),
       this.failure,
       this.windows.element,
@@ -122,6 +122,7 @@ class StateView {
     press(this.two, is);
     if (is) this.follow(false, false);
     this.slider.compare(is);
+    this.charts.hidden = is;
     this.moved(false);
     this.load();
   }
@@ -160,6 +161,16 @@ class StateView {
   }
 
   sql() {
+    const { older, newer } = this.slider;
+    if (older) return `FROM sqlstream.diff('${this.state().replaceAll("'", "''")}', ${older.version}, ${newer.version})`;
+    return this.rowsSql();
+  }
+
+  state() {
+    return `${this.job}.${this.about.name}`;
+  }
+
+  rowsSql() {
     const { sort } = this;
     const ties = this.about.key.filter((name) => name !== sort?.name).map(quoted);
     const order = sort ? [`${quoted(sort.name)} ${sort.isDown ? "DESC" : "ASC"} NULLS LAST`, ...ties].join(", ") : "ALL";
@@ -207,7 +218,7 @@ class StateView {
   }
 
   async loadRows(version, signal) {
-    const [found, windows] = await Promise.all([ask(this.sql(), MOST_ROWS, signal), this.openWindows(signal)]);
+    const [found, windows] = await Promise.all([ask(this.rowsSql(), MOST_ROWS, signal), this.openWindows(signal)]);
     if (signal.aborted) return;
     const shown = found.truncated ? `The first ${MOST_ROWS} rows` : found.rows.length === 1 ? "1 row" : `${found.rows.length} rows`;
     say(this.note, `${shown} of ${this.about.name} at version ${version.version}`);
@@ -229,8 +240,7 @@ class StateView {
   }
 
   async loadDiff(older, newer, signal) {
-    const state = `${this.job}.${this.about.name}`;
-    const found = await retried(() => call("v1/diff", { body: { state, older: older.version, newer: newer.version, limit: MOST_ROWS, text: true }, signal }), signal);
+    const found = await retried(() => call("v1/diff", { body: { state: this.state(), older: older.version, newer: newer.version, limit: MOST_ROWS, text: true }, signal }), signal);
     if (signal.aborted) return;
     const { element, text } = diffTable(found);
     say(this.note, `${found.truncated ? `The first ${MOST_ROWS}: ` : ""}${text} between version ${older.version} and ${newer.version}`);
@@ -239,7 +249,7 @@ class StateView {
   }
 
   why(key) {
-    showWhy(`${this.job}.${this.about.name}`, key, this.slider.newer.version, this.signal);
+    showWhy(this.state(), key, this.slider.newer.version, this.signal);
   }
 }
 
