@@ -146,8 +146,8 @@ def test_an_answer_that_comes_too_late_is_not_shown(site: Site, page: Page) -> N
             route.continue_()
 
     page.route("**/v1/query", hold)
-    slide(page, "Version", 1)
-    wait_until(lambda: page.wait_for_timeout(10) or len(held) >= 1)
+    with page.expect_request(lambda request: f"VERSION => {first})" in _sql(request)):
+        slide(page, "Version", 1)
     slide(page, "Version", 2)
     expect(rows).to_have_attribute("data-version", str(second))
     for route in held:
