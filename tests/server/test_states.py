@@ -53,7 +53,7 @@ def rows(batch: int) -> list[dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def stream() -> Iterator[Stream]:
-    with Stream(SQL, parallelism=2) as found:
+    with Stream(SQL, parallelism=1) as found:
         for batch in range(BATCHES):
             found.advance(1000)
             found.batch("bid", rows(batch))
