@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,8 @@ def build(folder: Path) -> Image:
     opt = folder / "opt"
     # What would ask a registry is told not to.
     wheel = wheel.replace("pip wheel", f"{sys.executable} -m pip wheel --no-build-isolation --no-index --quiet")
-    install = install.replace("venv ", "venv --without-pip ").replace(f"{HOME}/bin/pip install", _pip_install(opt))
+    install = install.replace("python -m venv", f"{python()} -m venv --without-pip")
+    install = install.replace(f"{HOME}/bin/pip install", _pip_install(opt))
     for step in (wheel, install):
         step = step.replace("/wheels", f"{folder}/wheels").replace(HOME, str(opt)).replace("[${EXTRAS}]", "")
         subprocess.run(["sh", "-euc", step], cwd=context, env=environment, check=True, capture_output=True, text=True)
@@ -110,15 +112,32 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
+@cache
+def python() -> str:
+    """Return the interpreter of the tests, or one of its version that users without rights can run, too, if there is one."""
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    candidates = [sys.executable, f"/usr/local/bin/{name}", f"/usr/bin/{name}"]
+    return next((path for path in candidates if _runs(path, **_user())), sys.executable)
+
+
 def without_rights() -> dict[str, Any]:
-    """Return what starts a process as the image's user, where the tests run as root; elsewhere as their own user."""
+    """Return what starts a process as the image's user, where the tests run as root; elsewhere as their own user.
+
+    Nor where no interpreter can be run by others: that of the tests may be in a folder of root's own.
+    """
+    return _user() if _runs(python(), **_user()) else {}
+
+
+def _user() -> dict[str, Any]:
     if os.geteuid() != 0:
         return {}
     uid = int(stages()[-1].of("USER")[0].partition(":")[0])
-    found: dict[str, Any] = {"user": uid, "group": uid, "extra_groups": []}
+    return {"user": uid, "group": uid, "extra_groups": []}
+
+
+def _runs(path: str, **user: Any) -> bool:
     try:
-        subprocess.run([sys.executable, "-c", "import duckdb"], check=True, capture_output=True, cwd="/", **found)
+        subprocess.run([path, "-c", "import venv"], check=True, capture_output=True, cwd="/", **user)
     except (OSError, subprocess.CalledProcessError):
-        # The interpreter is in a folder of root's own.
-        return {}
-    return found
+        return False
+    return True
