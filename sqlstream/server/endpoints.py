@@ -226,7 +226,7 @@ def _lookup(call: HttpCall) -> messages.Looked:
     )
 
 
-def _versions(call: HttpCall) -> messages.Versions:
+def _versions(call: HttpCall) -> messages.VersionList:
     since = call.parameter("since") or "0"
     if not since.isdecimal():
         raise UsageError(f'"{since}" is no version', hint="Write its number.")
@@ -336,7 +336,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Role.READ,
         "List the versions of a job that can be queried",
         _versions,
-        answer=messages.Versions,
+        answer=messages.VersionList,
         parameters=(
             UrlParameter("state", "what an operator keeps: those in which it can be read, with its rows"),
             UrlParameter("since", "the first version to list (default: the oldest)"),

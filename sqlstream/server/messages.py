@@ -166,7 +166,7 @@ class VersionSummary(msgspec.Struct, frozen=True):
     state_rows: int | None = None
 
 
-class Versions(msgspec.Struct, frozen=True):
+class VersionList(msgspec.Struct, frozen=True):
     """The versions of a job that can be queried, oldest first."""
 
     job: str

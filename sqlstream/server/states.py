@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sqlstream.jobs import ending
 from sqlstream.queries.versions import find_state
 from sqlstream.server.batches import time_data
-from sqlstream.server.messages import StateSummary, StateWindow, Versions, VersionSummary
+from sqlstream.server.messages import StateSummary, StateWindow, VersionList, VersionSummary
 from sqlstream.storage.changes import oldest_readable
 from sqlstream.storage.joblog import LogEntry
 from sqlstream.storage.metrics import OperatorMetrics
@@ -35,7 +35,7 @@ def states_of(record: JobRecord) -> Iterator[StateSummary]:
             )
 
 
-def versions_of(warehouse: Warehouse, job: str, state: str | None, since: int) -> Versions:
+def versions_of(warehouse: Warehouse, job: str, state: str | None, since: int) -> VersionList:
     """Return the versions of a job from one on; with the name of a state those in which this can be read.
 
     Raises UsageError for a job that does not exist, and QueryError for such a state.
@@ -49,7 +49,7 @@ def versions_of(warehouse: Warehouse, job: str, state: str | None, since: int) -
         if history.newest is not None:
             since = max(since, oldest_readable(warehouse, history.name, operator, history.newest))
     asked = operator.name if operator is not None else None
-    return Versions(name, [_summary(entry, asked) for entry in history.entries if entry.version >= since])
+    return VersionList(name, [_summary(entry, asked) for entry in history.entries if entry.version >= since])
 
 
 def _summary(entry: LogEntry, operator: str | None) -> VersionSummary:
