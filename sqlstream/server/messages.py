@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from sqlstream.units import Duration, EventTime, ProcessingTime
+
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A body that a client sends: fields that are not known are an error."""
@@ -133,8 +135,8 @@ class StateWindow(msgspec.Struct, frozen=True):
 
     start: str | None
     end: str | None
-    lateness: int
-    delay: int
+    lateness: Duration
+    delay: Duration
     grows: bool
 
 
@@ -159,8 +161,8 @@ class VersionSummary(msgspec.Struct, frozen=True):
     """
 
     version: int
-    committed_at: int
-    watermark: int | str | None
+    committed_at: ProcessingTime
+    watermark: EventTime | str | None
     rows_in: int
     rows_out: int
     state_rows: int | None = None

@@ -35,7 +35,7 @@ def states_of(record: JobRecord) -> Iterator[StateSummary]:
             )
 
 
-def versions_of(warehouse: Warehouse, job: str, state: str | None, since: int) -> VersionList:
+def versions_of(warehouse: Warehouse, job: str, state: str | None, first: int) -> VersionList:
     """Return the versions of a job from one on; with the name of a state those in which this can be read.
 
     Raises UsageError for a job that does not exist, and QueryError for such a state.
@@ -47,9 +47,9 @@ def versions_of(warehouse: Warehouse, job: str, state: str | None, since: int) -
     if state is not None:
         operator = find_state({history.name: history}, f"{name}.{state}", None).operator
         if history.newest is not None:
-            since = max(since, oldest_readable(warehouse, history.name, operator, history.newest))
+            first = max(first, oldest_readable(warehouse, history.name, operator, history.newest))
     asked = operator.name if operator is not None else None
-    return VersionList(name, [_summary(entry, asked) for entry in history.entries if entry.version >= since])
+    return VersionList(name, [_summary(entry, asked) for entry in history.entries if entry.version >= first])
 
 
 def _summary(entry: LogEntry, operator: str | None) -> VersionSummary:
