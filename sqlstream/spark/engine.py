@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlstream.compiler.project import Project
-from sqlstream.errors import UsageError
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources
 from sqlstream.runtime.worker import JobSpec
+from sqlstream.spark.clusters import check_place, cluster_settings
 from sqlstream.spark.java import find_java
 from sqlstream.spark.labels import spread_labels
 from sqlstream.warehouse.filesystem import make_folder
@@ -51,8 +51,8 @@ class SparkEngine:
         conf = dict(resources.conf)
         master = conf.pop("spark.master", f"local[{resources.parallelism},4]")
         # What is wrong with the machine is said before anything is started.
-        if not Warehouse(self.project.warehouse).fs.local:
-            _check_master(master)
+        check_place(master, Warehouse(self.project.warehouse).fs, conf)
+        conf = cluster_settings(master, conf) | conf
         find_java()
         self.notice("starting Spark ...")
         # PySpark is imported by then, while the user knows what for.
@@ -94,12 +94,3 @@ class SparkEngine:
 
             stop_spark(self._session)
             self._session = None
-
-
-def _check_master(master: str) -> None:
-    """Raise UsageError when the tasks of a job would not all see a folder on this machine."""
-    if not master.startswith("local"):
-        raise UsageError(
-            f'a job with its warehouse in an object store runs on this machine, not on "{master}" (spark.master)',
-            hint="Use a warehouse that all machines of the cluster see as a folder.",
-        )
