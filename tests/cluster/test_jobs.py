@@ -24,7 +24,7 @@ from tests.stores.server import S3Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
-FILES = 8
+FILES, FILES_IN_STORE = 5, 2
 UDF = """
 from sqlstream import udf
 
@@ -75,12 +75,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClus
         yield running
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    write_orders(tmp_path / "in" / "orders", FILES)
+def prepared(tmp_path: Path, files: int) -> Path:
+    write_orders(tmp_path / "in" / "orders", files)
     (tmp_path / "in" / "payments").mkdir()
     with duckdb.connect() as con:
-        for number in range(FILES):
+        for number in range(files):
             con.execute(
                 f"""COPY (SELECT id, id / 4 AS amount, ts + to_milliseconds(CAST(hash(id, 4) % 90000 AS BIGINT)) AS ts
                 FROM read_parquet('{tmp_path}/in/orders/{number:03d}.parquet') WHERE hash(id, 5) % 3 > 0)
@@ -129,7 +128,8 @@ def results(warehouse: Warehouse) -> list[list[tuple[object, ...]]]:
     return [open_query(warehouse, f"FROM {table} ORDER BY ALL").fetchall() for table in ("sales", "paid")]
 
 
-def test_windows_and_a_join_when_an_executor_is_killed(cluster: StandaloneCluster, project: Path) -> None:
+def test_windows_and_a_join_when_an_executor_is_killed(cluster: StandaloneCluster, tmp_path: Path) -> None:
+    project = prepared(tmp_path, FILES)
     job = run(project, cluster)
     warehouse = Warehouse(str(project / "warehouse"))
     wait_with(job, lambda: has_begun(warehouse))
@@ -151,8 +151,9 @@ def s3() -> Iterator[S3Server]:
 
 
 def test_a_warehouse_in_a_store(
-    cluster: StandaloneCluster, project: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+    cluster: StandaloneCluster, tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    project = prepared(tmp_path, FILES_IN_STORE)
     # Workers of the cluster know nothing of the store: what they need comes with the job.
     stores.use(monkeypatch, s3.environment, project)
     cache = ("--set", f"spark.executorEnv.SQLSTREAM_CACHE={project}/cache")
