@@ -55,7 +55,7 @@ def describe(causes: list[tuple[str, str]]) -> str:
     'Task failed (EOFException)'
     >>> describe([("IOException", "No space left on device")])
     'No space left on device'
-    >>> describe([("Py4JException", "An exception was raised by the Python Proxy.\\nat a.b(c)\\nCaused by: java.io.IOException: denied")])
+    >>> describe([("Py4JException", "An exception was raised by the Python Proxy.\\nCaused by: java.io.IOException: denied")])
     'java.io.IOException: denied'
     """
     innermost = causes[-1][0]
