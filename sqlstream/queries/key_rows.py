@@ -123,7 +123,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 @dataclass(frozen=True)
-class KeyRows:
+class RowsOfKey:
     """The rows of a key that a version sees; indexes of segments take at most `memory` bytes."""
 
     warehouse: Warehouse

@@ -20,7 +20,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck import clock, key_hash
 from sqlstream.duck.sql import over
 from sqlstream.errors import DamageError, QueryError
-from sqlstream.queries.key_rows import AskedView, KeyRows, StoredKey
+from sqlstream.queries.key_rows import AskedView, RowsOfKey, StoredKey
 from sqlstream.queries.prepared import PreparedStatements
 from sqlstream.queries.versions import Version, find_state, find_version, no_version
 from sqlstream.queries.why import check_key_value
@@ -130,7 +130,7 @@ class Lookups:
             segments = manifest.tables
         seen = operator_version(operator, at)
         assert seen is not None
-        rows = KeyRows(self._warehouse, asked, key, seen, self._memory)
+        rows = RowsOfKey(self._warehouse, asked, key, seen, self._memory)
         directory, relations, is_indexed = paths.data(key.label), dict[str, str](), True
         for number, table in enumerate(asked.tables):
             found, unindexed = rows.find(lent.connection, directory, table, segments.get(table.name, ()))

@@ -10,7 +10,7 @@ from sqlstream.warehouse.commits import newest_commit
 from sqlstream.warehouse.paths import Warehouse
 
 
-class _Known(NamedTuple):
+class _KnownHistory(NamedTuple):
     """A history, and what tells the files of which it was read."""
 
     files: tuple[object, ...]
@@ -25,7 +25,7 @@ class JobHistories:
 
     def __init__(self, warehouse: Warehouse):
         self._warehouse = warehouse
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownHistory] = {}
 
     def of(self, name: str) -> JobHistory:
         """Return the history of a job as it is now."""
@@ -41,7 +41,7 @@ class JobHistories:
             # The record is long, and mostly stays the same.
             is_same_record = known.files[0] == files[0]
             history = JobHistory(self._warehouse, name, known.history.record if is_same_record else None)
-        self._known[name] = _Known(files, history)
+        self._known[name] = _KnownHistory(files, history)
         return history
 
     def forget(self, name: str) -> None:
