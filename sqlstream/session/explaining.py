@@ -11,7 +11,6 @@ from sqlstream.connectors.interface import SessionSink
 from sqlstream.connectors.registry import sink_of
 from sqlstream.connectors.tables import guarantee
 from sqlstream.duck.sql import unquoted
-from sqlstream.jobs.verification.verify import batch_query
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
@@ -46,6 +45,9 @@ def explained(job: PlannedJob, stage: str) -> str:
             body = "\n".join(map(logical_text, job.optimized))
             body += f"\nrules that changed it: {', '.join(job.rules) or 'none'}"
         case "batch":
+            # Loaded where it is asked for, as whatever a state query does not need.
+            from sqlstream.jobs.verification.verify import batch_query
+
             body = batch_query(job)
         case "state":
             body = state_text(job)

@@ -18,7 +18,6 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError
 from sqlstream.functions.registration import recover
 from sqlstream.queries.query import translate
-from sqlstream.session.explaining import explained
 from sqlstream.session.output import is_number, printable
 from sqlstream.session.row_values import ROWS, finite, plain_value, values_of
 from sqlstream.sql.nodes import CreateStateCheck, DropStateCheck
@@ -172,6 +171,8 @@ def _json(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
 def write_answer(session: Session, question: Question, stream: TextIO | io.TextIOBase) -> None:
     """Write what a session answers to SHOW, DESCRIBE, EXPLAIN and the like; what was done to a state check is a notice."""
     if isinstance(question, Explanation):
+        from sqlstream.session.explaining import explained
+
         stream.write(explained(question.job, question.stage) + "\n")
         return
     relation = session.answer(question)
