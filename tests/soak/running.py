@@ -123,10 +123,7 @@ class Soak:
         return {name: process for name, process in found.items() if process is not None}
 
     def _submit(self, job: SoakJob) -> None:
-        # What a JVM leaves behind is looked at, too.
-        settings = {"spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.folder / 'tmp'}"}
-        body = {"sql": job.script, "settings": settings}
-        response = httpx.post(f"{self.server.url}/v1/jobs", json=body, timeout=SECONDS)
+        response = httpx.post(f"{self.server.url}/v1/jobs", json={"sql": job.script}, timeout=SECONDS)
         assert response.status_code == 201, response.text
 
     @contextmanager
