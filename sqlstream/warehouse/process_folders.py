@@ -1,7 +1,7 @@
 """Folders for temporary files of a process: what DuckDB has no memory for, what Spark shuffles.
 
-Whoever makes files there deletes them, but not when its process is killed. A job that dies of a full disk and starts again must not
-fill it further.
+Whoever makes files there deletes them, but not when its process is killed. A job that dies of a full disk and starts again must
+not fill it further.
 """
 
 from __future__ import annotations

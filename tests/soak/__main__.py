@@ -38,8 +38,7 @@ ROOT = Path(__file__).parents[2]
     "--spark", default=1, show_default=True, type=click.IntRange(0, len(JOBS)), help="Jobs that run on Spark."
 )
 @click.option("--kill-every", default=10.0, show_default=True, help="Seconds between two kills, on average.")
-@click.option("--page", is_flag=True, help="Have the page open in Chromium, with playwright.")
-@click.option("--chromium", default=shutil.which("chromium"), help="The program; playwright's own where there is none.")
+@click.option("--page", is_flag=True, help="Have the page open in Chromium, too (`make chromium`).")
 @click.option("--output", default=ROOT / "bench-results", type=click.Path(path_type=Path), help="Where the JSON goes.")
 @click.option("--batches", metavar="N,..", help="Small batches instead: when to look, such as 300,1000,5000.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where to work; it is kept.")
@@ -50,7 +49,6 @@ def main(
     spark: int,
     kill_every: float,
     page: bool,
-    chromium: str | None,
     output: Path,
     batches: str | None,
     folder: Path | None,
@@ -67,7 +65,7 @@ def main(
         click.echo(f"{time.monotonic() - began:7.1f} s  {text}")
 
     told(f"seed {seed}, in {chosen}")
-    plan = Plan(minutes * 60, seed, rows, spark, kill_every, chromium, page)
+    plan = Plan(minutes * 60, seed, rows, spark, kill_every, page)
     soak = Soak(plan, chosen, told)
     soak.run()
     failures = judge(soak)

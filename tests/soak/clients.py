@@ -7,8 +7,8 @@ An error is expected while the server is down, and is counted apart. Any other o
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
+import os
 import random
 import re
 import threading
@@ -21,10 +21,12 @@ from urllib.parse import urljoin
 
 import httpx
 import psycopg
+from playwright.sync_api import Error, sync_playwright
 from prometheus_client.parser import text_string_to_metric_families
 
 from sqlstream.queries.query import open_query
 from sqlstream.warehouse.paths import Warehouse
+from tests.page.chromium import found
 from tests.soak.checks import Check, chosen
 from tests.soak.workload import CUSTOMERS, SHOPS
 
@@ -254,15 +256,18 @@ class Page(Client):
 class Browser(Client):
     """Has the page open in Chromium, and looks whether it says that something went wrong."""
 
-    def __init__(self, url: str, outages: Outages, executable: str | None):
-        super().__init__("Chromium", outages, pause=0.0)
-        self._url, self._executable = url, executable
+    def __init__(self, url: str, outages: Outages):
+        super().__init__("Chromium", outages, pause=1.0)
+        self._url = url
 
     def ask(self) -> str:
-        # Only who asks for it needs it.
-        playwright_api = importlib.import_module("playwright.sync_api")
-        with playwright_api.sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=self._executable, args=["--no-sandbox"])
+        chromium = found()
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=chromium.path,
+                env={**os.environ, **chromium.environment},
+                args=["--no-sandbox", "--disable-gpu"],
+            )
             page = browser.new_page()
             errors: list[str] = []
             page.on("pageerror", lambda error: errors.append(str(error)))
@@ -272,7 +277,7 @@ class Browser(Client):
                     page.goto(self._url)
                     page.wait_for_timeout(20_000)
                     self.seconds["page"].append(time.monotonic() - began)
-                except playwright_api.Error as error:
+                except Error as error:
                     self._note(error, began)
                     time.sleep(1.0)
                 if errors:

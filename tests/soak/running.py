@@ -49,7 +49,6 @@ class Plan:
     rows_a_second: int
     on_spark: int
     kill_every: float
-    chromium: str | None = None
     with_page: bool = False
 
 
@@ -138,7 +137,7 @@ class Soak:
             Page(url, self.outages),
         ]
         if self.plan.with_page:
-            self.clients.append(Browser(url, self.outages, self.plan.chromium))
+            self.clients.append(Browser(url, self.outages))
         for client in self.clients:
             client.start()
         try:
