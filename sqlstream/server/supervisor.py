@@ -179,7 +179,12 @@ class Supervisor:
         """Cut outputs that have grown large, and delete those of submissions that were forgotten."""
         for id in self._found:
             rotate(self.output_of(id))
-        for id in self._ended - kept:
+        forgotten = self._ended - kept
+        if self._warehouse.fs.local:
+            # An earlier server may have forgotten them.
+            written = self._warehouse.fs.list(os.path.dirname(self.output_of("")))
+            forgotten |= {name.partition(".")[0] for name in written} - kept
+        for id in forgotten:
             delete_log(self.output_of(id))
         self._ended &= kept
 
