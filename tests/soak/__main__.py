@@ -11,6 +11,7 @@ With `--batches` it runs thousands of small batches instead, of one job, and say
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -64,6 +65,8 @@ def main(
     def told(text: str) -> None:
         click.echo(f"{time.monotonic() - began:7.1f} s  {text}")
 
+    # Whoever ends it ends what it has started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     told(f"seed {seed}, in {chosen}")
     plan = Plan(minutes * 60, seed, rows, spark, kill_every, page)
     soak = Soak(plan, chosen, told)
