@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -108,7 +109,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     (2.0, 1.0)
     """
     ordered = sorted(values)
-    return ordered[max(-(-int(len(ordered) * share * 1000) // 1000) - 1, 0)]
+    return ordered[max(math.ceil(len(ordered) * share) - 1, 0)]
 
 
 def _killed(soak: Soak) -> Table:
