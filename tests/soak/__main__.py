@@ -39,6 +39,9 @@ ROOT = Path(__file__).parents[2]
     "--spark", default=1, show_default=True, type=click.IntRange(0, len(JOBS)), help="Jobs that run on Spark."
 )
 @click.option("--kill-every", default=10.0, show_default=True, help="Seconds between two kills, on average.")
+@click.option(
+    "--calm", default=0.5, show_default=True, help="The part of the time, at the end, in which nothing is killed."
+)
 @click.option("--page", is_flag=True, help="Have the page open in Chromium, too (`make chromium`).")
 @click.option("--output", default=ROOT / "bench-results", type=click.Path(path_type=Path), help="Where the JSON goes.")
 @click.option("--batches", metavar="N,..", help="Small batches instead: when to look, such as 300,1000,5000.")
@@ -49,6 +52,7 @@ def main(
     rows: int,
     spark: int,
     kill_every: float,
+    calm: float,
     page: bool,
     output: Path,
     batches: str | None,
@@ -68,7 +72,7 @@ def main(
     # Whoever ends it ends what it has started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     told(f"seed {seed}, in {chosen}")
-    plan = Plan(minutes * 60, seed, rows, spark, kill_every, page)
+    plan = Plan(minutes * 60, seed, rows, spark, kill_every, calm, page)
     soak = Soak(plan, chosen, told)
     soak.run()
     failures = judge(soak)

@@ -20,6 +20,7 @@ import psutil
 
 from tests.soak.kills import WORKERS
 
+SERVER = "server"
 EVERY = 2.0
 # Slopes are taken between so many samples at most, spread evenly: of all pairs there would be too many.
 MOST_SAMPLES = 300
@@ -61,7 +62,8 @@ class Measuring(threading.Thread):
     def _look(self) -> None:
         at = time.monotonic()
         for name, process in self._processes().items():
-            for part, (size, life) in _memory(process).items():
+            # The children of the server are the jobs that it has started, and those that an earlier one has started are not.
+            for part, (size, life) in _memory(process, with_children=name != SERVER).items():
                 self.memory[f"{name}{part}"].append(Sample(at, size, life))
         for name, folder in self._folders().items():
             count, size = sizes(folder)
@@ -76,13 +78,13 @@ class Measuring(threading.Thread):
         return found
 
 
-def _memory(process: psutil.Process) -> dict[str, tuple[int, int]]:
+def _memory(process: psutil.Process, *, with_children: bool) -> dict[str, tuple[int, int]]:
     """Return the resident memory of a process, of its JVM, and of its other children together, each with whose it is."""
     found: dict[str, tuple[int, int]] = {}
     with contextlib.suppress(psutil.Error):
         found[""] = (process.memory_info().rss, process.pid)
         workers = []
-        for child in process.children(recursive=True):
+        for child in process.children(recursive=True) if with_children else ():
             with contextlib.suppress(psutil.Error):
                 words, size = child.cmdline(), child.memory_info().rss
                 if words and words[0].endswith("java"):

@@ -30,13 +30,13 @@ from tests.soak.clients import (
     Scraper,
 )
 from tests.soak.kills import Kills
-from tests.soak.measuring import Measuring
+from tests.soak.measuring import SERVER, Measuring
 from tests.soak.serving import SoakServer
 from tests.soak.workload import JOBS, Generator, SoakJob, answers
 
 TICK = 0.5
-# The second half has no kills. Of that so much is a warm-up: files of the retained versions gather, allocators fill.
-CALM_SHARE, WARM_UP_SHARE = 0.5, 0.35
+# Of the time without kills so much is a warm-up: files of the retained versions gather, allocators fill.
+WARM_UP_SHARE, WARM_UP_SECONDS = 0.35, 120.0
 DRAIN_SECONDS = 300.0
 
 
@@ -49,6 +49,7 @@ class Plan:
     rows_a_second: int
     on_spark: int
     kill_every: float
+    calm_share: float
     with_page: bool = False
 
 
@@ -98,9 +99,9 @@ class Soak:
         self.told("all jobs run")
         with self._clients():
             self.measuring.start()
-            self._kill_for(self.plan.seconds * (1 - CALM_SHARE))
-            calm = self.plan.seconds * CALM_SHARE
-            self.warm_at = time.monotonic() + calm * WARM_UP_SHARE
+            calm = self.plan.seconds * self.plan.calm_share
+            self._kill_for(self.plan.seconds - calm)
+            self.warm_at = time.monotonic() + min(max(calm * WARM_UP_SHARE, WARM_UP_SECONDS), calm / 2)
             self.told(f"no more kills for {calm:.0f} s")
             before = self.kills.versions()
             self._watch_for(calm)
@@ -118,7 +119,7 @@ class Soak:
     def _processes(self) -> dict[str, psutil.Process]:
         found = {f"job {job.name}": self.kills.process_of(job.name) for job in JOBS}
         with contextlib.suppress(psutil.NoSuchProcess):
-            found["server"] = psutil.Process(self.server.process.pid) if self.server.process is not None else None
+            found[SERVER] = psutil.Process(self.server.process.pid) if self.server.process is not None else None
         return {name: process for name, process in found.items() if process is not None}
 
     def _submit(self, job: SoakJob) -> None:
