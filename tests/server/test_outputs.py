@@ -33,7 +33,8 @@ def test_the_output_of_a_job_is_cut_and_goes_with_its_submission(
     (tmp_path / "catalog").mkdir()
     (tmp_path / "in").mkdir()
     sql = """
-    CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'csv');
+    CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'csv',
+        'source.monitor-interval' = '50 ms');
     CREATE TABLE twice (n BIGINT);
     INSERT INTO twice SELECT 2 * n FROM numbers;
     """
