@@ -45,6 +45,7 @@ from sqlstream.warehouse.submissions import (
     SubmissionState,
     leadership,
     read_state,
+    submission_ids,
     submissions,
     write_state,
 )
@@ -164,16 +165,15 @@ class Supervisor:
             self._lock = None
             self._found.clear()
             return
-        kept = list(submissions(self._warehouse))
-        for submission in kept:
-            if submission.id not in self._found and submission.id not in self._ended:
-                self._add(submission)
+        # Those that are known do not change, and there may be many that have ended.
+        for submission in submissions(self._warehouse, but=self._found.keys() | self._ended):
+            self._add(submission)
         for one in list(self._found.values()):
             with _reported(self._notice):
                 self._look_at(one)
         if time.monotonic() - self._kept_house >= _HOUSE_SECONDS:
             self._kept_house = time.monotonic()
-            self._keep_house({submission.id for submission in kept})
+            self._keep_house(submission_ids(self._warehouse))
 
     def _keep_house(self, kept: set[str]) -> None:
         """Cut outputs that have grown large, and delete those of submissions that were forgotten."""
