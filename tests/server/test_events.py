@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from sqlstream.server.events import Events
+from sqlstream.server.events import Events, Places
 from sqlstream.session.session import Session
 from sqlstream.warehouse.paths import Warehouse
 
@@ -27,7 +27,7 @@ def test_a_listener_who_comes_before_others_have_heard_of_a_batch_hears_it_once(
     (tmp_path / "catalog").mkdir()
 
     async def run(session: Session) -> tuple[list[int], list[int]]:
-        events = Events(Warehouse(f"{tmp_path}/warehouse"), most=2)
+        events = Events(Warehouse(f"{tmp_path}/warehouse"), Places(2))
         first, second = events.listen(None), events.listen(None)
         await anext(first)
         # Nobody has looked since.
