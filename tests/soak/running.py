@@ -84,7 +84,8 @@ class Soak:
         self.clients: list[Client] = []
         try:
             self._run()
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
+            # What was measured so far is worth a look.
             self.failures.append(f"{type(error).__name__}: {error}")
         finally:
             self._end()
