@@ -29,8 +29,8 @@ from sqlstream.warehouse.filesystem import Filesystem
 # A smaller segment is read as fast as an index is asked; so is one of which more than one row in so many is looked for.
 LARGE_ROWS = 200_000
 FEW = 50
-# An index that nobody has asked for so long makes way for another one. One of a small segment goes in any case: it is made anew in
-# no time, its segment is mostly gone, and each batch makes another one.
+# An index that nobody has asked for so long makes way for another one. One of a small segment goes in any case: it is soon made
+# anew, its segment is mostly gone, and each batch brings another one.
 UNUSED_SECONDS = 600
 # How many rows a key has.
 KEY_ROWS = Column(internal("rows"), "BIGINT")

@@ -20,6 +20,11 @@ from tests.soak.running import Soak
 JUDGED_SECONDS = 150.0
 # A job that leaves a file behind in every batch grows twenty times as fast.
 FILES_A_BATCH = 1 / 20
+# So many files come and go: descriptors are folded 128 at a time, entries of the log gathered 64 at a time, and what nobody needs
+# stays for a minute, which is more where batches are faster just then.
+TIDE = 256
+# After so many batches a folder is as full as it gets.
+FULL_AFTER = 300
 # Folders that no batch writes into.
 FILES_A_MINUTE = 2.0
 # Of the bytes that come in: a process that keeps what it has read grows at least twice as fast.
@@ -52,10 +57,11 @@ def growths(soak: Soak) -> tuple[list[Growth], list[Growth]]:
     ]
     files = []
     for name, samples in sorted(soak.measuring.files.items()):
-        batches = soak.batches_a_minute.get(name.rpartition("/")[2])
-        most = FILES_A_MINUTE if batches is None else batches * FILES_A_BATCH
+        job = name.rpartition("/")[2]
+        batches = soak.batches_a_minute.get(job)
+        most = FILES_A_MINUTE if batches is None else batches * FILES_A_BATCH + TIDE / max(seconds / 60, 1)
         # What Spark has shuffled goes when its JVM collects garbage, after half an hour at the latest.
-        is_judged = judged and not (name == "temporary" and soak.plan.on_spark)
+        is_judged = judged and not (name == "temporary" and soak.plan.on_spark) and soak.is_full(job, FULL_AFTER)
         files.append(_growth(name, soak, samples, most if is_judged else None))
     return memory, files
 

@@ -70,6 +70,7 @@ class Soak:
     rows_read: dict[str, int] = field(default_factory=dict)
     # Of the calm half, by job.
     batches_a_minute: dict[str, float] = field(default_factory=dict)
+    _versions_when_warm: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
         """Run it; what went wrong is among `failures`."""
@@ -104,8 +105,10 @@ class Soak:
             self._kill_for(self.plan.seconds - calm)
             self.warm_at = time.monotonic() + min(max(calm * WARM_UP_SHARE, WARM_UP_SECONDS), calm / 2)
             self.told(f"no more kills for {calm:.0f} s")
-            before = self.kills.versions()
-            self._watch_for(calm)
+            before, deadline = self.kills.versions(), time.monotonic() + calm
+            self._watch_for(self.warm_at - time.monotonic())
+            self._versions_when_warm = self.kills.versions()
+            self._watch_for(deadline - time.monotonic())
             self.batches_a_minute = {job: (v - before[job]) / calm * 60 for job, v in self.kills.versions().items()}
             self.calm_ended = time.monotonic()
             self.generator.stop()
@@ -223,6 +226,10 @@ class Soak:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self.failures.append(f"process {process.pid} is left: {' '.join(process.cmdline())[:120]}")
                 process.kill()
+
+    def is_full(self, job: str, batches: int) -> bool:
+        """Tell whether a job, if it is one, had run so many batches when all was warm."""
+        return self._versions_when_warm.get(job, batches) >= batches
 
     def samples(self) -> dict[str, Any]:
         """Return all samples, for whoever wants to look closer: the time, the value, and the process."""
