@@ -7,6 +7,7 @@ import { problem } from "./problem.js";
 // The pattern of an address, where `:name` is a parameter, the name in the navigation (null: none), and the module.
 const ROUTES = [
   ["/", "Jobs", () => import("./views/jobs.js")],
+  ["/job/:name", null, () => import("./views/job.js")],
 ];
 
 let current = null;
