@@ -43,7 +43,7 @@ function box(node, title, href) {
   const kind = { source: "source", sink: "sink" }[node.kind] ?? "operator";
   const element = h(
     href === null ? "div" : "a",
-    { class: `node ${kind}`, href },
+    { class: `node of-${kind}`, href },
     h("div", { class: "node-title", title }, title),
     h("div", { class: "node-kind" }, described(node)),
     says,

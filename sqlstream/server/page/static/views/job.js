@@ -107,7 +107,7 @@ const TILES = [
   ["Read", ({ history, details }) => short(history.newest?.rows_in ?? details.job.rows_in)],
   ["Written", ({ history, details }) => short(history.newest?.rows_out ?? details.job.rows_out)],
   ["Batch", ({ history, details }) => count(history.newest?.version ?? details.job.version)],
-  ["Took", ({ history }) => milliseconds(history.newest && took(history.newest))],
+  ["Last batch took", ({ history }) => milliseconds(history.newest && took(history.newest))],
   ["Watermark", ({ history }) => clock(history.newest?.watermark)],
   ["Watermark lag", ({ history, details }) => lagOf(history.newest?.watermark, isActive(details.job.status))],
   ["Restarts", ({ details }) => count(details.job.restarts ?? 0)],
@@ -214,7 +214,7 @@ function charts(state) {
       const shown = state.history.batches.slice(-SHOWN_BATCHES);
       length.draw(phases(shown));
       speed.draw([{ name: "rows", points: state.history.steps(SHOWN_BATCHES).map(({ batch, rows }) => [batch.version, rows]) }]);
-      lag.draw(lags(shown));
+      lag.draw(lags(shown, state.details.graph));
     },
   };
 }
@@ -226,11 +226,12 @@ function phases(batches) {
 }
 
 /** How far each source was behind the clock when a batch was committed. */
-function lags(batches) {
+function lags(batches, { nodes }) {
+  const tables = new Map(nodes.filter((node) => node.kind === "source").map((node) => [node.id, node.table]));
   const names = [...new Set(batches.flatMap((batch) => Object.keys(batch.sources)))];
   return names
     .map((name) => ({
-      name,
+      name: tables.get(name) ?? name,
       points: batches
         .filter((batch) => typeof batch.sources[name]?.watermark === "number")
         .map((batch) => [batch.version, (batch.committed_at - batch.sources[name].watermark) / 1e6]),
