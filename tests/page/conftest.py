@@ -15,7 +15,7 @@ from tests.page.site import Site, opened_site
 IMAGES = Path(__file__).parents[2] / "sqlstream" / "docs" / "images"
 LAPTOP, PHONE = (1280, 860), (390, 844)
 # On a busy machine a process of Python takes seconds to start.
-_PATIENCE = 15_000
+_PATIENCE = 60_000
 
 Shot = Callable[[Page, str], None]
 

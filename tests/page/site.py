@@ -72,7 +72,9 @@ class Site:
             number, self.steps = self.steps, self.steps + 1
             at = self.start + timedelta(seconds=number)
             ids = range(number * PER_STEP, (number + 1) * PER_STEP)
-            self._add("orders", number, [f"{i},{ITEMS[i * i % 5]},{i % 40 + 0.5},{at:%Y-%m-%d %H:%M:%S}" for i in ids])
+            self._add(
+                "orders", number, [f"{i},{ITEMS[(i + i // 7) % 5]},{i % 40 + 0.5},{at:%Y-%m-%d %H:%M:%S}" for i in ids]
+            )
             paid = at + timedelta(seconds=1)
             self._add("payments", number, [f"{i},{paid:%Y-%m-%d %H:%M:%S}" for i in ids])
 

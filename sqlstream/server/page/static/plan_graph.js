@@ -95,7 +95,7 @@ function sorted(layer, before, edges) {
 }
 
 function place(layers, element, board, wires, boxes, paths) {
-  const width = element.clientWidth;
+  const width = element.clientWidth - 8;
   const isWide = width >= NARROW_BELOW;
   const most = Math.max(...layers.map((layer) => layer.length));
   const size = isWide ? { ...WIDE } : { ...NARROW, width: Math.min(240, Math.max(120, (width - 4 - (most - 1) * NARROW.beside) / most)) };
