@@ -8,6 +8,10 @@ import { problem } from "./problem.js";
 const ROUTES = [
   ["/", "Jobs", () => import("./views/jobs.js")],
   ["/job/:name", null, () => import("./views/job.js")],
+  ["/job/:job/state/:state", null, () => import("./views/state.js")],
+  ["/sql", "SQL", () => import("./views/sql.js")],
+  ["/results", "Results", () => import("./views/results.js")],
+  ["/results/:table", null, () => import("./views/results.js")],
 ];
 
 let current = null;
