@@ -59,9 +59,13 @@ function decoded(part) {
 }
 
 async function go(root, nav) {
-  if (location.hash === "#main") return;
   const path = location.hash.slice(1) || "/";
   current?.abort();
+  // Whoever goes from one view to another begins at its top, also with the keyboard and a screen reader.
+  if (current) {
+    window.scrollTo(0, 0);
+    root.focus({ preventScroll: true });
+  }
   const mine = (current = new AbortController());
   for (const a of nav.children) {
     if (a.getAttribute("href") === `#${path}`) a.setAttribute("aria-current", "page");
