@@ -22,6 +22,7 @@ from sqlstream.secrets import masked
 from sqlstream.server.access import Role
 from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, PLAIN, Endpoint, HttpCall, Service, check_parameters
 from sqlstream.server.openapi import description
+from sqlstream.server.page.assets import page_routes
 from sqlstream.server.problems import MEDIA_TYPE, HttpError, problem_of
 from sqlstream.server.queries import JSON
 from sqlstream.server.settings import ServerSettings
@@ -44,6 +45,7 @@ def make_app(service: Service) -> ASGIApp:
     routes = [Route(e.path, _Route(service, e, threads), methods=[e.method], name=e.summary) for e in _by_path()]
     document = msgspec.json.encode(description())
     routes.append(Route("/v1/openapi.json", lambda request: _json(document, 200), methods=["GET"]))
+    routes += page_routes(_HEADERS)
     app = Starlette(routes=routes, exception_handlers={404: _not_found, 405: _no_method})
     return _Gate(app, service.settings)
 

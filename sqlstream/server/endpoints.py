@@ -19,6 +19,7 @@ from sqlstream.queries.lookup import Lookups
 from sqlstream.queries.outlook import event_time
 from sqlstream.server import messages
 from sqlstream.server.access import Role
+from sqlstream.server.batches import batches
 from sqlstream.server.events import Events
 from sqlstream.server.overview import Overview
 from sqlstream.server.problems import HttpError
@@ -126,6 +127,10 @@ def _jobs(call: HttpCall) -> messages.Jobs:
 
 def _job(call: HttpCall) -> messages.JobDetails:
     return call.service.overview.job(call.path["job"])
+
+
+def _batches(call: HttpCall) -> messages.Batches:
+    return batches(call.service.warehouse, call.path["job"], call.parameter("last"))
 
 
 def _submit(call: HttpCall) -> messages.Submitted:
@@ -238,6 +243,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         status=201,
     ),
     Endpoint("GET", "/v1/jobs/{job}", Role.READ, "Show a job", _job, answer=messages.JobDetails),
+    Endpoint(
+        "GET",
+        "/v1/jobs/{job}/batches",
+        Role.READ,
+        "Show the last batches of a job",
+        _batches,
+        answer=messages.Batches,
+        parameters=(UrlParameter("last", "how many (default: 100; at most 1,000)"),),
+    ),
     Endpoint(
         "DELETE", "/v1/jobs/{job}", Role.SUBMIT, "Delete a job, its state and its rows", _drop, answer=messages.Done
     ),

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
+from sqlstream.server.batches import batch_data, time_data, with_before
 from sqlstream.server.problems import HttpError
-from sqlstream.storage.joblog import JobLog, LogEntry
-from sqlstream.units import END_OF_INPUT, EventTime
+from sqlstream.storage.joblog import JobLog
+from sqlstream.units import EventTime
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
@@ -90,10 +91,14 @@ class Watcher:
         if newest is None or newest == seen.version:
             return
         first = newest if seen.version is None or newest < seen.version else seen.version + 1
-        for entry in JobLog(fs, paths.log).entries(newest, max(first, newest - _MOST_BATCHES + 1)):
-            yield Event("batch", record.job, _batch(entry))
+        first = max(first, newest - _MOST_BATCHES + 1)
+        for entry, before in with_before(JobLog(fs, paths.log).entries(newest, max(first - 1, 0))):
+            if entry.version < first:
+                continue
+            yield Event("batch", record.job, batch_data(entry, before))
             if entry.watermark != seen.watermark:
-                data = {"version": entry.version, "watermark": _time(entry.watermark), "before": _time(seen.watermark)}
+                times = {"watermark": time_data(entry.watermark), "before": time_data(seen.watermark)}
+                data = {"version": entry.version, **times}
                 yield Event("watermark", record.job, data)
                 seen.watermark = entry.watermark
         seen.version = newest
@@ -104,34 +109,6 @@ def _record(warehouse: Warehouse, name: str) -> JobRecord | None:
         return read_record(warehouse.fs, warehouse.job(name))
     except (DamageError, OtherVersionError):
         return None
-
-
-def _batch(entry: LogEntry) -> dict[str, Any]:
-    """Return what an entry of the log says of its batch: rows since the job began, and how much state there is."""
-    return {
-        "version": entry.version,
-        "committed_at": entry.committed_at,
-        "watermark": _time(entry.watermark),
-        "rows_in": entry.rows_in,
-        "rows_out": entry.rows_out,
-        "sources": {
-            name: {"watermark": _time(source.watermark), "newest": source.max_event_time, "idle": source.idle_since}
-            for name, source in entry.sources.items()
-        },
-        "operators": {
-            name: {
-                "state_rows": operator.state_rows,
-                "state_bytes": operator.state_bytes,
-                "late_rows": operator.late_rows,
-                "next_end": operator.event_timer,
-            }
-            for name, operator in entry.operators.items()
-        },
-    }
-
-
-def _time(time: EventTime | None) -> EventTime | str | None:
-    return "end of input" if time is not None and time >= END_OF_INPUT else time
 
 
 class Events:

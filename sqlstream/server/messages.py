@@ -115,6 +115,13 @@ class Jobs(msgspec.Struct, frozen=True):
     jobs: list[JobSummary]
 
 
+class Batches(msgspec.Struct, frozen=True):
+    """Batches of a job, each as the event `batch` has it: rows since the job began, and how long the batch took, by phase."""
+
+    job: str
+    batches: list[dict[str, Any]]
+
+
 class Savepoints(msgspec.Struct, frozen=True):
     """The savepoints of the warehouse, as `sqlstream.savepoints` has them."""
 
