@@ -6,6 +6,7 @@ DuckDB computes rows the client sends those before them.
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -105,6 +106,16 @@ def _client(table: Table) -> _Client:
         found = _clients[place] = _Client(table)
         found.recover()
     _clients.move_to_end(place)
-    while len(_clients) > _KEPT:
-        _clients.popitem(last=False)[1].close()
+    _close_oldest(_KEPT)
     return found
+
+
+def _close_oldest(kept: int) -> None:
+    """Close clients of this process until so many are left. Those of a process that has forked it are not touched."""
+    own = [place for place in _clients if place[0] == os.getpid()]
+    for place in own[: max(len(own) - kept, 0)]:
+        _clients.pop(place).close()
+
+
+# A process that ends lets go of its connections before Python takes away what callbacks need.
+atexit.register(_close_oldest, 0)
