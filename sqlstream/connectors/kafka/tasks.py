@@ -45,7 +45,7 @@ class TopicTasks(AppendedTopic, WorkerSink):
         return _TaskWriter(self.table)
 
     def committer(self, context: SinkContext) -> Committer:
-        return _Nothing(self.table)
+        return _NothingToCommit(self.table)
 
 
 class _TaskWriter(Writer):
@@ -62,14 +62,14 @@ class _TaskWriter(Writer):
         return count, []
 
 
-class _Nothing(Committer):
+class _NothingToCommit(Committer):
     """There is nothing to commit; a table that cannot be written is refused at the start."""
 
     def __init__(self, table: Table):
         self._table = table
 
     def recover(self) -> None:
-        client = _Client(self._table)
+        client = _TaskClient(self._table)
         try:
             client.recover()
         finally:
@@ -79,7 +79,7 @@ class _Nothing(Committer):
         pass
 
 
-class _Client(TopicPlainWriter):
+class _TaskClient(TopicPlainWriter):
     def __init__(self, table: Table):
         waits = word_of(table, GUARANTEE) != NONE
         super().__init__(MessageLayout(table, upserts=False), Topic(table), waits=waits)
@@ -93,17 +93,17 @@ class _Client(TopicPlainWriter):
 
 
 # By the process, as a forked one never uses its parent's, and by what the table says.
-_clients: OrderedDict[tuple[int, str, str, tuple[tuple[str, str], ...]], _Client] = OrderedDict()
+_clients: OrderedDict[tuple[int, str, str, tuple[tuple[str, str], ...]], _TaskClient] = OrderedDict()
 
 
-def _client(table: Table) -> _Client:
+def _client(table: Table) -> _TaskClient:
     options: Mapping[str, str] = table.options
     columns = ", ".join(f"{c.name} {c.type}" for c in table.columns)
     place = (os.getpid(), table.name, columns, tuple(sorted(options.items())))
     found = _clients.get(place)
     if found is None:
         remember(options)
-        found = _clients[place] = _Client(table)
+        found = _clients[place] = _TaskClient(table)
         found.recover()
     _clients.move_to_end(place)
     _close_oldest(_KEPT)
