@@ -348,8 +348,7 @@ class _Bench:
         for count in COUNTS:
             console.print(measure(self.runs / f"buckets-{count}", count).text)
         for count in SPARK_COUNTS:
-            millis = measure_on_spark(self.runs / f"buckets-spark-{count}", count)
-            console.print(f"{count:5} buckets on Spark, {self.cores} cores: {millis:,.0f} ms a batch")
+            console.print(measure_on_spark(self.runs / f"buckets-spark-{count}", count).text)
         console.print(self._load())
 
     @staticmethod
