@@ -14,7 +14,7 @@ in_folder = folder=$$(mktemp -d "$(or $(call memory,$(1)),$${TMPDIR:-/tmp})/test
 	trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; TMPDIR="$$folder"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka demo-shop quick test kafka mariadb azurite iceberg-rest jdbc chromium fuzz check bench soak proof clean
+.PHONY: help demo demo-kafka demo-shop quick test kafka mariadb azurite iceberg-rest jdbc chromium fuzz check bench soak proof cluster-demo clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -70,6 +70,9 @@ bench: $(VENV)/.bench $(if $(FLINK),$(FLINK_VENV)/.flink) ## Measure against pla
 
 soak: $(VENV)/.base ## Run 5,000 small batches, and say what a job's folder holds and what a batch takes on the way (ARGS="--batches 300,1000")
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+cluster-demo: $(VENV)/.test $(VENV)/.demo ## Run jobs on a standalone Spark cluster, kill its workers, and compare the results with local runs
+	@$(BIN)/python -m tests.cluster $(ARGS)
 
 proof: $(VENV)/.test ## Kill jobs, workers and servers while rows go from every source into every sink (ARGS="--kills 5 --source kafka")
 	@$(BIN)/python -m tests.proof $(ARGS)

@@ -14,6 +14,7 @@ from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.jobs import ending
 from sqlstream.queries.query import Sandbox, list_relations
 from sqlstream.server.messages import JobDetails, Jobs, JobSummary, QueryableRelation, RelationList, Savepoints
+from sqlstream.server.states import states_of
 from sqlstream.warehouse.jobs import TABLE, JobRecord, OperatorRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
 
@@ -48,6 +49,7 @@ class Overview:
             checks=rows["checks"],
             plan=record.plan_text if record is not None else None,
             graph=graph_of(record) if record is not None else {"nodes": [], "edges": []},
+            states=list(states_of(record)) if record is not None else [],
         )
 
     def savepoints(self) -> Savepoints:

@@ -7,6 +7,10 @@ import { problem } from "./problem.js";
 // The pattern of an address, where `:name` is a parameter, the name in the navigation (null: none), and the module.
 const ROUTES = [
   ["/", "Jobs", () => import("./views/jobs.js")],
+  ["/job/:job/state/:state", null, () => import("./views/state.js")],
+  ["/sql", "SQL", () => import("./views/sql.js")],
+  ["/results", "Results", () => import("./views/results.js")],
+  ["/results/:table", null, () => import("./views/results.js")],
 ];
 
 let current = null;
