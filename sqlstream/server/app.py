@@ -156,9 +156,10 @@ class _Route:
                 text = await asyncio.get_running_loop().run_in_executor(self._threads, endpoint.text, call)
                 await _json(text, 200, media=f"{PLAIN}; version=0.0.4")(scope, receive, send)
                 return
-            if endpoint.call is None:
+            if endpoint.query is not None or endpoint.listen is not None:
                 await self._stream(call, request, receive, send)
                 return
+            assert endpoint.call is not None
             answer = await asyncio.get_running_loop().run_in_executor(self._threads, endpoint.call, call)
             response = _json(msgspec.json.encode(answer), endpoint.status)
         except SqlStreamError as error:
@@ -187,11 +188,12 @@ class _Route:
         return HttpCall(self._service, role or Role.READ, request.path_params, given, body)
 
     async def _stream(self, call: HttpCall, request: Request, receive: Receive, send: Send) -> None:
-        if EVENT_STREAM in self._endpoint.streams:
-            form, parts = EVENT_STREAM, self._service.events.listen(call.parameter("job"))
+        if self._endpoint.listen is not None:
+            form, parts = EVENT_STREAM, self._endpoint.listen(call)
         else:
+            assert self._endpoint.query is not None
             form = _wanted(request.headers.get("accept", "*/*"), self._endpoint.streams)
-            parts = self._service.queries.stream(call.body.sql, form, max(call.body.limit, 0))
+            parts = self._service.queries.stream(self._endpoint.query(call), form)
         # A client that does not read what it asked for must not keep its place for ever.
         patience = self._service.settings.limits.query_seconds
         await _sent(parts, form, request.scope, receive, _within(patience, send))

@@ -50,8 +50,12 @@ export function serverNow() {
  * Call `heard(kind, data)` for each event of a job (of all without a name) until `signal` ends it. A stream that breaks off is
  * opened again; each one begins with how the jobs are now, after `opened` was called.
  */
-export async function listen(job, signal, heard, opened = () => {}) {
-  const path = job === null ? "v1/events" : `v1/events?job=${encodeURIComponent(job)}`;
+export function listen(job, signal, heard, opened = () => {}) {
+  return stream(job === null ? "v1/events" : `v1/events?job=${encodeURIComponent(job)}`, signal, heard, opened);
+}
+
+/** Listen to the events of an address in the same way. */
+export async function stream(path, signal, heard, opened = () => {}) {
   while (!signal.aborted) {
     try {
       const response = await withToken(() => asked(path, { signal }));
@@ -68,8 +72,8 @@ export async function listen(job, signal, heard, opened = () => {}) {
 }
 
 /** Read server-sent events. EventSource would do so, but it can send no token. */
-async function read(stream, heard) {
-  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+async function read(body, heard) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
     const { value, done } = await reader.read();
@@ -79,7 +83,10 @@ async function read(stream, heard) {
     for (const part of parts) {
       const lines = part.split("\n");
       const of = (field) => lines.find((line) => line.startsWith(`${field}: `))?.slice(field.length + 2);
-      if (of("event")) heard(of("event"), JSON.parse(of("data")));
+      if (!of("event")) continue;
+      const [kind, data] = [of("event"), JSON.parse(of("data"))];
+      // A mistake of whoever hears must not look like one of the connection.
+      queueMicrotask(() => heard(kind, data));
     }
   }
 }
