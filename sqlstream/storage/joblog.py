@@ -178,11 +178,11 @@ class JobLog:
 
         It is the one that was current `retention` ago, or `retention_batches` versions ago if that is older.
         """
-        times = self._times(newest - retention_batches)
-        old = [version for version, committed_at in times if committed_at <= now - retention]
-        return old[-1] if old else times[0][0] if times else 0
+        dated = self._dated_versions(newest - retention_batches)
+        old = [version for version, committed_at in dated if committed_at <= now - retention]
+        return old[-1] if old else dated[0][0] if dated else 0
 
-    def _times(self, up_to: int) -> list[tuple[int, ProcessingTime]]:
+    def _dated_versions(self, up_to: int) -> list[tuple[int, ProcessingTime]]:
         """Return the versions up to one, and when they were committed. No entry is read twice for it."""
         files = [file for file in self._files() if file.first <= up_to]
         there = {version for file in files for version in range(file.first, min(file.last, up_to) + 1)}
