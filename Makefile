@@ -67,7 +67,7 @@ bench: $(VENV)/.bench $(if $(FLINK),$(FLINK_VENV)/.flink) ## Measure against pla
 soak: $(VENV)/.base ## Run 5,000 small batches, and say what a job's folder holds and what a batch takes on the way (ARGS="--batches 300,1000")
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-proof: $(VENV)/.test ## Kill jobs, workers and servers while rows go from every source into every sink (ARGS="--kills 5 --source kafka")
+proof: $(VENV)/.test ## Kill jobs, workers and servers while rows go from every source into every sink (ARGS="--kills 5 --source kafka"), or each step of savepoints and upgrades (ARGS="--savepoints")
 	@$(BIN)/python -m tests.proof $(ARGS)
 
 clean: ## Delete the virtual environment and everything that was made

@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from sqlstream import Session
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.upgrades.changes import Adapted, Kept
@@ -312,15 +313,21 @@ def answer(case: Case, since: Mapping[str, Rows]) -> list[tuple[object, ...]]:
         return sorted(con.execute(case.expected).fetchall(), key=repr)
 
 
-def run(folder: Path, case: Case, place: int) -> None:
-    """Run the job with its first or its second query over the rows that there are."""
+def planned_job(session: Session, case: Case, place: int) -> PlannedJob:
+    """Return the job with its first or its second query."""
     columns, query = case.out[place], case.query[place]
     script = f"""{case.tables[place]} CREATE TABLE out ({columns});
     SET 'pipeline.name' = 'job'; SET 'execution.end-of-input' = 'wait'; INSERT INTO out {query};"""
+    for function in case.functions[place : place + 1]:
+        session.register(function)
+    [planned] = [one for one in session.compile(SourceText("script", script)) if isinstance(one, PlannedJob)]
+    return planned
+
+
+def run(folder: Path, case: Case, place: int) -> None:
+    """Run the job with its first or its second query over the rows that there are."""
     with open_session(folder) as session:
-        for function in case.functions[place : place + 1]:
-            session.register(function)
-        [planned] = [one for one in session.compile(SourceText("script", script)) if isinstance(one, PlannedJob)]
+        planned = planned_job(session, case, place)
         upgrade = None
         if place:
             upgrade = Upgrade()
