@@ -231,7 +231,7 @@ def test_items_of_a_list_are_before_the_next_one_of_their_key(tmp_path: Path) ->
         for wrong in ("seen_1 + 1 AS seen_1", "k + 1 AS k"):
             with pytest.raises(SqlStreamError, match="of the items are not before the next one of their key"):
                 go_on(s, script, OPEN, made.format(wrong))
-        keys = "MIGRATE STATE job.remembers.keys AS SELECT * REPLACE (seen + 1 AS seen) FROM remembers.keys"
+        keys = "MIGRATE STATE job.remembers.keys AS SELECT * REPLACE (seen_1 + 1 AS seen_1) FROM remembers.keys"
         put(tmp_path, "b", [(1, 12)])
         go_on(s, script, [*OPEN, (1, 12)], f"{made.format('seen_1 + 1 AS seen_1')}; {keys}")
         assert rows_of(s, "SELECT position FROM state.job.remembers_seen WHERE k = 1") == [(1,), (2,)]

@@ -265,6 +265,21 @@ CASES = [
         functions=(Spent, SpentLater),
     ),
     Case(
+        "aggregates that are called as what they read",
+        Adapted,
+        (A, A),
+        (
+            "k STRING, x BIGINT, y INT, PRIMARY KEY (k) NOT ENFORCED",
+            "k STRING, x BIGINT, y INT, n BIGINT, m INT, PRIMARY KEY (k) NOT ENFORCED",
+        ),
+        (
+            "WITH op AS (SELECT k, sum(x) AS x, max(y) AS y FROM a GROUP BY k) SELECT k, x, y FROM op",
+            "WITH op AS (SELECT k, sum(x) AS x, max(y) AS y, count(*) AS n, min(x) AS m FROM a GROUP BY k) "
+            "SELECT k, x, y, n, m FROM op",
+        ),
+        "SELECT k, sum(x), max(y), CASE WHEN bool_or(since) THEN count(*) END, min(x) FILTER (since) FROM a GROUP BY k",
+    ),
+    Case(
         "a table with a key",
         Adapted,
         (CHANGES.format(more=""), CHANGES.format(more=", y INT")),

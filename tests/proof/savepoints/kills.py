@@ -9,17 +9,16 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from sqlstream import SqlStreamError
+from sqlstream import Session, SqlStreamError
 from sqlstream.storage.savepoint_check import check_savepoints
 from sqlstream.warehouse.commits import last_committed
 from tests.forked import Forked, start_python
 from tests.processes import SECONDS
-from tests.proof.savepoints.step import BEGUN, DONE, FORK_NAME, TASKS, open_session
+from tests.proof.savepoints.step import BEGUN, DONE, FORK_NAME, TASKS, WAIT, open_session
 
 # The rows that a job has written, and those of the views of its state.
 Content = tuple[object, ...]
@@ -40,6 +39,7 @@ class Step:
     delay: int = 0
     tasks: int = TASKS
     job: str = "job"
+    end: str = WAIT
 
 
 @dataclass
@@ -121,28 +121,38 @@ class KilledSteps(ABC):
         shutil.copytree(base, folder, copy_function=os.link)
         return folder
 
-    def _measured(self, base: Path, step: Step) -> tuple[dict[str, Content], float, float]:
+    def since(self, base: Path, step: Step) -> int:
+        """Return the first version that a job may have after a step."""
+        with open_session(base) as session:
+            found = last_committed(session.warehouse.fs, session.warehouse.job("job"))
+            assert found is not None
+            return found
+
+    def _measured(self, base: Path, step: Step) -> tuple[dict[str, list[Content]], float, float]:
         """Return what a job may hold after a kill, and how long the step takes until the job runs, and until its end."""
-        allowed = {OLD: content(base, "job")}
+        since = self.since(base, step)
         folder = self._copy(base)
         self.forget(folder, step)
         self.done(folder, step)
-        allowed[NEW] = content(folder, step.job)
         whole = self._copy(base)
         self.put_last(whole)
         times = self._timed(whole, step)
-        allowed[FURTHER] = content(whole, step.job)
+        allowed = {
+            OLD: [content(base, "job")],
+            NEW: contents(folder, step.job, since),
+            FURTHER: contents(whole, step.job, since),
+        }
         for one in (folder, whole):
             shutil.rmtree(one)
         return allowed, *times
 
-    def _judged(self, folder: Path, step: Step, allowed: dict[str, Content], outcome: Outcome) -> Iterator[str]:
+    def _judged(self, folder: Path, step: Step, allowed: dict[str, list[Content]], outcome: Outcome) -> Iterator[str]:
         """Yield what is wrong with what a killed process left, and with what becomes of the job then."""
         found = left(folder, step.job, allowed)
         outcome.left[found or "something else"] += 1
         if found is None:
             yield f"the job is neither the old nor the new one: {content(folder, step.job)}"
-        if step.job != "job" and content(folder, "job") != allowed[OLD]:
+        if step.job != "job" and content(folder, "job") not in allowed[OLD]:
             yield "the job that was forked is another one"
         try:
             self.go_on(folder, step, found)
@@ -155,7 +165,8 @@ class KilledSteps(ABC):
     # -- processes
 
     def _start(self, folder: Path, step: Step) -> Forked:
-        return start_python("-m", self.module, str(folder), self.name, step.action, str(step.delay), str(step.tasks))
+        words = (str(folder), self.name, step.action, str(step.delay), str(step.tasks), step.end)
+        return start_python("-m", self.module, *words)
 
     def done(self, folder: Path, step: Step) -> None:
         """Do a step to its end. Raises StepError."""
@@ -193,34 +204,46 @@ class KilledSteps(ABC):
         return True
 
 
-def content(folder: Path, job: str, savepoint: str | None = None) -> Content:
+def content(folder: Path, job: str) -> Content:
     """Return what a job has written, and what the views of its state show without the columns of the engine."""
     with open_session(folder) as session:
-        table = "out_b" if job == FORK_NAME else "out"
-        at = "" if savepoint is None else f" AT (SAVEPOINT => '{savepoint}')"
-        found: list[object] = [in_order(session.query(f"FROM {table}{at}").fetchall())]
-        named = f"SELECT operator FROM sqlstream.operators WHERE job = '{job}' ORDER BY ALL"
-        for (operator,) in session.query(named).fetchall():
-            rows = session.query(f'FROM state.{job}."{operator}"{at}')
-            shown = [i for i, name in enumerate(rows.columns) if not name.startswith("_")]
-            found.append(in_order([tuple(row[i] for i in shown) for row in rows.fetchall()]))
-        return tuple(found)
+        return _content(session, job, "")
+
+
+def contents(folder: Path, job: str, since: int) -> list[Content]:
+    """Return what a job had at each version from one on."""
+    with open_session(folder) as session:
+        last = last_committed(session.warehouse.fs, session.warehouse.job(job))
+        assert last is not None
+        return [_content(session, job, f" AT (VERSION => {version})") for version in range(since, last + 1)]
+
+
+def _content(session: Session, job: str, at: str) -> Content:
+    table = "out_b" if job == FORK_NAME else "out"
+    found: list[object] = [in_order(session.query(f"FROM {table}{at}").fetchall())]
+    named = f"SELECT operator FROM sqlstream.operators WHERE job = '{job}' ORDER BY ALL"
+    for (operator,) in session.query(named).fetchall():
+        rows = session.query(f'FROM state.{job}."{operator}"{at}')
+        shown = [i for i, name in enumerate(rows.columns) if not name.startswith("_")]
+        found.append(in_order([tuple(row[i] for i in shown) for row in rows.fetchall()]))
+    return tuple(found)
 
 
 def in_order(rows: list[Row]) -> tuple[Row, ...]:
     return tuple(sorted(rows, key=repr))
 
 
-def left(folder: Path, job: str, allowed: dict[str, Content]) -> str | None:
+def left(folder: Path, job: str, allowed: dict[str, list[Content]]) -> str | None:
     """Return what a job is after a kill, None where it is something else."""
     with open_session(folder) as session:
         fs, paths = session.warehouse.fs, session.warehouse.job(job)
         if last_committed(fs, paths) is None:
             return HALF if fs.exists(paths.restoring) else NOTHING if job == FORK_NAME else None
-    found = None
-    with suppress(SqlStreamError):
-        found = content(folder, job)
-    return next((name for name, held in allowed.items() if held == found), None)
+        try:
+            found = _content(session, job, "")
+        except SqlStreamError:
+            return None
+    return next((name for name, held in allowed.items() if found in held), None)
 
 
 def damage(folder: Path) -> Iterator[str]:

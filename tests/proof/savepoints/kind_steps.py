@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from sqlstream import Session
 from sqlstream.jobs.savepoints import take_savepoint
-from tests.proof.savepoints import step as actions
-from tests.proof.savepoints.kills import FURTHER, HALF, NEW, KilledSteps, Step, content, differing
+from sqlstream.warehouse.savepoints import find_savepoint
+from tests.proof.savepoints.kills import FURTHER, HALF, NEW, KilledSteps, Step, differing
 from tests.proof.savepoints.kinds import STAGES, WAITING, Kind, answer, rows_of_seed
 from tests.proof.savepoints.step import (
+    FINISH,
     FIRST,
     FORK,
     FORK_NAME,
@@ -20,6 +22,9 @@ from tests.proof.savepoints.step import (
     REPAIR,
     RESCALE,
     RESTORE,
+    RUN,
+    RUN_FORK,
+    RUN_NEW,
     SAVEPOINT,
     SECOND,
     TASKS,
@@ -55,7 +60,7 @@ class KindSteps(KilledSteps):
         if step.delay not in self._bases:
             folder = self.folder / f"base-{step.delay}"
             folder.mkdir()
-            run = Step(actions.RUN, step.delay)
+            run = Step(RUN, step.delay)
             for stage in range(STAGES - 1):
                 self._rows.put(folder, self._kind.reads, stage)
                 self.done(folder, run)
@@ -76,20 +81,29 @@ class KindSteps(KilledSteps):
                 (folder / name / "1.json").unlink()
 
     def go_on(self, folder: Path, step: Step, found: str | None) -> None:
-        action, is_there = step.action, found in (HALF, NEW, FURTHER)
+        action = step.action
         if action == SAVEPOINT:
             with open_session(folder) as session:
                 if SECOND not in session.warehouse.savepoints():
                     take_savepoint(session.warehouse, "job", SECOND)
-        elif action in (MIGRATE, REPAIR) and is_there:
+            action = RUN
+        elif action == REPAIR and found in (HALF, NEW, FURTHER):
             # A second time it would count twice.
-            self.done(folder, Step(actions.CONTINUE if action == MIGRATE else actions.RUN, step.delay, step.tasks))
-        elif not (action == FORK and found in (NEW, FURTHER)):
-            self.done(folder, step)
-        ends = {UPGRADE: actions.FINISH_NEW, MIGRATE: actions.FINISH_NEW, FORK: actions.FINISH_FORK}
-        self.done(folder, Step(ends.get(action, actions.FINISH), step.delay, step.tasks))
-        if action == FORK:
-            self.done(folder, Step(actions.FINISH, step.delay, step.tasks))
+            action = RUN
+        elif action == MIGRATE and found in (HALF, NEW, FURTHER):
+            action = RUN_NEW
+        elif action == FORK and found in (NEW, FURTHER):
+            action = RUN_FORK
+        self.done(folder, replace(step, action=action, end=FINISH))
+        if step.action == FORK:
+            self.done(folder, replace(step, action=RUN, end=FINISH))
+
+    def since(self, base: Path, step: Step) -> int:
+        """Return the first version that a job may have after a step."""
+        with open_session(base) as session:
+            if step.action in (RESTORE, FORK):
+                return find_savepoint(session.warehouse, FIRST).record.version
+            return super().since(base, step)
 
     def wrong(self, folder: Path, step: Step) -> Iterator[str]:
         is_changed, is_doubled = step.action in (UPGRADE, MIGRATE), step.action in (MIGRATE, REPAIR)
@@ -99,8 +113,8 @@ class KindSteps(KilledSteps):
                 rows = sorted(session.query(f"FROM {table}").fetchall(), key=repr)
                 if rows != expected:
                     yield f"{table} differs: {differing(rows, expected)}"
-        if step.action == SAVEPOINT:
-            content(folder, "job", SECOND)
+            if step.action == SAVEPOINT:
+                session.query(f"FROM out AT (SAVEPOINT => '{SECOND}')").fetchall()
 
 
 def migrations(session: Session, kind: Kind) -> str:

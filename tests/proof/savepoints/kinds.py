@@ -86,8 +86,8 @@ class Kind:
         words = self.stream.replace("(", " ").replace(")", " ").replace(",", " ").replace(".", " ").split()
         return [name for name in ("t", "u", "v", "c") if (name if name != "t" else "given") in words]
 
-    def script(self, form: str, *, delay: int, out: str = "out", name: str = "job", wait: bool = True) -> str:
-        """Return the job; its form is `old` or `new`, and with `wait` its windows stay open at the end of the input."""
+    def script(self, form: str, *, delay: int, out: str = "out", name: str = "job", end: str = "wait") -> str:
+        """Return the job; its form is `old` or `new`. At the `end` of the input it may wait, or finish."""
         new = form == "new"
         tables = [_TIMED.format(name="t", value="x", delay=delay, key="") + _FILES.format(name="t")]
         tables += [_TIMED.format(name="u", value="y", delay=delay, key="") + _FILES.format(name="u")]
@@ -106,7 +106,7 @@ class Kind:
                 f"CREATE VIEW given AS SELECT * FROM t{where};",
                 f"CREATE TABLE {out} ({self.columns});",
                 f"SET 'pipeline.name' = '{name}';",
-                f"SET 'execution.end-of-input' = '{'wait' if wait else 'finish'}';",
+                f"SET 'execution.end-of-input' = '{end}';",
                 f"INSERT INTO {out} WITH op AS ({self.stream}) SELECT {', '.join(shown)} FROM op;",
             ]
         )
@@ -310,7 +310,11 @@ def rows_of_seed(seed: int, *, mixed: bool) -> Rows:
         if mixed:
             chosen.shuffle(seconds)
         rows: list[Row] = [
-            {"k": chosen.randrange(1, 7 if name == "t" else 5), value: number, "ts": f"2026-01-01 10:{s // 60:02}:{s % 60:02}"}
+            {
+                "k": chosen.randrange(1, 7 if name == "t" else 5),
+                value: number,
+                "ts": f"2026-01-01 10:{s // 60:02}:{s % 60:02}",
+            }
             for number, s in zip(numbers, seconds, strict=True)
         ]
         found[name] = [rows[i * count : (i + 1) * count] for i in range(STAGES)]

@@ -1,6 +1,7 @@
 """One step of a job in a process of its own, which is killed from outside: it says on its standard output how far it has come.
 
-`step.py PROJECT KIND ACTION DELAY [TASKS]` does an action, and lets the job read all that there is.
+`step.py PROJECT KIND ACTION DELAY TASKS END` does an action, and lets the job read all that there is. Its end is `wait`, after
+which it goes on, or `finish`, at which its windows are closed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from sqlstream.session.migrating import upgrade_with
 from tests.processes import SECONDS
 from tests.proof.savepoints.kinds import Kind, kind_of
 
-RUN, FINISH, CONTINUE, FINISH_NEW, FINISH_FORK = "run", "finish", "continue", "finish-new", "finish-fork"
+# As it is; with the new query that it has by now; the fork that there is by now.
+RUN, RUN_NEW, RUN_FORK = "run", "run-new", "run-fork"
+WAIT, FINISH = "wait", "finish"
 SAVEPOINT, RESTORE, FORK, RESCALE = "savepoint", "restore", "fork", "rescale"
 UPGRADE, MIGRATE, REPAIR = "upgrade", "migrate", "repair"
 STEPS = (SAVEPOINT, RESTORE, FORK, RESCALE, UPGRADE, MIGRATE, REPAIR)
@@ -42,13 +45,12 @@ class Engine(LocalEngine):
         return Layout(self._tasks, tuple(range(self._tasks)))
 
 
-def script_of(kind: Kind, action: str, delay: int) -> str:
+def script_of(kind: Kind, action: str, delay: int, end: str) -> str:
     """Return the SQL of the job for an action."""
-    wait = action not in (FINISH, FINISH_NEW, FINISH_FORK)
-    if action in (FORK, FINISH_FORK):
-        return kind.script("old", delay=delay, out="out_b", name="job" if wait else FORK_NAME, wait=wait)
-    form = "new" if action in (UPGRADE, MIGRATE, CONTINUE, FINISH_NEW) else "old"
-    return kind.script(form, delay=delay, wait=wait)
+    if action in (FORK, RUN_FORK):
+        name = "job" if action == FORK else FORK_NAME
+        return kind.script("old", delay=delay, out="out_b", name=name, end=end)
+    return kind.script("new" if action in (UPGRADE, MIGRATE, RUN_NEW) else "old", delay=delay, end=end)
 
 
 def open_session(folder: Path, notices: list[str] | None = None) -> Session:
@@ -56,11 +58,11 @@ def open_session(folder: Path, notices: list[str] | None = None) -> Session:
     return Session(str(folder), conf=conf, notice=(notices if notices is not None else []).append)
 
 
-def start(session: Session, kind: Kind, action: str, delay: int, tasks: int) -> Any:
+def start(session: Session, kind: Kind, action: str, delay: int, tasks: int, end: str) -> Any:
     """Start the job as an action does it."""
     for function in kind.functions:
         session.register(function)
-    source = SourceText("script", script_of(kind, action, delay))
+    source = SourceText("script", script_of(kind, action, delay, end))
     savepoint = FIRST if action in (RESTORE, FORK) else None
     compiled, restored = plan_restore(
         session.compile(source), session.warehouse, savepoint, FORK_NAME if action == FORK else None
@@ -78,13 +80,13 @@ def say(word: str) -> None:
     print(word, flush=True)
 
 
-def main(folder: str, name: str, action: str, delay: str, tasks: str) -> None:
+def main(folder: str, name: str, action: str, delay: str, tasks: str, end: str) -> None:
     kind = kind_of(name)
     with open_session(Path(folder)) as session:
         # The functions of DuckDB and of files are loaded now, not while the clock runs.
         session.query("SELECT 1").fetchall()
         say(BEGUN)
-        job = start(session, kind, action, int(delay), int(tasks))
+        job = start(session, kind, action, int(delay), int(tasks), end)
         if action == SAVEPOINT:
             take_savepoint(session.warehouse, "job", SECOND)
         say(RUNNING)
