@@ -34,7 +34,7 @@ from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring, savepoints
 from sqlstream.storage.begun import read_begun
 from sqlstream.storage.joblog import JobLog, LogEntry
-from sqlstream.storage.restoring import DRAFT, Restoring
+from sqlstream.storage.restoring import Restoring
 from sqlstream.storage.rewriting import OperatorSource, Rewritten, SinkSource, rewrite
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
@@ -184,7 +184,7 @@ class Upgrader:
         The job that `goes_on` from where it is repeats a batch that it had begun, and its sinks pass on what waits there.
         """
         restoring.check(savepoint)
-        folder = self._warehouse.below(f"savepoints/{DRAFT}{self._warehouse.job(made.job).root.rpartition('/')[2]}")
+        folder = restoring.draft_folder(self._warehouse, made.job)
         spec = job_spec(self._planned, self._warehouse.root, saved.bucket_labels, name=made.job, project=self._project)
         wanted = self._wanted(savepoint, saved, made, comparison)
         if goes_on:
