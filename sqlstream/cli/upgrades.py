@@ -66,7 +66,9 @@ def confirm(
             "an upgrade has to be confirmed, and there is no terminal to ask on",
             hint="Say --yes to do it without asking.",
         )
-    click.confirm("Go on like this?", abort=True, err=True)
+    if not click.confirm("Go on like this?", err=True):
+        click.echo("nothing was changed", err=True)
+        raise click.Abort
     return True
 
 

@@ -26,7 +26,7 @@ from sqlstream.queries.why import create_why
 from sqlstream.session.answers import relation_of
 from sqlstream.session.described_state import described_state
 from sqlstream.session.verifying import MakesDifferences
-from sqlstream.sql.nodes import DescribeState
+from sqlstream.sql.nodes import DescribeState, Show
 from sqlstream.sql.statements import describes_state, parse_script, shows_what_scripts_show
 from sqlstream.warehouse.paths import Warehouse
 
@@ -53,7 +53,7 @@ def query(
     if describes_state(SourceText("query", sql)):
         return _described(project, sql)
     if shows_what_scripts_show(SourceText("query", sql)):
-        shown = _shown(compiler, sql)
+        shown = _shown(compiler, sql, Warehouse(project.warehouse))
         if isinstance(shown, Answer):
             return relation_of(shown)
         sql = shown.sql
@@ -108,11 +108,20 @@ def _described(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
     return relation_of(described_state(statement, Warehouse(project.warehouse)))
 
 
-def _shown(compiler: Compiler, sql: str) -> Answer | WarehouseQuery:
+def _shown(compiler: Compiler, sql: str, warehouse: Warehouse) -> Answer | WarehouseQuery:
     """Return what a script answers to SHOW."""
     statement, *more = parse_script(SourceText("query", sql))
     if more:
         raise QueryError("one statement is run at a time", more[0].span)
+    assert isinstance(statement, Show)
+    name = statement.name
+    if name is not None and name.text.lower() in {*warehouse.tables()} - {t.lower() for t in compiler.catalog.tables}:
+        raise QueryError(
+            f'table "{name.text}" is not declared in the catalog of the project',
+            name.span,
+            detail="A script declares it that writes it.",
+            hint=f"DESCRIBE {name.text} lists its columns; SELECT sql FROM sqlstream.jobs has the scripts.",
+        )
     shown = compiler.statement(statement)
     assert isinstance(shown, Answer | WarehouseQuery)
     return shown

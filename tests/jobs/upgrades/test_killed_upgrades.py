@@ -164,7 +164,7 @@ def test_an_upgrade_that_is_run_again_uses_the_savepoint_that_there_is(
     # It is of another version.
     go_on(tmp_path, NEW, EVERY, upgrade=True)
     assert len(rows_of(tmp_path, saved)) == 2
-    go_on(tmp_path, OLD, FIRST, savepoint=str(first[0]))
+    go_on(tmp_path, OLD, EVERY, savepoint=str(first[0]))
     assert rows_of(tmp_path, "SELECT k, n FROM state.totals.by_key") == counts(EVERY)
 
 
