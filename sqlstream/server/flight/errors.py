@@ -13,8 +13,9 @@ from sqlstream.server.flight.messages import NoMessage
 from sqlstream.server.sqlstates import DAMAGE, FORBIDDEN, READ_ONLY, sqlstate
 from sqlstream.server.state_reader import QueryStopped
 
-# What ends a query before its end begins with this if its time was over.
+# What ends a query before its end begins with one of these, if nobody has cancelled it.
 TOO_LONG = "the query took longer than"
+ENDS = "the server ends"
 # A message goes in a header, whose size has a limit: so many bytes as they are sent.
 _MOST_BYTES = 5000
 # How wide a line is with the place of an error.
@@ -27,15 +28,19 @@ def told(error: Exception) -> Exception:
 
     Of the statuses that it has, one says that a request failed: that is for what is wrong in SQL.
     """
-    if isinstance(error, fl.FlightError):
-        return error
     if isinstance(error, QueryStopped):
-        kind = fl.FlightTimedOutError if str(error).startswith(TOO_LONG) else fl.FlightCancelledError
-        return _raised(kind, str(error))
+        # Not FlightCancelledError: in a client of pyarrow's that is as if somebody had pressed Ctrl-C.
+        kinds = {TOO_LONG: fl.FlightTimedOutError, ENDS: fl.FlightUnavailableError}
+        return _raised(
+            next((k for text, k in kinds.items() if str(error).startswith(text)), fl.FlightServerError), str(error)
+        )
     if isinstance(error, NoMessage):
         return _raised(fl.FlightServerError, str(error))
     if isinstance(error, SqlStreamError):
         return _raised(_KINDS.get(sqlstate(error), fl.FlightServerError), error.render(_WIDTH))
+    if isinstance(error, fl.FlightError):
+        known: Exception = error
+        return known
     _log.error("a request of a Flight client failed", exc_info=error)
     return _raised(fl.FlightInternalError, f"internal error: {type(error).__name__}")
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import SourceText, SqlStreamError
+from sqlstream.errors import QueryError, SourceText, SqlStreamError
 from sqlstream.server.flight.errors import placed, told
 from sqlstream.server.flight.watching import Watcher
 from sqlstream.server.state_reader import RunningQuery, StateReader, failure
@@ -88,7 +88,7 @@ class ClientQueries:
         with self._watcher.watching(running, context, self._limits.seconds), self._turn(running):
             try:
                 relation = _plain(self._reader.open(source.text, running))
-                schema = relation.limit(0).to_arrow_table().schema
+                schema = _schema(relation)
             except SqlStreamError as error:
                 raise placed(error, source) from error
             except duckdb.Error as error:
@@ -116,8 +116,8 @@ class ClientQueries:
     def cancel(self, key: bytes) -> bool:
         """Stop a query that is known by a key; return whether there was one."""
         with self._changing:
-            kept = self._kept.get(key)
-            running = self._sent.get(key) or (kept and kept.running)
+            kept, running = self._kept.get(key), self._sent.get(key)
+        running = kept.running if kept is not None else running
         if running is None:
             return False
         running.stop("the query was cancelled")
@@ -150,6 +150,8 @@ class ClientQueries:
             try:
                 with self._turn(running):
                     reader = opened.relation.to_arrow_reader(_ROWS)
+                if not reader.schema.equals(opened.schema):
+                    raise QueryError("the columns of the result have changed", hint="Run the query again.")
                 while True:
                     with self._turn(running):
                         batch = next(reader, None)
@@ -161,6 +163,13 @@ class ClientQueries:
                     call.sending = False
             except (duckdb.Error, pa.ArrowException, OSError) as error:
                 raise failure(error, opened.source, running) from error
+
+
+def _schema(relation: duckdb.DuckDBPyRelation) -> pa.Schema:
+    """Return the columns of a relation as Arrow, without computing its rows."""
+    schema = relation.limit(0).to_arrow_table().schema
+    # Of columns with one name, the second has another one there.
+    return pa.schema([field.with_name(name) for field, name in zip(schema, relation.columns, strict=True)])
 
 
 def _plain(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:

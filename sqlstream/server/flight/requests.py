@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from sqlstream.errors import QueryError
+from sqlstream.errors import QueryError, SqlStreamError
 from sqlstream.server.flight.errors import told
 from sqlstream.server.flight.messages import NoMessage, message, packed, parsed, unpacked
 from sqlstream.server.flight.metadata import Metadata, schema_of
@@ -130,14 +130,24 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
         return []
 
     def _prepared(self, statement: Statement, context: Any) -> bytes:
-        opened = self._queries.open(statement.described(), context)
+        columns = self._columns(statement, context)
         return packed(
             "ActionCreatePreparedStatementResult",
             prepared_statement_handle=statement.packed(),
-            dataset_schema=opened.schema.serialize().to_pybytes(),
+            dataset_schema=columns.serialize().to_pybytes() if columns is not None else b"",
             parameter_schema=statement.parameter_schema().serialize().to_pybytes(),
             is_update=False,
         )
+
+    def _columns(self, statement: Statement, context: Any) -> pa.Schema | None:
+        """Return the columns of a statement; None if they are not known before its parameters, as in `AT (VERSION => ?)`."""
+        source = statement.described()
+        try:
+            return self._queries.open(source, context).schema
+        except SqlStreamError:
+            if not statement.count:
+                raise
+            return None
 
     def _cancelled(self, info: bytes) -> bool:
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlstream.server.flight.errors import TOO_LONG
+from sqlstream.server.flight.errors import ENDS, TOO_LONG
 from sqlstream.server.state_reader import RunningQuery
 
 # So often calls are looked after.
@@ -49,7 +49,7 @@ class Watcher:
         with self._changing:
             self._calls.add(call)
             if self._ended:
-                running.stop("the server ends")
+                running.stop(ENDS)
         self._wanted.set()
         try:
             running.check()
@@ -81,7 +81,7 @@ class Watcher:
             call.running.stop(f"{TOO_LONG} {call.seconds:g} s")
             return call.sending and late > _READING_SECONDS
         elif self._ended:
-            call.running.stop("the server ends")
+            call.running.stop(ENDS)
         elif call.running.is_stopped:
             # Between two of its statements nothing was interrupted.
             call.running.stop("")
@@ -92,5 +92,5 @@ class Watcher:
         with self._changing:
             self._ended = True
             for call in self._calls:
-                call.running.stop("the server ends")
+                call.running.stop(ENDS)
         self._wanted.set()

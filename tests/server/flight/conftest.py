@@ -50,8 +50,8 @@ class Served:
 
 
 def connect(url: str, **options: str) -> Any:
-    """Return a connection of ADBC's."""
-    return adbc_driver_flightsql.dbapi.connect(url, options)
+    """Return a connection of ADBC's, which begins no transactions."""
+    return adbc_driver_flightsql.dbapi.connect(url, options, autocommit=True)
 
 
 def fetch(cursor: Any, sql: str) -> list[tuple[Any, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import adbc_driver_manager
@@ -122,7 +122,7 @@ def test_another_connection_cancels_a_query(served: Served) -> None:
                 try:
                     for _ in client.do_get(ticket):
                         pass
-                except (pa.ArrowException, KeyboardInterrupt) as error:
+                except pa.ArrowException as error:
                     ended.append(error)
 
             reader = threading.Thread(target=read)
@@ -134,7 +134,7 @@ def test_another_connection_cancels_a_query(served: Served) -> None:
                 request, kind = fl_cancel(info), "CancelFlightInfo"
             [result] = other.do_action(fl.Action(kind, request))
             reader.join()
-            assert ended
+            assert "the query was cancelled" in str(ended)
             nothing_runs(served.server)
             if kind == "CancelFlightInfo":
                 assert parsed("CancelFlightInfoResult", result.body.to_pybytes()).status == 1
@@ -145,7 +145,7 @@ def test_another_connection_cancels_a_query(served: Served) -> None:
 
 def fl_cancel(info: Any) -> bytes:
     """Return the message with which Flight cancels a query."""
-    body = info.serialize()
+    body: bytes = info.serialize()
     length, size = len(body), b""
     while length > 127:
         size, length = size + bytes([length & 127 | 128]), length >> 7
@@ -203,6 +203,8 @@ def test_results_that_are_read_at_once_have_a_limit(served: Served) -> None:
         first.read_chunk()
         with pytest.raises(fl.FlightUnavailableError, match="1 results are being read"):
             client.do_get(info_of(client, "SELECT 1").endpoints[0].ticket).read_all()
+        # Columns may have one name twice.
+        assert info_of(client, "SELECT 1 AS a, 2 AS a").schema.names == ["a", "a"]
         first.cancel()
         nothing_runs(server)
 
@@ -254,7 +256,7 @@ def test_a_ticket_is_good_for_as_long_as_it_is_kept(served: Served, monkeypatch:
 )
 def test_what_is_no_message_is_refused(served: Served, data: bytes) -> None:
     with fl.connect(served.url) as client:
-        calls = [
+        calls: list[Callable[[], object]] = [
             lambda: client.get_flight_info(fl.FlightDescriptor.for_command(data)),
             lambda: client.get_flight_info(fl.FlightDescriptor.for_path("counts")),
             lambda: client.get_schema(fl.FlightDescriptor.for_command(data)),
