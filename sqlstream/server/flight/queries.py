@@ -104,14 +104,16 @@ class ClientQueries:
         return key
 
     def _forget(self) -> None:
+        """Forget what nobody has asked for, so that there is room for one more."""
         recent = [(k, q) for k, q in self._kept.items() if q.since > time.monotonic() - _KEPT_SECONDS]
-        self._kept = dict(recent[-_KEPT:])
+        self._kept = dict(recent[1 - _KEPT :])
 
     def taken(self, key: bytes) -> OpenedQuery | None:
         """Return a query that was kept, if it still is; once."""
         with self._changing:
+            opened = self._kept.pop(key, None)
             self._forget()
-            return self._kept.pop(key, None)
+        return opened if opened is not None and opened.since > time.monotonic() - _KEPT_SECONDS else None
 
     def cancel(self, key: bytes) -> bool:
         """Stop a query that is known by a key; return whether there was one."""

@@ -63,6 +63,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
 
     @_answering
     def get_schema(self, context: Any, descriptor: Any) -> Any:
+        # Of an error in here alone, pyarrow sends where it was raised, too.
         name, command = _command(descriptor)
         schema = schema_of(name, command)
         return fl.SchemaResult(schema if schema is not None else self._opened(name, command, context)[1].schema)
