@@ -14,7 +14,7 @@ in_folder = folder=$$(mktemp -d "$(or $(call memory,$(1)),$${TMPDIR:-/tmp})/test
 	trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; TMPDIR="$$folder"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka demo-shop quick test kafka mariadb azurite iceberg-rest jdbc fuzz check bench soak proof clean
+.PHONY: help demo demo-kafka demo-shop quick test kafka mariadb azurite iceberg-rest jdbc chromium fuzz check bench soak proof cluster-demo clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -33,7 +33,7 @@ quick: $(VENV)/.test ## Run the quick tests: no Java, about a minute on two core
 
 # Three workers on two cores: much of the time one of them waits for a JVM, a broker or the end of a process. The first tests
 # on Spark come when its classes have been archived, which other starts make use of.
-test: $(VENV)/.test $(VENV)/.demo kafka mariadb azurite iceberg-rest jdbc ## Run all tests
+test: $(VENV)/.test $(VENV)/.demo kafka mariadb azurite iceberg-rest jdbc chromium ## Run all tests
 	@$(BIN)/python -m tests.class_data 2>/dev/null & \
 	$(call in_folder,4) $(BIN)/python -m pytest $(PARALLEL) 3 -o tmp_path_retention_policy=failed $(PYTEST)
 
@@ -52,6 +52,10 @@ iceberg-rest: $(VENV)/.test ## Fetch Apache Iceberg's REST catalog for tests int
 jdbc: $(VENV)/.test ## Fetch PostgreSQL's JDBC driver for tests into the user's cache (1 MB, once)
 	@$(BIN)/python -m tests.server.postgres.jdbc
 
+# Where it cannot be had its tests are skipped, and say how to get it.
+chromium: $(VENV)/.test ## Fetch a headless Chromium for tests into the user's cache, where none is installed (Debian's packages; 100 MB, once)
+	@$(BIN)/python -m tests.page.chromium || true
+
 fuzz: $(VENV)/.test ## Compile texts and run queries made by chance (ARGS="--seed 7 --seconds 900")
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
@@ -66,6 +70,9 @@ bench: $(VENV)/.bench $(if $(FLINK),$(FLINK_VENV)/.flink) ## Measure against pla
 
 soak: $(VENV)/.base ## Run 5,000 small batches, and say what a job's folder holds and what a batch takes on the way (ARGS="--batches 300,1000")
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+cluster-demo: $(VENV)/.test $(VENV)/.demo ## Run jobs on a standalone Spark cluster, kill its workers, and compare the results with local runs
+	@$(BIN)/python -m tests.cluster $(ARGS)
 
 proof: $(VENV)/.test ## Kill jobs, workers and servers while rows go from every source into every sink (ARGS="--kills 5 --source kafka")
 	@$(BIN)/python -m tests.proof $(ARGS)

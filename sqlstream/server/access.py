@@ -45,21 +45,32 @@ class Tokens:
 def read_tokens(path: str) -> Tokens:
     """Return the tokens in a file. Raises UsageError for one that says something else, or that others may read."""
     try:
-        mode = os.stat(path).st_mode
+        found = os.stat(path)
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f'the file of tokens "{path}" cannot be read', detail=str(error)) from error
-    if mode & (stat.S_IRGRP | stat.S_IROTH | stat.S_IWGRP | stat.S_IWOTH):
+    if is_open(found.st_mode, found.st_uid, os.geteuid()):
         raise UsageError(f'the file of tokens "{path}" is open to others', hint=f'Close it: chmod 600 "{path}".')
-    found = [
+    tokens = [
         _token(path, number, line)
         for number, line in enumerate(lines, 1)
         if line.strip() and not line.lstrip().startswith("#")
     ]
-    if not found:
+    if not tokens:
         raise UsageError(f'the file "{path}" has no tokens', hint=_HINT)
-    return Tokens(tuple(found))
+    return Tokens(tuple(tokens))
+
+
+def is_open(mode: int, owner: int, user: int) -> bool:
+    """Tell whether a file with tokens is open to others than the user who runs the server.
+
+    One that root has may be read by a group: so Kubernetes gives a Secret to the pod that it is for.
+    """
+    closed = stat.S_IROTH | stat.S_IWGRP | stat.S_IWOTH
+    if owner != 0 or user == 0:
+        closed |= stat.S_IRGRP
+    return bool(mode & closed)
 
 
 def _token(path: str, number: int, line: str) -> tuple[bytes, Role]:

@@ -22,6 +22,7 @@ from sqlstream.secrets import masked
 from sqlstream.server.access import Role
 from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, PLAIN, Endpoint, HttpCall, Service, check_parameters
 from sqlstream.server.openapi import description
+from sqlstream.server.page.assets import page_routes
 from sqlstream.server.problems import MEDIA_TYPE, HttpError, problem_of
 from sqlstream.server.queries import JSON
 from sqlstream.server.settings import ServerSettings
@@ -44,6 +45,7 @@ def make_app(service: Service) -> ASGIApp:
     routes = [Route(e.path, _Route(service, e, threads), methods=[e.method], name=e.summary) for e in _by_path()]
     document = msgspec.json.encode(description())
     routes.append(Route("/v1/openapi.json", lambda request: _json(document, 200), methods=["GET"]))
+    routes += page_routes(_HEADERS)
     app = Starlette(routes=routes, exception_handlers={404: _not_found, 405: _no_method})
     return _Gate(app, service.settings)
 
@@ -154,9 +156,10 @@ class _Route:
                 text = await asyncio.get_running_loop().run_in_executor(self._threads, endpoint.text, call)
                 await _json(text, 200, media=f"{PLAIN}; version=0.0.4")(scope, receive, send)
                 return
-            if endpoint.call is None:
+            if endpoint.query is not None or endpoint.listen is not None:
                 await self._stream(call, request, receive, send)
                 return
+            assert endpoint.call is not None
             answer = await asyncio.get_running_loop().run_in_executor(self._threads, endpoint.call, call)
             response = _json(msgspec.json.encode(answer), endpoint.status)
         except SqlStreamError as error:
@@ -185,11 +188,12 @@ class _Route:
         return HttpCall(self._service, role or Role.READ, request.path_params, given, body)
 
     async def _stream(self, call: HttpCall, request: Request, receive: Receive, send: Send) -> None:
-        if EVENT_STREAM in self._endpoint.streams:
-            form, parts = EVENT_STREAM, self._service.events.listen(call.parameter("job"))
+        if self._endpoint.listen is not None:
+            form, parts = EVENT_STREAM, self._endpoint.listen(call)
         else:
+            assert self._endpoint.query is not None
             form = _wanted(request.headers.get("accept", "*/*"), self._endpoint.streams)
-            parts = self._service.queries.stream(call.body.sql, form, max(call.body.limit, 0))
+            parts = self._service.queries.stream(self._endpoint.query(call), form)
         # A client that does not read what it asked for must not keep its place for ever.
         patience = self._service.settings.limits.query_seconds
         await _sent(parts, form, request.scope, receive, _within(patience, send))

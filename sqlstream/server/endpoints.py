@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -19,15 +19,19 @@ from sqlstream.queries.lookup import Lookups
 from sqlstream.queries.outlook import event_time
 from sqlstream.server import messages
 from sqlstream.server.access import Role
+from sqlstream.server.batches import batches
 from sqlstream.server.events import Events
 from sqlstream.server.overview import Overview
 from sqlstream.server.problems import HttpError
-from sqlstream.server.queries import ARROW, JSON, Queries
+from sqlstream.server.queries import ARROW, JSON, Asked, Queries
 from sqlstream.server.settings import ServerSettings
+from sqlstream.server.states import versions_of
 from sqlstream.server.submitting import planned, submit
 from sqlstream.server.supervisor import Supervisor
+from sqlstream.server.table_tails import TableTails
 from sqlstream.session.row_values import json_row
 from sqlstream.session.session import Session
+from sqlstream.session.state_tools import diff_sql, why_sql
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import effective_status, request_stop
 from sqlstream.warehouse.submissions import is_going_on
@@ -36,6 +40,8 @@ EVENT_STREAM = "text/event-stream"
 PLAIN = "text/plain"
 # So long the supervising server may take to notice that a job was stopped.
 _NOTICED_SECONDS = 20.0
+# Far more than there is to say of a key.
+_FINDINGS = 100_000
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Service:
     overview: Overview
     queries: Queries
     events: Events
+    tails: TableTails
     lookups: Lookups
 
     @cached_property
@@ -86,7 +93,8 @@ class UrlParameter:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A method of an address. `call` answers it, or `text`, in a thread; neither those that stream, which `app.py` answers.
+    """A method of an address. `call` answers it, or `text`, in a thread; or the state query that `query` returns, or events
+    that `listen` yields.
 
     Without a `role` anybody may ask.
     """
@@ -102,6 +110,8 @@ class Endpoint:
     streams: tuple[str, ...] = ()
     parameters: tuple[UrlParameter, ...] = field(default=())
     text: Callable[[HttpCall], bytes] | None = None
+    query: Callable[[HttpCall], Asked] | None = None
+    listen: Callable[[HttpCall], AsyncIterator[bytes]] | None = None
 
 
 def _health(call: HttpCall) -> messages.Health:
@@ -126,6 +136,10 @@ def _jobs(call: HttpCall) -> messages.Jobs:
 
 def _job(call: HttpCall) -> messages.JobDetails:
     return call.service.overview.job(call.path["job"])
+
+
+def _batches(call: HttpCall) -> messages.Batches:
+    return batches(call.service.warehouse, call.path["job"], call.parameter("last"))
 
 
 def _submit(call: HttpCall) -> messages.Submitted:
@@ -212,6 +226,28 @@ def _lookup(call: HttpCall) -> messages.Looked:
     )
 
 
+def _versions(call: HttpCall) -> messages.VersionList:
+    since = call.parameter("since") or "0"
+    if not since.isdecimal():
+        raise UsageError(f'"{since}" is no version', hint="Write its number.")
+    return versions_of(call.service.warehouse, call.path["job"], call.parameter("state"), int(since))
+
+
+def _query(call: HttpCall) -> Asked:
+    return Asked(call.body.sql, max(call.body.limit, 0), call.body.text)
+
+
+def _diff(call: HttpCall) -> Asked:
+    asked: messages.DiffRequest = call.body
+    sql = diff_sql(asked.state, asked.older, asked.newer)
+    return Asked(sql, max(asked.limit, 0), asked.text, is_made=True)
+
+
+def _why(call: HttpCall) -> Asked:
+    asked: messages.WhyRequest = call.body
+    return Asked(why_sql(asked.state, asked.key, asked.version), _FINDINGS, is_made=True)
+
+
 def _metrics(call: HttpCall) -> bytes:
     return exposition(call.service.metrics)
 
@@ -238,6 +274,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         status=201,
     ),
     Endpoint("GET", "/v1/jobs/{job}", Role.READ, "Show a job", _job, answer=messages.JobDetails),
+    Endpoint(
+        "GET",
+        "/v1/jobs/{job}/batches",
+        Role.READ,
+        "Show the last batches of a job",
+        _batches,
+        answer=messages.Batches,
+        parameters=(UrlParameter("last", "how many (default: 100; at most 1,000)"),),
+    ),
     Endpoint(
         "DELETE", "/v1/jobs/{job}", Role.SUBMIT, "Delete a job, its state and its rows", _drop, answer=messages.Done
     ),
@@ -283,6 +328,47 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         body=messages.QueryRequest,
         answer=messages.QueryRows,
         streams=(JSON, ARROW),
+        query=_query,
+    ),
+    Endpoint(
+        "GET",
+        "/v1/jobs/{job}/versions",
+        Role.READ,
+        "List the versions of a job that can be queried",
+        _versions,
+        answer=messages.VersionList,
+        parameters=(
+            UrlParameter("state", "what an operator keeps: those in which it can be read, with its rows"),
+            UrlParameter("since", "the first version to list (default: the oldest)"),
+        ),
+    ),
+    Endpoint(
+        "POST",
+        "/v1/diff",
+        Role.READ,
+        "Show the rows of a state that differ between two versions, as sqlstream.diff does",
+        body=messages.DiffRequest,
+        answer=messages.QueryRows,
+        streams=(JSON, ARROW),
+        query=_diff,
+    ),
+    Endpoint(
+        "POST",
+        "/v1/why",
+        Role.READ,
+        "Explain what a state holds for a key, as sqlstream.why does",
+        body=messages.WhyRequest,
+        answer=messages.QueryRows,
+        streams=(JSON, ARROW),
+        query=_why,
+    ),
+    Endpoint(
+        "GET",
+        "/v1/tables/{table}/changes",
+        Role.READ,
+        "Listen to the changes of a table of the warehouse, as server-sent events",
+        streams=(EVENT_STREAM,),
+        listen=lambda call: call.service.tails.listen(call.path["table"]),
     ),
     Endpoint(
         "GET",
@@ -303,6 +389,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Role.READ,
         "Listen to batches, watermarks and what jobs become, as server-sent events",
         streams=(EVENT_STREAM,),
+        listen=lambda call: call.service.events.listen(call.parameter("job")),
         parameters=(UrlParameter("job", "the job to listen to (default: all)"),),
     ),
 )

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
+from sqlstream.server.batches import batch_data, time_data, with_before
 from sqlstream.server.problems import HttpError
-from sqlstream.storage.joblog import JobLog, LogEntry
-from sqlstream.units import END_OF_INPUT, EventTime
+from sqlstream.storage.joblog import JobLog
+from sqlstream.units import EventTime
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
@@ -21,9 +22,10 @@ from sqlstream.warehouse.status import effective_status
 
 LOOK_SECONDS = 0.25
 # A store is asked over a network.
-_LOOK_IN_STORE_SECONDS = 2.0
+LOOK_IN_STORE_SECONDS = 2.0
 # A connection on which nothing happens for longer may be taken for dead on the way.
-_COMMENT_SECONDS = 15.0
+COMMENT_SECONDS = 15.0
+COMMENT, RETRY = b": nothing has happened\n\n", b"retry: 1000\n\n"
 # Events that wait for a subscriber who reads slowly; the oldest go first.
 _WAITING = 1_000
 # A subscriber who comes later hears no more batches of before than these.
@@ -90,10 +92,14 @@ class Watcher:
         if newest is None or newest == seen.version:
             return
         first = newest if seen.version is None or newest < seen.version else seen.version + 1
-        for entry in JobLog(fs, paths.log).entries(newest, max(first, newest - _MOST_BATCHES + 1)):
-            yield Event("batch", record.job, _batch(entry))
+        first = max(first, newest - _MOST_BATCHES + 1)
+        for entry, before in with_before(JobLog(fs, paths.log).entries(newest, max(first - 1, 0))):
+            if entry.version < first:
+                continue
+            yield Event("batch", record.job, batch_data(entry, before))
             if entry.watermark != seen.watermark:
-                data = {"version": entry.version, "watermark": _time(entry.watermark), "before": _time(seen.watermark)}
+                times = {"watermark": time_data(entry.watermark), "before": time_data(seen.watermark)}
+                data = {"version": entry.version, **times}
                 yield Event("watermark", record.job, data)
                 seen.watermark = entry.watermark
         seen.version = newest
@@ -106,65 +112,54 @@ def _record(warehouse: Warehouse, name: str) -> JobRecord | None:
         return None
 
 
-def _batch(entry: LogEntry) -> dict[str, Any]:
-    """Return what an entry of the log says of its batch: rows since the job began, and how much state there is."""
-    return {
-        "version": entry.version,
-        "committed_at": entry.committed_at,
-        "watermark": _time(entry.watermark),
-        "rows_in": entry.rows_in,
-        "rows_out": entry.rows_out,
-        "sources": {
-            name: {"watermark": _time(source.watermark), "newest": source.max_event_time, "idle": source.idle_since}
-            for name, source in entry.sources.items()
-        },
-        "operators": {
-            name: {
-                "state_rows": operator.state_rows,
-                "state_bytes": operator.state_bytes,
-                "late_rows": operator.late_rows,
-                "next_end": operator.event_timer,
-            }
-            for name, operator in entry.operators.items()
-        },
-    }
+class Places:
+    """So many clients may listen at a time, to whatever; all of them do so in one loop."""
 
+    def __init__(self, most: int):
+        self._most, self._count = most, 0
 
-def _time(time: EventTime | None) -> EventTime | str | None:
-    return "end of input" if time is not None and time >= END_OF_INPUT else time
+    def take(self) -> None:
+        """Take a place. Raises HttpError when there is none."""
+        if self._count >= self._most:
+            raise HttpError(429, f"{self._most} clients listen already, which is the most")
+        self._count += 1
+
+    def leave(self) -> None:
+        """Give the place to another one."""
+        self._count -= 1
 
 
 class Events:
     """Hands the events of one watcher on to all who listen; nobody looks while nobody listens."""
 
-    def __init__(self, warehouse: Warehouse, most: int):
-        self._warehouse, self._most = warehouse, most
+    def __init__(self, warehouse: Warehouse, places: Places):
+        self._warehouse, self._places = warehouse, places
         self._queues: set[asyncio.Queue[Event]] = set()
         self._task: asyncio.Task[None] | None = None
-        self._seconds = LOOK_SECONDS if warehouse.fs.local else _LOOK_IN_STORE_SECONDS
+        self._seconds = LOOK_SECONDS if warehouse.fs.local else LOOK_IN_STORE_SECONDS
 
     async def listen(self, job: str | None) -> AsyncIterator[bytes]:
         """Yield events as they are sent, first how each job is, until whoever listens goes. Raises HttpError."""
-        if len(self._queues) >= self._most:
-            raise HttpError(429, f"{self._most} clients listen already, which is the most")
+        self._places.take()
         queue: asyncio.Queue[Event] = asyncio.Queue(_WAITING)
-        for event in await asyncio.to_thread(Watcher(self._warehouse).look):
-            queue.put_nowait(event) if not queue.full() else None
-        self._queues.add(queue)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._watch())
         try:
-            yield b"retry: 1000\n\n"
+            for event in await asyncio.to_thread(Watcher(self._warehouse).look):
+                queue.put_nowait(event) if not queue.full() else None
+            self._queues.add(queue)
+            if self._task is None or self._task.done():
+                self._task = asyncio.create_task(self._watch())
+            yield RETRY
             while True:
                 try:
-                    event = await asyncio.wait_for(queue.get(), _COMMENT_SECONDS)
+                    event = await asyncio.wait_for(queue.get(), COMMENT_SECONDS)
                 except TimeoutError:
-                    yield b": nothing has happened\n\n"
+                    yield COMMENT
                     continue
                 if job is None or event.job.lower() == job.lower():
                     yield event.text()
         finally:
             self._queues.discard(queue)
+            self._places.leave()
 
     async def _watch(self) -> None:
         watcher = Watcher(self._warehouse)

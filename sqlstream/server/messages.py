@@ -6,16 +6,46 @@ from typing import Any
 
 import msgspec
 
+from sqlstream.units import Duration, EventTime, ProcessingTime
+
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A body that a client sends: fields that are not known are an error."""
 
 
 class QueryRequest(Request, frozen=True):
-    """A state query. As JSON at most `limit` rows are sent; as an Arrow stream all."""
+    """A state query. As JSON at most `limit` rows are sent; as an Arrow stream all.
+
+    With `text` values are texts as DuckDB writes them, in which no digit is lost; of a STRUCT each field is one.
+    """
 
     sql: str
     limit: int = 10_000
+    text: bool = False
+
+
+class DiffRequest(Request, frozen=True):
+    """What is asked of `sqlstream.diff`: `state` is `job.operator`; versions are numbers, times in UTC, or savepoints.
+
+    `limit` and `text` are those of a query.
+    """
+
+    state: str
+    older: int | str
+    newer: int | str
+    limit: int = 10_000
+    text: bool = False
+
+
+class WhyRequest(Request, frozen=True):
+    """What is asked of `sqlstream.why`: `state` is `job.operator`, `key` has a value for each key column.
+
+    `version` is a number, a time in UTC, or a savepoint; without one the newest version is explained.
+    """
+
+    state: str
+    key: dict[str, str | int | float | bool | None] = {}
+    version: int | str | None = None
 
 
 class SubmitRequest(Request, frozen=True):
@@ -97,8 +127,56 @@ class JobSummary(msgspec.Struct, frozen=True):
     supervised: str | None = None
 
 
+class StateWindow(msgspec.Struct, frozen=True):
+    """The columns of a state that have the bounds of its windows; sessions grow.
+
+    A window closes when the watermark, less the operator's `delay`, passes its end plus the `lateness`: both are microseconds.
+    """
+
+    start: str | None
+    end: str | None
+    lateness: Duration
+    delay: Duration
+    grows: bool
+
+
+class StateSummary(msgspec.Struct, frozen=True):
+    """Something that an operator keeps, which a query reads as `state.<job>.<name>`: its result so far, or other rows.
+
+    `key` are the key columns. `window` is set where the rows are results of windows.
+    """
+
+    name: str
+    operator: str
+    kind: str
+    key: list[str]
+    bound: str
+    window: StateWindow | None = None
+
+
+class VersionSummary(msgspec.Struct, frozen=True):
+    """A version of a job, as the event `batch` has it: times are microseconds since 1970, rows those since the job began.
+
+    `state_rows` are the rows that the operator stores that was asked about.
+    """
+
+    version: int
+    committed_at: ProcessingTime
+    watermark: EventTime | str | None
+    rows_in: int
+    rows_out: int
+    state_rows: int | None = None
+
+
+class VersionList(msgspec.Struct, frozen=True):
+    """The versions of a job that can be queried, oldest first."""
+
+    job: str
+    versions: list[VersionSummary]
+
+
 class JobDetails(msgspec.Struct, frozen=True):
-    """A job with its operators, sources, restarts and checks, as the tables `sqlstream.*` have them, and its plan."""
+    """A job with its operators, sources, restarts and checks, as the tables `sqlstream.*` have them, its plan and its state."""
 
     job: JobSummary
     operators: list[dict[str, Any]]
@@ -107,12 +185,20 @@ class JobDetails(msgspec.Struct, frozen=True):
     checks: list[dict[str, Any]]
     plan: str | None
     graph: dict[str, Any]
+    states: list[StateSummary] = []
 
 
 class Jobs(msgspec.Struct, frozen=True):
     """The jobs of the warehouse."""
 
     jobs: list[JobSummary]
+
+
+class Batches(msgspec.Struct, frozen=True):
+    """Batches of a job, each as the event `batch` has it: rows since the job began, and how long the batch took, by phase."""
+
+    job: str
+    batches: list[dict[str, Any]]
 
 
 class Savepoints(msgspec.Struct, frozen=True):

@@ -14,7 +14,8 @@ from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.jobs import ending
 from sqlstream.queries.query import Sandbox, list_relations
 from sqlstream.server.messages import JobDetails, Jobs, JobSummary, QueryableRelation, RelationList, Savepoints
-from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
+from sqlstream.server.states import states_of
+from sqlstream.warehouse.jobs import TABLE, JobRecord, OperatorRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
 
 
@@ -48,6 +49,7 @@ class Overview:
             checks=rows["checks"],
             plan=record.plan_text if record is not None else None,
             graph=graph_of(record) if record is not None else {"nodes": [], "edges": []},
+            states=list(states_of(record)) if record is not None else [],
         )
 
     def savepoints(self) -> Savepoints:
@@ -87,13 +89,28 @@ def _shown(relation: duckdb.DuckDBPyRelation) -> Sequence[str]:
     return columns
 
 
+def _window(operator: OperatorRecord) -> dict[str, Any] | None:
+    """Return the columns of a state view with the bounds of windows; how much later each closes is in microseconds."""
+    window = operator.window
+    if window is None or window.end is None:
+        return None
+    lateness, delay = window.lateness, operator.delay
+    return {"start": window.start, "end": window.end, "lateness": lateness, "delay": delay, "grow": window.grow}
+
+
 def graph_of(record: JobRecord) -> dict[str, Any]:
     """Return the sources, operators and sinks of a job, and which reads which; jobs of early versions say no more than names."""
     nodes: list[dict[str, Any]] = [{"id": s.name, "kind": "source", "table": s.table} for s in record.scans]
     edges: list[dict[str, str]] = []
     for operator in record.operators:
         nodes.append(
-            {"id": operator.name, "kind": operator.kind, "keys": operator.key_columns, "bound": operator.bound}
+            {
+                "id": operator.name,
+                "kind": operator.kind,
+                "keys": operator.key_columns,
+                "bound": operator.bound,
+                "window": _window(operator),
+            }
         )
         inputs = operator.shape.inputs if operator.shape is not None else ()
         edges += [{"from": source, "to": operator.name} for source in inputs]

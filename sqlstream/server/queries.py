@@ -7,11 +7,13 @@ import contextlib
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from sqlstream.duck.sql import quote_name
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.registration import recover
 from sqlstream.queries.query import translate
@@ -19,6 +21,8 @@ from sqlstream.server.problems import HttpError
 from sqlstream.server.query_pool import QueryPool
 from sqlstream.server.settings import Limits
 from sqlstream.session.row_values import ROWS, finite, plain_value, values_of
+from sqlstream.session.state_queries import ProjectQueries
+from sqlstream.session.state_tools import asked
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"
@@ -28,6 +32,19 @@ _AGAIN_SECONDS = 0.05
 
 # Takes a part of an answer; False says that nobody wants more.
 Emit = Callable[[bytes], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A query, how many rows of it are sent as JSON, and whether their values are texts.
+
+    Where nobody wrote it as SQL (`is_made`), its errors have no place in it.
+    """
+
+    sql: str
+    limit: int
+    text: bool = False
+    is_made: bool = False
 
 
 class Queries:
@@ -53,11 +70,11 @@ class Queries:
             with self._changing:
                 self.running -= 1
 
-    async def stream(self, sql: str, form: str, limit: int) -> AsyncIterator[bytes]:
+    async def stream(self, query: Asked, form: str) -> AsyncIterator[bytes]:
         """Yield the parts of an answer. Raises errors before the first one; later on they end the answer in the middle."""
         with self._turn():
             running = _Running(asyncio.get_running_loop())
-            work = asyncio.create_task(asyncio.to_thread(self._answer, running, sql, form, limit))
+            work = asyncio.create_task(asyncio.to_thread(self._answer, running, query, form))
             deadline = asyncio.get_running_loop().time() + self._limits.query_seconds
             try:
                 while True:
@@ -74,17 +91,25 @@ class Queries:
             finally:
                 await running.end(work)
 
-    def _answer(self, running: _Running, sql: str, form: str, limit: int) -> None:
+    def _answer(self, running: _Running, query: Asked, form: str) -> None:
         try:
             with self._pool.lent() as queries:
-                relation = queries.query(sql, limits=self._limits.query, opened=running.opened)
-                write = _write_arrow if form == ARROW else _write_json
-                try:
-                    write(relation, running.emit, limit)
-                except duckdb.Error as error:
-                    raise recover(error) or translate(error, sql) from error
+                if query.is_made:
+                    asked(lambda sql: self._send(queries, running, query, form), query.sql)
+                else:
+                    self._send(queries, running, query, form)
         finally:
             running.finish()
+
+    def _send(self, queries: ProjectQueries, running: _Running, query: Asked, form: str) -> None:
+        relation = queries.query(query.sql, limits=self._limits.query, opened=running.opened)
+        try:
+            if form == ARROW:
+                _write_arrow(relation, running.emit)
+            else:
+                _write_json(relation, running.emit, query)
+        except duckdb.Error as error:
+            raise recover(error) or translate(error, query.sql) from error
 
 
 class _Running:
@@ -134,7 +159,7 @@ def _gone() -> SqlStreamError:
     return HttpError(504, "the query was interrupted")
 
 
-def _write_arrow(relation: duckdb.DuckDBPyRelation, emit: Emit, limit: int) -> None:
+def _write_arrow(relation: duckdb.DuckDBPyRelation, emit: Emit) -> None:
     reader = relation.to_arrow_reader(ROWS)
     sink = _Parts()
     with pa.ipc.new_stream(sink, reader.schema) as writer:
@@ -168,13 +193,14 @@ class _Parts:
         """Nothing to close."""
 
 
-def _write_json(relation: duckdb.DuckDBPyRelation, emit: Emit, limit: int) -> None:
+def _write_json(relation: duckdb.DuckDBPyRelation, emit: Emit, query: Asked) -> None:
     types = zip(relation.columns, relation.types, strict=True)
     columns = json.dumps([{"name": name, "type": str(kind)} for name, kind in types])
     text = f'{{"columns":{columns},"rows":['
     # One more tells whether there are more.
-    for count, row in enumerate(values_of(relation.limit(limit + 1))):
-        if count == limit:
+    rows = relation.limit(query.limit + 1)
+    for count, row in enumerate(values_of(_as_texts(rows) if query.text else rows)):
+        if count == query.limit:
             break
         values = json.dumps(list(map(finite, row)), default=plain_value, ensure_ascii=False)
         text += f",{values}" if count else values
@@ -186,3 +212,14 @@ def _write_json(relation: duckdb.DuckDBPyRelation, emit: Emit, limit: int) -> No
         emit(f'{text}],"truncated":false}}\n'.encode())
         return
     emit(f'{text}],"truncated":true}}\n'.encode())
+
+
+def _as_texts(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Return a relation with the texts of its values; of a STRUCT each field is one."""
+    items = []
+    for name, kind in zip(relation.columns, relation.types, strict=True):
+        wanted = "VARCHAR"
+        if kind.id == "struct":
+            wanted = f"STRUCT({', '.join(f'{quote_name(field)} VARCHAR' for field, _ in kind.children)})"
+        items.append(f"CAST({quote_name(name)} AS {wanted}) AS {quote_name(name)}")
+    return relation.project(", ".join(items))

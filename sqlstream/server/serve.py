@@ -14,7 +14,7 @@ from sqlstream.errors import OutageError
 from sqlstream.queries.lookup import Lookups
 from sqlstream.server.app import make_app
 from sqlstream.server.endpoints import Service
-from sqlstream.server.events import Events
+from sqlstream.server.events import Events, Places
 from sqlstream.server.overview import Overview
 from sqlstream.server.processes import Command, run_command
 from sqlstream.server.queries import Queries
@@ -22,6 +22,7 @@ from sqlstream.server.query_pool import QueryPool
 from sqlstream.server.settings import ServerSettings
 from sqlstream.server.sql_clients import serving_sql_clients
 from sqlstream.server.supervisor import Supervisor
+from sqlstream.server.table_tails import TableTails
 from sqlstream.warehouse.filesystem import make_folder
 from sqlstream.warehouse.paths import Warehouse
 
@@ -41,12 +42,13 @@ def opened_service(
     overview = Overview(warehouse, supervisor.about)
     pool = QueryPool(settings.project)
     queries = Queries(pool, settings.limits)
-    events = Events(warehouse, settings.limits.subscribers)
+    places = Places(settings.limits.subscribers)
+    events, tails = Events(warehouse, places), TableTails(warehouse, places)
     lookups = Lookups(warehouse, settings.limits.lookups, pool.prepare)
     supervisor.start()
     try:
         with serving_sql_clients(settings, pool, notice):
-            yield Service(settings, warehouse, supervisor, overview, queries, events, lookups)
+            yield Service(settings, warehouse, supervisor, overview, queries, events, tails, lookups)
     finally:
         events.close()
         supervisor.close()

@@ -22,9 +22,18 @@ def values_of(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[Any]]:
 
 
 def finite(value: Any) -> Any:
-    """Return a value for JSON, which has no NaN and no infinity: they are text."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return str(value)
+    """Return a value for JSON, which has no NaN and no infinity: they are text, also inside of lists and structs.
+
+    >>> finite([1.5, {"a": float("nan")}])
+    [1.5, {'a': 'nan'}]
+    """
+    match value:
+        case float() if value != value or value in (float("inf"), float("-inf")):
+            return str(value)
+        case list() | tuple():
+            return list(map(finite, value))
+        case dict():
+            return {name: finite(one) for name, one in value.items()}
     return value
 
 

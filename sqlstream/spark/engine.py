@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -9,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlstream.compiler.project import Project
-from sqlstream.errors import UsageError
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources
 from sqlstream.runtime.worker import JobSpec
+from sqlstream.spark.clusters import check_place, cluster_settings, is_cluster
 from sqlstream.spark.java import find_java
 from sqlstream.spark.labels import spread_labels
 from sqlstream.warehouse.filesystem import make_folder
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
     from sqlstream.spark.jvm import Jvm
     from sqlstream.spark.run import SparkRun
+
+# Executors come within seconds where there is room for them.
+EXECUTOR_SECONDS = 20.0
 
 
 class SparkEngine:
@@ -36,6 +40,7 @@ class SparkEngine:
         self.project, self.lock, self.notice = project, lock, notice
         self._session: SparkSession | None = None
         self._start: Callable[[], SparkSession] | None = None
+        self._waiting: threading.Timer | None = None
         # Jobs that meet the death of the JVM all want a new one.
         self._starting = threading.Lock()
 
@@ -51,8 +56,8 @@ class SparkEngine:
         conf = dict(resources.conf)
         master = conf.pop("spark.master", f"local[{resources.parallelism},4]")
         # What is wrong with the machine is said before anything is started.
-        if not Warehouse(self.project.warehouse).fs.local:
-            _check_master(master)
+        check_place(master, Warehouse(self.project.warehouse).fs, conf)
+        conf = cluster_settings(master, conf) | conf
         find_java()
         self.notice("starting Spark ...")
         # PySpark is imported by then, while the user knows what for.
@@ -63,6 +68,22 @@ class SparkEngine:
             start_spark, master=master, conf=conf, log_file=self.project.log_file, pass_fds=(self.lock(),)
         )
         self._session = self._start()
+        if is_cluster(master):
+            self._waiting = threading.Timer(EXECUTOR_SECONDS, self._ask_for_executors, (master,))
+            self._waiting.daemon = True
+            self._waiting.start()
+
+    def _ask_for_executors(self, master: str) -> None:
+        """Say that a cluster has given no executor, without which all jobs wait: Spark says so in its log only."""
+        session = self._session
+        # It may be stopped at any moment.
+        with contextlib.suppress(Exception):
+            # The driver counts, too.
+            if session is not None and session.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 2:
+                self.notice(
+                    f"{master} has given no executor in {EXECUTOR_SECONDS:.0f} s, and jobs wait for one: other applications"
+                    " may have all cores (spark.cores.max), or no worker has so much memory free (spark.executor.memory)"
+                )
 
     def run(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers) -> SparkRun:
         from sqlstream.spark.run import SparkRun
@@ -89,17 +110,10 @@ class SparkEngine:
         return self._session, running_jvm()
 
     def close(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
         if self._session is not None:
             from sqlstream.spark.jvm import stop_spark
 
             stop_spark(self._session)
             self._session = None
-
-
-def _check_master(master: str) -> None:
-    """Raise UsageError when the tasks of a job would not all see a folder on this machine."""
-    if not master.startswith("local"):
-        raise UsageError(
-            f'a job with its warehouse in an object store runs on this machine, not on "{master}" (spark.master)',
-            hint="Use a warehouse that all machines of the cluster see as a folder.",
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -11,6 +12,7 @@ from sqlstream.spark import chatter
 from sqlstream.spark.carried_errors import find_carried
 
 FRAMES = 15
+_CAUSE = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
 # What Spark says of executors and Python workers that are gone.
 _LOST = ("ExecutorLostFailure", "Python worker exited unexpectedly", "Python worker failed to connect back")
 
@@ -53,8 +55,13 @@ def describe(causes: list[tuple[str, str]]) -> str:
     'Task failed (EOFException)'
     >>> describe([("IOException", "No space left on device")])
     'No space left on device'
+    >>> describe([("Py4JException", "An exception was raised by the Python Proxy.\\nCaused by: java.io.IOException: denied")])
+    'java.io.IOException: denied'
     """
     innermost = causes[-1][0]
+    if inner := _CAUSE.findall(causes[-1][1]):
+        # One that passed through Python on its way: its causes are text.
+        return str(inner[-1])[:300]
     for name, message in reversed(causes):
         lines = [line for line in message.strip().splitlines() if line and not line.startswith("===")]
         if lines:

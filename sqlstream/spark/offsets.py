@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 
 from sqlstream.runtime.times import from_spark_millis
+from sqlstream.spark.clusters import checkpoint_files
 from sqlstream.units import EventTime, ProcessingTime, from_millis
-from sqlstream.warehouse.filesystem import LocalFilesystem
 
 # What stands for the offset of a source that has none yet.
 _NONE = "-"
@@ -28,7 +28,8 @@ class BatchOffsets:
 def logged_offsets(checkpoint: str, batch: int) -> BatchOffsets:
     """Return what Spark fixed for a batch that has started, by the folder of its checkpoint."""
     # The version of the format, the clocks, then a line for each time that the query names the source.
-    _, clocks, sequence, *_ = LocalFilesystem().read_text(f"{checkpoint}/offsets/{batch}").splitlines()
+    fs, location = checkpoint_files(checkpoint)
+    _, clocks, sequence, *_ = fs.read_text(f"{location}/offsets/{batch}").splitlines()
     found = json.loads(clocks)
     watermark, time = from_spark_millis(found["batchWatermarkMs"]), from_millis(found["batchTimestampMs"])
     return BatchOffsets(watermark, time, -1 if sequence == _NONE else int(sequence))

@@ -18,6 +18,7 @@ from sqlstream.runtime.tasks import Output
 from sqlstream.runtime.times import from_spark_millis
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.spark.carried_errors import carried, find_carried
+from sqlstream.spark.clusters import CHECKPOINT
 from sqlstream.spark.failures import failure_of
 from sqlstream.spark.jvm import Jvm
 from sqlstream.spark.pipeline import build
@@ -68,7 +69,8 @@ class SparkRun(JobThread):
         old = [n for n in numbers(self.fs, self.paths.commits) if n <= version - KEPT_COMMITS]
         self.fs.delete_all(f"{self.paths.commits}/{n}" for n in old)
         self._begun = read_begun(self.fs, self.paths, version + 1)
-        self._checkpoint = new_checkpoint(self.fs, self.paths, self.job, entry, self._begun)
+        shared = self.spark.conf.get(CHECKPOINT, None)
+        self._checkpoint = new_checkpoint(self.fs, self.paths, self.job, entry, self._begun, shared)
         self._source = DescriptorSource(self.spark, self.layout.partitions)
         self._first = done + 1
         written = feed.written(done, done if self._begun is None else self._begun.sequence)

@@ -8,10 +8,12 @@ are due fire them, the others register theirs with Spark.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,17 +22,21 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
+from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.names import path_name
 from sqlstream.runtime.commits import Totals
 from sqlstream.runtime.frames import WAKE, Frame
 from sqlstream.runtime.times import to_spark_millis
 from sqlstream.runtime.worker import JobSpec
+from sqlstream.spark.clusters import CHECKPOINT, checkpoint_files
 from sqlstream.spark.offsets import BatchOffsets, logged_offsets
 from sqlstream.storage.begun import Begun
 from sqlstream.storage.joblog import LogEntry
 from sqlstream.storage.snapshot import named_manifest
 from sqlstream.units import EventTime, ProcessingTime, to_millis
-from sqlstream.warehouse.filesystem import Filesystem, LocalFilesystem
+from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths, Warehouse
+from sqlstream.warehouse.records import digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,19 @@ class SparkCheckpoint:
     def offsets(self, batch: int) -> BatchOffsets:
         """Return what Spark fixed for one of its batches."""
         return logged_offsets(self.location, batch)
+
+    def check_seen(self) -> None:
+        """Raise JobError in a worker that does not see the folder in which the driver has made the checkpoint.
+
+        What it wrote would be on its own machine, where nobody finds it.
+        """
+        if "://" not in self.location and not os.path.isdir(self.location):
+            seen = os.path.dirname(os.path.dirname(self.location))
+            raise JobError(
+                f'"{seen}" on {socket.gethostname()} is not the folder that the driver has there',
+                hint="All machines of the cluster must see it at this path: it is in the warehouse, or where "
+                f"{CHECKPOINT} says.",
+            )
 
     def stored(self, job: JobSpec, stage: int, bucket: int) -> tuple[str, EventTime | None] | None:
         """Return the manifest of a bucket's state as it was before the checkpoint, and the timer that it waits for."""
@@ -67,10 +86,18 @@ class SparkCheckpoint:
 
 
 def new_checkpoint(
-    fs: Filesystem, paths: JobPaths, job: JobSpec, entry: LogEntry | None, begun: Begun | None
+    fs: Filesystem,
+    paths: JobPaths,
+    job: JobSpec,
+    entry: LogEntry | None,
+    begun: Begun | None,
+    shared: str | None = None,
 ) -> SparkCheckpoint:
-    """Return a checkpoint for a job that starts, or goes on after the version of an entry of its log."""
-    location = _new_folder(fs, paths)
+    """Return a checkpoint for a job that starts, or goes on after the version of an entry of its log.
+
+    `shared` is where checkpoints can be that all workers see, a folder or a URI, if somebody has said so.
+    """
+    location = _new_folder(fs, paths) if shared is None else _shared_folder(shared, job)
     if entry is None:
         # What has begun is told to Spark, as where a job goes on.
         return SparkCheckpoint(location, manifests=None if begun is None else {})
@@ -91,6 +118,23 @@ def _new_folder(fs: Filesystem, paths: JobPaths) -> str:
     root = paths.scratch if fs.local else _temporary_folder()
     # Executors of a cluster that outlive their driver do not know this name.
     return f"{root}/{uuid4().hex[:12]}"
+
+
+def _shared_folder(shared: str, job: JobSpec) -> str:
+    """Return where a checkpoint can be in a folder of all jobs, of this and of other warehouses."""
+    root = f"{shared.rstrip('/')}/{digest(job.warehouse)}/{path_name(job.name.lower())}"
+    _delete(root)
+    return f"{root}/{uuid4().hex[:12]}"
+
+
+def _delete(root: str) -> None:
+    """Delete a folder as far as it goes: executors may be writing there. The next start of the job deletes the rest."""
+    fs, path = checkpoint_files(root)
+    if fs.local:
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with contextlib.suppress(SqlStreamError):
+        fs.delete_tree(path)
 
 
 _TEMPORARY = "sqlstream-checkpoint-"
@@ -134,7 +178,7 @@ def write_first_batch(
     head = json.loads(metadata.apply(millis, to_millis(time), spark._jsparkSession.conf()).json())
     # Spark takes no nulls of what it writes itself.
     head["conf"] = {name: value for name, value in head["conf"].items() if value is not None}
-    fs, location = LocalFilesystem(), checkpoint.location
+    fs, location = checkpoint_files(checkpoint.location)
     fs.write_text_atomic(f"{location}/offsets/0", "\n".join(["v1", json.dumps(head), *["0"] * sources]))
     fs.write_text_atomic(f"{location}/metadata", json.dumps({"id": str(uuid4())}))
 
@@ -148,6 +192,6 @@ def next_watermark_millis(job: JobSpec, totals: Totals, before: int) -> int:
 def remove(checkpoint: SparkCheckpoint) -> None:
     """Delete a checkpoint that no run needs any more."""
     root = os.path.dirname(checkpoint.location)
-    shutil.rmtree(root, ignore_errors=True)
+    _delete(root)
     if (descriptor := _locks.pop(root, None)) is not None:
         os.close(descriptor)

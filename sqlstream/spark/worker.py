@@ -57,6 +57,8 @@ class ScanTask:
         if not work:
             return
         plan, batch = self.job.plan, batch_id()
+        with carried():
+            self.checkpoint.check_seen()
         # Spark's own log is written before the batch starts, and never again.
         before = self.checkpoint.offsets(batch).watermark if plan.asks_watermark else None
         self.job.remember_secrets()
@@ -90,6 +92,8 @@ class Processor:
     def open(self, handle: StatefulProcessorHandle, manifests: ValueState) -> None:
         """Take what Spark gives: its timers, and the state variable in which the manifests are."""
         self.handle, self.manifests = handle, manifests
+        with carried():
+            self.checkpoint.check_seen()
         self.job.remember_secrets()
 
     def handle_rows(self, key: tuple[int], rows: Iterator[Any], times: TimerValues) -> Iterator[pd.DataFrame]:

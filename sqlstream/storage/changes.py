@@ -1,19 +1,20 @@
-"""What batches have changed in the Z-sets of an operator's state, as far as retained versions tell."""
+"""What batches have changed in the Z-sets of a state, and in tables of the warehouse, as far as retained versions tell."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec import structs
 
-from sqlstream.duck.sql import names, no_rows
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import names, no_rows, quote_name
 from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, scan
 from sqlstream.storage.snapshot import JobVersion, named_manifest
-from sqlstream.storage.zsets import VERSION, VERSION_COLUMN, WEIGHT, WEIGHT_COLUMN
+from sqlstream.storage.zsets import VERSION, VERSION_COLUMN, WEIGHT, WEIGHT_COLUMN, upserted, upserts, zset
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
-from sqlstream.warehouse.jobs import OperatorRecord
+from sqlstream.warehouse.jobs import OperatorRecord, SinkRecord
 from sqlstream.warehouse.paths import Warehouse
 
 
@@ -41,7 +42,69 @@ def changes_of(
     A segment that a version has summed up from others adds what they hold, which it takes away: the weights of a row in a version
     add up to its change.
     """
-    held = _held(warehouse, job, operator, table, newest)
+    return _net_changes(_held(warehouse, job, operator, table, newest), table, newest, base)
+
+
+def changes_of_table(warehouse: Warehouse, job: str, sink: SinkRecord, newest: JobVersion, base: int) -> str:
+    """Return the SELECT of what the versions of a job after `base` have changed in a table: its columns, the weight, the version.
+
+    Versions from before the oldest one that can be read are left out. Raises DamageError, also when a file was replaced
+    meanwhile.
+    """
+    columns = tuple(Column(name, type) for name, type in sink.columns)
+    named = newest.newest.table_manifests(sink.table)
+    if not named:
+        return no_rows((*columns, WEIGHT_COLUMN, VERSION_COLUMN))
+    paths = warehouse.table(sink.table).job(job)
+    manifest = named_manifest(warehouse.fs, paths, 0, named[0])
+    base = max(base, manifest.oldest) if manifest.oldest else base
+    segments = tuple(s for found in manifest.tables.values() for s in found)
+    held = _Held(warehouse.fs, paths.data(0), segments)
+    if sink.upserts:
+        return _upserted_changes(held, sink, columns, newest, base)
+    if sink.changing:
+        return _net_changes(held, zset(sink.table, columns), newest, base)
+    added = [s for s in segments if s.last_batch > base and s.first_batch <= newest.version]
+    if not added:
+        return no_rows((*columns, WEIGHT_COLUMN, VERSION_COLUMN))
+    check_segments(held.fs, held.data, added, content=False)
+    return (
+        f"SELECT {names(columns)}, 1::BIGINT AS {WEIGHT}, {BATCH_COLUMN} AS {VERSION} "
+        f"FROM ({scan(held.fs, held.data, columns, added, batch=True)}) "
+        f"WHERE {BATCH_COLUMN} > {base} AND {BATCH_COLUMN} <= {newest.version}"
+    )
+
+
+def _upserted_changes(held: _Held, sink: SinkRecord, columns: Sequence[Column], newest: JobVersion, base: int) -> str:
+    """Return the changes of a table in which the last change of each key counts.
+
+    A version that merges segments keeps the last row of each key: what its own rows took the place of is looked for in the
+    version before.
+    """
+    order = tuple(Column(name, type) for name, type in sink.order)
+    table = upserts(sink.table, columns, sink.key, order)
+    listed = names(columns)
+    added = [s for s in held.segments if base < s.first_batch <= newest.version]
+    if not added:
+        return no_rows((*columns, WEIGHT_COLUMN, VERSION_COLUMN))
+    check_segments(held.fs, held.data, added, content=False)
+    rows = f"SELECT DISTINCT * FROM ({scan(held.fs, held.data, table.columns, added)}) WHERE {VERSION} > {base}"
+    selects = [f"SELECT {listed}, {WEIGHT}, {VERSION} FROM ({rows})"]
+    for version in sorted({s.until for s in held.segments if s.until is not None and base < s.until <= newest.version}):
+        before = [s for s in held.segments if s.first_batch < version and (s.until is None or s.until >= version)]
+        check_segments(held.fs, held.data, before, content=False)
+        older = upserted(columns, sink.key, f"({scan(held.fs, held.data, table.columns, before)})", order)
+        by = ", ".join(map(quote_name, sink.key))
+        new = f"SELECT {by} FROM ({rows}) WHERE {VERSION} = {version} GROUP BY {by} HAVING min({WEIGHT}) > 0"
+        same = " AND ".join(f"_old_.{quote_name(k)} IS NOT DISTINCT FROM _new_.{quote_name(k)}" for k in sink.key)
+        selects.append(
+            f"SELECT {listed}, -1::BIGINT AS {WEIGHT}, {version}::BIGINT AS {VERSION} "
+            f"FROM ({older}) _old_ SEMI JOIN ({new}) _new_ ON {same}"
+        )
+    return " UNION ALL ".join(selects)
+
+
+def _net_changes(held: _Held, table: TableDeclaration, newest: JobVersion, base: int) -> str:
     added = [s for s in held.segments if base < s.first_batch <= newest.version]
     taken = [
         structs.replace(s, first_batch=s.until)

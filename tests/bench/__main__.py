@@ -16,6 +16,9 @@ Savepoints, restores, forks and another parallelism (`savepoints`) with a state 
 The queries of examples/nexmark run over `--rows` events, from the built-in generator and from Parquet files, which Flink reads,
 too.
 
+With `--only scaling`: two works with 1, 2 and 4 tasks at a time. With `--only buckets`: what a batch takes of the driver as the
+state has up to 1,000 buckets (see `buckets`).
+
 With `--only lookups`: lookups of single keys over HTTP, in a state of at most 5 million keys, while its job goes on.
 
 - *rows/s once warm*: rows of the batches after the warm-up (a quarter of all), divided by the time from the commit of the
@@ -71,6 +74,9 @@ LATENCIES, COMMANDS = "smallest_batch", "commands"
 GROUPS = ("group_by", "two_levels", "top_ten", "keep_last")
 JOINS, PROCESS, NEXMARK, KAFKA, SAVEPOINTS = "joins", "process", "nexmark", "kafka", "savepoints"
 LOOKUPS, LOOKUP_KEYS = "lookups", 5_000_000
+# As a job grows: the same work with more tasks, and many buckets.
+SCALING, SCALED_WORKS, SCALED_TASKS = "scaling", ("tumbling_few", "tumbling_many"), (1, 2, 4)
+BUCKETS = "buckets"
 KNOWN = [
     *dict.fromkeys(w.group for w in WORKS),
     *GROUPS,
@@ -80,6 +86,8 @@ KNOWN = [
     KAFKA,
     SAVEPOINTS,
     LOOKUPS,
+    SCALING,
+    BUCKETS,
     LATENCIES,
     COMMANDS,
 ]
@@ -148,6 +156,10 @@ def main(
             bench.savepoints()
         if LOOKUPS in only:
             bench.lookups(min(rows, LOOKUP_KEYS))
+        if SCALING in only:
+            bench.scaling()
+        if BUCKETS in only:
+            bench.buckets()
         if not only or LATENCIES in only or COMMANDS in only:
             bench.latencies()
         if not only or COMMANDS in only:
@@ -314,6 +326,32 @@ class _Bench:
         from tests.bench.lookups import measure
 
         console.print(measure(self.runs / LOOKUPS, keys).text)
+
+    def scaling(self) -> None:
+        """Run works with more and more tasks over the same files; what comes out is printed."""
+        batches, most = self.results.batches, max(SCALED_TASKS)
+        for work in map(work_named, SCALED_WORKS):
+            source = dataset(self.data, self.results.rows, work.keys, batches * most, work.seconds)
+            for tasks in SCALED_TASKS:
+                folder = self.runs / f"{work.name}-{tasks}-tasks"
+                about = (str(source.folder), source.rows, source.files, source.closed_until)
+                task = throughput.Task(SQLSTREAM, work.name, *about, batches, max(2, batches // 4), tasks, str(folder))
+                found = self._figures("throughput", asdict(task))
+                speed = f"{found.rows_per_second:,.0f} rows/s, {found.batch_ms:,.0f} ms a batch"
+                console.print(f"{work.title}, {tasks} tasks on {self.cores} cores: {speed}; {self._load()}")
+                shutil.rmtree(folder)
+
+    def buckets(self) -> None:
+        """Measure what a batch takes of the driver, by the number of buckets; what comes out is printed."""
+        from tests.bench.buckets import COUNTS, measure
+
+        for count in COUNTS:
+            console.print(measure(self.runs / f"buckets-{count}", count).text)
+        console.print(self._load())
+
+    @staticmethod
+    def _load() -> str:
+        return f"load of the machine {os.getloadavg()[0]:.1f}"
 
     def savepoints(self) -> None:
         """Measure savepoints, restores, forks and another parallelism, with a state of 5 million keys."""

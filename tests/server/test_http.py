@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from sqlstream.errors import UsageError
-from sqlstream.server.access import Role, Tokens, read_tokens
+from sqlstream.server.access import Role, Tokens, is_open, read_tokens
 from sqlstream.server.endpoints import ENDPOINTS, Service
 from sqlstream.server.messages import Jobs
 from sqlstream.server.problems import HttpError
@@ -285,6 +285,14 @@ def test_a_file_of_tokens(tokens: Path) -> None:
     tokens.chmod(0o640)
     with pytest.raises(UsageError, match="open to others"):
         read_tokens(str(tokens))
+
+
+def test_who_may_read_a_file_of_tokens() -> None:
+    """A Secret of Kubernetes is a file of root's that the group of the pod reads."""
+    pod, root = 10001, 0
+    assert [is_open(mode, root, pod) for mode in (0o400, 0o440, 0o460, 0o444)] == [False, False, True, True]
+    assert [is_open(mode, pod, pod) for mode in (0o400, 0o600, 0o440)] == [False, False, True]
+    assert is_open(0o440, root, root)
 
 
 def test_it_does_not_open_itself_to_anybody(project: Path, tokens: Path) -> None:

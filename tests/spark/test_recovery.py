@@ -13,7 +13,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from tests.processes import SECONDS, children_of, kill_group, wait_until, wait_with
+from tests.processes import SECONDS, kill_group, wait_until, wait_with
 from tests.spark.orders import (
     FILES,
     LIVE,
@@ -32,13 +32,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 RESULT = "SELECT * FROM sales ORDER BY ALL"
 # Other engines read what has come out, too.
 PUBLISHED = SCRIPT.replace("first_id BIGINT);", "first_id BIGINT) WITH ('sqlstream.publish' = 'delta');")
-
-
-# Two executors, each a JVM of its own. They compile as the driver's does: the optimizing compiler would take longer than the job.
-CLUSTER = (
-    *("--set", "spark.master=local-cluster[2,1,1024]"),
-    *("--set", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
-)
 # As many batches as are needed to kill something in the middle.
 FEW = 12
 
@@ -133,15 +126,6 @@ def test_a_killed_python_worker_is_replaced(project: Path) -> None:
         return killed
 
     wait_with(run, kill_some)
-    wait_with(run, lambda: has_read(project, FEW * ROWS))
-    drain(project, run)
-    assert ask(project, RESULT) == batch_answer(project / "in")
-
-
-def test_a_killed_executor_is_replaced(project: Path) -> None:
-    run = start(project, *CLUSTER, *LIVE)
-    wait_with(run, lambda: version(project) >= 2)
-    children_of(run.pid, "CoarseGrainedExecutorBackend")[0].kill()
     wait_with(run, lambda: has_read(project, FEW * ROWS))
     drain(project, run)
     assert ask(project, RESULT) == batch_answer(project / "in")

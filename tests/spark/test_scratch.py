@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from sqlstream.errors import JobError
+from sqlstream.jobs.launch import job_spec
 from sqlstream.spark import scratch
+from sqlstream.warehouse.filesystem import LocalFilesystem
+from sqlstream.warehouse.paths import Warehouse
+from tests.kinds import last_job
 
 MAKER = """
 import os, sys, tempfile
@@ -42,3 +47,27 @@ def test_folders_of_processes_that_were_killed_go_at_the_next_start(
     for root in (own, next_one):
         scratch.remove(scratch.SparkCheckpoint(f"{root}/checkpoint"))
     assert [*tmp_path.iterdir()] == [of_another]
+
+
+def test_a_worker_that_sees_another_folder_says_so(tmp_path: Path) -> None:
+    scratch.SparkCheckpoint(str(tmp_path)).check_seen()
+    with pytest.raises(JobError, match=f'"{tmp_path}/jobs" on .* is not the folder that the driver has there'):
+        scratch.SparkCheckpoint(f"{tmp_path}/jobs/scratch/1").check_seen()
+
+
+def test_checkpoints_of_a_shared_folder_are_apart(tmp_path: Path) -> None:
+    planned = last_job("CREATE TABLE t (k INT); SELECT k FROM t")
+    jobs = [job_spec(planned, str(tmp_path / w), range(2), name=n) for w, n in (("a", "x"), ("a", "y"), ("b", "x"))]
+    made = []
+    for job in jobs:
+        paths = Warehouse(job.warehouse).job(job.name)
+        made.append(scratch.new_checkpoint(LocalFilesystem(), paths, job, None, None, str(tmp_path / "shared")))
+        Path(made[-1].location).mkdir(parents=True)
+    # A process that was killed leaves its own, which the next start of the job deletes.
+    again = scratch.new_checkpoint(LocalFilesystem(), paths, job, None, None, str(tmp_path / "shared"))
+    assert not Path(made[2].location).exists()
+    assert Path(made[1].location).exists()
+    scratch.remove(made[0])
+    scratch.remove(made[1])
+    scratch.remove(again)
+    assert [p for p in (tmp_path / "shared").rglob("*") if p.parent.parent == tmp_path / "shared"] == []

@@ -1,0 +1,87 @@
+"""What the log of a job says of its batches, in the form in which the server sends it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlstream.errors import UsageError
+from sqlstream.jobs import ending
+from sqlstream.server.messages import Batches
+from sqlstream.storage.joblog import JobLog, LogEntry
+from sqlstream.units import END_OF_INPUT, EventTime
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.paths import Warehouse
+
+_DEFAULT = 100
+_MOST = 1_000
+
+
+def batches(warehouse: Warehouse, name: str, last: str | None) -> Batches:
+    """Return the last batches of a job whose versions are kept, in their order; 100 unless it is said how many.
+
+    Raises UsageError for a job that does not exist, and for what is no number from 1 to 1,000.
+    """
+    wanted = _DEFAULT if last is None else int(last) if last.isascii() and last.isdigit() and len(last) < 9 else 0
+    if not 1 <= wanted <= _MOST:
+        raise UsageError(f'the parameter "last" is a number from 1 to {_MOST:,}, not "{last}"')
+    paths = ending.existing(warehouse, name)
+    newest = last_committed(warehouse.fs, paths)
+    if newest is None:
+        return Batches(name, [])
+    # The one before the first says how long that one took.
+    entries = JobLog(warehouse.fs, paths.log).entries(newest, max(newest - wanted, 0), faults=[])
+    found = with_before(entries)
+    return Batches(name, [batch_data(entry, before) for entry, before in found][-wanted:])
+
+
+def with_before(entries: list[LogEntry]) -> list[tuple[LogEntry, LogEntry | None]]:
+    """Return each entry with the one of the version before, where that is among them."""
+    by_version = {entry.version: entry for entry in entries}
+    return [(entry, by_version.get(entry.version - 1)) for entry in entries]
+
+
+def batch_data(entry: LogEntry, before: LogEntry | None) -> dict[str, Any]:
+    """Return what an entry says: rows since the job began, how much state there is, and how long the batch took, by phase.
+
+    Times and durations are microseconds. Without the entry before nobody knows how long the batch took, except the first.
+    """
+    known = before is not None or entry.version == 0
+    earlier = before.spent if before is not None else {}
+    return {
+        "version": entry.version,
+        "committed_at": entry.committed_at,
+        "watermark": time_data(entry.watermark),
+        "rows_in": entry.rows_in,
+        "rows_out": entry.rows_out,
+        "took": _took(entry.spent, earlier) if known else None,
+        "sources": {
+            name: {
+                "rows": source.rows,
+                "watermark": time_data(source.watermark),
+                "newest": source.max_event_time,
+                "idle": source.idle_since,
+            }
+            for name, source in entry.sources.items()
+        },
+        "operators": {
+            name: {
+                "state_rows": operator.state_rows,
+                "state_bytes": operator.state_bytes,
+                "late_rows": operator.late_rows,
+                "next_end": operator.event_timer,
+            }
+            for name, operator in entry.operators.items()
+        },
+        "sinks": {table: {"rows": sink.rows, "bytes": sink.bytes} for table, sink in entry.sinks.items()},
+    }
+
+
+def _took(spent: Mapping[str, int], earlier: Mapping[str, int]) -> dict[str, int]:
+    # A job that went back to a savepoint, or began anew, may count from less.
+    return {phase: max(time - earlier.get(phase, 0), 0) for phase, time in spent.items()}
+
+
+def time_data(time: EventTime | None) -> EventTime | str | None:
+    """Return an event time for JSON."""
+    return "end of input" if time is not None and time >= END_OF_INPUT else time

@@ -1,0 +1,58 @@
+"""Serves the files of the page. They hold no data, so they need no token; they load nothing from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from hashlib import sha256
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+INDEX = "index.html"
+_MEDIA = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+# Scripts and styles come from files of this server alone: text of a row that looks like a script stays text.
+_POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+
+def page_routes(headers: Mapping[str, str]) -> list[Route]:
+    """Return a route for each file of the page, answered with `headers` and its Content-Security-Policy.
+
+    The page itself is at `/`, what it loads below `/assets/`.
+    """
+    found = dict(_found(files(__package__) / "static", ""))
+    paths = {name: "/" if name == INDEX else f"/assets/{name}" for name in found}
+    return [
+        Route(paths[name], _answer(content, name, headers), methods=["GET"], name=f"page {name}")
+        for name, content in found.items()
+    ]
+
+
+def _found(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the files in a folder and below by their paths."""
+    for item in sorted(folder.iterdir(), key=lambda item: item.name):
+        if item.is_dir():
+            yield from _found(item, f"{prefix}{item.name}/")
+        elif item.name.rpartition(".")[2] in _MEDIA:
+            yield f"{prefix}{item.name}", item.read_bytes()
+
+
+def _answer(content: bytes, name: str, headers: Mapping[str, str]) -> Callable[[Request], Awaitable[Response]]:
+    tag = f'"{sha256(content).hexdigest()[:16]}"'
+    # A browser asks each time whether the file is still the same: after an upgrade it must not mix old files with new ones.
+    sent = {**headers, "Content-Security-Policy": _POLICY, "Cache-Control": "no-cache", "ETag": tag}
+    media = _MEDIA[name.rpartition(".")[2]]
+
+    async def answer(request: Request) -> Response:
+        if tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=sent)
+        return Response(content, headers=sent, media_type=media)
+
+    return answer

@@ -1,0 +1,70 @@
+// The last batches of a job, and what they say about its speed.
+
+import { call, serverNow } from "./api.js";
+
+const KEPT = 200;
+// The speed of now is that of so many seconds.
+const RECENT_MICROSECONDS = 5e6;
+
+export class History {
+  constructor() {
+    this.batches = [];
+  }
+
+  get newest() {
+    return this.batches.at(-1) ?? null;
+  }
+
+  /** Add a batch as the server sends it, in its place; whether it was not known. */
+  add(batch) {
+    const newest = this.newest;
+    // A job that was restored, or dropped and started anew, begins with a version of before.
+    if (newest && batch.version <= newest.version && batch.committed_at > newest.committed_at) this.batches = [];
+    if (this.batches.some(({ version }) => version === batch.version)) return false;
+    this.batches.push(batch);
+    this.batches.sort((a, b) => a.version - b.version);
+    this.batches.splice(0, this.batches.length - KEPT);
+    return true;
+  }
+
+  /** Rows that each of the last batches read, or what else `total` finds in a batch, with the seconds since the one before. */
+  steps(most, total = (batch) => batch.rows_in) {
+    const found = [];
+    this.batches.slice(-most - 1).forEach((batch, i, all) => {
+      const before = all[i - 1];
+      if (before === undefined || before.version !== batch.version - 1) return;
+      const seconds = Math.max((batch.committed_at - before.committed_at) / 1e6, 1e-3);
+      found.push({ batch, rows: Math.max((total(batch) ?? 0) - (total(before) ?? 0), 0), seconds });
+    });
+    return found;
+  }
+
+  /** Rows per second in each of the last batches. */
+  rates(most) {
+    return this.steps(most).map(({ rows, seconds }) => rows / seconds);
+  }
+
+  /** Rows per second in the last seconds; of a job that reads less often, in its last batch, as long as that is not over. */
+  rowsPerSecond(total = (batch) => batch.rows_in) {
+    const now = serverNow();
+    const steps = this.steps(KEPT, total);
+    const recent = steps.filter(({ batch }) => now - batch.committed_at < RECENT_MICROSECONDS);
+    if (!recent.length) {
+      const last = steps.at(-1);
+      return last && now - last.batch.committed_at < last.seconds * 1.5e6 ? last.rows / last.seconds : 0;
+    }
+    const sum = (of) => recent.reduce((all, step) => all + step[of], 0);
+    return sum("rows") / Math.max(sum("seconds"), Math.min((now - recent[0].batch.committed_at) / 1e6, 5), 0.2);
+  }
+}
+
+/** Ask for the last batches, and add them to a history. Throws a Problem. */
+export async function fetchHistory(path, last, signal, history) {
+  const { batches } = await call(`${path}?last=${last}`, { signal });
+  batches.forEach((batch) => history.add(batch));
+}
+
+/** Milliseconds that a batch took; null where the one before is not known. */
+export function took(batch) {
+  return batch.took === null ? null : Object.values(batch.took).reduce((all, time) => all + time, 0) / 1000;
+}

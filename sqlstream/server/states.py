@@ -1,0 +1,63 @@
+"""What there is to see of the state of a job: what its operators keep, and in which versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlstream.jobs import ending
+from sqlstream.queries.versions import find_state
+from sqlstream.server.batches import time_data
+from sqlstream.server.messages import StateSummary, StateWindow, VersionList, VersionSummary
+from sqlstream.storage.changes import oldest_readable
+from sqlstream.storage.joblog import LogEntry
+from sqlstream.storage.metrics import OperatorMetrics
+from sqlstream.storage.snapshot import JobHistory
+from sqlstream.warehouse.jobs import JobRecord
+from sqlstream.warehouse.paths import Warehouse
+
+
+def states_of(record: JobRecord) -> Iterator[StateSummary]:
+    """Yield what the operators of a job keep, of each operator its result first."""
+    for operator in record.operators:
+        window = operator.window
+        bounds = None
+        if window is not None:
+            bounds = StateWindow(window.start, window.end, window.lateness, operator.delay, window.grow)
+        for name in operator.views:
+            is_result = name == operator.name
+            yield StateSummary(
+                name,
+                operator.name,
+                operator.kind,
+                list(operator.key_columns),
+                operator.bound,
+                bounds if is_result else None,
+            )
+
+
+def versions_of(warehouse: Warehouse, job: str, state: str | None, first: int) -> VersionList:
+    """Return the versions of a job from one on; with the name of a state those in which this can be read.
+
+    Raises UsageError for a job that does not exist, and QueryError for such a state.
+    """
+    ending.existing(warehouse, job)
+    history = JobHistory(warehouse, job.lower())
+    name = history.record.job if history.record is not None else job
+    operator = None
+    if state is not None:
+        operator = find_state({history.name: history}, f"{name}.{state}", None).operator
+        if history.newest is not None:
+            first = max(first, oldest_readable(warehouse, history.name, operator, history.newest))
+    asked = operator.name if operator is not None else None
+    return VersionList(name, [_summary(entry, asked) for entry in history.entries if entry.version >= first])
+
+
+def _summary(entry: LogEntry, operator: str | None) -> VersionSummary:
+    return VersionSummary(
+        version=entry.version,
+        committed_at=entry.committed_at,
+        watermark=time_data(entry.watermark),
+        rows_in=entry.rows_in,
+        rows_out=entry.rows_out,
+        state_rows=None if operator is None else entry.operators.get(operator, OperatorMetrics()).state_rows,
+    )

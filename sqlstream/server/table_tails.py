@@ -1,0 +1,163 @@
+"""The changes of a table of the warehouse as its jobs commit them, as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+
+from sqlstream.duck import databases
+from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError, missing
+from sqlstream.server.events import COMMENT, COMMENT_SECONDS, LOOK_IN_STORE_SECONDS, LOOK_SECONDS, RETRY, Event, Places
+from sqlstream.server.problems import HttpError
+from sqlstream.storage.changes import changes_of_table
+from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
+from sqlstream.storage.zsets import VERSION, WEIGHT
+from sqlstream.units import ProcessingTime
+from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.jobs import JobRecord, SinkRecord, read_record
+from sqlstream.warehouse.paths import Warehouse
+
+# Whoever begins to listen, or has fallen behind, hears no more versions of before than these.
+_MOST_VERSIONS = 20
+# So many rows of a version are sent.
+_MOST_ROWS = 200
+_KIND, _COUNT, _PLACE = internal("kind"), internal("count"), internal("place")
+
+
+@dataclass
+class TableWatcher:
+    """Looks at a table, and says what its jobs have changed since the last look; the first time, what they did last."""
+
+    warehouse: Warehouse
+    table: str
+    _seen: dict[str, tuple[ProcessingTime, int]] = field(default_factory=dict)
+
+    def writers(self) -> list[tuple[JobRecord, SinkRecord]]:
+        """Return the jobs that write the table, also those that have not written yet. Raises HttpError when there is none."""
+        names = self.warehouse.writers(self.table) or self.warehouse.jobs()
+        found, tables = [], set[str]()
+        for name in names:
+            record = _record(self.warehouse, name)
+            if record is None:
+                continue
+            tables |= {sink.table for sink in record.sinks if record.sink(sink.table) is not None}
+            if (sink := record.sink(self.table)) is not None:
+                found.append((record, sink))
+        if not found:
+            hint = missing("table", self.table, sorted(tables))
+            raise HttpError(404, f'no job writes a table "{self.table}" of the warehouse', hint=hint)
+        return found
+
+    def look(self) -> list[Event]:
+        """Return what is new. Raises HttpError when no job writes the table any more."""
+        events: list[Event] = []
+        for record, sink in self.writers():
+            # What was replaced while it was read is there at the next look.
+            with contextlib.suppress(SqlStreamError, FileNotFoundError, duckdb.Error, VersionGone):
+                events += self._changes(record, sink)
+        return events
+
+    def _changes(self, record: JobRecord, sink: SinkRecord) -> list[Event]:
+        job = record.job.lower()
+        committed = last_committed(self.warehouse.fs, self.warehouse.job(job))
+        created_at, seen = self._seen.get(job, (record.created_at, None))
+        if committed is None or (seen == committed and created_at == record.created_at):
+            return []
+        if created_at != record.created_at or (seen is not None and seen > committed):
+            # It was started anew, or has gone back to a savepoint.
+            seen = None
+        history = JobHistory(self.warehouse, job)
+        if history.newest is None:
+            return []
+        newest = history.newest.version
+        base = max(newest - _MOST_VERSIONS, -1 if seen is None else seen)
+        events = list(self._read(record, sink, history, history.newest, base))
+        if seen is not None and base > seen:
+            events.insert(0, Event("skipped", record.job, {"table": sink.table, "versions": base - seen}))
+        self._seen[job] = record.created_at, newest
+        return events
+
+    def _read(
+        self, record: JobRecord, sink: SinkRecord, history: JobHistory, newest: JobVersion, base: int
+    ) -> Iterator[Event]:
+        times = {entry.version: entry.committed_at for entry in history.entries}
+        sql = changes_of_table(self.warehouse, record.job, sink, newest, base)
+        with databases.passing() as con:
+            rows = con.execute(_changelog(sink, sql)).fetchall()
+        for (version, count), of in itertools.groupby(rows, key=lambda row: row[:2]):
+            data: dict[str, Any] = {"table": sink.table, "version": version, "committed_at": times.get(version)}
+            yield Event("changes", record.job, {**data, "count": count, "rows": [row[2:] for row in of]})
+
+
+def _changelog(sink: SinkRecord, changes: str) -> str:
+    """Return the SELECT of the first changes of each version: it, how many it has, their kinds, and the values as texts."""
+    columns = [quote_name(name) for name, _ in sink.columns]
+    keys = [quote_name(name) for name in sink.key]
+    is_update = "false"
+    if keys:
+        group = f"PARTITION BY {', '.join([VERSION, *keys])}"
+        is_update = f"min({WEIGHT}) OVER ({group}) < 0 AND max({WEIGHT}) OVER ({group}) > 0"
+    kind = f"CASE WHEN {WEIGHT} < 0 THEN if({is_update}, '-U', '-D') ELSE if({is_update}, '+U', '+I') END AS {_KIND}"
+    listed = ", ".join(columns)
+    copies = f"SELECT {listed}, {WEIGHT}, {VERSION}, unnest(range(abs({WEIGHT}))) FROM ({changes})"
+    order = f"PARTITION BY {VERSION} ORDER BY {', '.join([*keys, WEIGHT, listed])}"
+    numbered = (
+        f"SELECT *, {kind}, count(*) OVER (PARTITION BY {VERSION}) AS {_COUNT}, row_number() OVER ({order}) AS {_PLACE} "
+        f"FROM ({copies}) QUALIFY {_PLACE} <= {_MOST_ROWS}"
+    )
+    texts = ", ".join(f"CAST({column} AS VARCHAR)" for column in columns)
+    return f"SELECT {VERSION}, {_COUNT}, {_KIND}, {texts} FROM ({numbered}) ORDER BY {VERSION}, {_PLACE}"
+
+
+def _record(warehouse: Warehouse, job: str) -> JobRecord | None:
+    try:
+        return read_record(warehouse.fs, warehouse.job(job))
+    except (DamageError, OtherVersionError):
+        return None
+
+
+class TableTails:
+    """Lets clients listen to tables. Each looks for itself, no sooner than it has read what it was sent."""
+
+    def __init__(self, warehouse: Warehouse, places: Places):
+        self._warehouse, self._places = warehouse, places
+        self._seconds = LOOK_SECONDS if warehouse.fs.local else LOOK_IN_STORE_SECONDS
+
+    async def listen(self, table: str) -> AsyncIterator[bytes]:
+        """Yield the columns of a table, its last changes, and those to come, until whoever listens goes. Raises HttpError."""
+        self._places.take()
+        try:
+            watcher = TableWatcher(self._warehouse, table)
+            writers = await asyncio.to_thread(watcher.writers)
+            yield RETRY + _described(writers).text()
+            silent = 0.0
+            while True:
+                events = await asyncio.to_thread(watcher.look)
+                for event in events:
+                    yield event.text()
+                silent = 0.0 if events else silent + self._seconds
+                if silent >= COMMENT_SECONDS:
+                    silent = 0.0
+                    yield COMMENT
+                await asyncio.sleep(self._seconds)
+        finally:
+            self._places.leave()
+
+
+def _described(writers: list[tuple[JobRecord, SinkRecord]]) -> Event:
+    record, sink = writers[0]
+    data = {
+        "table": sink.table,
+        "columns": [{"name": name, "type": kind} for name, kind in sink.columns],
+        "key": list(sink.key),
+        "jobs": [record.job for record, _ in writers],
+    }
+    return Event("table", record.job, data)
