@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from sqlstream.server.state_reader import RunningQuery
 _WATCH_SECONDS = 0.1
 # A client that has not read so long after the end of its time is cut off.
 _READING_SECONDS = 10.0
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +71,11 @@ class Watcher:
                     self._wanted.clear()
                 late = [call.context.peer() for call in self._calls if self._look(call)]
             for peer in late:
-                self._cut(peer)
+                try:
+                    self._cut(peer)
+                except Exception:
+                    # The other calls are still to be looked after.
+                    _log.exception("a Flight client could not be cut off")
             time.sleep(_WATCH_SECONDS)
 
     def _look(self, call: WatchedCall) -> bool:
