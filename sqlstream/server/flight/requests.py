@@ -119,7 +119,9 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
             return [result.SerializeToString()]
         if kind not in _ACTIONS:
             raise NoMessage(f'the action "{kind}" is not supported')
-        _, request = unpacked(body)
+        name, request = unpacked(body)
+        if name != f"Action{kind}Request":
+            raise NoMessage(f'the action "{kind}" does not take {name}')
         match kind:
             case "CreatePreparedStatement":
                 return [self._prepared(Statement(request.query), context)]

@@ -203,7 +203,7 @@ def test_an_error_behind_a_parameter_has_the_place_that_was_written(served: Serv
         with pytest.raises(connection.OperationalError, match="one row of parameters, not 2"):
             cursor.execute("SELECT ?", pa.record_batch({"a": [1, 2]}))
         # A message has room for some of a long text.
-        with pytest.raises(connection.OperationalError, match=r"could not convert string '[äx]+\.\.\.'?"):
+        with pytest.raises(connection.OperationalError, match=r"could not convert string\s+'[äx]+\.\.\."):
             fetch(cursor, f"SELECT '{'äx' * 20_000}'::INTEGER FROM counts")
 
 
