@@ -145,10 +145,20 @@ def time_literal(time: EventTime, type: str) -> str:
     >>> time_literal(EventTime(5_000_000), "TIMESTAMP")
     'make_timestamp(5000000)'
     """
-    kind = DuckDBPyType(type).id
-    if kind == "bigint":
+    literal = time_literal_type(type)
+    if literal == "BIGINT":
         return f"{time}::BIGINT"
-    zoned = kind == "timestamp with time zone"
     if abs(time) > _LAST_TIMESTAMP:
-        return f"'{'-' if time < 0 else ''}infinity'::{'TIMESTAMPTZ' if zoned else 'TIMESTAMP'}"
-    return f"make_timestamp{'tz' if zoned else ''}({time})"
+        return f"'{'-' if time < 0 else ''}infinity'::{literal}"
+    return f"make_timestamp{'tz' if literal == 'TIMESTAMPTZ' else ''}({time})"
+
+
+@lru_cache(maxsize=4096)
+def time_literal_type(type: str) -> str:
+    """Return the type of the literals of event times that are compared with a column of a type.
+
+    >>> time_literal_type("TIMESTAMP_S"), time_literal_type("TIMESTAMP WITH TIME ZONE"), time_literal_type("BIGINT")
+    ('TIMESTAMP', 'TIMESTAMPTZ', 'BIGINT')
+    """
+    kind = DuckDBPyType(type).id
+    return {"bigint": "BIGINT", "timestamp with time zone": "TIMESTAMPTZ"}.get(kind, "TIMESTAMP")

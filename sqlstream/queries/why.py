@@ -126,10 +126,7 @@ def check_key_value(
     """Return a value of a key column if it is one of a type: as it is, DuckDB casts it. Raises QueryError."""
     if value is None:
         return None
-    fits = True
-    if kind_of(type) in _WHOLE:
-        # DuckDB would round.
-        fits = str(value).strip().lstrip("+-").isdecimal()
+    fits = not is_whole(type) or has_whole_number(value)
     try:
         [(cast,)] = connection.execute(f"SELECT CAST(? AS {type}) IS NOT NULL", [value]).fetchall()
     except duckdb.Error:
@@ -137,6 +134,16 @@ def check_key_value(
     if not (fits and cast):
         raise QueryError(f'"{value}" is no value of key column "{column}", whose type is {type}', span)
     return value
+
+
+def is_whole(type: str) -> bool:
+    """Tell whether a type is one of whole numbers: DuckDB rounds what is cast to it."""
+    return kind_of(type) in _WHOLE
+
+
+def has_whole_number(value: Any) -> bool:
+    """Tell whether a value is written as a whole number."""
+    return str(value).strip().lstrip("+-").isdecimal()
 
 
 @dataclass(frozen=True)

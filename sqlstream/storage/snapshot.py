@@ -47,17 +47,23 @@ class JobVersion:
 
 
 class JobHistory:
-    """The committed versions of one job as they were at the first look, so that all parts of a query see the same ones."""
+    """The committed versions of one job as they were at the first look, so that all parts of a query see the same ones.
 
-    def __init__(self, warehouse: Warehouse, name: str):
+    Whoever knows the `record` of the job gives it.
+    """
+
+    def __init__(self, warehouse: Warehouse, name: str, record: JobRecord | None = None):
         self.name = name
         self._fs = warehouse.fs
         self._paths = warehouse.job(name)
         self._log = JobLog(warehouse.fs, self._paths.log)
+        self._known_record = record
+        # Those that were asked for by their numbers.
+        self._versions: dict[int, JobVersion] = {}
 
     @cached_property
     def record(self) -> JobRecord | None:
-        return read_record(self._fs, self._paths)
+        return self._known_record or read_record(self._fs, self._paths)
 
     @property
     def readable_record(self) -> JobRecord | None:
@@ -114,7 +120,12 @@ class JobHistory:
     def at_version(self, version: int) -> JobVersion | None:
         if self._committed is None or version > self._committed:
             return None
-        return self._snapshot(self._log.entry(version) or next((e for e in self.entries if e.version == version), None))
+        if (known := self._versions.get(version)) is not None:
+            return known
+        entry = self._log.entry(version) or next((e for e in self.entries if e.version == version), None)
+        if (found := self._snapshot(entry)) is not None:
+            self._versions[version] = found
+        return found
 
     def at_time(self, time: ProcessingTime) -> JobVersion | None:
         """Return the newest version that was committed at a time or before."""

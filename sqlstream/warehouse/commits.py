@@ -19,9 +19,14 @@ KEPT_COMMITS = 100
 _COMMIT_VERSION = re.compile(r"v\d+(?: ([0-9a-f]{16}))?")
 
 
+def newest_commit(fs: Filesystem, job: JobPaths) -> int | None:
+    """Return the version of the newest commit, whole or not; None before the first one."""
+    return max((int(name) for name in fs.entries(job.commits) if name.isdigit()), default=None)
+
+
 def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
     """Return the newest version, None before the first commit. Raises DamageError when its commit is not whole."""
-    newest = max((int(name) for name in fs.list(job.commits) if name.isdigit()), default=None)
+    newest = newest_commit(fs, job)
     if newest is not None and (fault := commit_fault(fs, f"{job.commits}/{newest}")):
         raise damage(f"{job.commits}/{newest}", fault)
     return newest

@@ -59,6 +59,10 @@ class Filesystem(ABC):
     def size(self, path: str) -> int:
         """Return the size of a file in bytes."""
 
+    def identity(self, path: str) -> object | None:
+        """Return what tells a file from others that had its name before; None where it is missing, or nothing tells it."""
+        return None
+
     @abstractmethod
     def read_parquet(self, path: str, columns: list[str] | None = None, repeated: Sequence[str] = ()) -> pa.Table:
         """Return the rows of a file, or some of their columns; those of text that is `repeated` as dictionaries.
@@ -223,6 +227,14 @@ class LocalFilesystem(Filesystem):
     def size(self, path: str) -> int:
         with storage_errors(path):
             return os.stat(path).st_size
+
+    def identity(self, path: str) -> object | None:
+        with storage_errors(path):
+            try:
+                found = os.stat(path)
+            except FileNotFoundError:
+                return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
     def read_parquet(self, path: str, columns: list[str] | None = None, repeated: Sequence[str] = ()) -> pa.Table:
         with storage_errors(path):

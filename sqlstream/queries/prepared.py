@@ -1,0 +1,97 @@
+"""Statements that a connection plans once and runs often, over rows that are others each time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+# So many statements are kept. Jobs have few views, but one that tells the time has a statement for each version.
+_MOST_STATEMENTS = 200
+_ONCE = "_once"
+
+
+class _Slot:
+    """Rows in memory as DuckDB scans them: those that are in the slot when a statement runs."""
+
+    def __init__(self, rows: pa.Table):
+        self.rows = rows
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.rows.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.rows.__arrow_c_stream__(requested_schema)
+
+
+class PreparedStatements:
+    """The statements of one connection. To plan one takes several times as long as to run it over a few rows.
+
+    The values of a statement are constants, as SQL, of the types to which it casts its parameters `$1` to `$n`: for one of
+    another type DuckDB plans it anew.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection):
+        self._connection = connection
+        self._names: dict[tuple[int, pa.Schema], str] = {}
+        self._slots: dict[str, _Slot] = {}
+        self._statements: dict[object, str] = {}
+        self._variables: dict[str, str] = {}
+
+    def put(self, number: int, rows: pa.Table) -> str:
+        """Give rows to the next statement, and return how it names them: always alike for a number and a schema."""
+        name = self._names.get((number, rows.schema))
+        if name is None:
+            name = f"_rows_{len(self._names)}"
+            self._slots[name] = _Slot(rows)
+            self._connection.register(name, self._slots[name])
+            self._names[number, rows.schema] = name
+        self._slots[name].rows = rows
+        return name
+
+    def execute(
+        self, sql: str, values: Sequence[str], variables: Mapping[str, str] | None = None
+    ) -> duckdb.DuckDBPyConnection:
+        """Run a statement, which sees DuckDB's `variables`, given as SQL."""
+        self._set(variables or {})
+        # DuckDB may take a variable for a constant when it plans.
+        known = (sql, *(variables or {}).items())
+        name = self._statements.get(known)
+        if name is None:
+            if len(self._statements) >= _MOST_STATEMENTS:
+                self._forget()
+            name = f"_statement_{len(self._statements)}"
+            self._connection.execute(f"PREPARE {name} AS {sql}")
+            self._statements[known] = name
+        return self._connection.execute(_call(name, values))
+
+    def execute_once(
+        self, sql: str, values: Sequence[str], variables: Mapping[str, str] | None = None
+    ) -> duckdb.DuckDBPyConnection:
+        """Run a statement that is not going to be asked for again."""
+        self._set(variables or {})
+        self._connection.execute(f"PREPARE {_ONCE} AS {sql}")
+        return self._connection.execute(_call(_ONCE, values))
+
+    def relation(self, sql: str, values: Sequence[str]) -> duckdb.DuckDBPyRelation:
+        """Return what a statement finds, which is planned and kept as by `execute`."""
+        if (sql,) not in self._statements:
+            self.execute(sql, values)
+        return self._connection.sql(_call(self._statements[sql,], values))
+
+    def _set(self, variables: Mapping[str, str]) -> None:
+        for variable, value in variables.items():
+            if self._variables.get(variable) != value:
+                self._connection.execute(f"SET VARIABLE {variable} = {value}")
+                self._variables[variable] = value
+
+    def _forget(self) -> None:
+        for name in self._statements.values():
+            self._connection.execute(f"DEALLOCATE {name}")
+        self._statements = {}
+
+
+def _call(name: str, values: Sequence[str]) -> str:
+    return f"EXECUTE {name}({', '.join(values)})" if values else f"EXECUTE {name}"

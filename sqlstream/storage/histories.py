@@ -1,0 +1,59 @@
+"""Histories of jobs for a process that asks again and again: they are read anew when a job has committed, or has changed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlstream.storage.joblog import JobLog
+from sqlstream.storage.snapshot import JobHistory
+from sqlstream.warehouse.commits import newest_commit
+from sqlstream.warehouse.paths import Warehouse
+
+
+class _KnownHistory(NamedTuple):
+    """A history, and what tells the files of which it was read."""
+
+    files: tuple[object, ...]
+    history: JobHistory
+
+
+class JobHistories:
+    """The histories of the jobs of a warehouse. The files of a job tell whether its last history still holds.
+
+    In an object store nothing tells it without a request, which would cost as much as to read them: nothing is kept.
+    """
+
+    def __init__(self, warehouse: Warehouse):
+        self._warehouse = warehouse
+        self._known: dict[str, _KnownHistory] = {}
+
+    def of(self, name: str) -> JobHistory:
+        """Return the history of a job as it is now."""
+        known, files = self._known.get(name), self._files(name)
+        if files is None:
+            self._known.pop(name, None)
+            return JobHistory(self._warehouse, name)
+        if known is None:
+            history = JobHistory(self._warehouse, name)
+        elif known.files == files:
+            return known.history
+        else:
+            # The record is long, and mostly stays the same.
+            is_same_record = known.files[0] == files[0]
+            history = JobHistory(self._warehouse, name, known.history.record if is_same_record else None)
+        self._known[name] = _KnownHistory(files, history)
+        return history
+
+    def forget(self, name: str) -> None:
+        """Let the next look at a job read its files."""
+        self._known.pop(name, None)
+
+    def _files(self, name: str) -> tuple[object, ...] | None:
+        """Return what tells the files of which a history is read, the record first; None where that cannot be told."""
+        fs, paths = self._warehouse.fs, self._warehouse.job(name)
+        if not fs.local or (newest := newest_commit(fs, paths)) is None:
+            return None
+        entry = JobLog(fs, paths.log).path(newest)
+        found = [fs.identity(path) for path in (paths.record, f"{paths.commits}/{newest}", entry)]
+        # A job that is stepped by hand has no status.
+        return None if None in found else (*found, newest, fs.identity(paths.status))

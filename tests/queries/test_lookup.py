@@ -1,0 +1,186 @@
+"""Lookups of keys find what a state query finds: of every kind of state, of every type of key, at every version."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from sqlstream.errors import QueryError
+from sqlstream.queries.lookup import Lookups
+from sqlstream.storage.histories import JobHistories
+from sqlstream.storage.key_index import forget_indexes
+from sqlstream.testing import Stream
+from sqlstream.warehouse.paths import Warehouse
+from tests.queries.state_kinds import KINDS, job_of, versions
+
+ROOM = 1 << 30
+# Of `state_kinds`, and one that is not there.
+KEYS = ("a", "b", "c", "d", "gone", "never")
+
+
+@pytest.fixture(autouse=True)
+def _no_indexes() -> Iterator[None]:
+    yield
+    forget_indexes()
+
+
+def lookups_in(stream: Stream, memory: int = ROOM) -> Lookups:
+    return Lookups(Warehouse(stream.warehouse), memory, lambda connection: None)
+
+
+def written(rows: Iterable[Sequence[Any]]) -> Counter[str]:
+    """Return rows as texts: NaN is not equal to itself, and lists cannot be counted."""
+    return Counter(repr(tuple(row)) for row in rows)
+
+
+def views_by_key(stream: Stream, lookups: Lookups) -> list[tuple[str, str]]:
+    """Return the views of the only job that lookups take, each with the column of its key."""
+    record = JobHistories(Warehouse(stream.warehouse)).of("result").record
+    assert record is not None
+    found = []
+    for operator in record.operators:
+        for view in operator.views:
+            with contextlib.suppress(QueryError):
+                lookups.find("result", view, KEYS[:1])
+                [key] = operator.key_columns
+                found.append((view, key))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_state(kind: str) -> None:
+    with job_of(kind) as stream:
+        lookups = lookups_in(stream)
+        views, kept = views_by_key(stream, lookups), versions(stream)
+        assert views
+        for view, key in views:
+            columns = [name for name, *_ in stream.query(f'DESCRIBE state.result."{view}"')]
+            for version in (kept[0], kept[len(kept) // 2], kept[-1]):
+                rows = stream.query(f'FROM state.result."{view}" AT (VERSION => {version})')
+                seen = [dict(zip(columns, row, strict=True)) for row in rows]
+                for value in KEYS:
+                    found = lookups.find("result", view, [value], version).rows
+                    # Of a join the rows of both sides are of the key.
+                    wanted = [tuple(row.values()) for row in seen if value in (row.get(key), row.get(f"{key}_1"))]
+                    assert written(found) == written(wanted), (view, version, value)
+        lookups.close()
+
+
+# Values of each type that a key can have, as they are written; what a lookup is asked for.
+VALUES = {
+    "STRING": ["", "a", "A", " a", "a'b", 'a"b', "a\\b", "$1", "a\0b", "ä€𝄞", "x" * 300, "NULL", "1"],
+    "DOUBLE": ["0.0", "1.5", "-1.5e+300", "nan", "inf", "-inf", "0.1"],
+    "FLOAT": ["0.0", "0.1", "nan"],
+    "BIGINT": ["0", "-1", "9223372036854775807"],
+    "DECIMAL(20, 3)": ["0.000", "-1.500", "12345678901234567.125"],
+    "DECIMAL(5, 2)": ["1.50", "-1.50"],
+    "BOOLEAN": ["true", "false"],
+    "DATE": ["1960-02-29", "2026-01-01"],
+    "TIMESTAMP(3)": ["1969-12-31 23:59:59.999", "2026-01-01 00:00:00"],
+    "TIMESTAMP_LTZ(3)": ["2026-01-01 00:00:00+00", "1969-12-31 23:59:59.999+00"],
+    "TIME": ["00:00:00", "23:59:59"],
+    "BYTES": ["", "a", "\\x00\\xFF"],
+    "ARRAY<INT>": ["[]", "[1]", "[1, NULL]"],
+    "ROW<a INT, b STRING>": ["{'a': 1, 'b': x}", "{'a': NULL, 'b': y}"],
+}
+SQL = "SET 'sqlstream.unbounded-state' = 'allow';" + "".join(
+    f"""
+CREATE TABLE t{i} (k {kind}, who STRING, v INT);
+CREATE TABLE r{i} (k {kind}, who STRING, n BIGINT, top INT);
+INSERT INTO r{i} SELECT k, who, COUNT(*), MAX(v) FROM t{i} GROUP BY k, who;
+"""
+    for i, kind in enumerate(VALUES)
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", [ROOM, 0], ids=["indexed", "no room"])
+def test_every_type_of_key(memory: int) -> None:
+    random_ = random.Random(20)
+    with Stream(SQL, parallelism=2) as stream:
+        for _ in range(3):
+            for i, values in enumerate(VALUES.values()):
+                rows = [
+                    {"k": random_.choice([*values, None]), "who": random_.choice(["x", None]), "v": n}
+                    for n in range(len(values))
+                ]
+                stream.batch(f"t{i}", rows)
+        lookups = lookups_in(stream, memory)
+        for i, values in enumerate(VALUES.values()):
+            for version in (1, 2):
+                seen = stream.query(f"SELECT k::VARCHAR, * FROM state.r{i}.aggregate_1 AT (VERSION => {version})")
+                assert seen
+                for k in [*values, None]:
+                    for who in ("x", None, "nobody"):
+                        found = lookups.find(f"r{i}", "aggregate_1", [k, who], version).rows
+                        assert written(found) == written(row[1:] for row in seen if (row[0], row[2]) == (k, who)), (
+                            k,
+                            who,
+                        )
+        lookups.close()
+
+
+def test_equal_numbers_are_one_key() -> None:
+    sql = """
+    SET 'sqlstream.unbounded-state' = 'allow';
+    CREATE TABLE t (k DOUBLE);
+    WITH o AS (SELECT k, COUNT(*) AS n FROM t GROUP BY k) SELECT * FROM o
+    """
+    with Stream(sql) as stream:
+        stream.batch("t", [(0.0,), (-0.0,), (math.nan,), (-math.nan,)])
+        lookups = lookups_in(stream)
+        for text in ("0", "-0.0", "0.0e5", "nan", "-nan", "NaN"):
+            [row] = lookups.find("result", "o", [text]).rows
+            assert row[1] == 2
+        lookups.close()
+
+
+def test_keys_that_come_and_go() -> None:
+    """The outer keys are counts, which a key leaves with each row; a version is asked for before and after the next one."""
+    sql = """
+    SET 'sqlstream.unbounded-state' = 'allow';
+    CREATE TABLE t (k INT);
+    WITH o AS (SELECT n, COUNT(*) AS keys FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k) GROUP BY n) SELECT * FROM o
+    """
+    random_ = random.Random(3)
+    rows = Counter[int]()
+    wanted = list[Counter[int]]()
+    with Stream(sql) as stream:
+        lookups = lookups_in(stream)
+        for _ in range(6):
+            batch = [random_.randrange(8) for _ in range(5)]
+            stream.batch("t", [(k,) for k in batch])
+            rows.update(batch)
+            wanted.append(Counter(rows.values()))
+            newest = lookups.find("result", "o", ["1"]).version.version
+            for version, counts in enumerate(wanted, newest + 1 - len(wanted)):
+                for n in range(1, 8):
+                    found = lookups.find("result", "o", [str(n)], None if version == newest else version)
+                    assert found.version.version == version
+                    assert [row[:2] for row in found.rows] == ([(n, counts[n])] if counts[n] else [])
+        lookups.close()
+
+
+def test_a_history_is_read_again_when_the_job_has_changed() -> None:
+    sql = "CREATE TABLE t (k INT); SELECT k FROM t"
+    with Stream(sql) as stream:
+        histories = JobHistories(Warehouse(stream.warehouse))
+        stream.batch("t", [(1,)])
+        first = histories.of("result")
+        assert first.newest is not None
+        assert histories.of("result") is first
+        stream.batch("t", [(2,)])
+        second = histories.of("result")
+        assert second.newest is not None
+        assert second.newest.version == first.newest.version + 1
+        assert second.record is first.record
+        histories.forget("result")
+        assert histories.of("result") is not second
+        assert histories.of("nothing").newest is None
