@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow.flight as fl
 
 
-class Door(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
     """Checks each call; `allows` says whether a token lets a client in, without it everybody may come."""
 
     def __init__(self, allows: Callable[[str], bool] | None):
@@ -39,7 +39,7 @@ class _Granted(fl.ServerMiddleware):  # type: ignore[misc]
 
 
 class Handshakes(fl.ServerAuthHandler):  # type: ignore[misc]
-    """Answers handshakes, whose headers have been checked by `Door`."""
+    """Answers handshakes, whose headers have been checked by `TokenCheck`."""
 
     def authenticate(self, outgoing: object, incoming: object) -> None:
         """Nothing more is said."""

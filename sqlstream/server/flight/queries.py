@@ -18,7 +18,7 @@ import pyarrow.flight as fl
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import QueryError, SourceText, SqlStreamError
 from sqlstream.server.flight.errors import placed, told
-from sqlstream.server.flight.watching import Watcher
+from sqlstream.server.flight.watching import CallWatcher
 from sqlstream.server.state_reader import RunningQuery, StateReader, failure
 
 # Rows that DuckDB hands over at a time. Clients refuse large messages, those in Go from 4 MiB on: larger batches are cut.
@@ -57,7 +57,7 @@ class OpenedQuery:
 class ClientQueries:
     """Runs the queries of all clients."""
 
-    def __init__(self, reader: StateReader, limits: FlightLimits, watcher: Watcher):
+    def __init__(self, reader: StateReader, limits: FlightLimits, watcher: CallWatcher):
         self._reader, self._limits, self._watcher = reader, limits, watcher
         self._turns = threading.Semaphore(limits.queries)
         self._results = threading.Semaphore(limits.results)

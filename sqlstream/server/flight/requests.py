@@ -16,7 +16,7 @@ from sqlstream.server.flight.messages import NoMessage, message, packed, parsed,
 from sqlstream.server.flight.metadata import Metadata, schema_of
 from sqlstream.server.flight.parameters import MOST_BYTES
 from sqlstream.server.flight.queries import ClientQueries, OpenedQuery
-from sqlstream.server.flight.statements import Statement, statement_of
+from sqlstream.server.flight.statements import FlightStatement, statement_of
 
 _ACTIONS = {
     "CreatePreparedStatement": "Prepares a statement.",
@@ -58,7 +58,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
             return _info(schema, descriptor, descriptor.command)
         statement, opened = self._opened(name, command, context)
         key = self._queries.keep(opened)
-        ticket = Statement(statement.sql, statement.parameters, key).packed()
+        ticket = FlightStatement(statement.sql, statement.parameters, key).packed()
         return _info(opened.schema, descriptor, packed("TicketStatementQuery", statement_handle=ticket))
 
     @_answering
@@ -68,10 +68,10 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
         schema = schema_of(name, command)
         return fl.SchemaResult(schema if schema is not None else self._opened(name, command, context)[1].schema)
 
-    def _opened(self, name: str, command: Any, context: Any) -> tuple[Statement, OpenedQuery]:
+    def _opened(self, name: str, command: Any, context: Any) -> tuple[FlightStatement, OpenedQuery]:
         match name:
             case "CommandStatementQuery":
-                statement = Statement(command.query)
+                statement = FlightStatement(command.query)
             case "CommandPreparedStatementQuery":
                 statement = statement_of(command.prepared_statement_handle)
             case _:
@@ -100,7 +100,9 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
                 writer.write(result.SerializeToString())
             case "CommandStatementUpdate" | "CommandPreparedStatementUpdate":
                 is_plain = name == "CommandStatementUpdate"
-                statement = Statement(command.query) if is_plain else statement_of(command.prepared_statement_handle)
+                statement = (
+                    FlightStatement(command.query) if is_plain else statement_of(command.prepared_statement_handle)
+                )
                 # What is no query is refused here, with its place.
                 self._queries.open(statement.described(), context)
                 raise QueryError("a query changes nothing", hint="Run it as a query, which has a result.")
@@ -124,7 +126,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
             raise NoMessage(f'the action "{kind}" does not take {name}')
         match kind:
             case "CreatePreparedStatement":
-                return [self._prepared(Statement(request.query), context)]
+                return [self._prepared(FlightStatement(request.query), context)]
             case "BeginTransaction":
                 return [packed("ActionBeginTransactionResult", transaction_id=secrets.token_bytes(16))]
             case "CancelQuery":
@@ -132,7 +134,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
                 return [packed("ActionCancelQueryResult", result=_CANCELLED if is_cancelled else _NOT_CANCELLABLE)]
         return []
 
-    def _prepared(self, statement: Statement, context: Any) -> bytes:
+    def _prepared(self, statement: FlightStatement, context: Any) -> bytes:
         columns = self._columns(statement, context)
         return packed(
             "ActionCreatePreparedStatementResult",
@@ -142,7 +144,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
             is_update=False,
         )
 
-    def _columns(self, statement: Statement, context: Any) -> pa.Schema | None:
+    def _columns(self, statement: FlightStatement, context: Any) -> pa.Schema | None:
         """Return the columns of a statement; None if they are not known before its parameters, as in `AT (VERSION => ?)`."""
         source = statement.described()
         try:

@@ -17,11 +17,11 @@ import pyarrow.flight as fl
 
 from sqlstream.errors import UsageError
 from sqlstream.queries.query import QueryLimits
-from sqlstream.server.flight.access import Door, Handshakes
+from sqlstream.server.flight.access import Handshakes, TokenCheck
 from sqlstream.server.flight.metadata import Metadata
 from sqlstream.server.flight.queries import ClientQueries, FlightLimits
 from sqlstream.server.flight.requests import FlightRequests
-from sqlstream.server.flight.watching import Watcher
+from sqlstream.server.flight.watching import CallWatcher
 from sqlstream.server.query_pool import QueryPool
 from sqlstream.server.settings import is_loopback
 from sqlstream.server.state_reader import StateReader
@@ -69,7 +69,7 @@ class FlightServer:
 
     def __enter__(self) -> FlightServer:
         self._check_port()
-        self._watcher = Watcher(self._cut)
+        self._watcher = CallWatcher(self._cut)
         self._metadata = Metadata(self._reader.tables)
         self.queries = ClientQueries(self._reader, self._limits, self._watcher)
         try:
@@ -79,7 +79,7 @@ class FlightServer:
                 self.url,
                 auth_handler=Handshakes(),
                 tls_certificates=_certificates(self._certificate),
-                middleware={"door": Door(self._allows)},
+                middleware={"tokens": TokenCheck(self._allows)},
             )
         except (pa.ArrowException, OSError) as error:
             self._watcher.end()

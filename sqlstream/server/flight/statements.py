@@ -14,7 +14,7 @@ from sqlstream.server.flight.parameters import MOST_BYTES, literals
 from sqlstream.server.placeholders import filled, parameter_count
 
 
-class Statement(msgspec.Struct, frozen=True, array_like=True):
+class FlightStatement(msgspec.Struct, frozen=True, array_like=True):
     """A statement, its parameters as a stream of Arrow, and by what it is known while the server has it open."""
 
     sql: str
@@ -40,7 +40,7 @@ class Statement(msgspec.Struct, frozen=True, array_like=True):
         """Return the text with NULL for each parameter, whose result has the same columns."""
         return filled(self.sql, ["NULL"] * self.count)
 
-    def with_parameters(self, rows: pa.Table) -> Statement:
+    def with_parameters(self, rows: pa.Table) -> FlightStatement:
         """Return the statement with values for its parameters. Raises QueryError for too many of them."""
         if rows.nbytes > MOST_BYTES:
             raise QueryError(f"parameters have {MOST_BYTES} bytes at most")
@@ -48,17 +48,17 @@ class Statement(msgspec.Struct, frozen=True, array_like=True):
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
         # Of no columns there are no parameters.
-        return Statement(self.sql, sink.getvalue().to_pybytes() if rows.num_columns else b"")
+        return FlightStatement(self.sql, sink.getvalue().to_pybytes() if rows.num_columns else b"")
 
     def parameter_schema(self) -> pa.Schema:
         """Return the types of parameters: a text becomes what it is compared with."""
         return pa.schema([pa.field(f"${number}", pa.string()) for number in range(1, self.count + 1)])
 
 
-def statement_of(packed: bytes) -> Statement:
+def statement_of(packed: bytes) -> FlightStatement:
     """Return what is in a ticket or what a prepared statement is known by. Raises NoMessage."""
     try:
-        return msgspec.msgpack.decode(packed, type=Statement)
+        return msgspec.msgpack.decode(packed, type=FlightStatement)
     except msgspec.DecodeError as error:
         raise NoMessage("this statement is not known") from error
 

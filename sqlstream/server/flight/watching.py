@@ -32,7 +32,7 @@ class WatchedCall:
     sending: bool = False
 
 
-class Watcher:
+class CallWatcher:
     """Stops the queries of clients that have left or have had their time; `cut` ends the connection of a peer."""
 
     def __init__(self, cut: Callable[[str], None]):
