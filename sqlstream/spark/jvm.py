@@ -26,6 +26,7 @@ from sqlstream.errors import OutageError, UsageError
 from sqlstream.spark import chatter
 from sqlstream.spark.class_data import ClassData, class_data
 from sqlstream.spark.java import find_java
+from sqlstream.warehouse.process_folders import SPARK, process_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,13 +101,17 @@ _COMPILER = "-XX:TieredStopAtLevel=1"
 
 @dataclass(slots=True)
 class Jvm:
-    """A JVM with Spark: `java` is its command up to the class path, `before` PySpark's gateway when it was started."""
+    """A JVM with Spark: `java` is its command up to the class path, `before` PySpark's gateway when it was started.
+
+    `temporary` is the folder for its temporary files: libraries that it unpacks, what Spark shuffles.
+    """
 
     process: subprocess.Popen[bytes]
     java: list[str]
     classes: ClassData | None
     log_file: str
     before: tuple[Any, Any]
+    temporary: str
     gateway: Any = None
 
     @property
@@ -220,7 +225,9 @@ def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Seq
     # Archives know no folders, and a class path of the user's would be in nobody else's.
     classes = None if extra else class_data(java, jars)
     prefix = [java, *MODULE_OPTIONS, "-cp", ":".join([*extra, *jars])]
-    folder = tempfile.mkdtemp(prefix="sqlstream-")
+    temporary = process_folder(SPARK)
+    os.mkdir(temporary, 0o700)
+    folder = tempfile.mkdtemp(dir=temporary)
     try:
         properties = os.path.join(folder, "spark.properties")
         Path(properties).write_text(_properties(settings))
@@ -228,6 +235,7 @@ def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Seq
         command = [
             *prefix,
             *(classes.options if classes else []),
+            f"-Djava.io.tmpdir={temporary}",
             *_jvm_options(settings, log_file),
             *("org.apache.spark.deploy.SparkSubmit", "--properties-file", properties, "--load-spark-defaults"),
             "pyspark-shell",
@@ -244,7 +252,7 @@ def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Seq
                 pass_fds=pass_fds,
                 start_new_session=True,
             )
-        jvm = Jvm(process, prefix, classes, log_file, (None, None))
+        jvm = Jvm(process, prefix, classes, log_file, (None, None), temporary)
         try:
             # While the JVM comes up: what runs jobs, with PySpark, and pandas, for which PySpark asks.
             for name in ("sqlstream.spark.run", "pandas"):
@@ -394,6 +402,8 @@ def _end(jvm: Jvm) -> bool:
         jvm.process.kill()
         jvm.process.wait()
         return False
+    finally:
+        shutil.rmtree(jvm.temporary, ignore_errors=True)
 
 
 @contextlib.contextmanager
