@@ -128,7 +128,8 @@ def test_a_job_is_seen_moving(page: Page, revenue: Site, shot: Shot) -> None:
     window = page.locator(".operator", has_text="window_aggregate_1")
     sql = "SELECT state_rows FROM sqlstream.operators WHERE operator = 'window_aggregate_1'"
     wait_until(lambda: [[int(window.locator(".big").inner_text())]] == revenue.rows(sql))
-    sql = "SELECT DISTINCT 'window to ' || strftime(window_end, '%H:%M:%S') FROM state.revenue.window_aggregate_1 ORDER BY 1"
+    ends = "SELECT DISTINCT window_end FROM state.revenue.window_aggregate_1"
+    sql = f"SELECT 'window to ' || strftime(window_end, '%H:%M:%S') FROM ({ends}) ORDER BY window_end"
     wait_until(lambda: [[text] for text in page.locator(".of-window b").all_inner_texts()] == revenue.rows(sql))
     sql = "SELECT strftime(watermark, '%H:%M:%S') FROM sqlstream.jobs WHERE job = 'revenue'"
     wait_until(lambda: [[page.locator(".tile dd").nth(6).inner_text()]] == revenue.rows(sql))
