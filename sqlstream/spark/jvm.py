@@ -97,6 +97,8 @@ MODULE_OPTIONS = [
 # Only the fast compiler. The optimizing one takes the second core from a start (to first result 6.6 s, not 4.8), and what the JVM
 # does in our jobs, moving bytes and planning batches, was no faster with it after 200 batches, with large frames or small ones.
 _COMPILER = "-XX:TieredStopAtLevel=1"
+# Spark's words when no master of a standalone cluster answers for a minute; it ends its JVM then.
+_SILENT = "All masters are unresponsive"
 
 
 @dataclass(slots=True)
@@ -154,6 +156,7 @@ def start_spark(
     chatter.divert(log_file)
     if _running is not None or _has_context():
         raise UsageError("a Spark session is running in this process", hint="Stop it first.")
+    begins = os.path.getsize(log_file) if os.path.exists(log_file) else 0
     jvm = _launch(java.path, settings, log_file, pass_fds)
     try:
         with _connected(jvm, settings):
@@ -162,10 +165,17 @@ def start_spark(
         _end(jvm)
         if not isinstance(e, Exception) or isinstance(e, UsageError):
             raise
-        detail = _first_line(e)
+        detail = f"{master} does not answer." if _said(log_file, begins, _SILENT) else _first_line(e)
         raise UsageError("Spark did not start", detail=detail, hint=f"More is in {log_file}.") from e
     _running = jvm
     return session
+
+
+def _said(log_file: str, begins: int, what: str) -> bool:
+    """Return whether a text is in a log, after so many bytes."""
+    with open(log_file, errors="replace") as log:
+        log.seek(begins)
+        return any(what in line for line in log)
 
 
 def _first_line(error: Exception) -> str:
