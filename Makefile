@@ -68,13 +68,13 @@ check: $(VENV)/.check $(VENV)/.test ## Lint, format, types, import direction
 bench: $(VENV)/.bench $(if $(FLINK),$(FLINK_VENV)/.flink) ## Measure against plain Spark and DuckDB, with FLINK=1 against Flink, too; BESIDE=DIR: against another checkout (ARGS="--rows 1000000" for a short one)
 	@$(BIN)/python -m tests.bench$(if $(BESIDE),.beside $(BESIDE)) $(if $(FLINK),--flink $(FLINK_VENV)) $(ARGS)
 
-soak: $(VENV)/.base ## Run 5,000 small batches, and say what a job's folder holds and what a batch takes on the way (ARGS="--batches 300,1000")
+soak: $(VENV)/.test ## Run a server, jobs and clients for ten minutes, kill at random, and see that nothing is lost and nothing grows (ARGS="--minutes 30", ARGS="--batches 300,1000,5000")
 	@$(BIN)/python -m tests.soak $(ARGS)
 
 cluster-demo: $(VENV)/.test $(VENV)/.demo ## Run jobs on a standalone Spark cluster, kill its workers, and compare the results with local runs
 	@$(BIN)/python -m tests.cluster $(ARGS)
 
-proof: $(VENV)/.test ## Kill jobs, workers and servers while rows go from every source into every sink (ARGS="--kills 5 --source kafka")
+proof: $(VENV)/.test ## Kill jobs, workers and servers while rows go from every source into every sink (ARGS="--kills 5 --source kafka"), or each step of savepoints and upgrades (ARGS="--savepoints")
 	@$(BIN)/python -m tests.proof $(ARGS)
 
 clean: ## Delete the virtual environment and everything that was made

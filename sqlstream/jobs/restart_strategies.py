@@ -28,6 +28,10 @@ class RestartStrategy(ABC):
     def delay(self, attempts: Sequence[Attempt]) -> Duration | None:
         """Return how long to wait before the job starts again, None when it stays as it is."""
 
+    @abstractmethod
+    def needed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Return the attempts that later decisions depend on: a job that runs for years may fail very often."""
+
 
 @dataclass(frozen=True, slots=True)
 class NoRestart(RestartStrategy):
@@ -35,6 +39,9 @@ class NoRestart(RestartStrategy):
 
     def delay(self, attempts: Sequence[Attempt]) -> Duration | None:
         return None
+
+    def needed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,9 @@ class FixedDelay(RestartStrategy):
         (5, None)
         """
         return self.pause if len(attempts) <= self.attempts else None
+
+    def needed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        return list(attempts[-self.attempts - 1 :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,9 @@ class FailureRate(RestartStrategy):
         since = attempts[-1].failed - self.interval
         recent = sum(attempt.failed > since for attempt in attempts)
         return self.pause if recent <= self.most else None
+
+    def needed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        return list(attempts[-self.most - 1 :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +110,38 @@ class ExponentialDelay(RestartStrategy):
         >>> strategy.delay([first, first, Attempt(ProcessingTime(5), ProcessingTime(1005))])
         10
         """
-        last = 0
-        for number, attempt in enumerate(attempts):
-            if attempt.failed - attempt.began >= self.reset:
-                last = number
-        count = len(attempts) - last
+        count = len(self._since_reset(attempts))
         if self.attempts is not None and count > self.attempts:
             return None
         pause = self.initial
         for _ in range(count - 1):
             pause = min(Duration(round(pause * self.multiplier)), self.most)
         return Duration(round(min(pause, self.most) * (1 + random.uniform(-self.jitter, self.jitter))))
+
+    def needed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Return those since the job last ran well; where there may be any number, as many as make the longest pause.
+
+        >>> strategy = ExponentialDelay(Duration(10), Duration(30), 2.0, Duration(1000), 0.0, None)
+        >>> first = Attempt(ProcessingTime(0), ProcessingTime(1))
+        >>> found = strategy.needed([first] * 50)
+        >>> len(found), strategy.delay(found)
+        (3, 30)
+        """
+        left = list(self._since_reset(attempts))
+        if self.attempts is not None:
+            return left[-self.attempts - 1 :]
+        count, pause = 1, float(self.initial)
+        while self.multiplier > 1 and pause < self.most and count < len(left):
+            count, pause = count + 1, pause * self.multiplier
+        return left[-count:]
+
+    def _since_reset(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return the last attempt that ran well for long enough, and those after it."""
+        last = 0
+        for number, attempt in enumerate(attempts):
+            if attempt.failed - attempt.began >= self.reset:
+                last = number
+        return attempts[last:]
 
 
 def strategy_of(options: Options, *, bounded: bool) -> RestartStrategy:

@@ -6,12 +6,14 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from sqlstream.errors import JobError, OutageError, SqlStreamError
 from sqlstream.jobs.restart_strategies import Attempt, RestartStrategy
 from sqlstream.runtime.commits import Totals
 from sqlstream.runtime.engine import Run
+from sqlstream.runtime.job_thread import MOST_WARNINGS
 from sqlstream.units import Duration, ProcessingTime, now, seconds
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths
@@ -41,7 +43,8 @@ class RestartingRun:
         self._attempt, self._strategy = attempt, strategy
         self._run = attempt()
         self._attempts: list[Attempt] = []
-        self._warnings: list[str] = []
+        # Nobody may ever take them.
+        self._warnings: deque[str] = deque(maxlen=MOST_WARNINGS)
         self._stop_requested = threading.Event()
         self._drain_requested = False
         self._waits = False
@@ -98,7 +101,9 @@ class RestartingRun:
 
     def take_warnings(self) -> list[str]:
         """Return the warnings that nobody has taken yet, restarts among them."""
-        taken, self._warnings = self._warnings, []
+        taken = []
+        while self._warnings:
+            taken.append(self._warnings.popleft())
         return [*taken, *self._run.take_warnings()]
 
     def join(self, timeout: float | None = None) -> None:
@@ -134,7 +139,7 @@ class RestartingRun:
 
     def _next_pause(self, began: ProcessingTime) -> float | None:
         """Return how long to wait after a failure, in seconds; None when the job has failed for good."""
-        self._attempts.append(Attempt(began, now()))
+        self._attempts = self._strategy.needed([*self._attempts, Attempt(began, now())])
         pause = self._strategy.delay(self._attempts)
         return None if pause is None else seconds(pause)
 
@@ -154,7 +159,7 @@ class RestartingRun:
 
     def _begin_again(self) -> OutageError | None:
         """Make the next attempt and let it run; return the outage that it meets at once."""
-        self._warnings += self._run.take_warnings()
+        self._warnings.extend(self._run.take_warnings())
         try:
             run = self._attempt()
         except OutageError as error:

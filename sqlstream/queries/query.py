@@ -5,10 +5,8 @@ from __future__ import annotations
 import glob
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from uuid import uuid4
 
 import duckdb
 
@@ -21,6 +19,7 @@ from sqlstream.queries.relations import Relations, drop_names
 from sqlstream.queries.statement import Statement, parse_statement
 from sqlstream.storage.snapshot import VersionGone
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.process_folders import SPILL, process_folder
 from sqlstream.warehouse.records import GONE
 
 __all__ = ["QueryLimits", "Sandbox", "list_relations", "open_query", "translate"]
@@ -210,7 +209,7 @@ def _connect(
     """Return a connection that can reach nothing but some warehouses and some paths, for good."""
     directories, files = _reachable([*(w.root for w in warehouses if w.fs.local), *allowed_paths])
     directories += [w.fs.path_for_duckdb(f"{w.root}/") for w in warehouses if not w.fs.local]
-    spill = temp_directory or f"{tempfile.gettempdir()}/sqlstream-{uuid4().hex}"
+    spill = temp_directory or process_folder(SPILL)
     connection = duckdb.connect(config={"python_enable_replacements": "false"})
     remote_files.register(connection, set())
     connection.execute(

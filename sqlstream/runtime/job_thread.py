@@ -37,6 +37,8 @@ ASK_SECONDS = 1.0
 SWEEP_SECONDS = 10.0
 # A store is listed, not looked at.
 SWEEP_STORE_SECONDS = 60.0
+# Warnings that wait for somebody to take them; the oldest go first.
+MOST_WARNINGS = 1_000
 
 
 class JobThread(threading.Thread, ABC):
@@ -60,7 +62,7 @@ class JobThread(threading.Thread, ABC):
         self._checks, self._checked = StateChecks(job, self.commits.warehouse), -1
         self._stop_requested = threading.Event()
         self._drain_requested = threading.Event()
-        self._warnings: deque[str] = deque()
+        self._warnings: deque[str] = deque(maxlen=MOST_WARNINGS)
         self._warned: set[str] = set()
         self._swept = time.monotonic()
         self._fed_at = self._asked_at = float("-inf")
@@ -95,6 +97,9 @@ class JobThread(threading.Thread, ABC):
     def _pause(self) -> None:
         """Wait a moment before looking again."""
         time.sleep(POLL_SECONDS)
+
+    def _rotate_logs(self) -> None:
+        """Cut the logs that the engine writes, when they have grown large."""
 
     def _explained(self, error: Exception) -> SqlStreamError:
         """Return what people are told of an error that is not ours."""
@@ -295,6 +300,7 @@ class JobThread(threading.Thread, ABC):
                 sweep_directory(self.fs, self.job.sink_paths(self.commits.warehouse, sink), newest, moment)
         feed.fold(totals.sequence)
         self._checks.write()
+        self._rotate_logs()
         self._write_status()
 
     def _end(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from sqlstream.storage.key_index import forget_indexes
 from sqlstream.storage.sums import forget_sums
 from sqlstream.units import NO_TIME, Duration, VersionRetention
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
+from sqlstream.warehouse.process_folders import SPILL, process_folder
 
 # Bytes of frames that a stage takes together; more would hold more in memory, fewer would make small segments.
 CHUNK = 64 << 20
@@ -155,7 +155,7 @@ def _open(job: JobSpec) -> FunctionDatabase:
     settings: dict[str, str | int | bool] = {
         "threads": 1,
         "memory_limit": job.memory,
-        "temp_directory": os.path.join(tempfile.gettempdir(), f"sqlstream-{os.getpid()}"),
+        "temp_directory": process_folder(SPILL, shared=True),
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         # Bags of rows: keeping the order of the input would only cost memory.

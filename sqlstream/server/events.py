@@ -135,6 +135,9 @@ class Events:
     def __init__(self, warehouse: Warehouse, places: Places):
         self._warehouse, self._places = warehouse, places
         self._queues: set[asyncio.Queue[Event]] = set()
+        # The last event of each kind of each job, which a new listener hears first, and no look while that is so.
+        self._last: dict[tuple[str, str], Event] = {}
+        self._looking = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._seconds = LOOK_SECONDS if warehouse.fs.local else LOOK_IN_STORE_SECONDS
 
@@ -143,11 +146,16 @@ class Events:
         self._places.take()
         queue: asyncio.Queue[Event] = asyncio.Queue(_WAITING)
         try:
-            for event in await asyncio.to_thread(Watcher(self._warehouse).look):
-                queue.put_nowait(event) if not queue.full() else None
-            self._queues.add(queue)
-            if self._task is None or self._task.done():
-                self._task = asyncio.create_task(self._watch())
+            async with self._looking:
+                if self._task is None or self._task.done():
+                    watcher = Watcher(self._warehouse)
+                    self._last.clear()
+                    await self._look(watcher)
+                    self._task = asyncio.create_task(self._watch(watcher))
+                for event in self._last.values():
+                    queue.put_nowait(event) if not queue.full() else None
+                # Each later event follows on these.
+                self._queues.add(queue)
             yield RETRY
             while True:
                 try:
@@ -161,16 +169,23 @@ class Events:
             self._queues.discard(queue)
             self._places.leave()
 
-    async def _watch(self) -> None:
-        watcher = Watcher(self._warehouse)
-        await asyncio.to_thread(watcher.look)
+    async def _watch(self, watcher: Watcher) -> None:
         while self._queues:
             await asyncio.sleep(self._seconds)
-            for event in await asyncio.to_thread(watcher.look):
-                for queue in self._queues:
-                    if queue.full():
-                        queue.get_nowait()
-                    queue.put_nowait(event)
+            async with self._looking:
+                await self._look(watcher)
+
+    async def _look(self, watcher: Watcher) -> None:
+        """Hand on what is new."""
+        for event in await asyncio.to_thread(watcher.look):
+            if event.kind == "dropped":
+                self._last = {at: last for at, last in self._last.items() if at[0] != event.job}
+            else:
+                self._last[event.job, event.kind] = event
+            for queue in self._queues:
+                if queue.full():
+                    queue.get_nowait()
+                queue.put_nowait(event)
 
     def close(self) -> None:
         """Look no more."""

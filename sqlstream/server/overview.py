@@ -89,6 +89,13 @@ def _shown(relation: duckdb.DuckDBPyRelation) -> Sequence[str]:
     return columns
 
 
+def _sources(record: JobRecord, name: str) -> list[str]:
+    """Return the nodes that a name means: an operator, or the scans of a table, which have the names of the query."""
+    if any(operator.name == name for operator in record.operators):
+        return [name]
+    return [scan.name for scan in record.scans if scan.table.lower() == name.lower()] or [name]
+
+
 def _window(operator: OperatorRecord) -> dict[str, Any] | None:
     """Return the columns of a state view with the bounds of windows; how much later each closes is in microseconds."""
     window = operator.window
@@ -113,11 +120,11 @@ def graph_of(record: JobRecord) -> dict[str, Any]:
             }
         )
         inputs = operator.shape.inputs if operator.shape is not None else ()
-        edges += [{"from": source, "to": operator.name} for source in inputs]
+        edges += [{"from": source, "to": operator.name} for name in inputs for source in _sources(record, name)]
     for sink in record.sinks:
         id = f"sink {sink.table}"
         nodes.append(
             {"id": id, "kind": "sink", "table": sink.table, "connector": "" if sink.kind == TABLE else sink.kind}
         )
-        edges += [{"from": path.source, "to": id} for path in sink.paths]
+        edges += [{"from": source, "to": id} for path in sink.paths for source in _sources(record, path.source)]
     return {"nodes": nodes, "edges": edges}

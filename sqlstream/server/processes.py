@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from sqlstream.compiler.project import Project
@@ -20,6 +21,8 @@ from sqlstream.warehouse.submissions import Submission, SubmissionState
 
 # So much of what a process wrote is shown where it says nothing else of why it ended.
 _LAST_BYTES = 4_000
+# Begins the line before what a process writes; the time follows.
+_BEGINS = "--- started at "
 
 # Makes the words of the command of a submission, with the jobs of it that go on; without any the first time.
 Command = Callable[[Submission, Sequence[str]], list[str]]
@@ -70,11 +73,15 @@ class JobProcess:
 
     @classmethod
     def start(cls, words: Sequence[str], script: str, folder: str, output: str) -> JobProcess:
-        """Start a command that reads a script, and writes what it has to say into a file. Raises OutageError."""
+        """Start a command that reads a script, and appends what it has to say to a file. Raises OutageError."""
         make_folder(os.path.dirname(output))
         try:
             # A pipe would give it half a script, or none, when this process dies meanwhile.
-            with open(output, "wb") as file, tempfile.TemporaryFile() as given:
+            with open(output, "ab") as file, tempfile.TemporaryFile() as given:
+                # What the one before wrote last may be half a line.
+                file.write(b"\n" if file.tell() else b"")
+                file.write(f"{_BEGINS}{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC\n".encode())
+                file.flush()
                 given.write(script.encode())
                 given.seek(0)
                 started = subprocess.Popen(
@@ -115,11 +122,11 @@ class JobProcess:
 
 
 def last_words(output: str) -> str:
-    """Return the end of what a process has written."""
+    """Return the end of what the last process has written that appended to a file."""
     with contextlib.suppress(OSError), open(output, "rb") as file:
         file.seek(0, os.SEEK_END)
         file.seek(max(file.tell() - _LAST_BYTES, 0))
-        return file.read().decode(errors="replace").strip()
+        return f"\n{file.read().decode(errors='replace')}".rpartition(f"\n{_BEGINS}")[2].partition("\n")[2].strip()
     return ""
 
 

@@ -57,10 +57,13 @@ def opened_service(
         overview.close()
 
 
-def serve(settings: ServerSettings, notice: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM. Raises UsageError for settings that would open it to anybody, and OutageError."""
+def serve(settings: ServerSettings, notice: Callable[[str], None], command: Command | None = None) -> None:
+    """Serve until SIGINT or SIGTERM; `command` makes the command of a submission's process.
+
+    Raises UsageError for settings that would open it to anybody, and OutageError.
+    """
     settings.check()
-    with _listening(settings) as listening, opened_service(settings, notice) as service:
+    with _listening(settings) as listening, opened_service(settings, notice, command) as service:
         notice(f"listening on {settings.url(listening.getsockname()[1])}")
         if settings.tokens is None:
             notice("warning: there are no tokens: whoever can connect may do everything")

@@ -26,6 +26,7 @@ from sqlstream.units import Duration, ProcessingTime, now, seconds
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.leases import Lease, lock_job
 from sqlstream.warehouse.locks import JobLock, SessionLock
+from sqlstream.warehouse.log_files import delete_log, rotate
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.restarts import Restart, add_restart
 from sqlstream.warehouse.status import (
@@ -44,6 +45,7 @@ from sqlstream.warehouse.submissions import (
     SubmissionState,
     leadership,
     read_state,
+    submission_ids,
     submissions,
     write_state,
 )
@@ -53,6 +55,8 @@ LOOK_SECONDS = 0.25
 # A store is asked over a network.
 _LOOK_IN_STORE_SECONDS = 2.0
 _STOP_SECONDS = 60.0
+# How often outputs are looked at: whether they have grown large, or nobody needs them any more.
+_HOUSE_SECONDS = 10.0
 
 
 @dataclass
@@ -92,6 +96,7 @@ class Supervisor:
         self._lock: JobLock | None = None
         self._found: dict[str, Supervised] = {}
         self._ended: set[str] = set()
+        self._kept_house = float("-inf")
         self._changing = threading.Lock()
         self._wake = threading.Event()
         self._stopping = False
@@ -160,12 +165,28 @@ class Supervisor:
             self._lock = None
             self._found.clear()
             return
-        for submission in submissions(self._warehouse):
-            if submission.id not in self._found and submission.id not in self._ended:
-                self._add(submission)
+        # Those that are known do not change, and there may be many that have ended.
+        for submission in submissions(self._warehouse, but=self._found.keys() | self._ended):
+            self._add(submission)
         for one in list(self._found.values()):
             with _reported(self._notice):
                 self._look_at(one)
+        if time.monotonic() - self._kept_house >= _HOUSE_SECONDS:
+            self._kept_house = time.monotonic()
+            self._keep_house(submission_ids(self._warehouse))
+
+    def _keep_house(self, kept: set[str]) -> None:
+        """Cut outputs that have grown large, and delete those of submissions that were forgotten."""
+        for id in self._found:
+            rotate(self.output_of(id))
+        forgotten = self._ended - kept
+        if self._warehouse.fs.local:
+            # An earlier server may have forgotten them.
+            written = self._warehouse.fs.list(os.path.dirname(self.output_of("")))
+            forgotten |= {name.partition(".")[0] for name in written} - kept
+        for id in forgotten:
+            delete_log(self.output_of(id))
+        self._ended &= kept
 
     def _add(self, submission: Submission) -> None:
         state = read_state(self._warehouse, submission.id)
@@ -267,7 +288,7 @@ class Supervisor:
 
     def _start_later(self, one: Supervised) -> None:
         """Let the process start again, as the strategy of its jobs says."""
-        one.attempts.append(Attempt(one.began, now()))
+        one.attempts = one.strategy.needed([*one.attempts, Attempt(one.began, now())])
         pause = one.strategy.delay(one.attempts)
         message = "the process of the job ended, and did not say why"
         if pause is None:

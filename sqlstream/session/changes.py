@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import duckdb
 
@@ -19,6 +17,7 @@ from sqlstream.jobs.job import Job
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.changelog import OPERATION, changelog
 from sqlstream.storage.zsets import WEIGHT_COLUMN, current
+from sqlstream.warehouse.process_folders import SPILL, process_folder
 
 # So many changes wait to be taken; the job waits with the next ones.
 HELD = 10_000
@@ -193,7 +192,7 @@ class RowReceiver:
         self._columns = tuple(Column(name, type) for name, type in sink.columns)
         self._stored = (*self._columns, WEIGHT_COLUMN) if sink.changing else self._columns
         self._count = 0
-        spill = quote_text(f"{tempfile.gettempdir()}/sqlstream-{uuid4().hex}")
+        spill = quote_text(process_folder(SPILL))
         self._con = duckdb.connect()
         self._con.execute(f"SET TimeZone = 'UTC'; SET temp_directory = {spill}")
         self._con.execute(f"CREATE TABLE rows ({', '.join(f'{quote_name(c.name)} {c.type}' for c in self._stored)})")

@@ -83,11 +83,11 @@ def class_data(java: str, classpath: Sequence[str]) -> ClassData | None:
             return ClassData(archive, None)
     except OSError:
         return None
-    return (
-        ClassData(archive, archive.with_suffix(f".{os.getpid()}-{time.time_ns()}.lst"))
-        if os.access(cache, os.W_OK)
-        else None
-    )
+    if not os.access(cache, os.W_OK):
+        return None
+    # As long as no run ends in order, no archive is made.
+    _delete_leftovers(cache)
+    return ClassData(archive, archive.with_suffix(f".{os.getpid()}-{time.time_ns()}.lst"))
 
 
 def _fingerprint(files: Sequence[str]) -> str:
@@ -135,13 +135,19 @@ def make_archive(archive: Path, record: Path, java: Sequence[str]) -> bool:
 
 def _prune(archive: Path) -> None:
     """Delete the archives of other versions but the last used, and what runs that were killed have left."""
-    now = time.time()
     archives = sorted(archive.parent.glob("classes-*.jsa"), key=lambda p: p.stat().st_mtime, reverse=True)
-    leftovers = [p for e in ("lst", "tmp") for p in archive.parent.glob(f"classes-*.{e}")]
-    stale = [p for p in leftovers if now - p.stat().st_mtime > _LEFTOVER_SECONDS]
-    for path in [*archives[_KEPT:], *stale]:
+    for path in archives[_KEPT:]:
         with contextlib.suppress(OSError):
             path.unlink()
+    _delete_leftovers(archive.parent)
+
+
+def _delete_leftovers(cache: Path) -> None:
+    """Delete what runs that were killed have left."""
+    for path in (p for ending in ("lst", "tmp") for p in cache.glob(f"classes-*.{ending}")):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _LEFTOVER_SECONDS:
+                path.unlink()
 
 
 if __name__ == "__main__":

@@ -61,7 +61,9 @@ def _s3a(environment: Mapping[str, str]) -> dict[str, str]:
     found = {
         "spark.hadoop.fs.s3a.endpoint.region": environment.get("AWS_REGION")
         or environment.get("AWS_DEFAULT_REGION")
-        or "us-east-1"
+        or "us-east-1",
+        # Hadoop's fast way to put a file is through a client for another Netty than Spark's: "100 Continue" is an error to it.
+        "spark.hadoop.fs.s3a.optimized.copy.from.local.enabled": "false",
     }
     if endpoint := environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL"):
         found |= {"spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlstream.spark.run import SparkRun
 
 # Executors come within seconds where there is room for them.
-EXECUTOR_SECONDS = 20.0
+EXECUTOR_SECONDS = 30.0
 
 
 class SparkEngine:

@@ -13,6 +13,7 @@ from sqlstream.spark.carried_errors import find_carried
 
 FRAMES = 15
 _CAUSE = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
+_MISSING = re.compile(r"No module named '([^']+)'")
 # What Spark says of executors and Python workers that are gone.
 _LOST = ("ExecutorLostFailure", "Python worker exited unexpectedly", "Python worker failed to connect back")
 
@@ -36,7 +37,20 @@ def failure_of(query: StreamingQuery) -> SqlStreamError | None:
     for _, message in causes:
         if (error := find_carried(message)) is not None:
             return error
+    if (module := missing_module(causes)) is not None:
+        hint = "Install it on all machines, for the Python that spark.pyspark.python names: that of this process by default."
+        return JobError(f'the Python of a worker has no module "{module}"', hint=hint)
     return (OutageError if is_lost(causes) else JobError)(describe(causes))
+
+
+def missing_module(causes: list[tuple[str, str]]) -> str | None:
+    """Return the module that a Python worker could not import before it came to a function of the user's.
+
+    >>> missing_module([("SparkException", "Error from python worker:\\nModuleNotFoundError: No module named 'sqlstream'")])
+    'sqlstream'
+    """
+    found = [name for _, message in causes for name in _MISSING.findall(message)]
+    return found[-1] if found else None
 
 
 def is_lost(causes: list[tuple[str, str]]) -> bool:

@@ -26,6 +26,7 @@ from sqlstream.errors import OutageError, UsageError
 from sqlstream.spark import chatter
 from sqlstream.spark.class_data import ClassData, class_data
 from sqlstream.spark.java import find_java
+from sqlstream.warehouse.process_folders import SPARK, process_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,17 +97,23 @@ MODULE_OPTIONS = [
 # Only the fast compiler. The optimizing one takes the second core from a start (to first result 6.6 s, not 4.8), and what the JVM
 # does in our jobs, moving bytes and planning batches, was no faster with it after 200 batches, with large frames or small ones.
 _COMPILER = "-XX:TieredStopAtLevel=1"
+# Spark's words when no master of a standalone cluster answers for a minute; it ends its JVM then.
+_SILENT = "All masters are unresponsive"
 
 
 @dataclass(slots=True)
 class Jvm:
-    """A JVM with Spark: `java` is its command up to the class path, `before` PySpark's gateway when it was started."""
+    """A JVM with Spark: `java` is its command up to the class path, `before` PySpark's gateway when it was started.
+
+    `temporary` is the folder for its temporary files: libraries that it unpacks, what Spark shuffles.
+    """
 
     process: subprocess.Popen[bytes]
     java: list[str]
     classes: ClassData | None
     log_file: str
     before: tuple[Any, Any]
+    temporary: str
     gateway: Any = None
 
     @property
@@ -149,6 +156,7 @@ def start_spark(
     chatter.divert(log_file)
     if _running is not None or _has_context():
         raise UsageError("a Spark session is running in this process", hint="Stop it first.")
+    begins = os.path.getsize(log_file) if os.path.exists(log_file) else 0
     jvm = _launch(java.path, settings, log_file, pass_fds)
     try:
         with _connected(jvm, settings):
@@ -157,10 +165,17 @@ def start_spark(
         _end(jvm)
         if not isinstance(e, Exception) or isinstance(e, UsageError):
             raise
-        detail = _first_line(e)
+        detail = f"{master} does not answer." if _said(log_file, begins, _SILENT) else _first_line(e)
         raise UsageError("Spark did not start", detail=detail, hint=f"More is in {log_file}.") from e
     _running = jvm
     return session
+
+
+def _said(log_file: str, begins: int, what: str) -> bool:
+    """Return whether a text is in a log, after so many bytes."""
+    with open(log_file, errors="replace") as log:
+        log.seek(begins)
+        return any(what in line for line in log)
 
 
 def _first_line(error: Exception) -> str:
@@ -220,7 +235,9 @@ def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Seq
     # Archives know no folders, and a class path of the user's would be in nobody else's.
     classes = None if extra else class_data(java, jars)
     prefix = [java, *MODULE_OPTIONS, "-cp", ":".join([*extra, *jars])]
-    folder = tempfile.mkdtemp(prefix="sqlstream-")
+    temporary = process_folder(SPARK)
+    os.mkdir(temporary, 0o700)
+    folder = tempfile.mkdtemp(dir=temporary)
     try:
         properties = os.path.join(folder, "spark.properties")
         Path(properties).write_text(_properties(settings))
@@ -228,6 +245,7 @@ def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Seq
         command = [
             *prefix,
             *(classes.options if classes else []),
+            f"-Djava.io.tmpdir={temporary}",
             *_jvm_options(settings, log_file),
             *("org.apache.spark.deploy.SparkSubmit", "--properties-file", properties, "--load-spark-defaults"),
             "pyspark-shell",
@@ -244,7 +262,7 @@ def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Seq
                 pass_fds=pass_fds,
                 start_new_session=True,
             )
-        jvm = Jvm(process, prefix, classes, log_file, (None, None))
+        jvm = Jvm(process, prefix, classes, log_file, (None, None), temporary)
         try:
             # While the JVM comes up: what runs jobs, with PySpark, and pandas, for which PySpark asks.
             for name in ("sqlstream.spark.run", "pandas"):
@@ -394,6 +412,8 @@ def _end(jvm: Jvm) -> bool:
         jvm.process.kill()
         jvm.process.wait()
         return False
+    finally:
+        shutil.rmtree(jvm.temporary, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from sqlstream.storage.begun import Begun, read_begun, write_begun
 from sqlstream.storage.recovery import numbers
 from sqlstream.units import now
 from sqlstream.warehouse.commits import KEPT_COMMITS, committed_spark_millis, write_commit
+from sqlstream.warehouse.log_files import rotate
 
 STOP_SECONDS = 60.0
 
@@ -156,6 +157,9 @@ class SparkRun(JobThread):
             done = self.totals.sequence >= self._first + self._source.shown and self._is_committed(self.totals.version)
             quiet = quiet + 1 if done and self._is_idle() else 0
             time.sleep(POLL_SECONDS)
+
+    def _rotate_logs(self) -> None:
+        rotate(self.log_file)
 
     def _let_go(self) -> None:
         if isinstance(self.error, JobError):

@@ -29,7 +29,8 @@ from sqlstream.warehouse.filesystem import Filesystem
 # A smaller segment is read as fast as an index is asked; so is one of which more than one row in so many is looked for.
 LARGE_ROWS = 200_000
 FEW = 50
-# An index that nobody has asked for so long makes way for another one.
+# An index that nobody has asked for so long makes way for another one. One of a small segment goes in any case: it is soon made
+# anew, its segment is mostly gone, and each batch brings another one.
 UNUSED_SECONDS = 600
 # How many rows a key has.
 KEY_ROWS = Column(internal("rows"), "BIGINT")
@@ -51,6 +52,11 @@ class KeyIndex:
         self._rows = rows.drop_columns(list(self._constants)).combine_chunks()
         self.bytes = self._hashes.nbytes + self._places.nbytes + self._rows.nbytes
         self.used = time.monotonic()
+
+    @property
+    def is_small(self) -> bool:
+        """Whether its segment is."""
+        return len(self._hashes) < LARGE_ROWS
 
     def has(self, hashes: Hashes) -> bool:
         """Tell whether there are rows whose keys have one of some hashes."""
@@ -88,6 +94,8 @@ _MOST_SIZES = 1_000
 _large_keys: dict[tuple[str, tuple[str, ...], int], pa.Table] = {}
 _MOST_COUNTED = 10_000
 _lock = Lock()
+# When unused ones were last looked for.
+_looked_at = float("-inf")
 
 
 def has_large(segments: Sequence[Segment], count: int = 0) -> bool:
@@ -219,13 +227,26 @@ def halves(hashes: RowHashes) -> Hashes:
 def _has_room(size: int, memory: int) -> bool:
     """Tell whether indexes of this process may take so many bytes more, without those that nobody asks for."""
     with _lock:
-        oldest = sorted(_indexes.items(), key=lambda item: item[1].used)
-        total = size + sum(index.bytes for _, index in oldest)
-        for name, index in oldest:
+        _forget_small()
+        total = size + sum(index.bytes for index in _indexes.values())
+        # There may be thousands, of which most stay.
+        for name, index in sorted(_indexes.items(), key=lambda item: item[1].used) if total > memory else ():
             if total > memory and index.used < time.monotonic() - UNUSED_SECONDS:
                 del _indexes[name]
                 total -= index.bytes
         return bool(total <= memory)
+
+
+def _forget_small() -> None:
+    """Forget the indexes of small segments that nobody asks for, every now and then."""
+    global _looked_at
+    moment = time.monotonic()
+    if moment - _looked_at < UNUSED_SECONDS / 10:
+        return
+    _looked_at = moment
+    for name, index in list(_indexes.items()):
+        if index.is_small and index.used < moment - UNUSED_SECONDS:
+            del _indexes[name]
 
 
 def forget_indexes(under: str = "") -> None:

@@ -6,7 +6,7 @@ writes that supervises the warehouse.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar
 
 from sqlstream.errors import DamageError
@@ -66,10 +66,15 @@ def leadership(warehouse: Warehouse) -> JobPaths:
     return JobPaths(f"{warehouse.root}/server/supervisor")
 
 
-def submissions(warehouse: Warehouse) -> Iterator[Submission]:
-    """Yield what was submitted, oldest first; one whose file is damaged is left out."""
+def submission_ids(warehouse: Warehouse) -> set[str]:
+    """Return the ids of what was submitted, and not forgotten."""
+    return set(warehouse.fs.list(_folder(warehouse)))
+
+
+def submissions(warehouse: Warehouse, but: Collection[str] = ()) -> Iterator[Submission]:
+    """Yield what was submitted, oldest first, `but` for those of some ids; one whose file is damaged is left out."""
     found = []
-    for name in warehouse.fs.list(_folder(warehouse)):
+    for name in submission_ids(warehouse) - set(but):
         submission = _read(warehouse.fs, f"{_folder(warehouse)}/{name}/submission.json", Submission)
         if submission is not None:
             found.append(submission)

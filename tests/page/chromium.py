@@ -20,7 +20,7 @@ from sqlstream.testing.kafka_broker import cache_folder
 
 PACKAGE = "chromium-headless-shell"
 # Text without a font is boxes.
-_PACKAGES = (PACKAGE, "fonts-dejavu-core")
+_PACKAGES = (PACKAGE, "fonts-dejavu-core", "fonts-inter")
 _INSTALLED = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _BINARY = "usr/lib/chromium/chromium-headless-shell"
 # What apt says of a package that it would install.
@@ -80,6 +80,8 @@ def fetch() -> Chromium:
             _run("dpkg", "-x", str(package), str(made))
         (made / "fonts.conf").write_text(
             f"<fontconfig><dir>{folder}/usr/share/fonts</dir><dir>/usr/share/fonts</dir>"
+            "<alias binding='same'><family>system-ui</family><prefer><family>Inter</family></prefer></alias>"
+            "<alias binding='same'><family>ui-monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>"
             f"<cachedir>{folder}/fonts-cache</cachedir></fontconfig>\n"
         )
         # Another process may have been faster.

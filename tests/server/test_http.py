@@ -64,6 +64,17 @@ def test_jobs_are_listed_and_shown(client: httpx.Client) -> None:
     assert {"t", "sqlstream.jobs"} <= {r["name"] for r in client.get("/v1/relations").json()["relations"]}
 
 
+def test_the_batches_of_a_job_are_shown(client: httpx.Client) -> None:
+    shown = client.get("/v1/jobs/T_VALUES/batches").json()["batches"]
+    committed = client.post("/v1/query", json={"sql": "SELECT version FROM sqlstream.snapshots ORDER BY 1"}).json()[
+        "rows"
+    ]
+    assert [[batch["version"]] for batch in shown] == committed
+    assert [batch["rows_out"] for batch in shown][-1] == shown[-1]["sinks"]["t"]["rows"] == 2
+    assert sum(shown[0]["took"].values()) > 0
+    assert client.get("/v1/jobs/t_values/batches?last=1").json()["batches"] == shown[-1:]
+
+
 def test_a_query_is_answered_as_json_and_as_arrow(client: httpx.Client) -> None:
     asked = {"sql": "SELECT a, b, 'nan'::DOUBLE AS c FROM t ORDER BY a"}
     found = client.post("/v1/query", json=asked)
@@ -116,6 +127,9 @@ def test_an_error_is_a_problem_with_its_place(
     ("method", "path", "body", "status", "detail"),
     [
         ("GET", "/v1/jobs/nope", None, 404, 'job "nope" does not exist'),
+        ("GET", "/v1/jobs/nope/batches", None, 404, 'job "nope" does not exist'),
+        ("GET", "/v1/jobs/t_values/batches?last=0", None, 400, "a number from 1 to 1,000"),
+        ("GET", "/v1/jobs/t_values/batches?last=many", None, 400, "a number from 1 to 1,000"),
         ("POST", "/v1/jobs/nope/stop", {}, 404, 'job "nope" does not exist'),
         ("POST", "/v1/jobs/t_values/stop", {}, 409, 'job "t_values" is not running'),
         ("DELETE", "/v1/savepoints/nope", None, 404, 'savepoint "nope" does not exist'),

@@ -104,7 +104,12 @@ def archive_of(java: Path, *jars: Path) -> ClassData:
 def test_classes_are_recorded_until_there_is_an_archive(tmp_path: Path, cache: Path) -> None:
     java, jar = fake_java(tmp_path / "jdk", "17"), tmp_path / "a.jar"
     jar.write_bytes(b"1")
+    # Of a run that was killed.
+    cache.mkdir(parents=True)
+    (cache / "classes-x.1.lst").write_text("")
+    os.utime(cache / "classes-x.1.lst", (1e9, 1e9))
     first = archive_of(java, jar)
+    assert not list(cache.iterdir())
     assert first.options == [f"-XX:DumpLoadedClassList={first.record}"]
     first.archive.write_bytes(b"archive")
     assert archive_of(java, jar).options == [f"-XX:SharedArchiveFile={first.archive}"]
@@ -248,6 +253,7 @@ def session(folder: Path) -> Iterator[Any]:
     jvm.stop_spark(spark)
     assert process is not None
     assert process.process.returncode == 0
+    assert not os.path.exists(process.temporary)
 
 
 @pytest.mark.spark
@@ -261,6 +267,9 @@ def test_settings_arrive_and_secrets_do_not_show(session: Any) -> None:
     assert loader.getResource("sqlstream-test.txt") is not None
     assert jvm._running is not None
     assert "hush" not in " ".join(psutil.Process(jvm._running.process.pid).cmdline())
+    # What is left of it when it is killed is deleted by the next process.
+    assert session._jvm.java.lang.System.getProperty("java.io.tmpdir") == jvm._running.temporary
+    assert any(name.startswith("blockmgr-") for name in os.listdir(jvm._running.temporary))
 
 
 @pytest.mark.spark

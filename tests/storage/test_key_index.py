@@ -12,7 +12,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.types import encoded
 from sqlstream.storage import key_index, point_reads
 from sqlstream.storage.bucket import INDEX_MEMORY, Bucket
-from sqlstream.storage.key_index import forget_indexes
+from sqlstream.storage.key_index import SegmentIndexes, forget_indexes
 from sqlstream.storage.row_hashes import can_hash, hashed_rows
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, zset
 from sqlstream.units import NO_TIME, EventTime, ProcessingTime
@@ -196,6 +196,23 @@ def test_indexes_take_no_more_memory_than_given(tmp_path: Path, monkeypatch: pyt
     two.check()
     assert len(key_index._indexes) == 1
     assert list(key_index._indexes.values()) != [index]
+
+
+def test_indexes_of_small_segments_go_when_nobody_asks_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = State(tmp_path)
+    first = state.bucket().segments("rows")
+    [path] = tmp_path.rglob(first[0].name)
+    columns = zset("rows", state.columns).columns
+    indexes = SegmentIndexes(LocalFilesystem(), str(path.parent), columns, ("k0", "k1"), INDEX_MEMORY, points=True)
+    for segment in first:
+        assert indexes.index(state.con, segment) is not None
+    monkeypatch.setattr(key_index, "UNUSED_SECONDS", -1)
+    state.manifest = state.commit(2, "range(10)")
+    [newest] = [segment for segment in state.bucket().segments("rows") if segment not in first]
+    assert indexes.index(state.con, newest) is not None
+    assert [indexes.is_known(segment) for segment in (*first, newest)] == [True, False, True]
 
 
 def test_a_segment_that_is_merged_loses_its_index(tmp_path: Path) -> None:

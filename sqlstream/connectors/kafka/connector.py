@@ -10,12 +10,13 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.formats.changelogs import validate as validate_changes
 from sqlstream.connectors.formats.malformed import format_of
 from sqlstream.connectors.formats.registry import FORMATS
-from sqlstream.connectors.interface import Connector
+from sqlstream.connectors.interface import Connector, TableSink
 from sqlstream.connectors.kafka import keys, options
 from sqlstream.connectors.kafka.client import PREFIX, SERVERS, check_settings, client_library
 from sqlstream.connectors.kafka.sink import TopicSink, TopicUpsertSink
 from sqlstream.connectors.kafka.sink_options import SINK_OPTIONS, UPSERT_SINK_OPTIONS
 from sqlstream.connectors.kafka.source import METADATA, WRITABLE, Messages, UpsertMessages
+from sqlstream.connectors.kafka.tasks import TopicTasks
 from sqlstream.connectors.options import TEXT, TableOption, check_required
 from sqlstream.errors import BindError
 
@@ -32,6 +33,9 @@ class KafkaConnector(Connector):
     metadata: ClassVar[Mapping[str, str]] = METADATA
     source_type = Messages
     sink_type = TopicSink
+
+    def sink(self, table: Table) -> TableSink:
+        return TopicTasks(table) if TopicTasks.is_for(table) else TopicSink(table)
 
     def own_options(self, table: Table) -> Sequence[TableOption]:
         given = [TableOption(name, TEXT, "") for name in table.options if name.startswith(PREFIX)]

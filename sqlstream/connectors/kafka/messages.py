@@ -202,7 +202,7 @@ class MessageLayout:
             deleted = f"{keys}, {rest} FROM ({batch.deletes()})"
             return f"{self._select(self._value(), partitions)} FROM ({batch.upserts()}) UNION ALL BY NAME {deleted}"
         if value_format(self.table) != DEBEZIUM:
-            return f"{self._select(self._value(), partitions)} FROM ({batch.rows()})"
+            return self.appended(batch.rows(), partitions)
         row = self._value()
         added = f"""'{{"before":null,"after":' || {row} || ',"op":"c"}}'"""
         gone = f"""'{{"before":' || {row} || ',"after":null,"op":"d"}}'"""
@@ -210,6 +210,10 @@ class MessageLayout:
         # A row goes before another one of its key comes.
         changes = f"(SELECT * FROM ({times}) ORDER BY {WEIGHT} > 0)"
         return f"{self._select(f'if({WEIGHT} > 0, {added}, {gone})', partitions)} FROM {changes}"
+
+    def appended(self, rows: str, partitions: str) -> str:
+        """Return the SELECT of the messages of rows (a SELECT) that are appended, each a message of its own."""
+        return f"{self._select(self._value(), partitions)} FROM ({rows})"
 
     def _select(self, value: str, partitions: str) -> str:
         told = {c.metadata: quote_name(c.name) for c in self.table.writable if c.metadata is not None}

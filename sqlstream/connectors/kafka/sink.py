@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlstream.catalog import DEBEZIUM, Table
 from sqlstream.connectors.guarantees import Delivery
-from sqlstream.connectors.interface import BatchWriter, DriverSink, SinkContext
+from sqlstream.connectors.interface import BatchWriter, DriverSink, SinkContext, TableSink
 from sqlstream.connectors.kafka.messages import MessageLayout, value_format
 from sqlstream.connectors.kafka.parallel import DividedWriter, PartedWriter
 from sqlstream.connectors.kafka.producing import Topic
@@ -23,8 +23,8 @@ from sqlstream.connectors.kafka.writing import TopicPlainWriter, TopicTransactio
 from sqlstream.errors import BindError, Span
 
 
-class TopicSink(DriverSink):
-    """A topic to which rows are appended; with the format `debezium-json` changes, too."""
+class AppendedTopic(TableSink):
+    """What is asked of a topic into which jobs write, whoever writes."""
 
     delivery = Delivery.AT_LEAST_ONCE
     delivery_reason = "a batch is written again after a crash, unless sink.delivery-guarantee is exactly-once"
@@ -55,6 +55,10 @@ class TopicSink(DriverSink):
                 self.table.option_span(PARALLELISM.name, value=True),
                 hint=f"Set 'key.format' and 'key.fields', or leave '{PARALLELISM.name}' out.",
             )
+
+
+class TopicSink(AppendedTopic, DriverSink):
+    """A topic to which the driver appends rows; with the format `debezium-json` changes, too."""
 
     def open(self, context: SinkContext) -> BatchWriter:
         writers = writers_of(self.table)

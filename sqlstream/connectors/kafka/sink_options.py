@@ -58,8 +58,8 @@ ON_LOSS = TableOption(
 PARALLELISM = TableOption(
     "sink.parallelism",
     COUNT,
-    "how many writers share the rows of a batch: 1 is the driver, more are processes beside it, or tasks on Spark's workers",
-    "1",
+    "how many writers share the rows of a batch: 1 is the driver, more are processes beside it, or tasks on Spark's workers. "
+    "Unless it is set, tasks write the rows that are appended at least once, and the driver all others",
     mutable=True,
 )
 SINK_OPTIONS = (GUARANTEE, ID_PREFIX, PARTITIONER, RETRY, ON_LOSS, PARALLELISM)
@@ -73,7 +73,7 @@ def word_of(table: Table, option: TableOption) -> str:
 
 def writers_of(table: Table) -> int:
     """Return how many writers a table has."""
-    return int(table.options.get(PARALLELISM.name, PARALLELISM.default))
+    return int(table.options.get(PARALLELISM.name, "1"))
 
 
 def retry_seconds(table: Table) -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sqlstream.connectors.batch import Batch
 from sqlstream.connectors.interface import BatchWriter
 from sqlstream.connectors.kafka.messages import MessageEncoders, MessageLayout
-from sqlstream.connectors.kafka.producing import Broken, BulkSender, Deadline, Sender, Topic
+from sqlstream.connectors.kafka.producing import Broken, BulkSender, Sender, Topic
 from sqlstream.connectors.kafka.progress import TopicProgress
 from sqlstream.connectors.kafka.sink_options import DEFAULT, FIXED, PARTITIONER, word_of
 from sqlstream.connectors.kafka.transactions import TopicTransactions
@@ -30,10 +30,15 @@ class _TopicWriter(BatchWriter):
         finally:
             asking.close()
 
-    def _messages(self, batch: Batch) -> pa.Table:
+    @property
+    def _chosen(self) -> str:
+        """The SQL of the partition of a row, -1 for any."""
         partitioner = DEFAULT if self._layout.upserts else word_of(self._layout.table, PARTITIONER)
         chosen = {DEFAULT: "-1", FIXED: "0"}.get(partitioner, f"(row_number() OVER () - 1) % {self._partitions}")
-        return self._encoders.encode(batch.table(self._layout.messages(batch, f"CAST({chosen} AS INTEGER)")))
+        return f"CAST({chosen} AS INTEGER)"
+
+    def _messages(self, batch: Batch) -> pa.Table:
+        return self._encoders.encode(batch.table(self._layout.messages(batch, self._chosen)))
 
 
 class TopicPlainWriter(_TopicWriter):
@@ -54,21 +59,32 @@ class TopicPlainWriter(_TopicWriter):
         self._look()
 
     def write(self, batch: Batch) -> None:
-        deadline, messages = self._topic.deadline(), self._messages(batch)
+        self.write_all([self._messages(batch)])
+
+    def write_all(self, parts: Iterable[pa.Table]) -> int:
+        """Write messages as they come, and return their number. When a client breaks, its successor sends all of them again."""
+        coming = iter(parts)
+        sent: list[pa.Table] = []
+        again: Sequence[pa.Table] = ()
+        deadline = self._topic.deadline()
         while True:
             try:
-                self._send(messages, deadline)
-                return
+                for part in again:
+                    self._sender.send(part, deadline)
+                again = ()
+                for part in coming:
+                    sent.append(part)
+                    deadline = self._topic.deadline()
+                    self._sender.send(part, deadline)
+                if self._waits:
+                    self._sender.flush(deadline)
+                return sum(part.num_rows for part in sent)
             except Broken as error:
                 if deadline.is_over:
                     raise self._topic.unanswered(str(error)) from None
                 self._sender.close()
                 self._sender = self._new_sender()
-
-    def _send(self, messages: pa.Table, deadline: Deadline) -> None:
-        self._sender.send(messages, deadline)
-        if self._waits:
-            self._sender.flush(deadline)
+                again = sent.copy()
 
     def push(self) -> None:
         """Send what nobody waits for: the process may end before the next batch."""

@@ -83,7 +83,10 @@ async function read(body, heard) {
     for (const part of parts) {
       const lines = part.split("\n");
       const of = (field) => lines.find((line) => line.startsWith(`${field}: `))?.slice(field.length + 2);
-      if (of("event")) heard(of("event"), JSON.parse(of("data")));
+      if (!of("event")) continue;
+      const [kind, data] = [of("event"), JSON.parse(of("data"))];
+      // A mistake of whoever hears must not look like one of the connection.
+      queueMicrotask(() => heard(kind, data));
     }
   }
 }

@@ -2,7 +2,7 @@
 
 import { fill, h, say, svg } from "./dom.js";
 
-const MARGIN = { top: 10, right: 12, bottom: 22, left: 52 };
+const MARGIN = { top: 10, right: 12, bottom: 22, left: 64 };
 
 /** A line without axes. `draw(numbers)`; `label` says what it shows to those who do not see it. */
 export function sparkline(label, width = 120, height = 28) {
@@ -111,7 +111,7 @@ function axes(plot, format, label) {
     svg("line", { class: "grid", x1: MARGIN.left, x2: plot.right, y1: plot.y(tick), y2: plot.y(tick) }),
     svg("text", { class: "tick", x: MARGIN.left - 8, y: plot.y(tick) + 4, "text-anchor": "end" }, format(tick)),
   ]);
-  const wanted = Math.max(2, Math.floor((plot.right - MARGIN.left) / 130));
+  const wanted = Math.max(2, Math.floor((plot.right - MARGIN.left) / 90));
   const step = Math.max(1, Math.ceil(plot.xs.length / wanted));
   const shown = plot.xs.filter((_, i) => i % step === 0);
   const below = shown.map((x) => {

@@ -39,12 +39,14 @@ export function rate(number) {
 /** Milliseconds -> "340 ms", "1.2 s". */
 export function milliseconds(number) {
   if (number === null || number === undefined) return NOTHING;
+  if (number === 0) return "0 ms";
   return number < 1 ? `${number.toFixed(2)} ms` : number < 1000 ? `${Math.round(number)} ms` : duration(number * 1000);
 }
 
 /** Microseconds -> "3.4 s", "2 min 5 s", "4 d 3 h": two units at most. */
 export function duration(microseconds) {
   if (microseconds === null || microseconds === undefined) return NOTHING;
+  if (microseconds === 0) return "0 s";
   const seconds = Math.abs(microseconds) / 1e6;
   const sign = microseconds < 0 ? "−" : "";
   if (seconds < 1) return `${sign}${Math.round(seconds * 1000)} ms`;

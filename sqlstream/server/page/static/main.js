@@ -27,4 +27,10 @@ document.addEventListener("connection", ({ detail: isConnected }) => {
   say(shown, isConnected ? "live" : "not connected");
 });
 
+// The address behind the # is that of the view.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  document.getElementById("main").focus();
+});
+
 start(document.getElementById("main"), document.getElementById("nav"));

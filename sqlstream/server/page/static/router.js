@@ -7,6 +7,7 @@ import { problem } from "./problem.js";
 // The pattern of an address, where `:name` is a parameter, the name in the navigation (null: none), and the module.
 const ROUTES = [
   ["/", "Jobs", () => import("./views/jobs.js")],
+  ["/job/:name", null, () => import("./views/job.js")],
   ["/job/:job/state/:state", null, () => import("./views/state.js")],
   ["/sql", "SQL", () => import("./views/sql.js")],
   ["/results", "Results", () => import("./views/results.js")],
@@ -58,9 +59,13 @@ function decoded(part) {
 }
 
 async function go(root, nav) {
-  if (location.hash === "#main") return;
   const path = location.hash.slice(1) || "/";
   current?.abort();
+  // Whoever goes from one view to another begins at its top, also with the keyboard and a screen reader.
+  if (current) {
+    window.scrollTo(0, 0);
+    root.focus({ preventScroll: true });
+  }
   const mine = (current = new AbortController());
   for (const a of nav.children) {
     if (a.getAttribute("href") === `#${path}`) a.setAttribute("aria-current", "page");

@@ -14,6 +14,8 @@ import { openWindows } from "./windows.js";
 
 const MOST_ROWS = 300;
 const MOST_WINDOWS = 200;
+// The windows of more stored rows are not looked for: that would read them all at each stop of the slider.
+const MOST_COUNTED = 1_000_000;
 // A query that finds no room is asked again.
 const AGAIN_MILLISECONDS = 400;
 const PLAY_MILLISECONDS = 700;
@@ -218,7 +220,7 @@ class StateView {
   }
 
   async loadRows(version, signal) {
-    const [found, windows] = await Promise.all([ask(this.rowsSql(), MOST_ROWS, signal), this.openWindows(signal)]);
+    const [found, windows] = await Promise.all([ask(this.rowsSql(), MOST_ROWS, signal), this.openWindows(version, signal)]);
     if (signal.aborted) return;
     const shown = found.truncated ? `The first ${MOST_ROWS} rows` : found.rows.length === 1 ? "1 row" : `${found.rows.length} rows`;
     say(this.note, `${shown} of ${this.about.name} at version ${version.version}`);
@@ -231,9 +233,9 @@ class StateView {
     if (windows !== null) this.windows.draw({ windows, watermark: version.watermark, ...this.about.window });
   }
 
-  async openWindows(signal) {
+  async openWindows({ state_rows: stored }, signal) {
     const bounds = this.about.window;
-    if (!bounds?.end) return null;
+    if (!bounds?.end || stored > MOST_COUNTED) return null;
     const start = bounds.start ? quoted(bounds.start) : "NULL";
     const found = await ask(`SELECT ${start}, ${quoted(bounds.end)}, count(*) FROM ${this.relation()} GROUP BY ALL ORDER BY 2, 1`, MOST_WINDOWS, signal);
     return found.rows.map(([from, to, rows]) => ({ start: from, end: to, rows: Number(rows) }));

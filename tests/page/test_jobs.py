@@ -1,0 +1,184 @@
+"""The page in a browser: jobs are submitted, seen moving, stopped; a job with its plan, its time and its batches."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from sqlstream.server.access import Role, Tokens
+from tests.page.conftest import PHONE, Shot
+from tests.page.site import PER_STEP, REVENUE, Site
+from tests.processes import wait_until
+from tests.server.serving import serving, settings_of
+
+COPY = """
+SET 'execution.checkpointing.interval' = '20 ms';
+CREATE TABLE copies (id BIGINT, item STRING);
+INSERT INTO copies SELECT id, item FROM orders;
+"""
+
+
+POPULAR = """
+CREATE TABLE popular (item STRING PRIMARY KEY NOT ENFORCED, orders BIGINT);
+INSERT INTO popular SELECT item, COUNT(*) FROM orders GROUP BY item;
+"""
+
+
+@pytest.fixture(scope="module")
+def revenue(site: Site) -> Site:
+    """The site with a job that has read some steps of the feed."""
+    site.submit(REVENUE + POPULAR)
+    site.feed_slowly(18)
+    return site
+
+
+def card(page: Page, job: str) -> Locator:
+    return page.locator(f'.job[data-job="{job}"]')
+
+
+def write(page: Page, sql: str) -> Locator:
+    """Open the box for SQL, and write into it."""
+    page.get_by_role("button", name="Submit SQL").click()
+    field = page.get_by_label("SQL to submit")
+    field.fill(sql)
+    return field
+
+
+def overflows(page: Page) -> bool:
+    """Whether the page is wider than the window."""
+    return bool(page.evaluate("document.documentElement.scrollWidth > window.innerWidth"))
+
+
+def test_an_error_is_shown_at_its_place(page: Page, site: Site) -> None:
+    page.goto("/")
+    field = write(
+        page, "CREATE TABLE r (a STRING, b STRING, n INT);\nINSERT INTO r SELECT '🍵', '<img src=x>', nope FROM orders"
+    )
+    page.get_by_role("button", name="Submit", exact=True).click()
+    problem = page.get_by_role("alert")
+    expect(problem).to_contain_text("^^^^")
+    expect(problem).to_contain_text("<img src=x>")
+    assert page.locator("main img").count() == 0
+    assert field.evaluate("f => f.value.slice(f.selectionStart, f.selectionEnd)") == "nope"
+
+
+def test_a_job_is_submitted_runs_stops_and_is_dropped(page: Page, site: Site) -> None:
+    page.goto("/")
+    field = write(page, COPY)
+    page.get_by_role("button", name="Show the plan").click()
+    expect(page.locator(".plan-text")).to_contain_text("copies")
+    field.press("Control+Enter")
+    expect(page.locator(".done")).to_have_text("Submitted: copies")
+    expect(card(page, "copies").locator(".pill")).to_have_text("running")
+    # Nobody loads the page again.
+    for _ in range(3):
+        site.feed()
+        expect(card(page, "copies").locator(".written b")).to_have_text(f"{PER_STEP * site.steps:,}")
+    expect(card(page, "copies").locator(".spark-line")).not_to_have_attribute("points", "")
+
+    card(page, "copies").get_by_role("button", name="Savepoint").click()
+    page.get_by_role("dialog").get_by_role("textbox").fill("monday")
+    page.get_by_role("button", name="Take it").click()
+    expect(page.locator(".note")).to_contain_text('savepoint "monday" of copies')
+    card(page, "copies").get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Cancel").click()
+    assert site.job("copies")["status"] == "RUNNING"
+    card(page, "copies").get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    expect(card(page, "copies").locator(".pill")).to_have_text("stopped")
+    card(page, "copies").get_by_role("button", name="Drop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Drop").click()
+    expect(card(page, "copies")).to_have_count(0)
+    assert site.job("copies") == {}
+
+
+def test_the_list_is_for_laptops_and_phones(page: Page, revenue: Site, shot: Shot) -> None:
+    page.goto("/")
+    expect(card(page, "revenue").locator(".read b")).to_have_text(f"{2 * PER_STEP * revenue.steps:,}")
+    expect(page.locator("#connection")).to_have_text("live")
+    assert not overflows(page)
+    page.set_viewport_size({"width": 1280, "height": 400})
+    shot(page, "page-jobs")
+    page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    assert not overflows(page)
+    # By keyboard alone.
+    card(page, "revenue").get_by_role("link").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("revenue")
+
+
+def test_a_job_is_seen_moving(page: Page, revenue: Site, shot: Shot) -> None:
+    page.goto("/#/job/revenue")
+    titles = page.locator(".node-title")
+    expect(titles).to_have_text(["orders", "payments", "paid", "window_aggregate_1", "revenue"])
+    sources = page.locator(".node.of-source .node-lines")
+    expect(sources).to_contain_text([f"{PER_STEP * revenue.steps:,} rows"] * 2)
+    expect(page.locator(".wire")).to_have_count(4)
+    revenue.feed(1)
+    expect(sources).to_contain_text([f"{PER_STEP * revenue.steps:,} rows"] * 2)
+    expect(page.locator(".wire.flowing").first).to_be_attached()
+    expect(page.locator(".wire-label").first).to_have_text(re.compile(r"\d/s$"))
+
+    # What is shown of state, windows and watermarks is what state queries say, once the last batch has been seen.
+    window = page.locator(".operator", has_text="window_aggregate_1")
+    sql = "SELECT state_rows FROM sqlstream.operators WHERE operator = 'window_aggregate_1'"
+    wait_until(lambda: [[int(window.locator(".big").inner_text())]] == revenue.rows(sql))
+    ends = "SELECT DISTINCT window_end FROM state.revenue.window_aggregate_1"
+    sql = f"SELECT 'window to ' || strftime(window_end, '%H:%M:%S') FROM ({ends}) ORDER BY window_end"
+    wait_until(lambda: [[text] for text in page.locator(".of-window b").all_inner_texts()] == revenue.rows(sql))
+    sql = "SELECT strftime(watermark, '%H:%M:%S') FROM sqlstream.jobs WHERE job = 'revenue'"
+    wait_until(lambda: [[page.locator(".tile dd").nth(6).inner_text()]] == revenue.rows(sql))
+    expect(page.locator(".axis-row.holds b")).to_have_text("payments")
+    expect(page.locator(".bar").first).to_be_attached()
+    assert not overflows(page)
+
+
+def test_pictures_of_a_job(page: Page, revenue: Site, shot: Shot) -> None:
+    page.set_viewport_size({"width": 1280, "height": 1330})
+    page.goto("/#/job/revenue")
+    expect(page.locator(".of-window").first).to_be_visible()
+    revenue.feed_slowly(6)
+    expect(page.locator(".wire.flowing").first).to_be_attached()
+    shot(page, "page-job")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Switch between dark and light").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+    page.set_viewport_size({"width": PHONE[0], "height": 1500})
+    expect(page.locator(".graph")).to_be_visible()
+    assert not overflows(page)
+    shot(page, "page-phone")
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_a_job_that_is_not_there(page: Page, site: Site) -> None:
+    page.goto("/#/job/nope")
+    expect(page.get_by_role("alert")).to_contain_text('job "nope" does not exist')
+    page.goto("/#/nowhere")
+    expect(page.get_by_text("There is nothing here")).to_be_visible()
+
+
+def test_with_tokens_the_page_asks_once(browser: Browser, site: Site) -> None:
+    tokens = Tokens(((sha256(b"t" * 20).digest(), Role.READ),))
+    settings = replace(settings_of(site.folder), tokens=tokens)
+    with serving(settings) as (url, _), browser.new_context(base_url=url) as context:
+        page = context.new_page()
+        page.goto("/")
+        for token, said in (("wrong", "wants to know"), ("t" * 20, "does not know this token")):
+            expect(page.get_by_role("dialog")).to_contain_text(said)
+            page.get_by_label("A token of the role").fill(token)
+            page.get_by_role("button", name="Go on").click()
+        expect(page.locator("#connection")).to_have_text("live")
+        page.reload()
+        expect(page.locator("#connection")).to_have_text("live")
+        assert page.get_by_role("dialog").count() == 0
+        page.get_by_role("button", name="Submit SQL").click()
+        page.get_by_label("SQL to submit").fill(COPY)
+        page.get_by_role("button", name="Submit", exact=True).click()
+        expect(page.get_by_role("alert")).to_contain_text("a token of the role submit")
+        assert urlsplit(page.url).query == ""
