@@ -27,6 +27,7 @@ SERVER: Mapping[str, type] = {
     "server.host": str,
     "server.port": int,
     "server.postgres": int,
+    "server.flight": str,
     "server.tokens": str,
     "server.tls-cert": str,
     "server.tls-key": str,

@@ -123,7 +123,7 @@ def run(
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
     from sqlstream.cli.json_log import reporting
     from sqlstream.cli.run import run_jobs, served
-    from sqlstream.cli.upgrades import asked_upgrade, confirm
+    from sqlstream.cli.upgrades import asked_upgrade, confirm, warn_people
     from sqlstream.jobs.launch import fresh_jobs, only_jobs
     from sqlstream.jobs.restoring import plan_restore
 
@@ -144,10 +144,20 @@ def run(
             if only:
                 planned = only_jobs(planned, only)
             asked = asked_upgrade(session, planned, restored.values(), upgrade=upgrade, migrate=migrate)
-            if asked is not None:
-                confirm(session, planned, restored, asked, yes=yes)
+            warned = asked is not None and confirm(
+                session, planned, restored, asked, yes=yes, warn=warn_people if log is None else log.warn
+            )
             with served(session, planned, metrics):
-                run_jobs(session, planned, fresh=anew, restored=restored, upgrade=asked, debug=debug, log=log)
+                run_jobs(
+                    session,
+                    planned,
+                    fresh=anew,
+                    restored=restored,
+                    upgrade=asked,
+                    debug=debug,
+                    log=log,
+                    warned=warned,
+                )
             if session.is_unread:
                 raise BrokenPipeError
     return 0 if log is None else log.exit_code

@@ -36,11 +36,12 @@ def run_jobs(
     upgrade: Upgrade | None = None,
     debug: bool,
     log: JsonLog | None = None,
+    warned: bool = False,
 ) -> None:
     """Run jobs: a bounded one to its end before the next begins, unbounded ones together; answer questions between them.
 
     Those named in `fresh` begin anew, those in `restored` from savepoints. With `upgrade` they go on with changed queries.
-    A `log` takes what people are shown otherwise.
+    A `log` takes what people are shown otherwise. Who was `warned` about the plans is not warned again.
     """
     stopping = threading.Event()
     unbounded: list[Job] = []
@@ -51,7 +52,7 @@ def run_jobs(
             if not isinstance(job, PlannedJob):
                 write_answer(session, job, session.output)
                 continue
-            for warning in job.warnings:
+            for warning in () if warned else job.warnings:
                 show.warn(job.name, warning)
             restore = restored.get(job.name)
             unbounded.append(session.start(job, fresh=job.name in fresh, restore=restore, upgrade=upgrade))

@@ -13,6 +13,7 @@ from sqlstream.errors import UsageError
 @click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this address.")
 @click.option("--port", default=8642, show_default=True, help="Listen on this port; 0: on any that is free.")
 @click.option("--postgres", type=int, metavar="PORT", help="Let PostgreSQL's clients query state on this port.")
+@click.option("--flight", metavar="[HOST:]PORT", help="Let clients of Arrow Flight SQL query state on this port.")
 @click.option("--tokens", metavar="FILE", help="Let in who has a token of this file: lines of a role and a token.")
 @click.option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate (PEM).")
 @click.option("--tls-key", metavar="FILE", help="The key of the certificate (PEM).")
@@ -36,6 +37,7 @@ def serve(
     host: str,
     port: int,
     postgres: int | None,
+    flight: str | None,
     tokens: str | None,
     tls_cert: str | None,
     tls_key: str | None,
@@ -63,7 +65,7 @@ def serve(
         hint = "Install it: pip install 'sqlstream[server]'."
         raise UsageError(f"the server needs a library that cannot be imported: {error}", hint=hint) from error
     from sqlstream.server.access import read_tokens
-    from sqlstream.server.settings import Limits, ServerSettings
+    from sqlstream.server.settings import Limits, ServerSettings, parse_address
 
     def size(option: str, text: str) -> int:
         try:
@@ -81,7 +83,7 @@ def serve(
     found = find_project(project, warehouse)
     # An argument goes over the configuration, which goes over its default.
     given = {name: value for name, value in found.configuration.server.items() if not _is_argument(name)}
-    file = given.get("tokens", tokens)
+    file, clients = given.get("tokens", tokens), given.get("flight", flight)
     settings = ServerSettings(
         project=found,
         host=given.get("host", host),
@@ -94,6 +96,7 @@ def serve(
         paths=tuple(given.get("paths", paths)),
         limits=limits,
         postgres=given.get("postgres", postgres),
+        flight=parse_address(clients) if clients is not None else None,
     )
     serve_until_stopped(settings, lambda text: click.echo(text, err=True))
 

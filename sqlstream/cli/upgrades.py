@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import click
 
 from sqlstream.compiler.compiler import Compiled, PlannedJob
 from sqlstream.compiler.project import read_text
-from sqlstream.errors import SourceText, UsageError
+from sqlstream.errors import SourceText, SqlStreamError, UsageError, terminal_width
 from sqlstream.jobs.launch import planned_text, recorded_text
 from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.upgrades.text import explanation
@@ -37,28 +37,44 @@ def asked_upgrade(
 
 
 def confirm(
-    session: Session, planned: Sequence[Compiled], restored: Mapping[str, Restore], upgrade: Upgrade, *, yes: bool
-) -> None:
-    """Show what becomes of the jobs whose queries have changed, and ask whether to go on.
+    session: Session,
+    planned: Sequence[Compiled],
+    restored: Mapping[str, Restore],
+    upgrade: Upgrade,
+    *,
+    yes: bool,
+    warn: Callable[[str, SqlStreamError], None],
+) -> bool:
+    """Show what becomes of the jobs whose queries have changed, and ask whether to go on; return whether there are any.
 
+    Then the warnings about jobs have been given to `warn`, before, so that what is asked about is the last that is shown.
     Raises UsageError where that cannot be, or where there is nobody to ask, and Abort when the answer is no.
     """
-    shown = False
-    for one in planned:
-        if not isinstance(one, PlannedJob):
-            continue
-        text = _explained(session, one, restored.get(one.name), upgrade)
-        if text is not None:
-            click.echo(text, err=True)
-            shown = True
-    if not shown or yes:
-        return
+    jobs = [one for one in planned if isinstance(one, PlannedJob)]
+    texts = [text for one in jobs if (text := _explained(session, one, restored.get(one.name), upgrade)) is not None]
+    if not texts:
+        return False
+    for one in jobs:
+        for warning in one.warnings:
+            warn(one.name, warning)
+    for text in texts:
+        click.echo(text, err=True)
+    if yes:
+        return True
     if not sys.stdin.isatty():
         raise UsageError(
             "an upgrade has to be confirmed, and there is no terminal to ask on",
             hint="Say --yes to do it without asking.",
         )
-    click.confirm("Go on like this?", abort=True, err=True)
+    if not click.confirm("Go on like this?", err=True):
+        click.echo("nothing was changed", err=True)
+        raise click.Abort
+    return True
+
+
+def warn_people(job: str, warning: SqlStreamError) -> None:
+    """Show a warning about a job in the terminal."""
+    click.echo(warning.render(terminal_width(sys.stderr)), err=True)
 
 
 def _explained(session: Session, planned: PlannedJob, restore: Restore | None, upgrade: Upgrade) -> str | None:

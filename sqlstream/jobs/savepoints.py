@@ -20,10 +20,15 @@ def take_savepoint(warehouse: Warehouse, job: str, name: str | None = None, to: 
     """
     paths = ending.existing(warehouse, job)
     if name is None:
-        name = _free_name(warehouse, f"{paths.name}-{last_committed(warehouse.fs, paths)}")
+        name = _free_name(warehouse, default_name(warehouse, job, last_committed(warehouse.fs, paths)))
     if (wrong := problem(name)) is not None:
         raise UsageError(f"the name of a savepoint {wrong}")
     return savepoints.take(warehouse, paths.name, name, None if to is None else Warehouse(to))
+
+
+def default_name(warehouse: Warehouse, job: str, version: int | None) -> str:
+    """Return how a savepoint of a version is called, unless there is another one of that name."""
+    return f"{warehouse.job(job).name}-{version}"
 
 
 def _free_name(warehouse: Warehouse, wanted: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
 from typing import Any
 
 from sqlstream.connectors.discovery import Json, Split
@@ -50,13 +51,14 @@ class Work:
 
 def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
     """Return the descriptor as JSON lines; splits go to the slot with the fewest bytes so far."""
-    load = dict.fromkeys(slots, 0)
+    # By their load, then in their order.
+    load = [(0, place, slot) for place, slot in enumerate(slots)]
     lines: list[dict[str, Json]] = []
     head = {"sequence": descriptor.sequence, "time": to_millis(descriptor.time), "last": descriptor.last}
     for scan, splits in descriptor.splits.items():
         for split in sorted(splits, key=lambda s: -s.bytes):
-            slot = min(load, key=lambda s: load[s])
-            load[slot] += max(split.bytes, 1)
+            size, place, slot = load[0]
+            heapreplace(load, (size + max(split.bytes, 1), place, slot))
             lines.append({"slot": slot, "scan": scan, **head, "split": split.to_list()})
     for scan, tick in descriptor.ticks.items():
         lines.append({"slot": slots[scan % len(slots)], "scan": scan, **head, "tick": tick})

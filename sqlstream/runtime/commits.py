@@ -10,7 +10,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -72,6 +71,12 @@ class Totals:
     ended: bool = False
     spent: dict[str, Duration] = field(default_factory=dict)
     sinks: dict[str, SinkMetrics] = field(default_factory=dict)
+
+    def copy(self) -> Totals:
+        """Return numbers that change apart from these. Those of buckets never change: there may be many, and none is copied."""
+        sources = {name: source.copy() for name, source in self.sources.items()}
+        buckets = {name: dict(found) for name, found in self.buckets.items()}
+        return replace(self, sources=sources, buckets=buckets, spent=dict(self.spent), sinks=dict(self.sinks))
 
     def add(self, report: Report, now: ProcessingTime) -> None:
         """Add what a task measured."""
@@ -324,7 +329,7 @@ class Commits:
         began = time.monotonic()
         now = at if now is None else now
         # Whoever looks from another thread sees the totals before the batch or after it, nothing in between.
-        totals = deepcopy(self.totals)
+        totals = self.totals.copy()
         sinks = range(len(self.job.plan.sinks))
         segments: dict[int, list[Segment]] = {sink: [] for sink in sinks}
         written: dict[int, list[Json]] = {sink: [] for sink in sinks}

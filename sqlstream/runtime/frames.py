@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,6 +29,8 @@ OUTPUT = -2
 WAKE = -3
 # A frame's port is that of a stage: the stage's place in the plan is above the lower 16 bits.
 _PORT_BITS = 16
+# Up to so many buckets it is quicker to look at all rows for each of them.
+_FEW = 8
 # The column that a fragment adds for the exchange: which bucket a row belongs to.
 BUCKET = internal("bucket")
 # Writes rows as a segment of the bucket with the given label.
@@ -117,10 +120,18 @@ def _by_bucket(batch: pa.RecordBatch, count: int) -> Iterator[tuple[int, pa.Reco
     if count == 1:
         yield 0, rest
         return
-    for number in range(count):
-        part = rest.filter(pc.equal(bucket, number))
-        if part.num_rows:
-            yield number, part
+    if count <= _FEW:
+        for number in range(count):
+            part = rest.filter(pc.equal(bucket, number))
+            if part.num_rows:
+                yield number, part
+        return
+    # Each row is looked at once, not once for each bucket. Parts are copies: a slice would keep the whole batch in memory.
+    numbers = bucket.to_numpy().astype(np.uint32)
+    order = np.argsort(numbers, kind="stable")
+    found, begins = np.unique(numbers[order], return_index=True)
+    for number, rows in zip(found.tolist(), np.split(order, begins[1:]), strict=True):
+        yield number, rest.take(pa.array(rows))
 
 
 def serialise(table: pa.Table) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from dataclasses import dataclass, field
 
 from sqlstream.compiler.project import Project
@@ -13,6 +14,8 @@ from sqlstream.server.access import Tokens
 
 DEFAULT_PORT = 8642
 _MB = 1 << 20
+_LAST_PORT = 65_535
+_BRACKETS = re.compile(r"\[[^\[\]]+\]")
 _OF_A_QUERY = QueryLimits(memory=1024 * _MB, spilled=4096 * _MB, threads=2)
 
 
@@ -32,12 +35,36 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Address:
+    """Where a port is listened on; without a host it is that of the server."""
+
+    port: int
+    host: str | None = None
+
+
+def parse_address(text: str | int) -> Address:
+    """Return an address that is given as `[HOST:]PORT`. Raises UsageError.
+
+    >>> parse_address("31337"), parse_address("[::1]:31337")
+    (Address(port=31337, host=None), Address(port=31337, host='::1'))
+    """
+    host, _, port = str(text).rpartition(":")
+    if not (port.isdecimal() and port.isascii() and int(port) <= _LAST_PORT) or (
+        ":" in host and not _BRACKETS.fullmatch(host)
+    ):
+        raise UsageError(
+            f'"{text}" is no port, and no host and port', hint="Such as 31337, 127.0.0.1:31337 or [::1]:31337."
+        )
+    return Address(int(port), host.removeprefix("[").removesuffix("]") or None)
+
+
+@dataclass(frozen=True, slots=True)
 class ServerSettings:
     """Where a server listens, whom it lets in, and what it allows.
 
     `insecure` lets it listen to other hosts without tokens or TLS. `names` are those under which clients may address it, beside
     that of the host. SQL of the role `submit` reads and writes files below `paths` alone. `postgres` is a port for PostgreSQL's
-    clients.
+    clients, `flight` an address for those of Arrow Flight SQL.
     """
 
     project: Project
@@ -51,16 +78,17 @@ class ServerSettings:
     paths: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     postgres: int | None = None
+    flight: Address | None = None
 
     @property
     def is_loopback(self) -> bool:
         """Whether only processes of this host can connect."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
+
+    @property
+    def flight_host(self) -> str:
+        """Where clients of Flight SQL are listened for."""
+        return self.flight.host if self.flight and self.flight.host else self.host
 
     @property
     def has_tls(self) -> bool:
@@ -90,12 +118,23 @@ class ServerSettings:
         for path in (self.certificate, self.key):
             if path is not None and not os.access(path, os.R_OK):
                 raise UsageError(f'file "{path}" cannot be read')
-        if self.is_loopback or self.insecure:
+        open_host = next((host for host in (self.host, self.flight_host) if not is_loopback(host)), None)
+        if open_host is None or self.insecure:
             return
         lacking = [what for what, there in (("tokens", self.tokens), ("TLS", self.certificate)) if there is None]
         if lacking:
             raise UsageError(
-                f'the server would listen on "{self.host}" without {" and without ".join(lacking)}',
+                f'the server would listen on "{open_host}" without {" and without ".join(lacking)}',
                 hint="Give it --tokens FILE, --tls-cert FILE and --tls-key FILE; or say --insecure where something in "
                 "front of it checks who asks.",
             )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only processes of this host can connect to an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

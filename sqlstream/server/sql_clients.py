@@ -8,22 +8,55 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
+from sqlstream.errors import UsageError
 from sqlstream.server.postgres.connection import ClientLimits
 from sqlstream.server.postgres.server import PostgresServer
 from sqlstream.server.query_pool import QueryPool
 from sqlstream.server.settings import ServerSettings
 
+if TYPE_CHECKING:
+    from sqlstream.server.flight.server import FlightServer
+
 
 @contextlib.contextmanager
 def serving_sql_clients(settings: ServerSettings, pool: QueryPool, notice: Callable[[str], None]) -> Iterator[None]:
     """Let SQL clients in, those that the settings have a port for. Raises UsageError."""
-    if settings.postgres is None:
+    with contextlib.ExitStack() as servers:
+        if settings.postgres is not None:
+            port = servers.enter_context(_running(postgres_server(settings, pool)))
+            notice(f"PostgreSQL's clients: host={settings.host} port={port}")
+        if settings.flight is not None:
+            notice(f"Arrow Flight SQL: {servers.enter_context(flight_server(settings, pool)).url}")
         yield
-        return
-    with _running(postgres_server(settings, pool)) as port:
-        notice(f"PostgreSQL's clients: host={settings.host} port={port}")
-        yield
+
+
+def flight_server(settings: ServerSettings, pool: QueryPool) -> FlightServer:
+    """Return a server for clients of Flight SQL, with the tokens, the certificate and the limits of the settings."""
+    try:
+        from sqlstream.server.flight.server import FlightLimits, FlightServer
+    except ImportError as error:
+        hint = "Install a pyarrow that has Flight: pip install pyarrow."
+        raise UsageError(f"Arrow Flight cannot be imported: {error}", hint=hint) from error
+    limits = settings.limits
+    files = (settings.certificate, settings.key) if settings.certificate and settings.key else None
+    return FlightServer(
+        pool,
+        settings.flight_host,
+        settings.flight.port if settings.flight else 0,
+        allows=_allows(settings),
+        certificate=files,
+        limits=FlightLimits(queries=limits.queries, seconds=limits.query_seconds),
+        query_limits=limits.query,
+        insecure=settings.insecure,
+    )
+
+
+def _allows(settings: ServerSettings) -> Callable[[str], bool] | None:
+    tokens = settings.tokens
+    # Each role may read.
+    return None if tokens is None else lambda token: tokens.role_of(token) is not None
 
 
 def postgres_server(settings: ServerSettings, pool: QueryPool) -> PostgresServer:
@@ -32,13 +65,12 @@ def postgres_server(settings: ServerSettings, pool: QueryPool) -> PostgresServer
     if settings.certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(settings.certificate, settings.key)
-    tokens, limits = settings.tokens, settings.limits
+    limits = settings.limits
     return PostgresServer(
         pool,
         settings.host,
         settings.postgres or 0,
-        # Each role may read.
-        allows=None if tokens is None else lambda password: tokens.role_of(password) is not None,
+        allows=_allows(settings),
         certificate=context,
         limits=ClientLimits(queries=limits.queries, seconds=limits.query_seconds),
         query_limits=limits.query,

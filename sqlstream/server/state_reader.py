@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import duckdb
 
-from sqlstream.errors import SqlStreamError
-from sqlstream.queries.query import QueryLimits
+from sqlstream.errors import JobError, SourceText, SqlStreamError
+from sqlstream.functions.registration import recover
+from sqlstream.queries.query import QueryLimits, translate
 from sqlstream.server.query_pool import QueryPool
 
 # So old what is known of the tables may be, in seconds: a client asks a dozen questions about them in a row.
@@ -102,3 +103,10 @@ class StateReader:
 def _listed(database: str, schema: str, name: str, columns: list[str], types: list[str]) -> ListedTable:
     schema = schema if database == "memory" else f"{database}.{schema}"
     return ListedTable(schema, name, tuple(zip(columns, types, strict=True)))
+
+
+def failure(error: Exception, source: SourceText, running: RunningQuery) -> SqlStreamError:
+    """Return what DuckDB reports as an error of a query. Raises QueryStopped for one that was stopped."""
+    running.check()
+    recovered: JobError | None = recover(error) if isinstance(error, duckdb.Error) else None
+    return recovered or translate(error, source)

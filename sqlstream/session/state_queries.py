@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -10,7 +9,7 @@ from functools import partial
 import duckdb
 
 from sqlstream.catalog import Table
-from sqlstream.compiler.catalog_answers import SAVEPOINTS
+from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.project import Project, load_project
 from sqlstream.connectors.interface import Snapshot
@@ -27,11 +26,9 @@ from sqlstream.queries.why import create_why
 from sqlstream.session.answers import relation_of
 from sqlstream.session.described_state import described_state
 from sqlstream.session.verifying import MakesDifferences
-from sqlstream.sql.nodes import DescribeState
-from sqlstream.sql.statements import describes_state, parse_script
+from sqlstream.sql.nodes import DescribeState, Show
+from sqlstream.sql.statements import describes_state, parse_script, shows_what_scripts_show
 from sqlstream.warehouse.paths import Warehouse
-
-_SHOWS_SAVEPOINTS = re.compile(r"\s*SHOW\s+SAVEPOINTS\s*(?:;\s*)?", re.IGNORECASE)
 
 
 def query(
@@ -55,9 +52,11 @@ def query(
     readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
     if describes_state(SourceText("query", sql)):
         return _described(project, sql)
-    if _SHOWS_SAVEPOINTS.fullmatch(sql):
-        # As scripts answer it.
-        sql = f"{SAVEPOINTS} ORDER BY taken_at, savepoint"
+    if shows_what_scripts_show(SourceText("query", sql)):
+        shown = _shown(compiler, sql, Warehouse(project.warehouse))
+        if isinstance(shown, Answer):
+            return relation_of(shown)
+        sql = shown.sql
     with compiler.connection() as con:
         statement = parse_statement(SourceText("query", sql), con, table_functions)
         named = [t for t in readable if t.name.lower() in statement.names]
@@ -107,6 +106,25 @@ def _described(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
     if more:
         raise QueryError("one statement is run at a time", more[0].span)
     return relation_of(described_state(statement, Warehouse(project.warehouse)))
+
+
+def _shown(compiler: Compiler, sql: str, warehouse: Warehouse) -> Answer | WarehouseQuery:
+    """Return what a script answers to SHOW."""
+    statement, *more = parse_script(SourceText("query", sql))
+    if more:
+        raise QueryError("one statement is run at a time", more[0].span)
+    assert isinstance(statement, Show)
+    name = statement.name
+    if name is not None and name.text.lower() in {*warehouse.tables()} - {t.lower() for t in compiler.catalog.tables}:
+        raise QueryError(
+            f'table "{name.text}" is not declared in the catalog of the project',
+            name.span,
+            detail="A script declares it that writes it.",
+            hint=f"DESCRIBE {name.text} lists its columns; SELECT sql FROM sqlstream.jobs has the scripts.",
+        )
+    shown = compiler.statement(statement)
+    assert isinstance(shown, Answer | WarehouseQuery)
+    return shown
 
 
 def _not_queried(compiler: Compiler) -> Mapping[str, str]:

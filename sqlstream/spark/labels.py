@@ -6,6 +6,8 @@ partitions.
 
 from __future__ import annotations
 
+from collections import deque
+
 _MASK = 0xFFFFFFFF
 # Seed of org.apache.spark.sql.catalyst.plans.physical.HashPartitioning.
 _SEED = 42
@@ -24,17 +26,15 @@ def partition_of(label: int, partitions: int) -> int:
 
 def spread_labels(count: int, partitions: int) -> tuple[int, ...]:
     """Return `count` labels, the n-th of which is on partition n modulo `partitions`."""
-    wanted = [n % partitions for n in range(count)]
-    found: list[int | None] = [None] * count
-    label = 0
-    while None in found:
-        place = partition_of(label, partitions)
-        for n in range(count):
-            if found[n] is None and wanted[n] == place:
-                found[n] = label
-                break
+    wanted = [deque(range(place, count, partitions)) for place in range(partitions)]
+    found = [0] * count
+    left, label = count, 0
+    while left:
+        if waiting := wanted[partition_of(label, partitions)]:
+            found[waiting.popleft()] = label
+            left -= 1
         label += 1
-    return tuple(n for n in found if n is not None)
+    return tuple(found)
 
 
 def _rotate(value: int, by: int) -> int:

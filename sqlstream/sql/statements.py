@@ -149,12 +149,29 @@ def describes_state(source: SourceText) -> bool:
     >>> [describes_state(SourceText("a", sql)) for sql in ("-- what?\\nDESC STATE a.b", "DESCRIBE state; SELECT 1")]
     [True, False]
     """
+    words = _first_words(source)
+    return len(words) == 3 and words[0] in ("DESC", "DESCRIBE") and words[1] == "STATE"
+
+
+def shows_what_scripts_show(source: SourceText) -> bool:
+    """Tell whether a text begins as a SHOW of scripts does that no SHOW of DuckDB's can be: that of a list may name a table.
+
+    >>> [shows_what_scripts_show(SourceText("a", sql)) for sql in ("SHOW state checks", "SHOW CREATE TABLE t", "SHOW checks")]
+    [True, True, False]
+    """
+    match _first_words(source):
+        case ["SHOW", "SAVEPOINTS"] | ["SHOW", "STATE", "CHECKS"] | ["SHOW", "CREATE", _]:
+            return True
+    return False
+
+
+def _first_words(source: SourceText) -> list[str]:
+    """Return the first words of a text, three at most, in upper case; none of a text that has other tokens than ours."""
     try:
         tokens = tokenize(source, _DIALECT)[:3]
     except (ParseError, UnsupportedError):
-        return False
-    words = [token.text.upper() for token in tokens if token.token_type != TokenType.SEMICOLON]
-    return len(words) == 3 and words[0] in ("DESC", "DESCRIBE") and words[1] == "STATE"
+        return []
+    return [token.text.upper() for token in tokens if token.token_type != TokenType.SEMICOLON]
 
 
 def parse_expression(source: SourceText) -> exp.Expression:

@@ -104,6 +104,8 @@ class JobLog:
     def __init__(self, fs: Filesystem, directory: str):
         self._fs = fs
         self._directory = directory
+        # When versions were committed, None for entries that are damaged: an entry is large where there are many buckets.
+        self._committed_at: dict[int, ProcessingTime | None] = {}
 
     def append(self, entry: LogEntry, *, durable: bool = False) -> None:
         """Add the entry of a version, in place of one that an earlier attempt of its batch wrote.
@@ -111,6 +113,7 @@ class JobLog:
         A `durable` one survives a power cut.
         """
         write_sealed(self._fs, self.path(entry.version), entry.to_json(), durable=durable)
+        self._committed_at[entry.version] = entry.committed_at
         # The newest version may be written again; what comes before it is committed.
         singles = [f for f in self._files() if f.single and f.first < entry.version]
         if len(singles) >= CHUNK:
@@ -175,9 +178,32 @@ class JobLog:
 
         It is the one that was current `retention` ago, or `retention_batches` versions ago if that is older.
         """
-        entries = self.entries(newest - retention_batches, faults=[])
-        old = [e.version for e in entries if e.committed_at <= now - retention]
-        return old[-1] if old else entries[0].version if entries else 0
+        dated = self._dated_versions(newest - retention_batches)
+        old = [version for version, committed_at in dated if committed_at <= now - retention]
+        return old[-1] if old else dated[0][0] if dated else 0
+
+    def _dated_versions(self, up_to: int) -> list[tuple[int, ProcessingTime]]:
+        """Return the versions up to one, and when they were committed. No entry is read twice for it."""
+        files = [file for file in self._files() if file.first <= up_to]
+        there = {version for file in files for version in range(file.first, min(file.last, up_to) + 1)}
+        unknown = there - self._committed_at.keys()
+        for file in files:
+            if unknown & set(range(file.first, file.last + 1)):
+                found = {e.version: e.committed_at for e in self.entries(file.last, file.first, faults=[])}
+                self._committed_at |= {v: found.get(v) for v in range(file.first, file.last + 1)}
+        oldest = min(there, default=0)
+        # Another thread may append meanwhile.
+        for version in [v for v in list(self._committed_at) if v < oldest]:
+            del self._committed_at[version]
+        found_at = ((version, self._committed_at[version]) for version in sorted(there))
+        return [(version, at) for version, at in found_at if at is not None]
+
+    def last(self) -> LogEntry | None:
+        """Return the newest entry that is whole, also one of a version that is not committed yet."""
+        for file in sorted(self._files(), key=lambda f: f.last, reverse=True):
+            if found := self.entries(file.last, file.first, faults=[]):
+                return found[-1]
+        return None
 
     def prune(self, oldest_version: int) -> None:
         """Delete files that only have entries of older versions."""

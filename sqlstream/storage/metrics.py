@@ -61,6 +61,11 @@ class SourceMetrics(msgspec.Struct, omit_defaults=True):
     bytes: int | None = None
     latency: Duration | None = None
 
+    def copy(self) -> SourceMetrics:
+        """Return numbers that change apart from these."""
+        partitions = {name: msgspec.structs.replace(one) for name, one in self.partitions.items()}
+        return msgspec.structs.replace(self, partitions=partitions)
+
 
 class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an operator keeps in one bucket, the manifest that says where, and when it is to be called again.

@@ -143,11 +143,15 @@ def half_restored(warehouse: Warehouse, savepoint: str) -> str | None:
 
 
 def forget_completed(warehouse: Warehouse, job: str) -> None:
-    """Forget what was to be done when all of it is: a process died between the commit, which comes last, and saying so."""
+    """Forget what was to be done when all of it is: a process died between the commit, which comes last, and saying so.
+
+    What was rewritten for a changed query goes, too, when nothing is to be done with it. Whoever calls it holds the job's lock.
+    """
     fs, paths = warehouse.fs, warehouse.job(job)
     try:
         plan = _read(warehouse, paths)
     except FileNotFoundError:
+        fs.delete_tree(draft_folder(warehouse, job).root)
         return
     record, wanted = read_record(fs, paths), JobRecord.from_json(plan.record)
     # The job that was there before had another time of creation, or was none. One that is upgraded has the time that it had; as
@@ -163,6 +167,11 @@ def _forget_draft(warehouse: Warehouse, plan: Restoring) -> None:
     """Delete what was rewritten for a changed query, and restored."""
     if is_draft(plan.savepoint):
         warehouse.fs.delete_tree(plan.savepoint)
+
+
+def draft_folder(warehouse: Warehouse, job: str) -> Warehouse:
+    """Return the folder in which a savepoint is rewritten for the changed query of a job."""
+    return warehouse.below(f"savepoints/{DRAFT}{warehouse.job(job).root.rpartition('/')[2]}")
 
 
 def is_draft(place: str) -> bool:

@@ -38,12 +38,13 @@ def _sweep_left(
 ) -> int:
     """Delete the buckets that the job has left for others, once no reader and no recovery asks for them."""
     # The newest entry of all says where the state is: that of the last version is another one when it is spread anew.
-    entries = log.entries(faults=[])
-    kept = set(entries[-1].labels) if entries else set()
+    last = log.last()
+    kept = set(last.labels) if last is not None else set()
     found = [(paths, int(bucket)) for paths in operators for bucket in fs.list(f"{paths.root}/manifests")]
     left = [(paths, bucket) for paths, bucket in found if bucket not in kept and fs.list(paths.manifests(bucket))]
     if not kept or not left:
         return 0
+    entries = log.entries(faults=[])
     since = [e for e in entries if set(e.labels) != kept]
     after = [e for e in entries if e.version <= newest_committed and (not since or e.version > since[-1].version)]
     if len(after) <= KEPT_STATES or after[KEPT_STATES].committed_at >= now - GRACE:
@@ -74,8 +75,8 @@ def _sweep_bucket(fs: Filesystem, paths: BucketedPaths, bucket: int, newest_comm
     # Those that an attempt of this batch may still be about to name are left alone.
     old = [s for s in segments if batch_of(s.name) < newest_committed - 2 and s.modified < now - GRACE]
     if old:
-        named = {name for manifest in kept for name in _named(fs, f"{manifests}/{manifest}")}
-        gone += [f"{data}/{s.name}" for s in old if s.name not in named]
+        unnamed = _unnamed(fs, manifests, kept, {s.name for s in old}) if kept else {s.name for s in old}
+        gone += [f"{data}/{name}" for name in sorted(unnamed)]
     for directory in (manifests, data):
         gone += [f"{directory}/{f.name}" for f in fs.leftovers(directory) if f.modified < now - LEFTOVER]
     fs.delete_all(gone)
@@ -102,6 +103,19 @@ def needed(manifests: Iterable[FileInfo], newest_committed: int, now: Processing
 
 def _batch(file: FileInfo) -> int:
     return batch_of(file.name)
+
+
+def _unnamed(fs: Filesystem, directory: str, manifests: Iterable[str], segments: set[str]) -> set[str]:
+    """Return those of some segments that no manifest names.
+
+    The newest manifest names those in use, the oldest ones those that were replaced lately: the others are seldom read.
+    """
+    *older, newest = sorted(manifests)
+    for manifest in (newest, *older):
+        if not segments:
+            break
+        segments = segments - set(_named(fs, f"{directory}/{manifest}"))
+    return segments
 
 
 def _named(fs: Filesystem, path: str) -> Iterable[str]:

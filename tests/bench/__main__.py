@@ -343,10 +343,12 @@ class _Bench:
 
     def buckets(self) -> None:
         """Measure what a batch takes of the driver, by the number of buckets; what comes out is printed."""
-        from tests.bench.buckets import COUNTS, measure
+        from tests.bench.buckets import COUNTS, SPARK_COUNTS, measure, measure_on_spark
 
         for count in COUNTS:
             console.print(measure(self.runs / f"buckets-{count}", count).text)
+        for count in SPARK_COUNTS:
+            console.print(measure_on_spark(self.runs / f"buckets-spark-{count}", count).text)
         console.print(self._load())
 
     @staticmethod

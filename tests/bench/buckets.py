@@ -2,22 +2,26 @@
 
 The job runs on the local engine, which calls the same code as Spark's driver and workers do, one bucket after the other. Every
 batch touches every bucket. What is measured is the processor time of the thread that runs the job, so other programs disturb it
-little. What Spark itself takes to start so many tasks is not in it.
+little. What Spark takes to start so many tasks is not in it: batches on Spark are measured by the clock, with fewer buckets.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import psutil
 import pytest
 
 from sqlstream import Session
@@ -29,10 +33,12 @@ from sqlstream.runtime.engine import Layout
 from sqlstream.runtime.feed import Feed
 from sqlstream.spark.labels import spread_labels
 from sqlstream.storage.retention import sweep
-from tests.kinds import jobs_of
+from tests.kinds import job_of, jobs_of
 from tests.processes import wait_until
 
 COUNTS = (8, 32, 128, 256, 512, 1000)
+# On Spark, with as many tasks at a time as there are cores.
+SPARK_COUNTS = (2, 8, 32, 128)
 ROWS, BATCHES, WARM_UP = 100_000, 6, 2
 JOB = "counts"
 SQL = """
@@ -45,6 +51,7 @@ CREATE TABLE counts (k BIGINT, n BIGINT, total BIGINT, PRIMARY KEY (k) NOT ENFOR
 INSERT INTO counts SELECT k, COUNT(*), SUM(v) FROM events GROUP BY k;
 """
 LABELS, PLAN, COMMIT, SWEEP = "labels", "plan", "commit", "sweep"
+_DRIVER, _JVM, _WORKERS = "driver", "jvm", "workers"
 FRAMES, SCAN, OPERATORS = "frames", "scan", "operators"
 
 
@@ -73,6 +80,24 @@ class BucketsRun:
             f"sweep {self.sweep:.0f} ms, labels {self.labels:.0f} ms, log {self.log_bytes / 1000:.0f} kB; tasks: scan "
             f"{self.scan:.0f} ms (frames {self.frames:.1f}), operators {self.operators:.0f} ms "
             f"({self.operators / self.buckets:.2f} a bucket)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRun:
+    """Milliseconds of a batch on Spark, medians: by the clock, and of the processor in the driver, its JVM and the workers."""
+
+    buckets: int
+    clock: float
+    driver: float
+    jvm: float
+    workers: float
+
+    @property
+    def text(self) -> str:
+        return (
+            f"{self.buckets:5} buckets on Spark, {os.cpu_count()} cores: {self.clock:,.0f} ms a batch; processor: driver "
+            f"{self.driver:.0f} ms, JVM {self.jvm:.0f} ms, workers {self.workers:.0f} ms"
         )
 
 
@@ -180,6 +205,43 @@ def measure(folder: Path, buckets: int) -> BucketsRun:
     entry = max((folder / "warehouse" / "jobs" / JOB / "log").glob("*.json"))
     parts = {part: times.millis(part) for part in (PLAN, COMMIT, SWEEP, SCAN, FRAMES, OPERATORS)}
     return BucketsRun(buckets, labels, **parts, log_bytes=entry.stat().st_size)
+
+
+def measure_on_spark(folder: Path, buckets: int) -> SparkRun:
+    """Run the job on Spark, on this machine's cores."""
+    (folder / "in").mkdir(parents=True)
+    settings = {"spark.master": f"local[{os.cpu_count()},4]"}
+    seconds, spent = [], [_spent()]
+    with Session(str(folder), conf=settings, notice=lambda text: None) as session:
+        job = job_of(session.sql(SQL.format(buckets=buckets)))
+        for number in range(BATCHES):
+            began = time.monotonic()
+            _write(folder, number)
+            rows = (number + 1) * ROWS
+            wait_until(lambda rows=rows: job.progress.rows_in >= rows or job.wait(0), 1200)
+            seconds.append(time.monotonic() - began)
+            spent.append(_spent())
+        job.stop()
+        job.wait()
+        assert not job.error
+    parts = [
+        statistics.median(after[part] - before[part] for before, after in pairwise(spent[WARM_UP:])) * 1000
+        for part in (_DRIVER, _JVM, _WORKERS)
+    ]
+    return SparkRun(buckets, statistics.median(seconds[WARM_UP:]) * 1000, *parts)
+
+
+def _spent() -> dict[str, float]:
+    """Return the processor seconds of this process, of the JVM, and of the workers so far."""
+    found = {_DRIVER: time.process_time(), _JVM: 0.0, _WORKERS: 0.0}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            part = _JVM if process.name() == "java" else _WORKERS
+            # Workers that have ended are counted by the process that has started them.
+            ended = times.children_user + times.children_system if part == _WORKERS else 0.0
+            found[part] += times.user + times.system + ended
+    return found
 
 
 def _write(folder: Path, number: int) -> None:

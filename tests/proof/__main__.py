@@ -26,6 +26,7 @@ from sqlstream.warehouse.paths import Warehouse
 from tests.processes import SECONDS, children_of, kill_family, wait_until
 from tests.proof.inputs import Changes, Files, Input, Messages
 from tests.proof.outputs import Delta, Iceberg, Looks, Output, ParquetFiles, PostgresTable, Topic, WarehouseTable
+from tests.proof.savepoints.report import prove
 from tests.proof.servers import Kafka, Postgres, servers
 
 SOURCES = ("kafka", "files", "changes")
@@ -174,11 +175,28 @@ def outputs_of(folder: Path, kafka: Kafka, postgres: Postgres, changes: bool) ->
 
 
 @click.command()
-@click.option("--kills", default=20, show_default=True, help="How often each is killed: the job, a worker, a server.")
+@click.option(
+    "--kills", type=int, help="How often each is killed: the job, a worker, a server (20); of savepoints a step (3)."
+)
 @click.option("--source", "sources", multiple=True, type=click.Choice(SOURCES), help="Which sources; all unless given.")
 @click.option("--seed", default=1, show_default=True)
-def main(kills: int, sources: tuple[str, ...], seed: int) -> None:
+@click.option(
+    "--savepoints", is_flag=True, help="Kill savepoints, restores, forks, upgrades .. of each kind of operator."
+)
+@click.option("--kind", "kinds", multiple=True, help="With --savepoints: of this kind alone (can be repeated).")
+@click.option("--step", "steps", multiple=True, help="With --savepoints: in this step alone (can be repeated).")
+def main(
+    kills: int | None,
+    sources: tuple[str, ...],
+    seed: int,
+    savepoints: bool,
+    kinds: tuple[str, ...],
+    steps: tuple[str, ...],
+) -> None:
     """Run the proof, and print its table."""
+    if savepoints:
+        sys.exit(not prove(kills or 3, seed, kinds, steps))
+    kills = kills or 20
     lines = ["| from | into | kills: job, worker, server | looks | result |", "|---|---|---|---|---|"]
     wrong = False
     for name, number in zip(sources or SOURCES, itertools.count(seed)):

@@ -87,3 +87,17 @@ def test_columns_may_have_names_that_a_reader_would_give_its_own(tmp_path: Path,
     )
     project = Project(str(tmp_path), str(tmp_path / "warehouse"))
     assert open_project_query(project, "SELECT * FROM odd").fetchall() == [(1, 2, 3, 4)]
+
+
+def test_show_answers_as_in_a_script(project: Project) -> None:
+    SmallJob(Path(project.warehouse), "good").batch([("a", 1, 10)], [("a", 1)])
+    [(text,)] = open_project_query(project, "-- what is it?\nSHOW CREATE TABLE gone").fetchall()
+    assert text.startswith('CREATE TABLE "gone"')
+    assert open_project_query(project, "SHOW STATE CHECKS;").fetchall() == []
+    with pytest.raises(QueryError, match='table "counts" is not declared in the catalog') as written:
+        open_project_query(project, "SHOW CREATE TABLE counts")
+    assert written.value.span is not None
+    with pytest.raises(SqlStreamError, match='table "nowhere" does not exist'):
+        open_project_query(project, "SHOW CREATE TABLE nowhere")
+    with pytest.raises(QueryError, match="one statement is run at a time"):
+        open_project_query(project, "SHOW STATE CHECKS; SELECT 1")

@@ -6,7 +6,16 @@ import pytest
 
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.storage.joblog import JobLog
+from sqlstream.storage.metrics import (
+    BucketMetrics,
+    BucketReport,
+    PartitionMetrics,
+    PartitionReport,
+    ScanReport,
+    SourceMetrics,
+)
 from sqlstream.testing import Stream
+from sqlstream.units import Duration, EventTime, ProcessingTime
 
 SCRIPT = "CREATE TABLE t (x BIGINT); CREATE TABLE kept (x BIGINT); INSERT INTO kept SELECT x FROM t"
 
@@ -36,3 +45,22 @@ def test_totals_change_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         stream.batch("t", [(3,)])
         look(commits.totals)
     assert seen == [(0, 0, 2, False), (0, 0, 2, False), (1, 1, 3, False)]
+
+
+def test_a_copy_of_totals_changes_alone() -> None:
+    bucket = BucketMetrics("first", state_rows=1)
+    partitions = {"p": PartitionMetrics(rows=1)}
+    totals = Totals(
+        sources={"s": SourceMetrics(1, partitions=partitions)}, buckets={"o": {0: bucket}}, spent={}, sinks={}
+    )
+    copied = totals.copy()
+    assert copied == totals
+    report = {"p": PartitionReport(4, None, None)}
+    copied.add(ScanReport("s", 3, True, 4, 0, 0, None, EventTime(9), partitions=report), ProcessingTime(1))
+    copied.add(BucketReport("o", 1, bucket), ProcessingTime(1))
+    copied.wrote("t", 4, 100)
+    copied.spent["commit"] = Duration(5)
+    assert (copied.rows_in, copied.sources["s"].partitions["p"].rows, len(copied.buckets["o"])) == (4, 5, 2)
+    assert totals == Totals(
+        sources={"s": SourceMetrics(1, partitions={"p": PartitionMetrics(rows=1)})}, buckets={"o": {0: bucket}}
+    )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
+import pyarrow as pa
 import pytest
 
 from sqlstream.runtime import frames
+from sqlstream.runtime.frames import BUCKET
 from sqlstream.storage.segments import Segment
 from sqlstream.testing import Stream
 from sqlstream.units import EventTime, ProcessingTime
@@ -46,3 +50,27 @@ def test_many_rows_travel_as_a_segment() -> None:
     segment = frame.rows()
     assert segment.name == "partials-0-1.parquet"
     assert (segment.rows, segment.low, segment.high) == (5, 10, 20)
+
+
+@pytest.mark.parametrize("buckets", [1, 3, 40])
+def test_every_row_is_in_one_frame_of_its_bucket(buckets: int) -> None:
+    places = random.Random(buckets)
+    batches = [
+        pa.record_batch(
+            {"x": range(first, first + 50), BUCKET: pa.array(places.choices(range(buckets), k=50), "uint64")}
+        )
+        for first in (0, 50)
+    ]
+    expected: dict[int, list[int]] = {}
+    for batch in batches:
+        for row in batch.to_pylist():
+            expected.setdefault(100 + row[BUCKET], []).append(row["x"])
+
+    def refused(label: int, rows: pa.Table) -> Segment:
+        raise AssertionError("few rows travel inline")
+
+    labels = range(100, 100 + buckets)
+    found = list(frames.pack(batches, 5, ProcessingTime(7), labels, refused))
+    assert {f.bucket: pa.ipc.open_stream(f.payload).read_all().column("x").to_pylist() for f in found} == expected
+    assert len(found) == len(expected)
+    assert {(f.port, f.time) for f in found} == {(5, ProcessingTime(7))}

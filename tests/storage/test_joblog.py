@@ -116,3 +116,47 @@ def test_a_reader_sees_every_entry_while_they_are_gathered(tmp_path: Path) -> No
             return names
 
     assert JobLog(Slow(), str(tmp_path)).entries() == [entry(v) for v in range(CHUNK + 1)]
+
+
+class Counted(LocalFilesystem):
+    """Counts the files that are read."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def read_text(self, path: str) -> str:
+        self.read.append(path)
+        return super().read_text(path)
+
+
+def test_no_entry_is_read_twice_to_find_the_oldest_version(tmp_path: Path) -> None:
+    filled(tmp_path, 400)
+    fs, now = Counted(), from_millis(400_000)
+    log = JobLog(fs, str(tmp_path))
+
+    def oldest(retention: int) -> int:
+        return log.oldest_retained(399, now, Duration(retention * SECOND), 100)
+
+    # A second between two versions.
+    assert [oldest(seconds) for seconds in (10, 200, 1000)] == [299, 200, 0]
+    assert len(fs.read) == len(set(fs.read)) <= 400 // CHUNK + 1
+    fs.read.clear()
+    for version in range(400, 400 + CHUNK):
+        log.append(entry(version))
+    assert log.oldest_retained(399 + CHUNK, now, Duration(10 * SECOND), 0) == 390
+    log.prune(300)
+    fs.read.clear()
+    # What was written by this process, or read before, is known.
+    assert log.oldest_retained(399 + CHUNK, now, Duration(1000 * SECOND), 100) == 256
+    assert not fs.read
+    assert log.last() == entry(399 + CHUNK)
+
+
+def test_a_damaged_entry_is_no_oldest_version(tmp_path: Path) -> None:
+    log = filled(tmp_path, 3)
+    Path(log.path(0)).write_text("cut")
+    Path(log.path(2)).write_text("cut")
+    again = JobLog(FS, str(tmp_path))
+    for _ in range(2):
+        assert again.oldest_retained(2, from_millis(5000), Duration(1000 * SECOND), 0) == 1
+    assert again.last() == entry(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import duckdb
@@ -10,13 +11,14 @@ import pyarrow as pa
 import pytest
 
 from sqlstream.catalog import Column
+from sqlstream.storage import retention
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.manifests import Manifest, batch_of, read_manifest
 from sqlstream.storage.retention import GRACE, LEFTOVER, needed, sweep, sweep_directory
 from sqlstream.units import SECOND, Duration, EventTime, ProcessingTime
 from sqlstream.warehouse.declarations import TableDeclaration
-from sqlstream.warehouse.filesystem import FileInfo, LocalFilesystem
+from sqlstream.warehouse.filesystem import FileInfo, Filesystem, LocalFilesystem
 from sqlstream.warehouse.paths import BucketedPaths, JobPaths
 
 FS = LocalFilesystem()
@@ -156,3 +158,30 @@ def test_sweep_of_a_job_covers_all_operators_and_the_log(tmp_path: Path) -> None
 
 def test_sweep_of_a_job_without_state_does_nothing(tmp_path: Path) -> None:
     assert sweep(FS, JobPaths(str(tmp_path / "job")), 0, 0, ProcessingTime(0)) == 0
+
+
+def test_few_manifests_are_read_to_know_what_nobody_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the last minute stay for readers, hundreds for each bucket; the newest one names nearly all segments."""
+    paths = BucketedPaths(str(tmp_path))
+    fill(paths, range(100))
+    now = age(tmp_path, GRACE + 1)
+    sweep_directory(FS, paths, 98, now)
+    for manifest in Path(paths.manifests(0)).iterdir():
+        os.utime(manifest, ns=(now * 1000, now * 1000))
+    # As if many batches had come in the last seconds, which wrote nothing.
+    [*_, newest] = sorted(Path(paths.manifests(0)).iterdir())
+    for batch in range(100, 160):
+        shutil.copy2(newest, newest.with_name(f"{batch:010d}-{batch:016x}.json"))
+    sweep_directory(FS, paths, 159, now)
+    read: list[str] = []
+
+    def counted(fs: Filesystem, path: str) -> Manifest:
+        read.append(path)
+        return read_manifest(fs, path)
+
+    monkeypatch.setattr(retention, "read_manifest", counted)
+    before = names(paths.data(0))
+    assert sweep_directory(FS, paths, 159, now) == 0
+    assert names(paths.data(0)) == before
+    assert len(names(paths.manifests(0))) > 60
+    assert 1 <= len(read) <= 4

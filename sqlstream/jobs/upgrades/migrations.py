@@ -23,6 +23,7 @@ from sqlstream.duck.types import time_literal
 from sqlstream.errors import BindError, QueryError, Span, SqlStreamError, missing
 from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
 from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.migrated_lists import check_lists
 from sqlstream.jobs.upgrades.state_columns import ROWS_OF, ShownColumn, ShownTable, state_tables
 from sqlstream.jobs.upgrades.widening import is_wider
 from sqlstream.physical.plan import StatefulStage
@@ -31,6 +32,7 @@ from sqlstream.sql.nodes import MigrateState, Name
 from sqlstream.storage.snapshot import JobHistory
 from sqlstream.storage.views import behind
 from sqlstream.storage.views import state_tables as stored_rows
+from sqlstream.storage.zsets import KEYS
 from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, OperatorShape, TableRecord
 from sqlstream.warehouse.paths import Warehouse
@@ -100,7 +102,7 @@ class Migrations:
                 of[0].operator.name
             ]
 
-        return {name: partial(_adapted, of, rows(of)) for name, of in by_name.items()}
+        return {name: partial(_adapted, of, rows(of), partial(query, given=given)) for name, of in by_name.items()}
 
     def _new_folder(self) -> Path:
         """Return a folder for rows, which goes with this object."""
@@ -111,6 +113,7 @@ class Migrations:
 def _adapted(
     migrations: Sequence[Migration],
     rows: Callable[[], Mapping[str, str]],
+    query: Callable[[str], duckdb.DuckDBPyRelation],
     was: OperatorRecord,
     new: OperatorRecord,
     stage: StatefulStage,
@@ -121,7 +124,18 @@ def _adapted(
     made = [m.table.name for m in migrations]
     made += [t.name for t in _following(tables, made)]
     note = f"MIGRATE STATE makes its state: {', '.join(made)}"
-    return Adapted(new.name, was.name, (note,), _Computed(made, rows))
+
+    def checked() -> Mapping[str, str]:
+        found, statements = rows(), {m.table.name: m.statement for m in migrations}
+        check_lists(
+            {t.name: t for t in tables},
+            found,
+            lambda name: _target(statements[name]),
+            lambda: query(f"FROM {quote_name(was.name)}.{quote_name(KEYS)}"),
+        )
+        return found
+
+    return Adapted(new.name, was.name, (note,), _Computed(made, checked))
 
 
 class _Computed(Mapping[str, str]):

@@ -21,6 +21,7 @@ from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
+from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.over.over import OverOperator
 from sqlstream.physical.plan import PhysicalPlan, StatefulStage
 from sqlstream.physical.windows import used_columns
@@ -121,8 +122,8 @@ class _Shaping:
             case WindowAggregate() | Aggregate():
                 for call in node.aggregates:
                     yield self._aggregate(call)
-                if any(c.name in self._holds for c in used_columns(node)):
-                    # The rows are kept, and the results made anew of them.
+                if self._keeps_rows(node):
+                    # The results are made anew of them.
                     taken = {call.name for call in node.aggregates}
                     yield from self._kept(Field(c.name, c.type) for c in used_columns(node) if c.name not in taken)
             case SessionWindow() | CountWindows() | WindowRank() | Rank() | Sort():
@@ -164,10 +165,19 @@ class _Shaping:
         origin = _inlined_call(call, self._origins[0]) + manner
         return ShapeItem(call.name, written, call.type, "aggregate", origin if origin != written else "", columns)
 
+    def _keeps_rows(self, node: Aggregate | WindowAggregate) -> bool:
+        """Tell whether the rows of an aggregate are kept: a call may have the name of a column, and hold something else."""
+        used = used_columns(node)
+        own = {given.name: (column.name,) for given, (column, _) in zip(used, stored_columns(used), strict=True)}
+        return all(own[c.name] in self._holds.get(c.name, {}).values() for c in used)
+
     def _makes_anew(self, call: AggregateItem) -> bool:
         """Tell whether a call has the name of a kept column, and is itself computed of rows."""
-        return isinstance(self._node, Aggregate | WindowAggregate) and any(
-            c.name == call.name and c.name in self._holds for c in used_columns(self._node)
+        node = self._node
+        return (
+            isinstance(node, Aggregate | WindowAggregate)
+            and self._keeps_rows(node)
+            and any(c.name == call.name for c in used_columns(node))
         )
 
     def _of_function(self, node: Process) -> Iterator[ShapeItem]:

@@ -7,6 +7,7 @@ new one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import replace as with_field
 
@@ -15,9 +16,9 @@ from msgspec.structs import replace
 
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.connectors.warehouse.publishing import PUBLISH, discard_published, find_published, is_published
-from sqlstream.errors import JobError, UsageError
+from sqlstream.errors import JobError, SqlStreamError, UsageError
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, planned_text, recorded_text
-from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.savepoints import default_name, take_savepoint
 from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
 from sqlstream.jobs.upgrades.comparing import compare
@@ -33,12 +34,12 @@ from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring, savepoints
 from sqlstream.storage.begun import read_begun
 from sqlstream.storage.joblog import JobLog, LogEntry
-from sqlstream.storage.restoring import DRAFT, Restoring
+from sqlstream.storage.restoring import Restoring
 from sqlstream.storage.rewriting import OperatorSource, Rewritten, SinkSource, rewrite
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.savepoints import Savepoint
+from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
 
 _WAYS_ON = (
     "Say what becomes of the state with MIGRATE STATE in a file for --migrate, or start the job anew with --fresh."
@@ -145,7 +146,8 @@ class Upgrader:
         self.check(comparison)
         check_only_writer(self._warehouse, self._planned, saved.job)
         check_open(saved.job, newest(self._warehouse, saved.job))
-        taken = take_savepoint(self._warehouse, saved.job)
+        before = _kept_before(self._warehouse, saved)
+        taken = before or take_savepoint(self._warehouse, saved.job)
         made = self.made(saved)
         if not self.migrates(saved):
             made = replace(made, upgraded_from=taken.record.name)
@@ -157,7 +159,8 @@ class Upgrader:
             tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
             plan = Restoring(draft.place, made.to_json(), tables, sinks)
         except BaseException:
-            savepoints.drop(self._warehouse, taken.record.name)
+            if before is None:
+                savepoints.drop(self._warehouse, taken.record.name)
             raise
         # Should this process die now, the job publishes them anew with the query that it has.
         unpublish(self._warehouse, saved, made)
@@ -181,7 +184,7 @@ class Upgrader:
         The job that `goes_on` from where it is repeats a batch that it had begun, and its sinks pass on what waits there.
         """
         restoring.check(savepoint)
-        folder = self._warehouse.below(f"savepoints/{DRAFT}{self._warehouse.job(made.job).root.rpartition('/')[2]}")
+        folder = restoring.draft_folder(self._warehouse, made.job)
         spec = job_spec(self._planned, self._warehouse.root, saved.bucket_labels, name=made.job, project=self._project)
         wanted = self._wanted(savepoint, saved, made, comparison)
         if goes_on:
@@ -263,6 +266,23 @@ def _clock_timers(operator: Operator) -> tuple[str, str] | None:
 
 def _sink_source(sink: SinkPlan, was: str, columns: Mapping[str, str] | None) -> SinkSource:
     return SinkSource(sink.table.name, was, with_field(sink.declaration, name=ROWS), columns)
+
+
+def _kept_before(warehouse: Warehouse, saved: JobRecord) -> Savepoint | None:
+    """Return the savepoint of a job as it is that an upgrade has taken which was killed, if there is one."""
+    version = last_committed(warehouse.fs, warehouse.job(saved.job))
+    name = default_name(warehouse, saved.job, version)
+    for place in warehouse.savepoints():
+        if place != name and not place.startswith(f"{name}-"):
+            continue
+        # One that is damaged keeps nothing.
+        with suppress(SqlStreamError):
+            found = find_savepoint(warehouse, place)
+            restoring.check_present(found)
+            is_same = read_record(found.warehouse.fs, found.warehouse.job(saved.job)) == saved
+            if is_same and found.record.version == version and restoring.has_rows_of(warehouse, found):
+                return found
+    return None
 
 
 def unpublish(warehouse: Warehouse, before: JobRecord, after: JobRecord) -> None:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 import duckdb
 
 from sqlstream.errors import SourceText
+from sqlstream.server.placeholders import filled, parameter_count
 from sqlstream.server.postgres.catalog import ClientCatalog, catalog_query
-from sqlstream.server.postgres.parameters import arrays, filled, literal, null, parameter_count
-from sqlstream.server.postgres.results import ClientAnswer, SentRows, TextRows, failure
+from sqlstream.server.postgres.parameters import arrays, literal, null
+from sqlstream.server.postgres.results import ClientAnswer, SentRows, TextRows
 from sqlstream.server.postgres.session import ClientSession, Reply, Written
 from sqlstream.server.postgres.types import TEXT
-from sqlstream.server.state_reader import RunningQuery, StateReader
+from sqlstream.server.state_reader import RunningQuery, StateReader, failure
 
 
 @dataclass(slots=True)

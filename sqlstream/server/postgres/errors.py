@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-from sqlstream.errors import DamageError, SourceText, SqlStreamError
+from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.secrets import masked
+from sqlstream.server.sqlstates import sqlstate
 
 CANCELLED = "57014"
-READ_ONLY = "25006"
-
-# The first that is found in a message tells its SQLSTATE.
-_STATES: tuple[tuple[str, str], ...] = (
-    (r'^table ".*" does not exist|^savepoint ".*" does not exist|there is no warehouse', "42P01"),
-    (r'^column ".*" does not exist', "42703"),
-    (r"ambiguous reference|ambiguous column", "42702"),
-    (r'^function ".*" does not exist|no function matches|the table function ".*" is not available', "42883"),
-    (r"outside of what a query may read", "42501"),
-    (r"syntax error|unterminated|there is no query|is not complete|only one statement|is not a query", "42601"),
-    (r"must appear in the GROUP BY|cannot contain aggregates", "42803"),
-    (r"does not have \"|no version|version that old", "42704"),
-    (r"out of memory|failed to allocate", "53200"),
-    (r"is damaged|state changed", "40001"),
-    (r"division by zero", "22012"),
-    (r"out of range|overflow", "22003"),
-    (r"could not convert|cannot be cast|can't be cast|conversion|invalid input|malformed", "22P02"),
-    (r"cannot compare|cannot mix|type mismatch|could not choose", "42804"),
-)
-_WRITES = {
-    *("INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "CREATE", "DROP", "ALTER", "COPY", "GRANT", "REVOKE"),
-    *("VACUUM", "ATTACH", "DETACH", "INSTALL", "LOAD", "CHECKPOINT", "EXPORT", "IMPORT", "REFRESH", "COMMENT"),
-}
 
 
 class ProtocolError(Exception):
@@ -70,20 +47,3 @@ def fields_of(error: SqlStreamError, written: SourceText | None = None, offset: 
             start, _ = written.as_written(start, end)
         fields["P"] = str(offset + start + 1)
     return fields
-
-
-def sqlstate(error: SqlStreamError) -> str:
-    """Return the SQLSTATE of an error.
-
-    >>> sqlstate(SqlStreamError('column "x" does not exist'))
-    '42703'
-    >>> sqlstate(SqlStreamError("INSERT is not a query"))
-    '25006'
-    """
-    if isinstance(error, DamageError):
-        return "XX001"
-    word = re.match(r"(?:([A-Z]+) is not a query|a query cannot contain ([A-Z]+))", error.message)
-    if word and (word[1] or word[2]) in _WRITES:
-        return READ_ONLY
-    found = (state for pattern, state in _STATES if re.search(pattern, error.message, re.IGNORECASE))
-    return next(found, "42000")

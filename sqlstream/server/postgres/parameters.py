@@ -1,7 +1,4 @@
-"""Parameters of prepared statements: their values as SQL, put into the statement in the place of `$1`.
-
-What runs is one text, which is checked like any other. An error in it has its place in the text that the client wrote.
-"""
+"""Values of the parameters of prepared statements, as SQL."""
 
 from __future__ import annotations
 
@@ -9,13 +6,9 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import accumulate, pairwise
 from typing import Any
 
-import duckdb
-
-from sqlstream.duck.sql import quote_name, quote_text
-from sqlstream.errors import Replacement, SourceText
+from sqlstream.duck.sql import quote_text
 from sqlstream.server.postgres.errors import ProtocolError
 from sqlstream.server.postgres.types import OTHER_TYPES, RESULT_TYPES
 
@@ -44,11 +37,8 @@ _TYPES: Mapping[int, str] = {
 _TEXTS = {0, 18, 19, 25, 705, 1042, 1043}
 _ELEMENTS = {t.array: t.oid for t in (*RESULT_TYPES, *OTHER_TYPES) if t.array}
 _EPOCH = datetime(2000, 1, 1)
-_SCHEMA = re.compile(r'"((?:state|savepoint)\.(?:[^"]|"")+)"', re.IGNORECASE)
 _ZONED_DAY = re.compile(r"(\d{4,}-\d\d-\d\d) ?[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-# As many as a message of the protocol can count.
-_MOST = 65_535
 
 
 def arrays(sql: str) -> set[int]:
@@ -58,71 +48,6 @@ def arrays(sql: str) -> set[int]:
     {2}
     """
     return {int(number) for number in re.findall(r"\b(?:ANY|ALL|SOME)\s*\(\s*\$(\d+)\s*\)", sql, re.IGNORECASE)}
-
-
-def parameter_count(sql: str) -> int:
-    """Return the highest number of a parameter.
-
-    >>> parameter_count("SELECT $2, '$7' -- $9"), parameter_count("SELECT 1")
-    (2, 0)
-
-    Raises ProtocolError for a number that no message can have.
-    """
-    found = max((number for number, _, _ in _parameters(sql)), default=0)
-    if found > _MOST:
-        raise ProtocolError(f"there is no parameter ${found}", "42P02")
-    return found
-
-
-def filled(sql: str, literals: Sequence[str]) -> SourceText:
-    """Return a statement with literals in the place of its parameters, and with schemas as queries name them.
-
-    A client knows two parts of a name: `"state.hourly"."counts"` is `state.hourly.counts`.
-
-    >>> filled('SELECT $1 FROM "state.hourly"."by $1"', ["7"]).text
-    'SELECT 7 FROM "state"."hourly"."by $1"'
-    """
-    pieces = [(start, end, _literal(literals, number)) for number, start, end in _parameters(sql)]
-    pieces += [
-        (start, end, ".".join(quote_name(part.replace('""', '"')) for part in schema[1].split(".", 1)))
-        for start, end in _tokens(sql)
-        if (schema := _SCHEMA.match(sql, start, end)) and sql[schema.end() :].lstrip().startswith(".")
-    ]
-    text, at, replacements = "", 0, []
-    for start, end, new in sorted(pieces):
-        text += sql[at:start]
-        replacements.append(Replacement(len(text), len(text) + len(new), start, end))
-        text += new
-        at = end
-    return SourceText("query", text + sql[at:], sql, tuple(replacements))
-
-
-def _literal(literals: Sequence[str], number: int) -> str:
-    if not 0 < number <= len(literals):
-        raise ProtocolError(f"there is no parameter ${number}", "42P02")
-    return literals[number - 1]
-
-
-def _parameters(sql: str) -> list[tuple[int, int, int]]:
-    """Return the parameters in a statement: their numbers, and where they stand."""
-    if "$" not in sql:
-        return []
-    found = []
-    for start, end in _tokens(sql):
-        number = re.compile(r"\d+").match(sql, start, end)
-        if number and start > 0 and sql[start - 1] == "$":
-            found.append((int(number[0]), start - 1, number.end()))
-    return found
-
-
-def _tokens(sql: str) -> list[tuple[int, int]]:
-    """Return where DuckDB's tokens begin, and where the next one does."""
-    data = sql.encode()
-    starts = [start for start, _ in duckdb.tokenize(sql)]
-    if len(data) != len(sql):
-        parts = (data[start:end].decode(errors="ignore") for start, end in pairwise([0, *starts]))
-        starts = list(accumulate(map(len, parts)))
-    return list(pairwise([*starts, len(sql)]))
 
 
 def null(oid: int) -> str:

@@ -9,14 +9,12 @@ from typing import Protocol
 import duckdb
 import pyarrow as pa
 
-from sqlstream.errors import JobError, SourceText, SqlStreamError
-from sqlstream.functions.registration import recover
-from sqlstream.queries.query import translate
+from sqlstream.errors import SourceText
 from sqlstream.server.postgres.encoding import encoded, expression
 from sqlstream.server.postgres.errors import ProtocolError
 from sqlstream.server.postgres.messages import ResultColumn, data_rows, text_rows
 from sqlstream.server.postgres.types import TEXT, SentType, column_type
-from sqlstream.server.state_reader import RunningQuery
+from sqlstream.server.state_reader import RunningQuery, failure
 
 # Rows that are in memory at a time.
 ROWS = 10_000
@@ -110,10 +108,3 @@ def _formatted(columns: Sequence[ResultColumn], formats: Sequence[int]) -> Seque
         raise ProtocolError(f"there are {len(formats)} result formats for {len(columns)} columns")
     wanted = formats if len(formats) == len(columns) else [*formats, 0][:1] * len(columns)
     return [replace(column, binary=bool(one)) for column, one in zip(columns, wanted, strict=True)]
-
-
-def failure(error: Exception, source: SourceText, running: RunningQuery) -> SqlStreamError:
-    """Return what DuckDB reports as an error of a query. Raises QueryStopped for one that was stopped."""
-    running.check()
-    recovered: JobError | None = recover(error) if isinstance(error, duckdb.Error) else None
-    return recovered or translate(error, source)

@@ -15,6 +15,7 @@ import pytest
 
 from sqlstream import SqlStreamError
 from sqlstream.jobs.upgrades.upgrading import Upgrader
+from sqlstream.storage import savepoints
 from sqlstream.warehouse.filesystem import Filesystem, LocalFilesystem
 from tests.jobs.savepoint_jobs import FIRST, SECOND, put
 from tests.jobs.upgrades.test_upgrades import counted, counts
@@ -140,3 +141,47 @@ def test_an_upgrade_that_is_killed_is_completed_by_the_next_start(tmp_path: Path
     assert rows_of(tmp_path, "SELECT k, n FROM state.totals.by_key") == counts(
         [*FIRST, *((k, s) for k, s in SECOND if k < 3)]
     )
+
+
+def test_an_upgrade_that_is_run_again_uses_the_savepoint_that_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    put(tmp_path, "a", FIRST)
+    go_on(tmp_path, OLD, FIRST)
+    saved = "SELECT savepoint FROM sqlstream.savepoints"
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(Upgrader, "rewritten", die)
+            patch.setattr(savepoints, "drop", die)
+            with pytest.raises(Killed):
+                go_on(tmp_path, NEW, FIRST, upgrade=True)
+        [first] = rows_of(tmp_path, saved)
+    put(tmp_path, "b", SECOND)
+    go_on(tmp_path, OLD, EVERY)
+    # It is of another version.
+    go_on(tmp_path, NEW, EVERY, upgrade=True)
+    assert len(rows_of(tmp_path, saved)) == 2
+    go_on(tmp_path, OLD, EVERY, savepoint=str(first[0]))
+    assert rows_of(tmp_path, "SELECT k, n FROM state.totals.by_key") == counts(EVERY)
+
+
+def test_what_an_upgrade_left_that_was_done_goes_with_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete = LocalFilesystem.delete_tree
+
+    def die(files: LocalFilesystem, path: str) -> None:
+        if "/.upgrading-" in path and list(Path(path).glob("**/*.parquet")):
+            raise Killed
+        delete(files, path)
+
+    put(tmp_path, "a", FIRST)
+    go_on(tmp_path, OLD, FIRST)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFilesystem, "delete_tree", die)
+        with pytest.raises(Killed):
+            go_on(tmp_path, NEW, FIRST, upgrade=True)
+    goes_on(tmp_path)

@@ -215,3 +215,23 @@ def test_what_is_filled_in(
     table = next(t for t in state_tables(record, ProcessingTime(5_000_000)) if t.name == name)
     found = next(c for c in table.columns if c.stored == column)
     assert (found.holds, found.filled, table.has_one_row_a_key) == (holds, filled, one)
+
+
+def test_items_of_a_list_are_before_the_next_one_of_their_key(tmp_path: Path) -> None:
+    """The row of a key says where its next item goes: another item there would be written over."""
+    script = (
+        f"{INPUT} CREATE TABLE said (n BIGINT); {NAMED} "
+        "INSERT INTO said SELECT n FROM Remembers(TABLE t PARTITION BY k, uid => 'remembers')"
+    )
+    made = "MIGRATE STATE job.remembers.list_0 AS SELECT * REPLACE ({}) FROM remembers.list_0"
+    put(tmp_path, "a", OPEN)
+    with open_session(tmp_path) as s:
+        s.register(Remembers)
+        run_until(s, script, len(OPEN))
+        for wrong in ("seen_1 + 1 AS seen_1", "k + 1 AS k"):
+            with pytest.raises(SqlStreamError, match="of the items are not before the next one of their key"):
+                go_on(s, script, OPEN, made.format(wrong))
+        keys = "MIGRATE STATE job.remembers.keys AS SELECT * REPLACE (seen_1 + 1 AS seen_1) FROM remembers.keys"
+        put(tmp_path, "b", [(1, 12)])
+        go_on(s, script, [*OPEN, (1, 12)], f"{made.format('seen_1 + 1 AS seen_1')}; {keys}")
+        assert rows_of(s, "SELECT position FROM state.job.remembers_seen WHERE k = 1") == [(1,), (2,)]

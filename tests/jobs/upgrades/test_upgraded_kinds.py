@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from sqlstream import Session
 from sqlstream.compiler.compiler import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.upgrades.changes import Adapted, Kept
@@ -264,6 +265,21 @@ CASES = [
         functions=(Spent, SpentLater),
     ),
     Case(
+        "aggregates that are called as what they read",
+        Adapted,
+        (A, A),
+        (
+            "k STRING, x BIGINT, y INT, PRIMARY KEY (k) NOT ENFORCED",
+            "k STRING, x BIGINT, y INT, n BIGINT, m INT, PRIMARY KEY (k) NOT ENFORCED",
+        ),
+        (
+            "WITH op AS (SELECT k, sum(x) AS x, max(y) AS y FROM a GROUP BY k) SELECT k, x, y FROM op",
+            "WITH op AS (SELECT k, sum(x) AS x, max(y) AS y, count(*) AS n, min(x) AS m FROM a GROUP BY k) "
+            "SELECT k, x, y, n, m FROM op",
+        ),
+        "SELECT k, sum(x), max(y), CASE WHEN bool_or(since) THEN count(*) END, min(x) FILTER (since) FROM a GROUP BY k",
+    ),
+    Case(
         "a table with a key",
         Adapted,
         (CHANGES.format(more=""), CHANGES.format(more=", y INT")),
@@ -312,15 +328,21 @@ def answer(case: Case, since: Mapping[str, Rows]) -> list[tuple[object, ...]]:
         return sorted(con.execute(case.expected).fetchall(), key=repr)
 
 
-def run(folder: Path, case: Case, place: int) -> None:
-    """Run the job with its first or its second query over the rows that there are."""
+def planned_job(session: Session, case: Case, place: int) -> PlannedJob:
+    """Return the job with its first or its second query."""
     columns, query = case.out[place], case.query[place]
     script = f"""{case.tables[place]} CREATE TABLE out ({columns});
     SET 'pipeline.name' = 'job'; SET 'execution.end-of-input' = 'wait'; INSERT INTO out {query};"""
+    for function in case.functions[place : place + 1]:
+        session.register(function)
+    [planned] = [one for one in session.compile(SourceText("script", script)) if isinstance(one, PlannedJob)]
+    return planned
+
+
+def run(folder: Path, case: Case, place: int) -> None:
+    """Run the job with its first or its second query over the rows that there are."""
     with open_session(folder) as session:
-        for function in case.functions[place : place + 1]:
-            session.register(function)
-        [planned] = [one for one in session.compile(SourceText("script", script)) if isinstance(one, PlannedJob)]
+        planned = planned_job(session, case, place)
         upgrade = None
         if place:
             upgrade = Upgrade()

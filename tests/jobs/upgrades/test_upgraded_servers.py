@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,16 @@ END;
 """
 
 
+def killed(folder: Path, script: str, rows: int, where: str) -> None:
+    """Let a process upgrade the job of a script, or go on with it, until it kills itself."""
+    file = folder / "job.sql"
+    file.write_text(script)
+    program = "tests.jobs.upgrades.mortal_upgrades"
+    process = start_python("-m", program, str(folder), str(file), str(rows), where)
+    output, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == -9, output
+
+
 class Ends:
     """Where the job reads and writes, and the scripts of both queries."""
 
@@ -44,15 +55,6 @@ class Ends:
         tables += self.sent.table("k BIGINT, x BIGINT", f"{once}, 'scan.bounded.mode' = 'unbounded'", name="sent")
         self.old = tables + SINKS.format(url=database.url, x=1, where="")
         self.new = tables + SINKS.format(url=database.url, x=10, where="WHERE k <> 5")
-
-    def killed(self, script: str, rows: int, where: str) -> None:
-        """Let a process upgrade the job, or go on with it, until it kills itself."""
-        file = self.folder / "job.sql"
-        file.write_text(script)
-        program = "tests.jobs.upgrades.mortal_upgrades"
-        process = start_python("-m", program, str(self.folder), str(file), str(rows), where)
-        output, _ = process.communicate(timeout=SECONDS)
-        assert process.returncode == -9, output
 
     def check(self, rows: list[tuple[int, int]], counted: list[tuple[int, int]]) -> None:
         found = [json.loads(m.value or "") for m in messages(self.servers, self.sent.name)]
@@ -68,15 +70,15 @@ def test_sinks_have_each_row_once_wherever_the_job_or_its_upgrade_is_killed(
     ends.given.send({"k": 1}, {"k": 2})
     run(tmp_path, ends.old, 2)
     ends.given.send({"k": 3}, partition=1)
-    ends.killed(ends.old, 3, "written")
+    killed(tmp_path, ends.old, 3, "written")
     written = [(1, 1), (2, 1), (3, 1)]
     ends.check(written, [(0, 1), (1, 2)])
     # A batch made anew would be one with this row, too.
     ends.given.send({"k": 4}, partition=1)
     for where in ("after 12", "laid-out"):
-        ends.killed(ends.new, 3, where)
+        killed(tmp_path, ends.new, 3, where)
         ends.check(written, [(0, 1), (1, 2)])
-    ends.killed(ends.new, 4, "written")
+    killed(tmp_path, ends.new, 4, "written")
     ends.given.send({"k": 5})
     run(tmp_path, ends.new, 5, upgrade=True)
     written += [(4, 10), (5, 10)]
@@ -91,3 +93,43 @@ def test_sinks_have_each_row_once_wherever_the_job_or_its_upgrade_is_killed(
     ends.given.send({"k": 6})
     run(tmp_path, ends.new, 6)
     ends.check([*written, (6, 10)], [(0, 3), (1, 2)])
+
+
+CHANGES = """
+SET 'pipeline.name' = 'j';
+INSERT INTO sent WITH by_part AS (SELECT k % 2 AS p, count(*) AS n FROM t {where} GROUP BY k % 2) SELECT p, n FROM by_part;
+"""
+
+
+def test_changes_in_a_topic_are_not_upgraded_while_a_batch_has_begun(kafka: str, tmp_path: Path) -> None:
+    """The new query could not take back what the topic may have of that batch, unless the old one commits it first."""
+    given, sent = Topic(kafka), Topic(kafka)
+    once = f", 'sink.delivery-guarantee' = 'exactly-once', 'sink.transactional-id-prefix' = '{sent.name}'"
+    tables = given.table("k BIGINT", LIVE)
+    more = f"{once}, 'scan.bounded.mode' = 'unbounded'"
+    tables += sent.table("p BIGINT, n BIGINT", more, name="sent", format="debezium-json")
+    old, new = (tables + CHANGES.format(where=where) for where in ("", "WHERE k <> 5"))
+
+    def counted() -> list[tuple[int, int]]:
+        left = Counter[tuple[int, int]]()
+        for m in messages(kafka, sent.name):
+            change = json.loads(m.value or "")
+            for side, weight in (("before", -1), ("after", 1)):
+                if change[side] is not None:
+                    left[change[side]["p"], change[side]["n"]] += weight
+        assert set(left.values()) <= {0, 1}
+        return sorted(+left)
+
+    given.send({"k": 1}, {"k": 2})
+    run(tmp_path, old, 2)
+    given.send({"k": 3})
+    killed(tmp_path, old, 3, "written")
+    assert counted() == [(0, 1), (1, 2)]
+    with pytest.raises(SqlStreamError, match="cannot go on with this query") as refused:
+        run(tmp_path, new, 3, upgrade=True)
+    assert 'table "sent": it may have rows of a batch that has begun' in (refused.value.detail or "")
+    assert counted() == [(0, 1), (1, 2)]
+    run(tmp_path, old, 3)
+    given.send({"k": 5}, {"k": 7})
+    run(tmp_path, new, 5, upgrade=True)
+    assert counted() == [(0, 1), (1, 3)]

@@ -12,10 +12,12 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from sqlstream.errors import QueryError
+from sqlstream.server.placeholders import parameter_count
 from sqlstream.server.postgres.encoding import packed_numeric
 from sqlstream.server.postgres.errors import ProtocolError
 from sqlstream.server.postgres.messages import Body
-from sqlstream.server.postgres.parameters import _numeric, literal, parameter_count
+from sqlstream.server.postgres.parameters import _numeric, literal
 from tests.server.postgres.conftest import Served
 
 _ID = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
@@ -123,7 +125,7 @@ def test_a_parameter_cannot_become_a_part_of_the_statement() -> None:
 
 def test_no_statement_has_more_parameters_than_a_message() -> None:
     assert parameter_count("SELECT 'é', $65535") == 65_535
-    with pytest.raises(ProtocolError, match="there is no parameter"):
+    with pytest.raises(QueryError, match="there is no parameter"):
         parameter_count("SELECT $2147483647")
     assert Body(b"\xff\xff").count() == 65_535
 

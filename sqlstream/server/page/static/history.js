@@ -39,9 +39,12 @@ export class History {
     return found;
   }
 
-  /** Rows per second in each of the last batches. */
+  /** Rows per second at each of the last batches, as a mean of three: a batch without rows often follows one that has some. */
   rates(most) {
-    return this.steps(most).map(({ rows, seconds }) => rows / seconds);
+    const steps = this.steps(most + 2);
+    const sum = (some, of) => some.reduce((all, step) => all + step[of], 0);
+    const means = steps.map((_, i) => steps.slice(Math.max(i - 2, 0), i + 1)).map((some) => sum(some, "rows") / sum(some, "seconds"));
+    return means.slice(-most);
   }
 
   /** Rows per second in the last seconds; of a job that reads less often, in its last batch, as long as that is not over. */

@@ -16,7 +16,7 @@ import { openWindows, timeAxis } from "../time_axis.js";
 const SHOWN_BATCHES = 60;
 // Times that change with the clock are said anew this often, and what has to be asked for at most.
 const TICK_MILLISECONDS = 1000;
-const ASK_MILLISECONDS = 1500;
+const ASK_MILLISECONDS = 2000;
 const DRAW_MILLISECONDS = 120;
 
 export async function show(root, { name }, signal) {
@@ -33,6 +33,7 @@ export async function show(root, { name }, signal) {
   draw();
   ask();
   every(TICK_MILLISECONDS, signal, draw);
+  document.addEventListener("visibilitychange", ask, { signal });
   await listen(state.name, signal, (kind, data) => {
     if (kind === "batch" && !history.add(data)) return;
     draw();
@@ -55,6 +56,8 @@ function sections(state) {
 
 /** Ask for what no event says. */
 async function refresh(state, signal) {
+  // Nobody looks: the server has better things to do.
+  if (document.hidden) return;
   const { name } = state;
   const graph = JSON.stringify(state.details.graph);
   state.details = await call(jobPath(name), { signal });

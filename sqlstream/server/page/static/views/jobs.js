@@ -42,7 +42,7 @@ export async function show(root, params, signal) {
     empty,
   );
   await load();
-  every(LIST_MILLISECONDS, signal, reload);
+  every(LIST_MILLISECONDS, signal, () => document.hidden || reload());
   every(1000, signal, () => cards.forEach((card) => card.tick()));
   await listen(null, signal, (kind, data) => heard(cards, kind, data, reload), reload);
 }

@@ -1,0 +1,1 @@
+"""The protocol Arrow Flight SQL, for ADBC, JDBC and ODBC drivers of Arrow."""

@@ -1,0 +1,61 @@
+"""Lets clients in: by a bearer token, or by a password that is one."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow.flight as fl
+
+
+class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Checks each call; `allows` says whether a token lets a client in, without it everybody may come."""
+
+    def __init__(self, allows: Callable[[str], bool] | None):
+        super().__init__()
+        self._allows = allows
+
+    def start_call(self, info: fl.CallInfo, headers: Mapping[str, Sequence[str]]) -> _Granted | None:
+        """Return what answers a client that has said a password. Raises FlightUnauthenticatedError."""
+        given = next((value for name in headers if name.lower() == "authorization" for value in headers[name]), "")
+        scheme, _, credentials = given.partition(" ")
+        token = _password(credentials) if scheme.lower() == "basic" else credentials
+        known = scheme.lower() in ("basic", "bearer") and token is not None
+        if self._allows is not None and not (known and token is not None and self._allows(token)):
+            raise fl.FlightUnauthenticatedError("a token of the server is needed, as the password or as a bearer token")
+        return _Granted(token) if info.method == fl.FlightMethod.HANDSHAKE and token is not None else None
+
+
+class _Granted(fl.ServerMiddleware):  # type: ignore[misc]
+    """Tells a client to come with its password as a bearer token from now on: it is one."""
+
+    def __init__(self, token: str):
+        super().__init__()
+        self._token = token
+
+    def sending_headers(self) -> Mapping[str, str]:
+        return {"authorization": f"Bearer {self._token}"}
+
+
+class Handshakes(fl.ServerAuthHandler):  # type: ignore[misc]
+    """Answers handshakes, whose headers have been checked by `TokenCheck`."""
+
+    def authenticate(self, outgoing: object, incoming: object) -> None:
+        """Nothing more is said."""
+
+    def is_valid(self, token: bytes) -> bytes:
+        return b""
+
+
+def _password(credentials: str) -> str | None:
+    """Return the password of a header for basic authentication.
+
+    >>> _password("dXNlcjpzZTpjcmV0"), _password("dTpw"), _password("dTpwdw"), _password("?")
+    ('se:cret', 'p', 'pw', None)
+    """
+    try:
+        # Clients in Go leave out what fills it up to groups of four.
+        return base64.b64decode(credentials + "=" * (-len(credentials) % 4), validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return None

@@ -1,0 +1,194 @@
+"""What clients ask about tables: catalogs, schemas, tables with their columns, keys."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.duck.sql import quote_name
+from sqlstream.server.flight.messages import given
+from sqlstream.server.flight.sql_info import SQL_INFO_SCHEMA, sql_info
+from sqlstream.server.state_reader import ListedTable
+
+# What is not in a database of its own, as state is, is in this one: a query may name it.
+_CATALOG = "memory"
+TABLE, VIEW = "TABLE", "VIEW"
+
+
+def _schema(**columns: pa.DataType) -> pa.Schema:
+    """Return a schema; a name with `_not_null` at its end is that of a column without NULLs."""
+    return pa.schema(
+        [pa.field(n.removesuffix("_not_null"), t, not n.endswith("_not_null")) for n, t in columns.items()]
+    )
+
+
+_TEXT = pa.string()
+_FOREIGN = _schema(
+    pk_catalog_name=_TEXT,
+    pk_db_schema_name=_TEXT,
+    pk_table_name_not_null=_TEXT,
+    pk_column_name_not_null=_TEXT,
+    fk_catalog_name=_TEXT,
+    fk_db_schema_name=_TEXT,
+    fk_table_name_not_null=_TEXT,
+    fk_column_name_not_null=_TEXT,
+    key_sequence_not_null=pa.int32(),
+    fk_key_name=_TEXT,
+    pk_key_name=_TEXT,
+    update_rule_not_null=pa.uint8(),
+    delete_rule_not_null=pa.uint8(),
+)
+_TABLES = _schema(catalog_name=_TEXT, db_schema_name=_TEXT, table_name_not_null=_TEXT, table_type_not_null=_TEXT)
+_SCHEMAS: Mapping[str, pa.Schema] = {
+    "CommandGetCatalogs": _schema(catalog_name_not_null=_TEXT),
+    "CommandGetDbSchemas": _schema(catalog_name=_TEXT, db_schema_name_not_null=_TEXT),
+    "CommandGetTables": _TABLES,
+    "CommandGetTableTypes": _schema(table_type_not_null=_TEXT),
+    "CommandGetSqlInfo": SQL_INFO_SCHEMA,
+    "CommandGetPrimaryKeys": _schema(
+        catalog_name=_TEXT,
+        db_schema_name=_TEXT,
+        table_name_not_null=_TEXT,
+        column_name_not_null=_TEXT,
+        key_name=_TEXT,
+        key_sequence_not_null=pa.int32(),
+    ),
+    "CommandGetExportedKeys": _FOREIGN,
+    "CommandGetImportedKeys": _FOREIGN,
+    "CommandGetCrossReference": _FOREIGN,
+    "CommandGetXdbcTypeInfo": _schema(
+        type_name_not_null=_TEXT,
+        data_type_not_null=pa.int32(),
+        column_size=pa.int32(),
+        literal_prefix=_TEXT,
+        literal_suffix=_TEXT,
+        create_params=pa.list_(pa.field("item", _TEXT, False)),
+        nullable_not_null=pa.int32(),
+        case_sensitive_not_null=pa.bool_(),
+        searchable_not_null=pa.int32(),
+        unsigned_attribute=pa.bool_(),
+        fixed_prec_scale_not_null=pa.bool_(),
+        auto_increment=pa.bool_(),
+        local_type_name=_TEXT,
+        minimum_scale=pa.int32(),
+        maximum_scale=pa.int32(),
+        sql_data_type_not_null=pa.int32(),
+        datetime_subcode=pa.int32(),
+        num_prec_radix=pa.int32(),
+        interval_precision=pa.int32(),
+    ),
+}
+
+
+def schema_of(name: str, command: Any) -> pa.Schema | None:
+    """Return the columns of what answers a command; None for a command that asks for nothing here."""
+    if name == "CommandGetTables" and command.include_schema:
+        return _TABLES.append(pa.field("table_schema", pa.binary(), False))
+    return _SCHEMAS.get(name)
+
+
+def place_of(table: ListedTable) -> tuple[str, str]:
+    """Return the catalog and the schema of a table.
+
+    >>> place_of(ListedTable("state.by.hour", "counts", ())), place_of(ListedTable("sqlstream", "jobs", ()))
+    (('state', 'by.hour'), ('memory', 'sqlstream'))
+    """
+    catalog, dot, schema = table.schema.partition(".")
+    return (catalog, schema) if dot else (_CATALOG, catalog)
+
+
+class Metadata:
+    """Answers what clients ask about tables; `tables` lists them."""
+
+    def __init__(self, tables: Callable[[], Sequence[ListedTable]]):
+        self._tables = tables
+        self._types = duckdb.connect(config={"threads": 1})
+        self._types.execute("SET TimeZone = 'UTC'")
+        self._typing = threading.Lock()
+
+    def answer(self, name: str, command: Any) -> pa.Table:
+        """Return the answer to a command that has a schema here. Raises SqlStreamError."""
+        schema = schema_of(name, command)
+        assert schema is not None
+        match name:
+            case "CommandGetSqlInfo":
+                return sql_info(set(command.info))
+            case "CommandGetCatalogs":
+                rows: set[tuple[Any, ...]] = {(place_of(t)[0],) for t in self._tables()} | {(_CATALOG,)}
+            case "CommandGetDbSchemas":
+                rows = {(c, s) for c, s in map(place_of, self._tables()) if _fits(command, c, s)}
+            case "CommandGetTableTypes":
+                rows = {(TABLE,), (VIEW,)}
+            case "CommandGetTables":
+                rows = {self._row(t, command.include_schema) for t in self._tables() if _is_asked_for(command, t)}
+            case _:
+                # There are no keys. Which types there are is in the columns.
+                rows = set()
+        columns = zip(*sorted(rows), strict=True) if rows else [()] * len(schema)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+    def _row(self, table: ListedTable, with_schema: bool) -> tuple[Any, ...]:
+        row = (*place_of(table), table.name, _type(table))
+        return (*row, self._columns(table).serialize().to_pybytes()) if with_schema else row
+
+    def _columns(self, table: ListedTable) -> pa.Schema:
+        items = ", ".join(f"CAST(NULL AS {kind}) AS {quote_name(name)}" for name, kind in table.columns)
+        with self._typing:
+            schema = self._types.sql(f"SELECT {items} LIMIT 0").to_arrow_table().schema
+        catalog, db_schema = place_of(table)
+        fields = []
+        for field, (_, kind) in zip(schema, table.columns, strict=True):
+            known = {
+                "CATALOG_NAME": catalog,
+                "DB_SCHEMA_NAME": db_schema,
+                "TABLE_NAME": table.name,
+                "TYPE_NAME": kind,
+                "IS_AUTO_INCREMENT": "0",
+                "IS_CASE_SENSITIVE": "1" if kind.startswith("VARCHAR") else "0",
+                "IS_READ_ONLY": "1",
+                "IS_SEARCHABLE": "1",
+            }
+            if number := re.match(r"DECIMAL\((\d+),\s*(\d+)\)$", kind):
+                known |= {"PRECISION": number[1], "SCALE": number[2]}
+            named = {f"ARROW:FLIGHT:SQL:{name}": value for name, value in known.items()}
+            fields.append(field.with_metadata({**(field.metadata or {}), **named}))
+        return pa.schema(fields)
+
+    def close(self) -> None:
+        self._types.close()
+
+
+def _type(table: ListedTable) -> str:
+    return VIEW if table.is_view else TABLE
+
+
+def _is_asked_for(command: Any, table: ListedTable) -> bool:
+    return (
+        _fits(command, *place_of(table))
+        and _matches(given(command, "table_name_filter_pattern"), table.name)
+        and (not command.table_types or _type(table) in command.table_types)
+    )
+
+
+def _fits(command: Any, catalog: str, schema: str) -> bool:
+    asked = given(command, "catalog")
+    return (asked is None or asked == catalog) and _matches(given(command, "db_schema_filter_pattern"), schema)
+
+
+def _matches(pattern: str | None, name: str) -> bool:
+    r"""Tell whether a name is like a pattern of SQL.
+
+    >>> _matches("a%", "abc"), _matches("a_", "abc"), _matches(r"a\_", "a_"), _matches(None, "x")
+    (True, False, True, True)
+    """
+    if pattern is None:
+        return True
+    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
+    wild = {"%": ".*", "_": "."}
+    return re.fullmatch("".join(wild.get(p) or re.escape(p[-1]) for p in parts), name, re.DOTALL) is not None

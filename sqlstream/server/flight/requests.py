@@ -1,0 +1,198 @@
+"""Answers the calls of Flight: commands, tickets, parameters and actions."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from sqlstream.errors import QueryError, SqlStreamError
+from sqlstream.server.flight.errors import told
+from sqlstream.server.flight.messages import NoMessage, message, packed, parsed, unpacked
+from sqlstream.server.flight.metadata import Metadata, schema_of
+from sqlstream.server.flight.parameters import MOST_BYTES
+from sqlstream.server.flight.queries import ClientQueries, OpenedQuery
+from sqlstream.server.flight.statements import FlightStatement, statement_of
+
+_ACTIONS = {
+    "CreatePreparedStatement": "Prepares a statement.",
+    "ClosePreparedStatement": "Closes a prepared statement.",
+    "BeginTransaction": "Begins a transaction, which changes nothing: clients only read.",
+    "EndTransaction": "Ends a transaction.",
+    "CancelFlightInfo": "Cancels a query.",
+    "CancelQuery": "Cancels a query, as clients did before CancelFlightInfo.",
+}
+_CANCELLED, _NOT_CANCELLABLE = 1, 3
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _answering(method: _Method) -> _Method:
+    """Let what a method raises be an error of Flight."""
+
+    @functools.wraps(method)
+    def answered(*arguments: Any) -> Any:
+        try:
+            return method(*arguments)
+        except Exception as error:
+            raise told(error) from None
+
+    return answered  # type: ignore[return-value]
+
+
+class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
+    """Flight's server, which listens from its first moment on; its methods run in threads of its own."""
+
+    def __init__(self, queries: ClientQueries, metadata: Metadata, location: str, **options: Any):
+        self._queries, self._metadata = queries, metadata
+        super().__init__(location, **options)
+
+    @_answering
+    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        name, command = _command(descriptor)
+        if (schema := schema_of(name, command)) is not None:
+            # Its answer is made when it is asked for: the command is its ticket.
+            return _info(schema, descriptor, descriptor.command)
+        statement, opened = self._opened(name, command, context)
+        key = self._queries.keep(opened)
+        ticket = FlightStatement(statement.sql, statement.parameters, key).packed()
+        return _info(opened.schema, descriptor, packed("TicketStatementQuery", statement_handle=ticket))
+
+    @_answering
+    def get_schema(self, context: Any, descriptor: Any) -> Any:
+        # Of an error in here alone, pyarrow sends where it was raised, too.
+        name, command = _command(descriptor)
+        schema = schema_of(name, command)
+        return fl.SchemaResult(schema if schema is not None else self._opened(name, command, context)[1].schema)
+
+    def _opened(self, name: str, command: Any, context: Any) -> tuple[FlightStatement, OpenedQuery]:
+        match name:
+            case "CommandStatementQuery":
+                statement = FlightStatement(command.query)
+            case "CommandPreparedStatementQuery":
+                statement = statement_of(command.prepared_statement_handle)
+            case _:
+                raise NoMessage(f"{name} is not supported")
+        return statement, self._queries.open(statement.source(), context)
+
+    @_answering
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        name, command = unpacked(ticket.ticket)
+        if schema_of(name, command) is not None:
+            return fl.RecordBatchStream(self._metadata.answer(name, command))
+        if name != "TicketStatementQuery":
+            raise NoMessage(f"{name} is no ticket")
+        statement = statement_of(command.statement_handle)
+        opened = self._queries.taken(statement.key) or self._queries.open(statement.source(), context)
+        return fl.GeneratorStream(opened.schema, self._queries.rows(opened, statement.key, context))
+
+    @_answering
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Take the parameters of a prepared statement: with them it is known by something else."""
+        name, command = _command(descriptor)
+        match name:
+            case "CommandPreparedStatementQuery":
+                statement = statement_of(command.prepared_statement_handle).with_parameters(_read(reader))
+                result = message("DoPutPreparedStatementResult", prepared_statement_handle=statement.packed())
+                writer.write(result.SerializeToString())
+            case "CommandStatementUpdate" | "CommandPreparedStatementUpdate":
+                is_plain = name == "CommandStatementUpdate"
+                statement = (
+                    FlightStatement(command.query) if is_plain else statement_of(command.prepared_statement_handle)
+                )
+                # What is no query is refused here, with its place.
+                self._queries.open(statement.described(), context)
+                raise QueryError("a query changes nothing", hint="Run it as a query, which has a result.")
+            case _:
+                raise fl.FlightUnauthorizedError("clients only read")
+
+    @_answering
+    def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
+        # The client gets results of a list; a generator would raise where nothing makes them errors of Flight.
+        return iter(self._acted(context, action.type, action.body.to_pybytes()))
+
+    def _acted(self, context: Any, kind: str, body: bytes) -> list[bytes]:
+        if kind == "CancelFlightInfo":
+            is_cancelled = self._cancelled(parsed("CancelFlightInfoRequest", body).info)
+            result = message("CancelFlightInfoResult", status=_CANCELLED if is_cancelled else _NOT_CANCELLABLE)
+            return [result.SerializeToString()]
+        if kind not in _ACTIONS:
+            raise NoMessage(f'the action "{kind}" is not supported')
+        name, request = unpacked(body)
+        if name != f"Action{kind}Request":
+            raise NoMessage(f'the action "{kind}" does not take {name}')
+        match kind:
+            case "CreatePreparedStatement":
+                return [self._prepared(FlightStatement(request.query), context)]
+            case "BeginTransaction":
+                return [packed("ActionBeginTransactionResult", transaction_id=secrets.token_bytes(16))]
+            case "CancelQuery":
+                is_cancelled = self._cancelled(request.info)
+                return [packed("ActionCancelQueryResult", result=_CANCELLED if is_cancelled else _NOT_CANCELLABLE)]
+        return []
+
+    def _prepared(self, statement: FlightStatement, context: Any) -> bytes:
+        columns = self._columns(statement, context)
+        return packed(
+            "ActionCreatePreparedStatementResult",
+            prepared_statement_handle=statement.packed(),
+            dataset_schema=columns.serialize().to_pybytes() if columns is not None else b"",
+            parameter_schema=statement.parameter_schema().serialize().to_pybytes(),
+            is_update=False,
+        )
+
+    def _columns(self, statement: FlightStatement, context: Any) -> pa.Schema | None:
+        """Return the columns of a statement; None if they are not known before its parameters, as in `AT (VERSION => ?)`."""
+        source = statement.described()
+        try:
+            return self._queries.open(source, context).schema
+        except SqlStreamError:
+            if not statement.count:
+                raise
+            return None
+
+    def _cancelled(self, info: bytes) -> bool:
+        try:
+            endpoints = fl.FlightInfo.deserialize(info).endpoints
+        except pa.ArrowException as error:
+            raise NoMessage("this is no information of Flight") from error
+        found = [unpacked(endpoint.ticket.ticket) for endpoint in endpoints]
+        keys = [statement_of(t.statement_handle).key for name, t in found if name == "TicketStatementQuery"]
+        cancelled = [self._queries.cancel(key) for key in keys]
+        return any(cancelled)
+
+    @_answering
+    def list_actions(self, context: Any) -> list[Any]:
+        return [fl.ActionType(name, text) for name, text in _ACTIONS.items()]
+
+    @_answering
+    def list_flights(self, context: Any, criteria: bytes) -> Any:
+        raise NoMessage("tables are listed with commands of Flight SQL")
+
+    @_answering
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        raise NoMessage("Flight SQL exchanges nothing")
+
+
+def _command(descriptor: Any) -> tuple[str, Any]:
+    if descriptor.descriptor_type != fl.DescriptorType.CMD:
+        raise NoMessage("a descriptor has no command of Flight SQL")
+    return unpacked(descriptor.command)
+
+
+def _info(schema: pa.Schema, descriptor: Any, ticket: bytes) -> Any:
+    # Without a place the client asks where it is.
+    return fl.FlightInfo(schema, descriptor, [fl.FlightEndpoint(ticket, [])], -1, -1)
+
+
+def _read(reader: Any) -> pa.Table:
+    batches, size = [], 0
+    for chunk in reader:
+        batches.append(chunk.data)
+        size += chunk.data.nbytes
+        if size > MOST_BYTES:
+            raise QueryError(f"parameters have {MOST_BYTES} bytes at most")
+    return pa.Table.from_batches(batches, reader.schema)

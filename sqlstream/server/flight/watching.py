@@ -1,0 +1,102 @@
+"""Looks after calls: whether their clients are still there, and whether their time is over."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlstream.server.flight.errors import ENDS, TOO_LONG
+from sqlstream.server.state_reader import RunningQuery
+
+# So often calls are looked after.
+_WATCH_SECONDS = 0.1
+# A client that has not read so long after the end of its time is cut off.
+_READING_SECONDS = 10.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class WatchedCall:
+    """A call of a client; `context` is Flight's, which knows whether the client waits for it."""
+
+    running: RunningQuery
+    context: Any
+    seconds: float | None
+    since: float = field(default_factory=time.monotonic)
+    # Whether the client is waited for, as it reads slower than rows are computed.
+    sending: bool = False
+
+
+class CallWatcher:
+    """Stops the queries of clients that have left or have had their time; `cut` ends the connection of a peer."""
+
+    def __init__(self, cut: Callable[[str], None]):
+        self._cut = cut
+        self._calls: set[WatchedCall] = set()
+        self._changing = threading.Lock()
+        self._wanted = threading.Event()
+        self._ended = False
+        self._thread = threading.Thread(target=self._watch, name="flight-watcher", daemon=True)
+        self._thread.start()
+
+    @contextlib.contextmanager
+    def watching(self, running: RunningQuery, context: Any, seconds: float | None) -> Iterator[WatchedCall]:
+        """Watch a call as long as it lasts. Raises QueryStopped."""
+        call = WatchedCall(running, context, seconds)
+        with self._changing:
+            self._calls.add(call)
+            if self._ended:
+                running.stop(ENDS)
+        self._wanted.set()
+        try:
+            running.check()
+            yield call
+        finally:
+            # Flight's context is gone with the call: it is not asked any more once this has been said.
+            with self._changing:
+                self._calls.discard(call)
+
+    def _watch(self) -> None:
+        while True:
+            self._wanted.wait()
+            with self._changing:
+                if self._ended and not self._calls:
+                    return
+                if not self._calls:
+                    self._wanted.clear()
+                late = [call.context.peer() for call in self._calls if self._look(call)]
+            for peer in late:
+                try:
+                    self._cut(peer)
+                except Exception:
+                    # The other calls are still to be looked after.
+                    _log.exception("a Flight client could not be cut off")
+            time.sleep(_WATCH_SECONDS)
+
+    def _look(self, call: WatchedCall) -> bool:
+        """Stop a query that nobody wants any more; return whether its client is to be cut off."""
+        late = -1.0 if call.seconds is None else time.monotonic() - call.since - call.seconds
+        if call.context.is_cancelled():
+            call.running.stop("the client has left")
+        elif late > 0:
+            call.running.stop(f"{TOO_LONG} {call.seconds:g} s")
+            return call.sending and late > _READING_SECONDS
+        elif self._ended:
+            call.running.stop(ENDS)
+        elif call.running.is_stopped:
+            # Between two of its statements nothing was interrupted.
+            call.running.stop("")
+        return False
+
+    def end(self) -> None:
+        """Stop all queries, and those that still come."""
+        with self._changing:
+            self._ended = True
+            for call in self._calls:
+                call.running.stop(ENDS)
+        self._wanted.set()

@@ -1,0 +1,91 @@
+"""Parameters of prepared statements: values as SQL, put into the statement in the place of `$1` or `?`.
+
+What runs is one text, which is checked like any other. An error in it has its place in the text that the client wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import duckdb
+
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import QueryError, Replacement, SourceText
+
+_SCHEMA = re.compile(r'"((?:state|savepoint)\.(?:[^"]|"")+)"', re.IGNORECASE)
+# As many as a message of PostgreSQL's protocol can count.
+_MOST = 65_535
+
+
+def parameter_count(sql: str) -> int:
+    """Return the highest number of a parameter.
+
+    >>> parameter_count("SELECT $2, '$7' -- $9"), parameter_count("SELECT ?, ?"), parameter_count("SELECT 1")
+    (2, 2, 0)
+
+    Raises QueryError for a number that no message can have.
+    """
+    found = max((number for number, _, _ in _parameters(sql)), default=0)
+    if found > _MOST:
+        raise _no_parameter(found)
+    return found
+
+
+def filled(sql: str, literals: Sequence[str]) -> SourceText:
+    """Return a statement with literals in the place of its parameters, and with schemas as queries name them.
+
+    A client knows two parts of a name: `"state.hourly"."counts"` is `state.hourly.counts`.
+
+    >>> filled('SELECT $1 FROM "state.hourly"."by $1"', ["7"]).text
+    'SELECT 7 FROM "state"."hourly"."by $1"'
+    """
+    pieces = [(start, end, _literal(literals, number)) for number, start, end in _parameters(sql)]
+    pieces += [
+        (start, end, ".".join(quote_name(part.replace('""', '"')) for part in schema[1].split(".", 1)))
+        for start, end in _tokens(sql)
+        if (schema := _SCHEMA.match(sql, start, end)) and sql[schema.end() :].lstrip().startswith(".")
+    ]
+    text, at, replacements = "", 0, []
+    for start, end, new in sorted(pieces):
+        text += sql[at:start]
+        replacements.append(Replacement(len(text), len(text) + len(new), start, end))
+        text += new
+        at = end
+    return SourceText("query", text + sql[at:], sql, tuple(replacements))
+
+
+def _literal(literals: Sequence[str], number: int) -> str:
+    if not 0 < number <= len(literals):
+        raise _no_parameter(number)
+    return literals[number - 1]
+
+
+def _no_parameter(number: int) -> QueryError:
+    return QueryError(f"there is no parameter ${number}")
+
+
+def _parameters(sql: str) -> list[tuple[int, int, int]]:
+    """Return the parameters in a statement: their numbers, and where they stand; those that are `?` are counted."""
+    if "$" not in sql and "?" not in sql:
+        return []
+    found, count = [], 0
+    for start, end in _tokens(sql):
+        number = re.compile(r"\d+").match(sql, start, end)
+        if number and start > 0 and sql[start - 1] == "$":
+            found.append((int(number[0]), start - 1, number.end()))
+        elif sql[start:end].strip() == "?":
+            count += 1
+            found.append((count, start, start + 1))
+    return found
+
+
+def _tokens(sql: str) -> list[tuple[int, int]]:
+    """Return where DuckDB's tokens begin, and where the next one does."""
+    data = sql.encode()
+    starts = [start for start, _ in duckdb.tokenize(sql)]
+    if len(data) != len(sql):
+        parts = (data[start:end].decode(errors="ignore") for start, end in pairwise([0, *starts]))
+        starts = list(accumulate(map(len, parts)))
+    return list(pairwise([*starts, len(sql)]))

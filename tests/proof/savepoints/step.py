@@ -1,0 +1,98 @@
+"""One step of a job in a process of its own, which is killed from outside: it says on its standard output how far it has come.
+
+`step.py PROJECT KIND ACTION DELAY TASKS END` does an action, and lets the job read all that there is. Its end is `wait`, after
+which it goes on, or `finish`, at which its windows are closed.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from sqlstream import Session
+from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.errors import SourceText
+from sqlstream.jobs.restoring import plan_restore
+from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.upgrades.upgrading import Upgrade
+from sqlstream.local.engine import LocalEngine
+from sqlstream.runtime.engine import Layout
+from sqlstream.session.migrating import upgrade_with
+from tests.processes import SECONDS
+from tests.proof.savepoints.kinds import Kind, kind_of
+
+# As it is; with the new query that it has by now; the fork that there is by now.
+RUN, RUN_NEW, RUN_FORK = "run", "run-new", "run-fork"
+WAIT, FINISH = "wait", "finish"
+SAVEPOINT, RESTORE, FORK, RESCALE = "savepoint", "restore", "fork", "rescale"
+UPGRADE, MIGRATE, REPAIR = "upgrade", "migrate", "repair"
+STEPS = (SAVEPOINT, RESTORE, FORK, RESCALE, UPGRADE, MIGRATE, REPAIR)
+# What a process says: it begins, the job runs, it has read all.
+BEGUN, RUNNING, DONE = "begun", "running", "done"
+FIRST, SECOND, FORK_NAME = "first", "second", "job_b"
+# The parallelism before and after the step that changes it.
+TASKS, MORE_TASKS = 2, 3
+
+
+class Engine(LocalEngine):
+    """Jobs in this process, with the state in so many parts as on so many tasks."""
+
+    def __init__(self, tasks: int):
+        self._tasks = tasks
+
+    def layout(self, partitions: int) -> Layout:
+        return Layout(self._tasks, tuple(range(self._tasks)))
+
+
+def script_of(kind: Kind, action: str, delay: int, end: str) -> str:
+    """Return the SQL of the job for an action."""
+    if action in (FORK, RUN_FORK):
+        name = "job" if action == FORK else FORK_NAME
+        return kind.script("old", delay=delay, out="out_b", name=name, end=end)
+    return kind.script("new" if action in (UPGRADE, MIGRATE, RUN_NEW) else "old", delay=delay, end=end)
+
+
+def open_session(folder: Path, notices: list[str] | None = None) -> Session:
+    conf = {"execution.checkpointing.interval": "0 s", "sqlstream.unbounded-state": "allow"}
+    return Session(str(folder), conf=conf, notice=(notices if notices is not None else []).append)
+
+
+def start(session: Session, kind: Kind, action: str, delay: int, tasks: int, end: str) -> Any:
+    """Start the job as an action does it."""
+    for function in kind.functions:
+        session.register(function)
+    source = SourceText("script", script_of(kind, action, delay, end))
+    savepoint = FIRST if action in (RESTORE, FORK) else None
+    compiled, restored = plan_restore(
+        session.compile(source), session.warehouse, savepoint, FORK_NAME if action == FORK else None
+    )
+    [planned] = [one for one in compiled if isinstance(one, PlannedJob)]
+    upgrade = Upgrade() if action == UPGRADE else None
+    if action in (MIGRATE, REPAIR):
+        migrations = SourceText("migrate.sql", (Path(session.project.root) / "migrate.sql").read_text())
+        upgrade = upgrade_with(session.project, session.compiler, compiled, migrations)
+    restore = restored.get(planned.name)
+    return session._jobs.start(planned, {}, engine=Engine(tasks), restore=restore, upgrade=upgrade)
+
+
+def say(word: str) -> None:
+    print(word, flush=True)
+
+
+def main(folder: str, name: str, action: str, delay: str, tasks: str, end: str) -> None:
+    kind = kind_of(name)
+    with open_session(Path(folder)) as session:
+        # The functions of DuckDB and of files are loaded now, not while the clock runs.
+        session.query("SELECT 1").fetchall()
+        say(BEGUN)
+        job = start(session, kind, action, int(delay), int(tasks), end)
+        if action == SAVEPOINT:
+            take_savepoint(session.warehouse, "job", SECOND)
+        say(RUNNING)
+        assert job.wait(SECONDS)
+        say(DONE)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
