@@ -85,6 +85,7 @@ def test_changes_are_what_makes_one_version_of_another(stream: Stream, table: st
     newest = newest_of(stream, table)
     oldest = newest - 20
     known = [at(stream, table, version) for version in range(oldest, newest + 1)]
+    told = 0
     for base in range(oldest, newest, 3):
         watcher = TableWatcher(Warehouse(stream.warehouse), table)
         watcher._seen[table] = watcher.writers()[0][0].created_at, base
@@ -98,7 +99,8 @@ def test_changes_are_what_makes_one_version_of_another(stream: Stream, table: st
             for kind, *row in changes["rows"]:
                 found[tuple(row)] += 1 if kind.startswith("+") else -1
             assert {row: n for row, n in found.items() if n} == {row: n for row, n in net.items() if n}, (base, version)
-    assert len(heard) >= 1
+        told += len(heard)
+    assert told > 10
 
 
 def test_an_update_is_told_from_an_insert(stream: Stream) -> None:
