@@ -39,7 +39,7 @@ from typing import Any, Protocol
 
 from sqlstream.catalog import AnyFunction
 from sqlstream.compiler.catalog_answers import Answer
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, SqlStreamError, UsageError
 from sqlstream.functions.kinds import declare_any
 from sqlstream.physical.batch import CannotVerify

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.jobs.parallelism import newest_entry

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from sqlstream.compiler.catalog_answers import Answer
-from sqlstream.compiler.compiler import Compiler, Explanation, PlannedJob
+from sqlstream.compiler.compiler import Compiler, Explanation
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import BindError, ParseError, SourceText, SqlStreamError
 from sqlstream.functions.declare import declare
 from sqlstream.jobs.difference import difference

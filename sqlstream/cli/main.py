@@ -217,7 +217,7 @@ def explain(
     warehouse: str | None,
 ) -> None:
     """Show the plan of a query: operators, state, guarantees."""
-    from sqlstream.compiler.compiler import PlannedJob
+    from sqlstream.compiler.planned_job import PlannedJob
     from sqlstream.compiler.project import read_text
     from sqlstream.errors import SourceText
     from sqlstream.session.explaining import explained

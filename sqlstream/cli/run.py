@@ -13,7 +13,8 @@ import duckdb
 
 from sqlstream.cli.display import Display, count_state, displayed
 from sqlstream.cli.json_log import JsonLog
-from sqlstream.compiler.compiler import Compiled, PlannedJob
+from sqlstream.compiler.compiler import Compiled
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.job import Job

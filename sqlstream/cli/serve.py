@@ -57,7 +57,6 @@ def serve(
     """
     from sqlstream.compiler.project import find_project
     from sqlstream.queries.query import QueryLimits
-    from sqlstream.units import parse_bytes
 
     try:
         from sqlstream.server.serve import serve as serve_until_stopped
@@ -67,15 +66,9 @@ def serve(
     from sqlstream.server.access import read_tokens
     from sqlstream.server.settings import Limits, ServerSettings, parse_address
 
-    def size(option: str, text: str) -> int:
-        try:
-            return parse_bytes(text)
-        except ValueError as error:
-            raise UsageError(f'{option} "{text}" is no number of bytes', hint="Such as '1 GB'.") from error
-
-    memory = size("--query-memory", query_memory)
+    memory = _size("--query-memory", query_memory)
     limits = Limits(
-        body=size("--max-body", max_body),
+        body=_size("--max-body", max_body),
         query_seconds=query_seconds,
         queries=queries,
         query=QueryLimits(memory=memory, spilled=4 * memory, threads=2),
@@ -99,6 +92,16 @@ def serve(
         flight=parse_address(clients) if clients is not None else None,
     )
     serve_until_stopped(settings, lambda text: click.echo(text, err=True))
+
+
+def _size(option: str, text: str) -> int:
+    """Return a number of bytes that an option gives. Raises UsageError where it is none."""
+    from sqlstream.units import parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise UsageError(f'{option} "{text}" is no number of bytes', hint="Such as '1 GB'.") from error
 
 
 def _is_argument(setting: str) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import click
 
-from sqlstream.compiler.compiler import Compiled, PlannedJob
+from sqlstream.compiler.compiler import Compiled
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import read_text
 from sqlstream.errors import SourceText, SqlStreamError, UsageError, terminal_width
 from sqlstream.jobs.launch import planned_text, recorded_text

@@ -5,7 +5,6 @@ Nothing here starts anything: a script is compiled whole before its first job ru
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,16 +12,16 @@ from typing import TypeAlias, assert_never
 
 import duckdb
 
-from sqlstream.catalog import AggregateFunction, AnyFunction, Catalog, DuckFunction, Function, Table, View
+from sqlstream.catalog import AggregateFunction, AnyFunction, Catalog, Function, Table, View
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
 from sqlstream.compiler.job_checks import check_limits, check_tables
 from sqlstream.compiler.job_names import JobNames
-from sqlstream.compiler.table_options import TableOptions, changed, lasting
+from sqlstream.compiler.planned_job import PlannedJob
+from sqlstream.compiler.table_options import TableOptions, changed
 from sqlstream.connectors.inference import only_named, with_columns, without_columns
 from sqlstream.connectors.registry import PRINT
 from sqlstream.connectors.tables import (
     check_usable,
-    is_bounded,
     usable,
     validate,
 )
@@ -32,7 +31,6 @@ from sqlstream.errors import (
     SourceText,
     Span,
     SqlStreamError,
-    UnboundedState,
     UnsupportedError,
     missing,
 )
@@ -43,14 +41,11 @@ from sqlstream.logical.bind.definitions import bind_insert, bind_select, bind_ta
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.hints import with_session_ttl
 from sqlstream.logical.bind.queries import Binder
-from sqlstream.logical.plan.bounds import unbounded
-from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import shared
 from sqlstream.logical.plan.late_rows import united, with_late_reads
 from sqlstream.logical.plan.rules import optimize
 from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.options import Options
-from sqlstream.physical.plan import PhysicalPlan
 from sqlstream.secrets import remember, shown
 from sqlstream.sql.nodes import (
     CreateFunction,
@@ -76,60 +71,6 @@ from sqlstream.sql.nodes import (
     head,
 )
 from sqlstream.sql.statements import parse_script
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedJob:
-    """A job as its statement asks for it: plans at every stage, the options and functions in force, and its identity."""
-
-    name: str
-    statement: Insert | StatementSet | Select
-    logical: tuple[ResultSink, ...]
-    optimized: tuple[ResultSink, ...]
-    rules: tuple[str, ...]
-    physical: PhysicalPlan
-    options: Options
-    functions: tuple[DuckFunction, ...] = ()
-
-    @property
-    def warnings(self) -> tuple[UnboundedState, ...]:
-        """What to tell whoever starts it: what state grows without a bound."""
-        if self.options.text("sqlstream.unbounded-state").lower() == "allow":
-            return ()
-        return tuple(unbounded(self.optimized, is_bounded))
-
-    @property
-    def sql(self) -> str:
-        """The statement as it was written, without secrets."""
-        return self.statement.span.written
-
-    @property
-    def is_query(self) -> bool:
-        """Whether it is a bare SELECT, of which nothing stays."""
-        return isinstance(self.statement, Select)
-
-    @property
-    def appends(self) -> bool:
-        """Whether it is INSERT .. VALUES: it adds its rows whenever it runs."""
-        return isinstance(self.statement, Insert) and self.statement.appends
-
-    @property
-    def is_immediate(self) -> bool:
-        """Whether all its rows stand in the query, so that this process can run it at once."""
-        return not self.physical.stages and all(s.table.is_values for s in self.physical.scans)
-
-    @property
-    def bounded(self) -> bool:
-        return all(is_bounded(s.table) for s in self.physical.scans)
-
-    @property
-    def plan_text(self) -> str:
-        """The plan in words, but for how fast it reads, and where: jobs of one name and equal text are the same job."""
-        return "\n".join(map(logical_text, lasting(self.optimized)))
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(self.plan_text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from sqlstream.catalog import Table
-from sqlstream.compiler.compiler import Compiled, PlannedJob
+from sqlstream.compiler.compiler import Compiled
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.upgrades.shapes import shapes, sink_paths

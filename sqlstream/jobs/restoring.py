@@ -9,7 +9,8 @@ from dataclasses import replace as data_replace
 
 from msgspec.structs import replace
 
-from sqlstream.compiler.compiler import Compiled, PlannedJob
+from sqlstream.compiler.compiler import Compiled
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.table_options import STARTUP
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.difference import difference

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import Project
 from sqlstream.errors import DamageError, SqlStreamError
 from sqlstream.jobs import ending

@@ -8,7 +8,7 @@ from dataclasses import replace as replace_spec
 from msgspec.structs import replace
 
 from sqlstream.catalog import VALUES
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import Project
 from sqlstream.connectors.warehouse.publishing import check_places
 from sqlstream.errors import DamageError, UsageError

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sqlstream.catalog import Table
-from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiled, Compiler
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement, StatementSet
 
 

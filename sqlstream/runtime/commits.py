@@ -139,6 +139,15 @@ class Totals:
         return {name: OperatorMetrics.of(buckets) for name, buckets in self.buckets.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class _BatchReports:
+    """What tasks say of a batch: by the places of sinks their segments, and what their writers tell; by scan the newest time."""
+
+    segments: dict[int, list[Segment]]
+    written: dict[int, list[Json]]
+    newest_events: dict[str, EventTime]
+
+
 class Commits:
     """The results and numbers of one job; `totals` are as of the last batch, or the last committed one after a restart.
 
@@ -330,35 +339,17 @@ class Commits:
         now = at if now is None else now
         # Whoever looks from another thread sees the totals before the batch or after it, nothing in between.
         totals = self.totals.copy()
-        sinks = range(len(self.job.plan.sinks))
-        segments: dict[int, list[Segment]] = {sink: [] for sink in sinks}
-        written: dict[int, list[Json]] = {sink: [] for sink in sinks}
-        newest_events: dict[str, EventTime] = {}
-        for output in outputs:
-            match output.kind:
-                case "segment":
-                    segments[output.sink].append(read_json(output.body, Segment))
-                case "written":
-                    count, told = json.loads(output.body)
-                    totals.wrote(self.job.plan.sinks[output.sink].table.name, count, None)
-                    written[output.sink] += told
-                case "metrics":
-                    report = _REPORTS.decode(output.body)
-                    totals.add(report, now)
-                    if isinstance(report, ScanReport) and report.max_event_time is not None:
-                        newest_events[report.scan] = max(
-                            report.max_event_time, newest_events.get(report.scan, report.max_event_time)
-                        )
-        for sink, told in written.items():
+        found = self._received(outputs, totals, now)
+        for sink, told in found.written.items():
             if told:
                 self._committers[sink].commit(batch, told)
-        for sink, added in segments.items():
+        for sink, added in found.segments.items():
             self._store(sink, batch, added, at)
             plan = self.job.plan.sinks[sink]
             if added and not plan.malformed:
                 totals.wrote(plan.table.name, sum(s.rows for s in added), sum(s.bytes for s in added))
         totals.version, totals.watermark = batch, watermark
-        for scan, event in newest_events.items():
+        for scan, event in found.newest_events.items():
             totals.sources[scan].latency = Duration(now - event)
         self.spend("commit", began)
         self._add_spent(totals)
@@ -379,6 +370,26 @@ class Commits:
             )
         )
         self.totals = totals
+
+    def _received(self, outputs: Iterable[Output], totals: Totals, now: ProcessingTime) -> _BatchReports:
+        """Return what the tasks of a batch say of sinks and sources; what they measured is added to the totals."""
+        sinks = range(len(self.job.plan.sinks))
+        found = _BatchReports({sink: [] for sink in sinks}, {sink: [] for sink in sinks}, {})
+        for output in outputs:
+            match output.kind:
+                case "segment":
+                    found.segments[output.sink].append(read_json(output.body, Segment))
+                case "written":
+                    count, told = json.loads(output.body)
+                    totals.wrote(self.job.plan.sinks[output.sink].table.name, count, None)
+                    found.written[output.sink] += told
+                case "metrics":
+                    report = _REPORTS.decode(output.body)
+                    totals.add(report, now)
+                    if isinstance(report, ScanReport) and report.max_event_time is not None:
+                        known = found.newest_events.get(report.scan, report.max_event_time)
+                        found.newest_events[report.scan] = max(report.max_event_time, known)
+        return found
 
     def spend(self, phase: str, began: float) -> None:
         """Count the time since `began`, on the monotonic clock in seconds, as spent in a phase of the next batch."""

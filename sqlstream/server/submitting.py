@@ -7,7 +7,8 @@ from uuid import uuid4
 
 import duckdb
 
-from sqlstream.compiler.compiler import Compiled, Explanation, PlannedJob
+from sqlstream.compiler.compiler import Compiled, Explanation
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import SourceText, Span, SqlStreamError, UsageError
 from sqlstream.jobs.launch import check_only_writer, fresh_jobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sqlstream.compiler.catalog_answers import Answer
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import BindError, missing
 from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.jobs.upgrades.state_columns import ShownColumn, ShownTable, state_tables

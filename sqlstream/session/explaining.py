@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from sqlstream.catalog import IDLE_TIMEOUT, Column, Table
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.interface import SessionSink
 from sqlstream.connectors.registry import sink_of
 from sqlstream.connectors.tables import guarantee

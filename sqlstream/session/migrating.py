@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import duckdb
 
-from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiled, Compiler
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import Project
 from sqlstream.errors import SourceText
 from sqlstream.jobs.restoring import Restore

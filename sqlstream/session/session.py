@@ -12,7 +12,8 @@ from typing import TextIO
 
 import duckdb
 
-from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob, Question
+from sqlstream.compiler.compiler import Compiled, Compiler, Question
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import Project, find_project, load_project
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SourceText, plainly

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from sqlstream.functions.registration import register_for_queries
 from sqlstream.options import Options
 from sqlstream.queries.diff import create_diff
 from sqlstream.queries.query import QueryLimits, open_query
-from sqlstream.queries.statement import parse_statement
+from sqlstream.queries.statement import Statement, parse_statement
 from sqlstream.queries.why import create_why
 from sqlstream.sql.nodes import DescribeState, Show
 from sqlstream.sql.statements import describes_state, parse_script, shows_what_scripts_show
@@ -59,11 +59,7 @@ def query(
         sql = shown.sql
     with compiler.connection() as con:
         statement = parse_statement(SourceText("query", sql), con, table_functions)
-        named = [t for t in readable if t.name.lower() in statement.names]
-        snapshots = {t.name: snapshot(con, t, project.root) for t in named}
-        if statement.lists_relations:
-            # A list looks into no files: one that cannot be read would make all of it fail.
-            snapshots = {**{t.name: Snapshot(_no_rows(t)) for t in readable}, **snapshots}
+        snapshots = _snapshots(con, statement, readable, project)
 
     def register_streams(connection: duckdb.DuckDBPyConnection) -> None:
         for found in snapshots.values():
@@ -91,6 +87,18 @@ def query(
         more_warehouses=list(folders.values()),
         limits=limits or QueryLimits(),
     )
+
+
+def _snapshots(
+    con: duckdb.DuckDBPyConnection, statement: Statement, readable: Sequence[Table], project: Project
+) -> dict[str, Snapshot]:
+    """Return the declared tables that a query reads, as they are now; with their columns alone, those that it lists."""
+    named = [t for t in readable if t.name.lower() in statement.names]
+    snapshots = {t.name: snapshot(con, t, project.root) for t in named}
+    if statement.lists_relations:
+        # A list looks into no files: one that cannot be read would make all of it fail.
+        return {**{t.name: Snapshot(_no_rows(t)) for t in readable}, **snapshots}
+    return snapshots
 
 
 def _verified(project: Project, compiler: Compiler, *call: Any) -> str:

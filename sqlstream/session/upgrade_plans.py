@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlstream.compiler.compiler import Compiled, PlannedJob
+from sqlstream.compiler.compiler import Compiled
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, UsageError, missing
 from sqlstream.jobs.upgrades.text import explanation
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader, newest

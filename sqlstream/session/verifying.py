@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
-from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiled, Compiler
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import Project
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sqlstream.catalog import AggregateFunction, AnyFunction, Function, ProcessFunction, Table
-from sqlstream.compiler.compiler import Compiled, Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiled, Compiler
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.filesystem.connector import FilesystemConnector
 from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.interface import SessionSink

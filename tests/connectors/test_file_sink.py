@@ -15,7 +15,8 @@ import pytest
 
 from sqlstream import Session
 from sqlstream.catalog import Column, Table
-from sqlstream.compiler.compiler import Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.filesystem.sink import FileSink, discard
 from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.local.engine import LocalEngine

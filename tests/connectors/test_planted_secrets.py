@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sqlstream import secrets
-from sqlstream.compiler.compiler import Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.registry import built_in
 from sqlstream.errors import JobError, SourceText, SqlStreamError
 from sqlstream.jobs.job import Job

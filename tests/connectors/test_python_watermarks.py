@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sqlstream import Session
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import JobError, SourceText
 from sqlstream.local.engine import LocalEngine
 from sqlstream.testing import Stream

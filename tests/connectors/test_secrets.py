@@ -13,7 +13,8 @@ import pytest
 from sqlstream import secrets
 from sqlstream.catalog import Table
 from sqlstream.compiler.catalog_answers import create_table
-from sqlstream.compiler.compiler import Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import BindError, JobError, ParseError, SourceText, SqlStreamError
 from sqlstream.session.explaining import explained
 from sqlstream.sql.statements import parse_script

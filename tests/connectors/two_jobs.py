@@ -11,7 +11,8 @@ import signal
 import sys
 from collections.abc import Iterator
 
-from sqlstream.compiler.compiler import Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.local.batches import LocalBatches

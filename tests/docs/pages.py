@@ -45,7 +45,8 @@ from typing import Any
 import click
 
 from sqlstream.cli.main import cli
-from sqlstream.compiler.compiler import Explanation, PlannedJob
+from sqlstream.compiler.compiler import Explanation
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import find_project
 from sqlstream.connectors import registry
 from sqlstream.errors import SourceText, SqlStreamError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import JobError, SourceText, SqlStreamError
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.jobs.ways_back import has_gone_on

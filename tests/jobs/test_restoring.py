@@ -12,7 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from sqlstream import Session, SqlStreamError
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.restoring import plan_restore
 from sqlstream.jobs.savepoints import take_savepoint

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sqlstream import Session
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import BindError, JobError, SourceText, SqlStreamError
 from sqlstream.jobs.job import Job
 from sqlstream.local.engine import LocalEngine

@@ -6,7 +6,8 @@ from functools import cache
 
 import pytest
 
-from sqlstream.compiler.compiler import Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, UnsupportedError
 from sqlstream.options import Options
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sqlstream.compiler.compiler import Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import ParseError, SourceText
 from sqlstream.session.explaining import explained
 from sqlstream.testing import Stream

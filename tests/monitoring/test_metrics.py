@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sqlstream import Session
 from sqlstream.cli.run import served
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, UsageError
 from sqlstream.local.engine import LocalEngine
 from sqlstream.monitoring.endpoint import exposition, parse_address, registry

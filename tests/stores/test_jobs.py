@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, SqlStreamError, UsageError
 from sqlstream.local.engine import LocalEngine
 from sqlstream.session.session import Session

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sqlstream.cli.main import cli
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import QueryError, SourceText, UsageError
 from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.savepoints import take_savepoint

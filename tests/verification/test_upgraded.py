@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, UsageError
 from sqlstream.jobs.savepoints import drop_savepoint
 from sqlstream.jobs.upgrades.upgrading import Upgrade

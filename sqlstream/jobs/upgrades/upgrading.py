@@ -14,7 +14,7 @@ from dataclasses import replace as with_field
 import duckdb
 from msgspec.structs import replace
 
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.warehouse.publishing import PUBLISH, discard_published, find_published, is_published
 from sqlstream.errors import JobError, SqlStreamError, UsageError
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, planned_text, recorded_text

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.launch import job_record, job_spec

@@ -10,7 +10,7 @@ from itertools import chain
 import duckdb
 
 from sqlstream.catalog import Table
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.registry import connector_of
 from sqlstream.duck.sql import no_rows, quote_name
 from sqlstream.errors import UsageError

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sqlstream import Session
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.kafka.producing import Deadline
 from sqlstream.connectors.kafka.producing import Topic as SinkTopic
 from sqlstream.connectors.kafka.sink_options import retry_seconds

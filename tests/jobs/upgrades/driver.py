@@ -9,7 +9,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from sqlstream.compiler.compiler import Compiler, PlannedJob
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.duck.internal_columns import MODIFIED, PATH, ROW
 from sqlstream.duck.sql import no_rows, quote_name, typed
 from sqlstream.duck.types import encoded

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.jobs.upgrades.changes import Change, Dropped, Kept, NotAdaptable
 from sqlstream.jobs.upgrades.comparing import compare

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sqlstream import Context, ListState, Session, SqlStreamError, ValueState, process, state
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.upgrades.state_columns import state_tables
 from sqlstream.local.engine import LocalEngine

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sqlstream import Session, SqlStreamError
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.restoring import plan_restore
 from sqlstream.jobs.savepoints import take_savepoint

@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 from sqlstream import Session
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.upgrades.changes import Adapted, Kept
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader

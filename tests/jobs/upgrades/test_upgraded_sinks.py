@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sqlstream import Session, SqlStreamError
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.savepoints import take_savepoint

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from sqlstream import SqlStreamError
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.local.engine import LocalEngine

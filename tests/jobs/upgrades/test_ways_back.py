@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from sqlstream import SqlStreamError
 from sqlstream.cli.main import cli
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.restoring import plan_restore
 from sqlstream.jobs.savepoints import take_savepoint

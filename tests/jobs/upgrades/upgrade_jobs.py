@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sqlstream import Session
-from sqlstream.compiler.compiler import PlannedJob
+from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText
 from sqlstream.jobs.restoring import plan_restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
