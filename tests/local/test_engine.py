@@ -153,5 +153,5 @@ def test_a_row_that_fails_behind_many_others_is_named() -> None:
     """
     with Stream(script) as stream, pytest.raises(DataError) as caught:
         stream.batch("given", [(k, "x" if k == 4000 else "1") for k in range(5000)])
-    assert "Could not convert string 'x' to INT32" in caught.value.message
+    assert caught.value.message.startswith("row 4001 of file")
     assert caught.value.detail == "row: k=4000, v=x"

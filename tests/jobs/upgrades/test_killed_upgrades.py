@@ -170,7 +170,7 @@ def test_an_upgrade_that_is_run_again_uses_the_savepoint_that_there_is(
     assert rows_of(tmp_path, "SELECT k, n FROM state.totals.by_key") == counts(EVERY)
 
 
-@pytest.mark.parametrize("place", ["splits/received/given/1", "output/0/writers.json"])
+@pytest.mark.parametrize("place", ["splits/received/t/1", "output/0/writers.json"])
 def test_an_upgrade_takes_what_came_after_a_savepoint_of_the_same_version(tmp_path: Path, place: str) -> None:
     put(tmp_path, "a", FIRST)
     go_on(tmp_path, OLD, FIRST)
