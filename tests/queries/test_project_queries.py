@@ -62,7 +62,9 @@ def test_a_pool_reads_a_catalog_anew_wherever_it_is(project: Project) -> None:
     with pool.lent() as queries:
         assert queries.query('SELECT sum(x) FROM "a""B"').fetchall() == [(3,)]
     with (root / "tables" / "files.sql").open("a") as file:
-        file.write("CREATE TABLE more (x BIGINT) WITH ('connector' = 'filesystem', 'path' = 'rows.csv', 'format' = 'csv');")
+        file.write(
+            "CREATE TABLE more (x BIGINT) WITH ('connector' = 'filesystem', 'path' = 'rows.csv', 'format' = 'csv');"
+        )
     with pool.lent() as queries:
         assert queries.query("SELECT sum(x) FROM more").fetchall() == [(3,)]
     pool.close()
