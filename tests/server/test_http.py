@@ -272,7 +272,7 @@ def test_a_query_has_limits(project: Path) -> None:
 def _asked_in_vain(url: str) -> None:
     # The server ends first.
     with contextlib.suppress(httpx.HTTPError):
-        httpx.post(f"{url}/v1/query", json={"sql": ENDLESS})
+        httpx.post(f"{url}/v1/query", json={"sql": ENDLESS}, timeout=None)
 
 
 @pytest.fixture
