@@ -155,6 +155,13 @@ def test_versions_are_kept_for_a_number_of_batches() -> None:
         assert open_rows > 0
         with pytest.raises(QueryError, match="keeps no version"):
             stream.query(f"{state} AT (VERSION => {newest - 50})")
+        # The log has them all, for nobody has pruned it: of a job that was killed it is left so.
+        [(oldest,)] = stream.query("SELECT min(version) FROM sqlstream.snapshots")
+        assert newest - 50 < oldest <= newest - 12
+        for relation in ("state.counts.window_aggregate_1", "counts"):
+            assert stream.query(f"SELECT count(*) > 0 FROM {relation} AT (VERSION => {oldest})") == [(True,)]
+        with pytest.raises(QueryError, match=f"Its oldest version is {oldest} "):
+            stream.query(f"{state} AT (VERSION => {oldest - 1})")
 
 
 def test_a_value_that_does_not_fit_its_column() -> None:

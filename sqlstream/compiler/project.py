@@ -68,7 +68,11 @@ def load_project(project: Project, compiler: Compiler) -> None:
     A file of functions that cannot be loaded is left out: whoever calls what it may define is told (`Catalog.broken`).
     """
     compiler.add_functions(load(project.udfs, compiler.catalog.broken))
-    for file in sorted(Path(project.catalog).rglob("*.sql")):
+    folder = Path(project.catalog)
+    for file in sorted(folder.rglob("*.sql")):
+        if any(part.startswith(".") for part in file.relative_to(folder).parts):
+            # Kubernetes has each file of a ConfigMap twice: by its name, and in a folder `..2026_03_02` for each change.
+            continue
         compiler.definitions(read_source(str(file), root=project.root))
 
 

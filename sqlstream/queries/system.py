@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from sqlstream.duck.sql import quote_text
 from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
 from sqlstream.storage.joblog import fell_idle, holders
 from sqlstream.storage.metrics import COUNTS, OperatorMetrics, SourceMetrics
-from sqlstream.storage.snapshot import JobHistory
+from sqlstream.storage.snapshot import JobHistory, named_manifest
 from sqlstream.storage.views import clock_of, operator_view
 from sqlstream.units import END_OF_INPUT, NO_TIME, ProcessingTime, now
 from sqlstream.warehouse.checks import MAX_ROWS, checks, read_results
@@ -225,13 +226,32 @@ def _open_windows(con: Connection, warehouse: Warehouse, job: JobHistory, operat
 
 
 def _snapshots(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
+    # The log goes back further than the state: it is pruned now and then, and not at all by a process that is killed before.
+    oldest = _oldest_readable(warehouse, job)
     for entry in job.entries:
-        yield {
-            "job": record.job,
-            "version": entry.version,
-            "committed_at": entry.committed_at,
-            "watermark": entry.watermark,
-        }
+        if entry.version >= oldest:
+            yield {
+                "job": record.job,
+                "version": entry.version,
+                "committed_at": entry.committed_at,
+                "watermark": entry.watermark,
+            }
+
+
+def _oldest_readable(warehouse: Warehouse, job: JobHistory) -> int:
+    """Return the oldest version at which all state and results of a job can be read, but for what is damaged."""
+    newest = job.newest_entry
+    if newest is None:
+        return 0
+    found = [(warehouse.job(job.name).operator(name), newest.state_manifests(name)) for name in newest.operators]
+    found += [(warehouse.table(name).job(job.name), newest.table_manifests(name)) for name in newest.results]
+    oldest = 0
+    for paths, manifests in found:
+        warehouse.fs.fetch(f"{paths.manifests(bucket)}/{name}" for bucket, name in manifests.items())
+        for bucket, name in manifests.items():
+            with contextlib.suppress(DamageError, OtherVersionError):
+                oldest = max(oldest, named_manifest(warehouse.fs, paths, bucket, name).oldest)
+    return oldest
 
 
 def _watermarks(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:

@@ -115,6 +115,8 @@ def _frame(batches: list[pa.RecordBatch], port: int, time: ProcessingTime, label
 
 
 def _by_bucket(batch: pa.RecordBatch, count: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    if not batch.num_rows:
+        return
     bucket = batch.column(BUCKET)
     rest = batch.drop_columns([BUCKET])
     if count == 1:

@@ -17,6 +17,8 @@ from sqlstream.errors import QueryError, Replacement, SourceText
 _SCHEMA = re.compile(r'"((?:state|savepoint)\.(?:[^"]|"")+)"', re.IGNORECASE)
 # As many as a message of PostgreSQL's protocol can count.
 _MOST = 65_535
+# A value may stand in a statement often.
+_MOST_CHARACTERS = 64 << 20
 
 
 def parameter_count(sql: str) -> int:
@@ -47,6 +49,8 @@ def filled(sql: str, literals: Sequence[str]) -> SourceText:
         for start, end in _tokens(sql)
         if (schema := _SCHEMA.match(sql, start, end)) and sql[schema.end() :].lstrip().startswith(".")
     ]
+    if sum(len(new) for _, _, new in pieces) > _MOST_CHARACTERS:
+        raise QueryError(f"parameters have {_MOST_CHARACTERS:,} characters at most where they stand in the statement")
     text, at, replacements = "", 0, []
     for start, end, new in sorted(pieces):
         text += sql[at:start]

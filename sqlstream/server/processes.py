@@ -17,6 +17,7 @@ from sqlstream.compiler.project import Project
 from sqlstream.errors import OutageError
 from sqlstream.warehouse.filesystem import make_folder
 from sqlstream.warehouse.locks import process_is_alive
+from sqlstream.warehouse.process_folders import user_folder
 from sqlstream.warehouse.submissions import Submission, SubmissionState
 
 # So much of what a process wrote is shown where it says nothing else of why it ended.
@@ -58,7 +59,7 @@ def run_command(project: Project) -> Command:
 
 def _written(submission: Submission) -> str:
     """Write the migrations of a submission into a file, and return its path."""
-    path = f"{tempfile.gettempdir()}/sqlstream-server-{os.getuid()}/{submission.id}.migrate.sql"
+    path = f"{user_folder()}/server/{submission.id}.migrate.sql"
     make_folder(os.path.dirname(path))
     Path(path).write_text(submission.migrate or "", encoding="utf-8")
     return path

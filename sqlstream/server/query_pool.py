@@ -56,8 +56,8 @@ class QueryPool:
 def _project_files(project: Project) -> object:
     """Return what tells whether a file of the catalog or of functions has changed."""
     found = []
-    for folder, pattern in (("catalog", "*.sql"), ("udfs", "*.py")):
-        for path in sorted(Path(project.root, folder).rglob(pattern)):
+    for folder, pattern in ((project.catalog, "*.sql"), (project.udfs, "*.py")):
+        for path in sorted(Path(folder).rglob(pattern)):
             with contextlib.suppress(OSError):
                 status = os.stat(path)
                 found.append((str(path), status.st_mtime_ns, status.st_size))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from sqlstream.warehouse.leases import Lease, lock_job
 from sqlstream.warehouse.locks import JobLock, SessionLock
 from sqlstream.warehouse.log_files import delete_log, rotate
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.process_folders import user_folder
 from sqlstream.warehouse.restarts import Restart, add_restart
 from sqlstream.warehouse.status import (
     DRAINED,
@@ -125,7 +125,7 @@ class Supervisor:
         """Return the file with what the process of a submission writes."""
         if self._warehouse.fs.local:
             return f"{self._warehouse.root}/server/output/{id}.log"
-        return f"{tempfile.gettempdir()}/sqlstream-server-{os.getuid()}/{id}.log"
+        return f"{user_folder()}/server/{id}.log"
 
     def close(self) -> None:
         """Stop the jobs after their batches, and give the lock back: the next server lets them go on."""

@@ -187,10 +187,11 @@ class JobLog:
         files = [file for file in self._files() if file.first <= up_to]
         there = {version for file in files for version in range(file.first, min(file.last, up_to) + 1)}
         unknown = there - self._committed_at.keys()
-        for file in files:
-            if unknown & set(range(file.first, file.last + 1)):
-                found = {e.version: e.committed_at for e in self.entries(file.last, file.first, faults=[])}
-                self._committed_at |= {v: found.get(v) for v in range(file.first, file.last + 1)}
+        if new := [file for file in files if unknown & set(range(file.first, file.last + 1))]:
+            # Together: a request for each, one after the other, would take a store minutes.
+            entries = self.entries(max(f.last for f in new), min(f.first for f in new), faults=[])
+            found = {e.version: e.committed_at for e in entries}
+            self._committed_at |= {v: found.get(v) for file in new for v in range(file.first, file.last + 1)}
         oldest = min(there, default=0)
         # Another thread may append meanwhile.
         for version in [v for v in list(self._committed_at) if v < oldest]:

@@ -30,28 +30,40 @@ def rotate(path: str, largest: int = LARGEST, kept: int = KEPT) -> bool:
             # Another process may have done it just now.
             if os.fstat(log.fileno()).st_size <= largest:
                 return False
-            for number in range(kept - 1, 0, -1):
-                with contextlib.suppress(FileNotFoundError):
-                    os.replace(f"{path}.{number}", f"{path}.{number + 1}")
-            _move(log, f"{path}.1")
+            _cut(log, path, kept)
     except OSError:
         return False
     return True
 
 
-def _move(log: BinaryIO, copy: str) -> None:
-    with open(copy, "wb") as file:
-        while True:
-            shutil.copyfileobj(log, file)
-            # What was written while the rest was copied.
-            if os.fstat(log.fileno()).st_size <= log.tell():
-                break
-        file.flush()
-        log.truncate(0)
+def _cut(log: BinaryIO, path: str, kept: int) -> None:
+    new = f"{path}.0"
+    try:
+        with open(new, "wb") as copy:
+            # The copies before stay where this one has no room.
+            _copy(log, copy)
+            for number in range(kept - 1, 0, -1):
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(f"{path}.{number}", f"{path}.{number + 1}")
+            os.replace(new, f"{path}.1")
+            _copy(log, copy)
+            log.truncate(0)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new)
+
+
+def _copy(log: BinaryIO, copy: BinaryIO) -> None:
+    while True:
+        shutil.copyfileobj(log, copy)
+        copy.flush()
+        # What was written while the rest was copied.
+        if os.fstat(log.fileno()).st_size <= log.tell():
+            return
 
 
 def delete_log(path: str, kept: int = KEPT) -> None:
     """Delete a log file and its copies."""
-    for name in (path, *(f"{path}.{number}" for number in range(1, kept + 1))):
+    for name in (path, *(f"{path}.{number}" for number in range(kept + 1))):
         with contextlib.suppress(OSError):
             os.unlink(name)

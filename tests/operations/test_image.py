@@ -111,6 +111,14 @@ def s3() -> Iterator[S3Server]:
     server.close()
 
 
+def mount(files: Path, folder: Path) -> None:
+    """Have files in a folder as Kubernetes has those of a ConfigMap: in another folder, to which links lead."""
+    shutil.copytree(files, folder / "..2026_03_02_09_00_00.1")
+    (folder / "..data").symlink_to("..2026_03_02_09_00_00.1")
+    for path in files.iterdir():
+        (folder / path.name).symlink_to(f"..data/{path.name}")
+
+
 class Pod:
     """A process that runs what the container of the Deployment runs, with its environment, as a user without rights."""
 
@@ -121,7 +129,7 @@ class Pod:
             (self.folder / own).mkdir(parents=True)
             if user:
                 os.chown(self.folder / own, user["user"], user["group"])
-        shutil.copytree(FILES / "project" / "catalog", self.folder / "project" / "catalog")
+        mount(FILES / "project" / "catalog", self.folder / "project" / "catalog")
         tokens, certificate = self.folder / "secrets" / "tokens", self.folder / "secrets" / "tls"
         tokens.write_text(f"submit {TOKEN}\n")
         Authority("test").give("server", certificate)

@@ -24,8 +24,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-screenshots", action="store_true", help="make the manual's pictures of the page anew")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """A browser for the tests of a module. While it is open, an event loop of Playwright runs here, which others cannot bear."""
     try:
         chromium = found()
     except ChromiumError as error:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -184,3 +186,33 @@ def test_a_history_is_read_again_when_the_job_has_changed() -> None:
         histories.forget("result")
         assert histories.of("result") is not second
         assert histories.of("nothing").newest is None
+
+
+def test_other_processes_change_the_job() -> None:
+    """It goes on with other numbers of tasks, is dropped, and another one takes its name."""
+    sql = """
+    SET 'sqlstream.unbounded-state' = 'allow';
+    CREATE TABLE t (k INT);
+    WITH o AS (SELECT k, COUNT(*) AS n FROM t GROUP BY k) SELECT * FROM o
+    """
+    random_ = random.Random(5)
+    with Stream(sql, parallelism=1) as stream, Stream(sql) as other:
+        lookups = lookups_in(stream)
+        for tasks in (1, 3, 2):
+            if tasks > 1:
+                stream.restart(tasks)
+            for _ in range(2):
+                stream.batch("t", [(random_.randrange(8),) for _ in range(5)])
+                for version in (None, *versions(stream)):
+                    at = "" if version is None else f" AT (VERSION => {version})"
+                    wanted = dict(stream.query(f"SELECT k, n FROM state.result.o{at}"))
+                    found = {k: lookups.find("result", "o", [str(k)], version).rows for k in range(8)}
+                    assert {k: row[1] for k, rows in found.items() for row in rows} == wanted, (tasks, version)
+        folder = Path(stream.warehouse, "jobs", "result")
+        shutil.rmtree(folder)
+        with pytest.raises(QueryError, match='job "result" does not exist'):
+            lookups.find("result", "o", ["1"])
+        other.batch("t", [(1,)] * 50)
+        shutil.copytree(Path(other.warehouse, "jobs", "result"), folder)
+        assert [row[1] for row in lookups.find("result", "o", ["1"]).rows] == [50]
+        lookups.close()

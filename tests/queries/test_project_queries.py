@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.compiler.project import Project
+from sqlstream.compiler.project import Project, find_project
 from sqlstream.errors import QueryError, SqlStreamError
+from sqlstream.server.query_pool import QueryPool
 from sqlstream.session.state_queries import open_project_query
 from tests.queries.small_job import SmallJob
 
@@ -40,6 +41,33 @@ def test_a_text_and_a_column_name_no_table(project: Project) -> None:
     with pytest.raises(QueryError, match="outside of what a query may read"):
         open_project_query(project, f"SELECT 'gone', * FROM read_csv('{path}/rows.csv')").fetchall()
     assert open_project_query(project, f"SELECT * FROM read_csv('{path}/rows.csv'), gone").fetchall() == [(7, 7)]
+
+
+def test_files_that_are_hidden_declare_nothing(project: Project) -> None:
+    catalog = Path(project.catalog)
+    # As Kubernetes mounts a ConfigMap.
+    (catalog / "..2026_03_02").mkdir()
+    (catalog / "files.sql").rename(catalog / "..2026_03_02" / "files.sql")
+    (catalog / "..data").symlink_to("..2026_03_02")
+    (catalog / "files.sql").symlink_to("..data/files.sql")
+    (catalog / ".draft.sql").write_text("CREATE")
+    assert open_project_query(project, """SELECT sum(x) FROM "a""B" """).fetchall() == [(3,)]
+
+
+def test_a_pool_reads_a_catalog_anew_wherever_it_is(project: Project) -> None:
+    root = Path(project.root)
+    (root / "catalog").rename(root / "tables")
+    (root / "sqlstream.toml").write_text('catalog = "tables"\n')
+    pool = QueryPool(find_project(project.root, project.warehouse))
+    with pool.lent() as queries:
+        assert queries.query('SELECT sum(x) FROM "a""B"').fetchall() == [(3,)]
+    with (root / "tables" / "files.sql").open("a") as file:
+        file.write(
+            "CREATE TABLE more (x BIGINT) WITH ('connector' = 'filesystem', 'path' = 'rows.csv', 'format' = 'csv');"
+        )
+    with pool.lent() as queries:
+        assert queries.query("SELECT sum(x) FROM more").fetchall() == [(3,)]
+    pool.close()
 
 
 def test_a_list_names_all_tables(project: Project) -> None:

@@ -61,6 +61,7 @@ def test_every_row_is_in_one_frame_of_its_bucket(buckets: int) -> None:
         )
         for first in (0, 50)
     ]
+    batches.insert(1, batches[0].slice(0, 0))
     expected: dict[int, list[int]] = {}
     for batch in batches:
         for row in batch.to_pylist():

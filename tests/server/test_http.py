@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -219,13 +219,26 @@ def test_calls_that_wait_do_not_let_others_wait(project: Path) -> None:
             assert end.wait(240)
             return jobs()
 
-        with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(33) as threads:
+        limits = httpx.Limits(max_connections=65)
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            httpx.Client(base_url=url, timeout=240, limits=limits) as client,
+            ThreadPoolExecutor(64) as threads,
+        ):
             patch.setattr(service.overview, "jobs", slow)
-            calls = [threads.submit(httpx.get, f"{url}/v1/jobs", timeout=240) for _ in range(33)]
+
+            def wait(count: int) -> list[Future[httpx.Response]]:
+                found = [threads.submit(client.get, "/v1/jobs") for _ in range(count)]
+                assert all(waiting.acquire(timeout=60) for _ in found)
+                return found
+
             try:
                 # More than a loop has threads of its own.
-                assert all(waiting.acquire(timeout=60) for _ in calls)
-                assert httpx.get(f"{url}/v1/health", timeout=60).status_code == 200
+                calls = wait(33)
+                assert client.get("/v1/savepoints").status_code == 200
+                # As many as there are threads. What asks whether the server lives waits for none of them.
+                calls += wait(31)
+                assert client.get("/v1/health").status_code == 200
             finally:
                 end.set()
             assert {call.result().status_code for call in calls} == {200}
@@ -259,7 +272,7 @@ def test_a_query_has_limits(project: Path) -> None:
 def _asked_in_vain(url: str) -> None:
     # The server ends first.
     with contextlib.suppress(httpx.HTTPError):
-        httpx.post(f"{url}/v1/query", json={"sql": ENDLESS})
+        httpx.post(f"{url}/v1/query", json={"sql": ENDLESS}, timeout=None)
 
 
 @pytest.fixture

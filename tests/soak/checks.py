@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-# Old, and retained for as long as the query takes: a hundred versions always are. The first that sqlstream.snapshots lists may be
-# older than what is retained, for some seconds.
+# Old, and retained for as long as the query takes: a hundred versions always are. The first that sqlstream.snapshots lists may go
+# meanwhile.
 _MIDDLE = "(SELECT greatest(min(version), max(version) - 50) FROM sqlstream.snapshots WHERE job = '{job}')"
 
 

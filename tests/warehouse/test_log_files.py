@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 from sqlstream.warehouse.log_files import delete_log, rotate
@@ -34,3 +35,17 @@ def test_a_small_log_and_none_at_all_stay_as_they_are(tmp_path: Path) -> None:
     log.write_text("line\n")
     assert not rotate(str(log), LARGEST)
     assert log.read_text() == "line\n"
+
+
+def test_a_log_for_whose_copy_there_is_no_room_stays_and_so_do_the_copies_before(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text("x" * 4 * LARGEST)
+    (tmp_path / "job.log.1").write_text("before")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * LARGEST, before[1]))
+    try:
+        cuts = [rotate(str(log), LARGEST, 2) for _ in range(2)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert cuts == [False, False]
+    assert {path.name: path.stat().st_size for path in tmp_path.iterdir()} == {"job.log": 4 * LARGEST, "job.log.1": 6}

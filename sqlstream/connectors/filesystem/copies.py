@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import os
 import shutil
-import tempfile
 import threading
 import time
 from dataclasses import replace
@@ -22,7 +21,7 @@ from pyarrow import fs as arrow_fs
 from sqlstream.connectors.filesystem.listing import is_remote, open_uri
 from sqlstream.errors import UsageError
 from sqlstream.warehouse.filesystem import STORES, make_folder, storage_errors
-from sqlstream.warehouse.locks import process_is_alive
+from sqlstream.warehouse.process_folders import COPIES, process_folder
 from sqlstream.warehouse.stores import open_store
 
 if TYPE_CHECKING:
@@ -35,12 +34,8 @@ _lock = threading.Lock()
 _copies: dict[str, tuple[float, int]] = {}
 
 
-def _all() -> str:
-    return f"{tempfile.gettempdir()}/sqlstream-{os.getuid()}/copies"
-
-
 def _own() -> str:
-    return f"{_all()}/{os.getpid()}"
+    return process_folder(COPIES, shared=True)
 
 
 def near(split: FileSplit) -> FileSplit:
@@ -67,7 +62,8 @@ def near(split: FileSplit) -> FileSplit:
 
 def shown(path: str) -> str:
     """Return what people know a file as: of a copy, the URI of the file."""
-    if not path.startswith(f"{_own()}/"):
+    # Of local files there are no copies, and so no folder for them.
+    if not _copies or not path.startswith(f"{_own()}/"):
         return path
     _, scheme, rest = path[len(_own()) + 1 :].split("/", 2)
     return f"{scheme}://{rest}"
@@ -99,8 +95,5 @@ def _make_room() -> None:
 
 
 def _begin() -> None:
-    """Remove what processes left that were killed."""
+    """Let copies go with the process, unless it is killed."""
     atexit.register(shutil.rmtree, _own(), ignore_errors=True)
-    for name in os.listdir(_all()) if os.path.isdir(_all()) else ():
-        if name.isdigit() and not process_is_alive(int(name)):
-            shutil.rmtree(f"{_all()}/{name}", ignore_errors=True)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow.flight as fl
+
+# What clients bring back where everybody may come.
+_ANY = "any"
+# What a header may hold.
+_CAN_BE_SENT = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
 class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
@@ -24,7 +30,14 @@ class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         known = scheme.lower() in ("basic", "bearer") and token is not None
         if self._allows is not None and not (known and token is not None and self._allows(token)):
             raise fl.FlightUnauthenticatedError("a token of the server is needed, as the password or as a bearer token")
-        return _Granted(token) if info.method == fl.FlightMethod.HANDSHAKE and token is not None else None
+        if info.method != fl.FlightMethod.HANDSHAKE or token is None:
+            return None
+        if self._allows is None:
+            return _Granted(_ANY)
+        if not _CAN_BE_SENT.fullmatch(token):
+            # gRPC ends the process that tries to send it.
+            raise fl.FlightUnauthenticatedError("a token that is a password consists of characters of ASCII")
+        return _Granted(token)
 
 
 class _Granted(fl.ServerMiddleware):  # type: ignore[misc]

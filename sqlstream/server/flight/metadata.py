@@ -190,5 +190,17 @@ def _matches(pattern: str | None, name: str) -> bool:
     if pattern is None:
         return True
     parts = re.findall(r"\\.|.", pattern, re.DOTALL)
-    wild = {"%": ".*", "_": "."}
-    return re.fullmatch("".join(wild.get(p) or re.escape(p[-1]) for p in parts), name, re.DOTALL) is not None
+    # What stands between the characters that stand for any text.
+    pieces: list[list[str]] = [[]]
+    for part in parts:
+        if part == "%":
+            pieces.append([])
+        else:
+            pieces[-1].append("." if part == "_" else re.escape(part[-1]))
+    first, *others = map("".join, pieces)
+    if not others:
+        return re.fullmatch(first, name, re.DOTALL) is not None
+    # Where a piece was found for the first time it stays: whoever tries all places can take years.
+    *middle, last = others
+    found = "".join(f"(?>.*?{piece})" for piece in middle)
+    return re.fullmatch(f"{first}{found}.*{last}", name, re.DOTALL) is not None

@@ -8,9 +8,11 @@ import pyarrow as pa
 
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import QueryError
+from sqlstream.server.flight.messages import NoMessage
 
-# What parameters of a statement may have, as Arrow.
+# What parameters of a statement may have, as Arrow, and how many values: some take no bytes there, and each does in SQL.
 MOST_BYTES = 16 << 20
+_MOST_VALUES = 100_000
 _TYPES = {
     pa.int8(): "TINYINT",
     pa.int16(): "SMALLINT",
@@ -27,13 +29,49 @@ _TYPES = {
     pa.date32(): "DATE",
     pa.date64(): "DATE",
 }
+_BINARY = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view,
+)
 
 
 def literals(row: pa.RecordBatch | pa.Table) -> list[str]:
     """Return the values of one row as SQL. Raises QueryError for more rows, and for values that are not supported."""
     if row.num_rows != 1:
         raise QueryError(f"a query takes one row of parameters, not {row.num_rows}")
-    return [sql_value(row.column(i)[0]) for i in range(row.num_columns)]
+    values = [row.column(i)[0] for i in range(row.num_columns)]
+    if sum(map(_count, values)) > _MOST_VALUES:
+        raise QueryError(f"parameters have {_MOST_VALUES:,} values at most")
+    return [sql_value(value) for value in values]
+
+
+def check_rows(rows: pa.RecordBatch | pa.Table) -> None:
+    """Raise NoMessage for rows from a client that are not whole: their offsets may lead to what is not theirs in memory."""
+    try:
+        rows.validate(full=True)
+    except pa.ArrowException as error:
+        raise NoMessage("these are no parameters") from error
+
+
+def _count(value: Any) -> int:
+    """Return how many values a value has in it, without making them.
+
+    >>> _count(pa.scalar([[1, None], [], None], pa.list_(pa.list_(pa.null())))), _count(pa.scalar("x"))
+    (6, 1)
+    """
+    if not _is_list(value.type):
+        return 1
+    found, level = 1, value.values if value.is_valid else None
+    while level is not None:
+        found += len(level)
+        level = level.flatten() if _is_list(level.type) else None
+    return found
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def sql_value(value: Any) -> str:
@@ -41,17 +79,21 @@ def sql_value(value: Any) -> str:
 
     >>> sql_value(pa.scalar(-7)), sql_value(pa.scalar("it's")), sql_value(pa.scalar([1, None], pa.list_(pa.int8())))
     ("CAST('-7' AS BIGINT)", "'it''s'", "[CAST('1' AS TINYINT), NULL]")
+
+    Raises QueryError for values that are not supported.
     """
     kind = value.type
     if not value.is_valid:
         return "NULL"
-    if isinstance(value, pa.ExtensionScalar | pa.DictionaryScalar):
-        return sql_value(pa.scalar(value.as_py()))
+    if isinstance(value, pa.UuidScalar):
+        return f"CAST('{value.as_py()}' AS UUID)"
+    if isinstance(value, pa.ExtensionScalar | pa.DictionaryScalar) and not pa.types.is_nested(value.value.type):
+        return sql_value(value.value)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return quote_text(value.as_py())
-    if isinstance(value.as_py(), bytes):
+    if any(is_kind(kind) for is_kind in _BINARY):
         return f"from_hex('{value.as_py().hex()}')"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if _is_list(kind):
         return f"[{', '.join(map(sql_value, value.values))}]"
     if pa.types.is_interval(kind):
         months, days, nanoseconds = value.as_py()

@@ -14,7 +14,7 @@ from sqlstream.errors import QueryError, SqlStreamError
 from sqlstream.server.flight.errors import told
 from sqlstream.server.flight.messages import NoMessage, message, packed, parsed, unpacked
 from sqlstream.server.flight.metadata import Metadata, schema_of
-from sqlstream.server.flight.parameters import MOST_BYTES
+from sqlstream.server.flight.parameters import MOST_BYTES, check_rows
 from sqlstream.server.flight.queries import ClientQueries, OpenedQuery
 from sqlstream.server.flight.statements import FlightStatement, statement_of
 
@@ -191,6 +191,7 @@ def _info(schema: pa.Schema, descriptor: Any, ticket: bytes) -> Any:
 def _read(reader: Any) -> pa.Table:
     batches, size = [], 0
     for chunk in reader:
+        check_rows(chunk.data)
         batches.append(chunk.data)
         size += chunk.data.nbytes
         if size > MOST_BYTES:

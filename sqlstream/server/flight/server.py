@@ -116,6 +116,9 @@ class FlightServer:
     def _cut(self, peer: str | None) -> None:
         """End the connection of a peer, or all of them: Flight has no other way to end a call whose client does not read."""
         wanted = None if peer is None else _address(peer)
+        if peer is not None and wanted is None:
+            # Where it comes from is not known.
+            return
         for connection in _connections(self.port):
             with contextlib.suppress(OSError, ValueError):
                 host, port, *_ = connection.getpeername()

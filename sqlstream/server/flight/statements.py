@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sqlstream.errors import QueryError, SourceText
 from sqlstream.server.flight.messages import NoMessage
-from sqlstream.server.flight.parameters import MOST_BYTES, literals
+from sqlstream.server.flight.parameters import MOST_BYTES, check_rows, literals
 from sqlstream.server.placeholders import filled, parameter_count
 
 
@@ -65,6 +65,9 @@ def statement_of(packed: bytes) -> FlightStatement:
 
 def _table(parameters: bytes) -> pa.Table:
     try:
-        return pa.ipc.open_stream(parameters).read_all()
+        found = pa.ipc.open_stream(parameters).read_all()
     except (pa.ArrowException, OSError) as error:
         raise NoMessage("these are no parameters") from error
+    # They come from the client, which may have written anything.
+    check_rows(found)
+    return found
