@@ -106,6 +106,16 @@ def translate(
     return QueryError(message.rstrip(" .!"), span, detail=rest.strip() or None)
 
 
+def of_duckdb(error: duckdb.Error | OSError) -> duckdb.Error | None:
+    """Return an error of DuckDB's, also one that Arrow calls its own, as it does where rows are fetched some at a time.
+
+    None for errors of files and of servers.
+    """
+    if isinstance(error, duckdb.Error):
+        return error
+    return duckdb.Error(str(error)) if error.errno is None and _KIND.match(str(error)) else None
+
+
 def plain(error: duckdb.Error) -> str:
     """Return what DuckDB says about values, in a phrase."""
     return translate(error, "").message

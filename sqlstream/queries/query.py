@@ -122,14 +122,18 @@ class Sandbox:
         others: Mapping[str, str] | None = None,
         calls: Mapping[str, Maker] | None = None,
         given: Mapping[tuple[str, str], str] | None = None,
+        only: str | None = None,
     ) -> duckdb.DuckDBPyRelation:
-        """Return the result of a query, not yet computed; the result of the query before cannot be read any more."""
+        """Return the result of a query, not yet computed; the result of the query before cannot be read any more.
+
+        Who asks about one job names it as the `only` one: no other is looked at.
+        """
         source = SourceText("query", sql)
         statement = parse_statement(source, self._connection, self._table_functions)
         _check_warehouse(self.warehouse, statement)
         self._prepare()
         for attempt in range(_ATTEMPTS):
-            relations = Relations(self.warehouse, catalog_tables or {}, others or {}, calls, given)
+            relations = Relations(self.warehouse, catalog_tables or {}, others or {}, calls, given, only)
             try:
                 return _open(self._connection, statement, relations, last=attempt == _ATTEMPTS - 1)
             except (FileNotFoundError, VersionGone, DamageError, duckdb.IOException) as error:

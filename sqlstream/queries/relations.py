@@ -62,7 +62,7 @@ Relation = StateRelation | WarehouseTable | DeclaredTable | SystemTable
 class Relations:
     """What the names of one query mean.
 
-    Each job is looked at once: all views show the same version of it, unless AT names another.
+    Each job is looked at once: all views show the same version of it, unless AT names another. With `only` there is no other job.
     """
 
     def __init__(
@@ -72,7 +72,9 @@ class Relations:
         others: Mapping[str, str],
         calls: Mapping[str, Maker] | None = None,
         given: Mapping[tuple[str, str], str] | None = None,
+        only: str | None = None,
     ):
+        self._only = None if only is None else only.lower()
         # Names that are declared, with why no query can read them, if none can.
         self.others = {name.lower(): why for name, why in others.items() if why}
         self._named = list(others)
@@ -102,7 +104,8 @@ class Relations:
 
     @cached_property
     def _jobs(self) -> dict[str, JobHistory]:
-        return {name: JobHistory(self._warehouse, name) for name in self._warehouse.jobs()}
+        names = self._warehouse.jobs()
+        return {name: JobHistory(self._warehouse, name) for name in names if self._only in (None, name)}
 
     def names(self) -> Iterator[str]:
         """Yield every name that a query can use, state first."""

@@ -328,12 +328,13 @@ def overflows(name: str, explain: Explain | None = None) -> Iterator[None]:
     """Turn a sum that does not fit into an error that names the operator it is of, unless a single row is to blame."""
     try:
         yield
-    except duckdb.OutOfRangeException as e:
-        if not _OF_A_SUM.search(str(e)):
+    except (duckdb.OutOfRangeException, OSError) as error:
+        e = duckdb_errors.of_duckdb(error)
+        if e is None or not _OF_A_SUM.search(str(e)):
             raise
         hint = "Let it round: SUM(CAST(x AS DOUBLE)). A sum of integers or of DECIMAL is exact, with at most 38 digits."
         message = f'a sum in "{name}" does not fit: {duckdb_errors.plain(e)}'
-        raise (explain(e) if explain else None) or JobError(message, hint=hint) from e
+        raise (explain(e) if explain else None) or JobError(message, hint=hint) from error
 
 
 @contextmanager
@@ -341,7 +342,10 @@ def user_errors(name: str, explain: Explain | None = None) -> Iterator[None]:
     """Turn DuckDB's errors into ours: those of a user's function, those that `explain` can place, and the rest."""
     try:
         yield
-    except duckdb.Error as e:
+    except (duckdb.Error, OSError) as error:
+        e = duckdb_errors.of_duckdb(error)
+        if e is None:
+            raise
         found = recover(e) or (explain(e) if explain else None)
         told = duckdb_errors.translate(e, "")
-        raise found or JobError(f'"{name}": {told.message}', detail=told.detail) from e
+        raise found or JobError(f'"{name}": {told.message}', detail=told.detail) from error

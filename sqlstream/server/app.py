@@ -243,6 +243,10 @@ async def _sent(parts: AsyncIterator[bytes], media: str, scope: Scope, receive: 
             return
         # The answer has begun: that it is cut off, as it is not ended here, tells the client that it is not whole.
         _LOG.error("an answer was cut off: %s", error.render())
+    except Exception as error:
+        if not begun:
+            raise
+        _LOG.error("an answer was cut off: %s", masked(f"{type(error).__qualname__}: {error}"))
     finally:
         gone.cancel()
         await _closed(parts)

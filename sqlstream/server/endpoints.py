@@ -42,6 +42,10 @@ PLAIN = "text/plain"
 _NOTICED_SECONDS = 20.0
 # Far more than there is to say of a key.
 _FINDINGS = 100_000
+# More rows than any result has; DuckDB takes no larger numbers.
+_MOST_ROWS = 1 << 62
+# Digits of a version.
+_LONGEST = 18
 
 
 @dataclass(frozen=True)
@@ -228,19 +232,23 @@ def _lookup(call: HttpCall) -> messages.Looked:
 
 def _versions(call: HttpCall) -> messages.VersionList:
     since = call.parameter("since") or "0"
-    if not since.isdecimal():
+    if not since.isdecimal() or len(since) > _LONGEST:
         raise UsageError(f'"{since}" is no version', hint="Write its number.")
     return versions_of(call.service.warehouse, call.path["job"], call.parameter("state"), int(since))
 
 
 def _query(call: HttpCall) -> Asked:
-    return Asked(call.body.sql, max(call.body.limit, 0), call.body.text)
+    return Asked(call.body.sql, _limit(call.body.limit), call.body.text)
+
+
+def _limit(given: int) -> int:
+    return min(max(given, 0), _MOST_ROWS)
 
 
 def _diff(call: HttpCall) -> Asked:
     asked: messages.DiffRequest = call.body
     sql = diff_sql(asked.state, asked.older, asked.newer)
-    return Asked(sql, max(asked.limit, 0), asked.text, is_made=True)
+    return Asked(sql, _limit(asked.limit), asked.text, is_made=True)
 
 
 def _why(call: HttpCall) -> Asked:

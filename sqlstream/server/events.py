@@ -34,8 +34,9 @@ _MOST_BATCHES = 20
 
 @dataclass
 class _Seen:
-    """What was last heard of a job."""
+    """What was last heard of a job, whose directory has its name in lower case."""
 
+    name: str
     status: str | None = None
     version: int | None = None
     watermark: EventTime | None = None
@@ -68,11 +69,10 @@ class Watcher:
         names = self.warehouse.jobs()
         for name in names:
             # One that cannot be read now does not hide the others.
-            with contextlib.suppress(SqlStreamError, FileNotFoundError):
+            with contextlib.suppress(SqlStreamError, OSError):
                 events += self._job(name)
         for name in self._seen.keys() - set(names):
-            del self._seen[name]
-            events.append(Event("dropped", name, {}))
+            events.append(Event("dropped", self._seen.pop(name).name, {}))
         return events
 
     def _job(self, name: str) -> Iterator[Event]:
@@ -81,7 +81,7 @@ class Watcher:
         if record is None:
             return
         is_new = name not in self._seen
-        seen = self._seen.setdefault(name, _Seen())
+        seen = self._seen.setdefault(name, _Seen(record.job))
         status = effective_status(fs, paths)
         state = status.state if status is not None else None
         if state != seen.status or is_new:
@@ -129,12 +129,29 @@ class Places:
         self._count -= 1
 
 
+@dataclass(frozen=True, eq=False)
+class _Listener:
+    """Events that wait for someone who listens to a job, or to all."""
+
+    job: str | None
+    waiting: asyncio.Queue[Event] = field(default_factory=lambda: asyncio.Queue(_WAITING))
+
+    def wants(self, event: Event) -> bool:
+        return self.job is None or event.job.lower() == self.job.lower()
+
+    def hear(self, event: Event) -> None:
+        if self.wants(event):
+            if self.waiting.full():
+                self.waiting.get_nowait()
+            self.waiting.put_nowait(event)
+
+
 class Events:
     """Hands the events of one watcher on to all who listen; nobody looks while nobody listens."""
 
     def __init__(self, warehouse: Warehouse, places: Places):
         self._warehouse, self._places = warehouse, places
-        self._queues: set[asyncio.Queue[Event]] = set()
+        self._listeners: set[_Listener] = set()
         # The last event of each kind of each job, which a new listener hears first, and no look while that is so.
         self._last: dict[tuple[str, str], Event] = {}
         self._looking = asyncio.Lock()
@@ -144,7 +161,7 @@ class Events:
     async def listen(self, job: str | None) -> AsyncIterator[bytes]:
         """Yield events as they are sent, first how each job is, until whoever listens goes. Raises HttpError."""
         self._places.take()
-        queue: asyncio.Queue[Event] = asyncio.Queue(_WAITING)
+        listener = _Listener(job)
         try:
             async with self._looking:
                 if self._task is None or self._task.done():
@@ -152,28 +169,30 @@ class Events:
                     self._last.clear()
                     await self._look(watcher)
                     self._task = asyncio.create_task(self._watch(watcher))
-                for event in self._last.values():
-                    queue.put_nowait(event) if not queue.full() else None
+                first = [event for event in self._last.values() if listener.wants(event)]
                 # Each later event follows on these.
-                self._queues.add(queue)
+                self._listeners.add(listener)
             yield RETRY
+            for event in first:
+                yield event.text()
             while True:
                 try:
-                    event = await asyncio.wait_for(queue.get(), COMMENT_SECONDS)
+                    event = await asyncio.wait_for(listener.waiting.get(), COMMENT_SECONDS)
                 except TimeoutError:
                     yield COMMENT
                     continue
-                if job is None or event.job.lower() == job.lower():
-                    yield event.text()
+                yield event.text()
         finally:
-            self._queues.discard(queue)
+            self._listeners.discard(listener)
             self._places.leave()
 
     async def _watch(self, watcher: Watcher) -> None:
-        while self._queues:
+        while self._listeners:
             await asyncio.sleep(self._seconds)
             async with self._looking:
-                await self._look(watcher)
+                # A store that does not answer now may do so at the next look.
+                with contextlib.suppress(SqlStreamError, OSError):
+                    await self._look(watcher)
 
     async def _look(self, watcher: Watcher) -> None:
         """Hand on what is new."""
@@ -182,10 +201,8 @@ class Events:
                 self._last = {at: last for at, last in self._last.items() if at[0] != event.job}
             else:
                 self._last[event.job, event.kind] = event
-            for queue in self._queues:
-                if queue.full():
-                    queue.get_nowait()
-                queue.put_nowait(event)
+            for listener in self._listeners:
+                listener.hear(event)
 
     def close(self) -> None:
         """Look no more."""

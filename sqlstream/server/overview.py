@@ -9,8 +9,8 @@ from typing import Any
 import duckdb
 import msgspec
 
-from sqlstream.duck.sql import quote_name, quote_text
-from sqlstream.errors import DamageError, OtherVersionError
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import DamageError, OtherVersionError, UsageError
 from sqlstream.jobs import ending
 from sqlstream.queries.query import Sandbox, list_relations
 from sqlstream.server.messages import JobDetails, Jobs, JobSummary, QueryableRelation, RelationList, Savepoints
@@ -35,8 +35,11 @@ class Overview:
         """Return all there is to say about a job. Raises UsageError when there is none of this name."""
         ending.existing(self._warehouse, name)
         tables = ("jobs", "operators", "watermarks", "restarts", "checks")
-        wanted = f"WHERE lower(job) = {quote_text(name.lower())}"
-        rows = {table: self._rows(f"SELECT * FROM sqlstream.{table} {wanted}") for table in tables}
+        # What is kept is counted: that takes long for all jobs, and one that is damaged must not hide another.
+        rows = {table: self._rows(f"SELECT * FROM sqlstream.{table}", only=name) for table in tables}
+        if not rows["jobs"]:
+            # It was dropped meanwhile.
+            raise UsageError(f'job "{name}" does not exist')
         try:
             record = read_record(self._warehouse.fs, self._warehouse.job(name))
         except (DamageError, OtherVersionError):
@@ -69,10 +72,10 @@ class Overview:
         known = {name: row[name] for name in JobSummary.__struct_fields__ if name in row}
         return msgspec.convert({**known, "supervised": self._supervised(row["job"])}, JobSummary)
 
-    def _rows(self, sql: str) -> list[dict[str, Any]]:
-        """Return rows by their columns; times are texts."""
+    def _rows(self, sql: str, only: str | None = None) -> list[dict[str, Any]]:
+        """Return rows by their columns, of all jobs or of one; times are texts."""
         with self._one_at_a_time:
-            relation = self._sandbox.query(sql)
+            relation = self._sandbox.query(sql, only=only)
             shown = relation.project(", ".join(_shown(relation)))
             return [dict(zip(relation.columns, row, strict=True)) for row in shown.fetchall()]
 

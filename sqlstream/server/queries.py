@@ -217,9 +217,10 @@ def _write_json(relation: duckdb.DuckDBPyRelation, emit: Emit, query: Asked) -> 
 def _as_texts(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     """Return a relation with the texts of its values; of a STRUCT each field is one."""
     items = []
-    for name, kind in zip(relation.columns, relation.types, strict=True):
+    # By their places: names may be there several times.
+    for place, kind in enumerate(relation.types, 1):
         wanted = "VARCHAR"
         if kind.id == "struct":
             wanted = f"STRUCT({', '.join(f'{quote_name(field)} VARCHAR' for field, _ in kind.children)})"
-        items.append(f"CAST({quote_name(name)} AS {wanted}) AS {quote_name(name)}")
+        items.append(f"CAST(#{place} AS {wanted})")
     return relation.project(", ".join(items))

@@ -51,6 +51,7 @@ def opened_service(
             yield Service(settings, warehouse, supervisor, overview, queries, events, tails, lookups)
     finally:
         events.close()
+        tails.close()
         supervisor.close()
         lookups.close()
         pool.close()

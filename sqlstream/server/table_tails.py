@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +20,7 @@ from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError, mis
 from sqlstream.server.events import COMMENT, COMMENT_SECONDS, LOOK_IN_STORE_SECONDS, LOOK_SECONDS, RETRY, Event, Places
 from sqlstream.server.problems import HttpError
 from sqlstream.storage.changes import changes_of_table
+from sqlstream.storage.joblog import JobLog
 from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.storage.zsets import VERSION, WEIGHT
 from sqlstream.units import ProcessingTime
@@ -29,6 +32,8 @@ from sqlstream.warehouse.paths import Warehouse
 _MOST_VERSIONS = 20
 # So many rows of a version are sent.
 _MOST_ROWS = 200
+# So many tables are looked at at a time.
+_LOOKS = 4
 _KIND, _COUNT, _PLACE = internal("kind"), internal("count"), internal("place")
 
 
@@ -39,6 +44,8 @@ class TableWatcher:
     warehouse: Warehouse
     table: str
     _seen: dict[str, tuple[ProcessingTime, int]] = field(default_factory=dict)
+    # As they were found last.
+    _writers: list[tuple[JobRecord, SinkRecord]] = field(default_factory=list)
 
     def writers(self) -> list[tuple[JobRecord, SinkRecord]]:
         """Return the jobs that write the table, also those that have not written yet. Raises HttpError when there is none."""
@@ -54,7 +61,20 @@ class TableWatcher:
         if not found:
             hint = missing("table", self.table, sorted(tables))
             raise HttpError(404, f'no job writes a table "{self.table}" of the warehouse', hint=hint)
+        self._writers = found
         return found
+
+    def described(self) -> Event:
+        """Return the columns of the table as of the last look, its key and the jobs that write it. Raises HttpError."""
+        writers = self._writers or self.writers()
+        record, sink = writers[0]
+        data = {
+            "table": sink.table,
+            "columns": [{"name": name, "type": kind} for name, kind in sink.columns],
+            "key": list(sink.key),
+            "jobs": [record.job for record, _ in writers],
+        }
+        return Event("table", record.job, data)
 
     def look(self) -> list[Event]:
         """Return what is new. Raises HttpError when no job writes the table any more."""
@@ -74,21 +94,19 @@ class TableWatcher:
         if created_at != record.created_at or (seen is not None and seen > committed):
             # It was started anew, or has gone back to a savepoint.
             seen = None
-        history = JobHistory(self.warehouse, job)
-        if history.newest is None:
+        newest = JobHistory(self.warehouse, job).newest
+        if newest is None:
             return []
-        newest = history.newest.version
-        base = max(newest - _MOST_VERSIONS, -1 if seen is None else seen)
-        events = list(self._read(record, sink, history, history.newest, base))
+        base = max(newest.version - _MOST_VERSIONS, -1 if seen is None else seen)
+        events = list(self._read(record, sink, newest, base))
         if seen is not None and base > seen:
             events.insert(0, Event("skipped", record.job, {"table": sink.table, "versions": base - seen}))
-        self._seen[job] = record.created_at, newest
+        self._seen[job] = record.created_at, newest.version
         return events
 
-    def _read(
-        self, record: JobRecord, sink: SinkRecord, history: JobHistory, newest: JobVersion, base: int
-    ) -> Iterator[Event]:
-        times = {entry.version: entry.committed_at for entry in history.entries}
+    def _read(self, record: JobRecord, sink: SinkRecord, newest: JobVersion, base: int) -> Iterator[Event]:
+        log = JobLog(self.warehouse.fs, self.warehouse.job(record.job).log)
+        times = {entry.version: entry.committed_at for entry in log.entries(newest.version, base + 1)}
         sql = changes_of_table(self.warehouse, record.job, sink, newest, base)
         with databases.passing() as con:
             rows = con.execute(_changelog(sink, sql)).fetchall()
@@ -130,34 +148,39 @@ class TableTails:
     def __init__(self, warehouse: Warehouse, places: Places):
         self._warehouse, self._places = warehouse, places
         self._seconds = LOOK_SECONDS if warehouse.fs.local else LOOK_IN_STORE_SECONDS
+        # Large tables take seconds: queries, and those who listen to jobs, do not wait for them.
+        self._threads = ThreadPoolExecutor(_LOOKS, thread_name_prefix="tail")
 
     async def listen(self, table: str) -> AsyncIterator[bytes]:
         """Yield the columns of a table, its last changes, and those to come, until whoever listens goes. Raises HttpError."""
         self._places.take()
+        loop = asyncio.get_running_loop()
         try:
-            watcher = TableWatcher(self._warehouse, table)
-            writers = await asyncio.to_thread(watcher.writers)
-            yield RETRY + _described(writers).text()
-            silent = 0.0
+            watcher, told = TableWatcher(self._warehouse, table), time.monotonic()
+            known = await loop.run_in_executor(self._threads, watcher.described)
+            yield RETRY + known.text()
             while True:
-                events = await asyncio.to_thread(watcher.look)
+                looking = loop.run_in_executor(self._threads, watcher.look)
+                try:
+                    while not (await asyncio.wait({looking}, timeout=COMMENT_SECONDS))[0]:
+                        yield COMMENT
+                finally:
+                    looking.cancel()
+                events = looking.result()
+                if (described := watcher.described()) != known:
+                    # A job that goes on with another query may give the table other columns.
+                    known = described
+                    events.insert(0, described)
                 for event in events:
+                    told = time.monotonic()
                     yield event.text()
-                silent = 0.0 if events else silent + self._seconds
-                if silent >= COMMENT_SECONDS:
-                    silent = 0.0
+                if time.monotonic() - told >= COMMENT_SECONDS:
+                    told = time.monotonic()
                     yield COMMENT
                 await asyncio.sleep(self._seconds)
         finally:
             self._places.leave()
 
-
-def _described(writers: list[tuple[JobRecord, SinkRecord]]) -> Event:
-    record, sink = writers[0]
-    data = {
-        "table": sink.table,
-        "columns": [{"name": name, "type": kind} for name, kind in sink.columns],
-        "key": list(sink.key),
-        "jobs": [record.job for record, _ in writers],
-    }
-    return Event("table", record.job, data)
+    def close(self) -> None:
+        """Look at no more tables."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -8,14 +8,27 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from sqlstream.catalog import Column
+from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import names, no_rows, quote_name
 from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, scan
 from sqlstream.storage.snapshot import JobVersion, named_manifest
-from sqlstream.storage.zsets import VERSION, VERSION_COLUMN, WEIGHT, WEIGHT_COLUMN, upserted, upserts, zset
+from sqlstream.storage.zsets import (
+    VERSION,
+    VERSION_COLUMN,
+    WEIGHT,
+    WEIGHT_COLUMN,
+    last_of_versions,
+    upserted,
+    upserts,
+    zset,
+)
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import OperatorRecord, SinkRecord
 from sqlstream.warehouse.paths import Warehouse
+
+# The version that took a row away.
+_GONE = internal("gone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,30 +91,35 @@ def changes_of_table(warehouse: Warehouse, job: str, sink: SinkRecord, newest: J
 def _upserted_changes(held: _Held, sink: SinkRecord, columns: Sequence[Column], newest: JobVersion, base: int) -> str:
     """Return the changes of a table in which the last change of each key counts.
 
-    A version that merges segments keeps the last row of each key: what its own rows took the place of is looked for in the
-    version before.
+    What a row took the place of is not always stored with it: where rows only come nobody knew it, and a version that merges
+    segments keeps the last row of each key. So each row goes when the next version changes its key.
     """
     order = tuple(Column(name, type) for name, type in sink.order)
     table = upserts(sink.table, columns, sink.key, order)
-    listed = names(columns)
+    listed, by = names(columns), ", ".join(map(quote_name, sink.key))
     added = [s for s in held.segments if base < s.first_batch <= newest.version]
     if not added:
         return no_rows((*columns, WEIGHT_COLUMN, VERSION_COLUMN))
-    check_segments(held.fs, held.data, added, content=False)
+    before = [s for s in held.segments if s.first_batch <= base and (s.until is None or s.until > base)]
+    check_segments(held.fs, held.data, [*added, *before], content=False)
+    # A merged segment has rows of other versions, too.
     rows = f"SELECT DISTINCT * FROM ({scan(held.fs, held.data, table.columns, added)}) WHERE {VERSION} > {base}"
-    selects = [f"SELECT {listed}, {WEIGHT}, {VERSION} FROM ({rows})"]
-    for version in sorted({s.until for s in held.segments if s.until is not None and base < s.until <= newest.version}):
-        before = [s for s in held.segments if s.first_batch < version and (s.until is None or s.until >= version)]
-        check_segments(held.fs, held.data, before, content=False)
+    last = f"FROM ({rows}) {last_of_versions(sink.key, order)}"
+    known = f"SELECT {listed}, {VERSION}, {WEIGHT} {last}"
+    if before:
         older = upserted(columns, sink.key, f"({scan(held.fs, held.data, table.columns, before)})", order)
-        by = ", ".join(map(quote_name, sink.key))
-        new = f"SELECT {by} FROM ({rows}) WHERE {VERSION} = {version} GROUP BY {by} HAVING min({WEIGHT}) > 0"
         same = " AND ".join(f"_old_.{quote_name(k)} IS NOT DISTINCT FROM _new_.{quote_name(k)}" for k in sink.key)
-        selects.append(
-            f"SELECT {listed}, -1::BIGINT AS {WEIGHT}, {version}::BIGINT AS {VERSION} "
-            f"FROM ({older}) _old_ SEMI JOIN ({new}) _new_ ON {same}"
+        known += (
+            f" UNION ALL SELECT {listed}, {base}::BIGINT AS {VERSION}, 1::BIGINT AS {WEIGHT} "
+            f"FROM ({older}) _old_ SEMI JOIN ({rows}) _new_ ON {same}"
         )
-    return " UNION ALL ".join(selects)
+    gone = f"lead({VERSION}) OVER (PARTITION BY {by} ORDER BY {VERSION})"
+    return (
+        f"WITH _known_ AS MATERIALIZED ({known}) "
+        f"SELECT {listed}, {WEIGHT}, {VERSION} FROM _known_ WHERE {WEIGHT} > 0 AND {VERSION} > {base} UNION ALL "
+        f"SELECT {listed}, -1::BIGINT AS {WEIGHT}, {_GONE} AS {VERSION} "
+        f"FROM (SELECT {listed}, {WEIGHT}, {gone} AS {_GONE} FROM _known_) WHERE {WEIGHT} > 0 AND {_GONE} IS NOT NULL"
+    )
 
 
 def _net_changes(held: _Held, table: TableDeclaration, newest: JobVersion, base: int) -> str:

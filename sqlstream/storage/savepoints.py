@@ -264,32 +264,15 @@ class _Taking:
     def _put_positions(self, last: int) -> None:
         """Put in what was read up to a descriptor: the file that old ones were folded into, and those since."""
         fs, at, to = self._warehouse.fs, self._paths.splits, self._target.splits
-        kept = Descriptors(fs, at)
-        folded = [name for name in kept.folds() if kept.folded_to(name) <= last]
-        first = kept.folded_to(folded[-1]) + 1 if folded else 0
-        # What they have received and what they remember, whatever it is.
-        # Some may be being written.
-        written = (f for f in fs.walk(at) if not (f.rpartition("/")[2].startswith(".") or f.endswith(".tmp")))
-        others = [f for f in written if f.startswith(f"{at}/received/") or _is_remembered(f.removeprefix(f"{at}/"))]
-        names = [*folded[-1:], *kept.packs(), *(f.removeprefix(f"{at}/") for f in others)]
-        present = kept.numbers()
-        needed = [f"{number:010d}.json" for number in range(first, last + 1)]
-        if not present and not folded:
-            # Rows that stood in a statement.
-            needed = []
-        for name in [*names, *(f"next/{name}" for name in needed)]:
+        for name in _positions(fs, at, last):
             self._put(f"{at}/{name}", f"{to}/{name}", fs.size(f"{at}/{name}"))
 
     def _put_output(self) -> None:
         """Put in what the job knows of its sinks outside of the warehouse up to the version."""
         fs, at, to = self._warehouse.fs, self._paths.output, self._target.output
-        for sink in fs.list(at):
-            for info in fs.files(f"{at}/{sink}"):
-                number = info.name.removesuffix(".json")
-                if not number.isdigit() or int(number) <= self._version:
-                    path = f"{sink}/{info.name}"
-                    # Some of these are written again in their place.
-                    self._write(f"{to}/{path}", fs.read_text(f"{at}/{path}"))
+        for name in _outputs(fs, at, self._version):
+            # Some of these are written again in their place.
+            self._write(f"{to}/{name}", fs.read_text(f"{at}/{name}"))
 
     def _put(self, source: str, target: str, size: int) -> None:
         self._files[target.removeprefix(f"{self._folder.root}/")] = size
@@ -312,6 +295,56 @@ class _Taking:
         self._files[target.removeprefix(f"{self._folder.root}/")] = len(text.encode())
         self._folder.fs.write_text_atomic(target, text)
         self._own.append(target)
+
+
+def _positions(fs: Filesystem, at: str, last: int) -> list[str]:
+    """Return the files that say what was read up to a descriptor, and what was received, below the folder of positions."""
+    kept = Descriptors(fs, at)
+    folded = [name for name in kept.folds() if kept.folded_to(name) <= last]
+    first = kept.folded_to(folded[-1]) + 1 if folded else 0
+    # What they have received and what they remember, whatever it is.
+    # Some may be being written.
+    written = (f for f in fs.walk(at) if not (f.rpartition("/")[2].startswith(".") or f.endswith(".tmp")))
+    others = [f for f in written if f.startswith(f"{at}/received/") or _is_remembered(f.removeprefix(f"{at}/"))]
+    names = [*folded[-1:], *kept.packs(), *(f.removeprefix(f"{at}/") for f in others)]
+    present = kept.numbers()
+    needed = [f"{number:010d}.json" for number in range(first, last + 1)]
+    if not present and not folded:
+        # Rows that stood in a statement.
+        needed = []
+    return [*names, *(f"next/{name}" for name in needed)]
+
+
+def _outputs(fs: Filesystem, at: str, version: int) -> list[str]:
+    """Return the files in which a job knows of its sinks outside of the warehouse up to a version, below the folder of output."""
+    found = []
+    for sink in fs.list(at):
+        for info in fs.files(f"{at}/{sink}"):
+            number = info.name.removesuffix(".json")
+            if not number.isdigit() or int(number) <= version:
+                found.append(f"{sink}/{info.name}")
+    return found
+
+
+def is_as_now(warehouse: Warehouse, savepoint: Savepoint) -> bool:
+    """Tell whether a savepoint would have the same positions, and know the same of sinks, if it were taken now.
+
+    The job is at its version, and does not run. It may have received rows since, or begun a batch.
+    """
+    fs, record, folder = warehouse.fs, savepoint.record, savepoint.warehouse
+    paths, kept = warehouse.job(record.job), folder.job(record.job)
+    entry = JobLog(fs, paths.log).entry(record.version)
+    if entry is None:
+        return False
+    positions = _positions(fs, paths.splits, max((s.sequence for s in entry.sources.values()), default=-1))
+    copies = {f"{paths.splits}/{name}": f"{kept.splits}/{name}" for name in positions}
+    # These are written again in their place.
+    changing = {f"{paths.splits}/{name}": f"{kept.splits}/{name}" for name in positions if _is_remembered(name)}
+    changing |= {f"{paths.output}/{n}": f"{kept.output}/{n}" for n in _outputs(fs, paths.output, record.version)}
+    for path, copy_of_it in (copies | changing).items():
+        if record.files.get(copy_of_it.removeprefix(f"{folder.root}/")) != fs.size(path):
+            return False
+    return all(fs.read_text(path) == folder.fs.read_text(copy_of_it) for path, copy_of_it in changing.items())
 
 
 def _is_remembered(name: str) -> bool:

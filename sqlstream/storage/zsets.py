@@ -72,6 +72,11 @@ def last_rows(key: Sequence[str], order: Sequence[Column], rows: str) -> str:
     return f"SELECT * FROM {rows} QUALIFY {_last(key, [c.name for c in order])}"
 
 
+def last_of_versions(key: Sequence[str], order: Sequence[Column]) -> str:
+    """Return the QUALIFY that leaves the last row of each key in each version: the one that was added, if there is one."""
+    return f"QUALIFY {_last([*key, VERSION], [*(c.name for c in order), WEIGHT])}"
+
+
 def _latest(columns: Sequence[Column], key: Sequence[str], rows: str, order: Sequence[Column]) -> str:
     last = _last(key, [VERSION, *(c.name for c in order), WEIGHT])
     return f"SELECT {names(columns)}, {VERSION}, {WEIGHT} FROM {rows} QUALIFY {last}"

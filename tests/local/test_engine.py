@@ -13,11 +13,12 @@ import pytest
 
 from sqlstream import Session
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.errors import SourceText
+from sqlstream.errors import DataError, SourceText
 from sqlstream.jobs.job import Job
 from sqlstream.local.engine import LocalEngine
 from sqlstream.runtime.engine import Engine
 from sqlstream.spark.engine import SparkEngine
+from sqlstream.testing import Stream
 from sqlstream.warehouse.commits import last_committed
 from tests.processes import SECONDS, wait_until
 
@@ -142,3 +143,15 @@ def test_all_engines_are_engines() -> None:
     """What the type checker checks: a session knows engines by the protocol alone."""
     kinds: tuple[type[Engine], ...] = (LocalEngine, SparkEngine)
     assert len(kinds) == 2
+
+
+def test_a_row_that_fails_behind_many_others_is_named() -> None:
+    script = """
+        CREATE TABLE given (k INT, v STRING);
+        CREATE TABLE kept (k INT, n INT);
+        INSERT INTO kept SELECT k, CAST(v AS INT) FROM given;
+    """
+    with Stream(script) as stream, pytest.raises(DataError) as caught:
+        stream.batch("given", [(k, "x" if k == 4000 else "1") for k in range(5000)])
+    assert caught.value.message.startswith("row 4001 of file")
+    assert caught.value.detail == "row: k=4000, v=x"

@@ -72,8 +72,13 @@ def test_a_job_is_submitted_runs_stops_and_is_dropped(page: Page, site: Site) ->
     field = write(page, COPY)
     page.get_by_role("button", name="Show the plan").click()
     expect(page.locator(".plan-text")).to_contain_text("copies")
-    field.press("Control+Enter")
+    submitted: list[str] = []
+    page.on("request", lambda request: submitted.append(request.url) if request.method == "POST" else None)
+    # Keys that are held down submit it once.
+    pressed = "f.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', ctrlKey: true}))"
+    field.evaluate(f"f => {{ {pressed}; {pressed}; }}")
     expect(page.locator(".done")).to_have_text("Submitted: copies")
+    assert len(submitted) == 1
     expect(card(page, "copies").locator(".pill")).to_have_text("running")
     # Nobody loads the page again.
     for _ in range(3):
@@ -136,6 +141,15 @@ def test_a_job_is_seen_moving(page: Page, revenue: Site, shot: Shot) -> None:
     expect(page.locator(".axis-row.holds b")).to_have_text("payments")
     expect(page.locator(".bar").first).to_be_attached()
     assert not overflows(page)
+    # Labels of axes are whole.
+    left = "element => element.getBoundingClientRect().left"
+    lefts = page.locator(".chart-drawing").evaluate_all(
+        f"all => all.flatMap(svg => [...svg.querySelectorAll('.tick')].map(t => ({left})(t) - ({left})(svg)))"
+    )
+    assert min(lefts) >= 0
+    # Boxes are made narrower before the last ones have to be scrolled to.
+    page.set_viewport_size({"width": 1000, "height": 860})
+    wait_until(lambda: page.locator(".graph").evaluate("g => g.scrollWidth <= g.clientWidth"))
 
 
 def test_pictures_of_a_job(page: Page, revenue: Site, shot: Shot) -> None:
@@ -169,6 +183,10 @@ def test_with_tokens_the_page_asks_once(browser: Browser, site: Site) -> None:
     with serving(settings) as (url, _), browser.new_context(base_url=url) as context:
         page = context.new_page()
         page.goto("/")
+        # A header cannot have it: it is not even sent.
+        expect(page.get_by_role("dialog")).to_be_visible()
+        page.get_by_label("A token of the role").fill("t\u2013t")
+        page.get_by_role("button", name="Go on").click()
         for token, said in (("wrong", "wants to know"), ("t" * 20, "does not know this token")):
             expect(page.get_by_role("dialog")).to_contain_text(said)
             page.get_by_label("A token of the role").fill(token)

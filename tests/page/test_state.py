@@ -203,6 +203,13 @@ def test_why_says_what_sqlstream_why_says(site: Site, page: Page, shot: Shot) ->
     shot(page, "page-why")
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
+    # JavaScript's numbers have 53 bits.
+    content = json.dumps({"n": (1 << 53) + 1, "s": "1.0"})
+    columns = [{"name": name, "type": "VARCHAR"} for name in ("part", "name", "text", "time", "content")]
+    answer = {"columns": columns, "rows": [["state", "by_item", None, None, content]], "truncated": False}
+    page.route("**/v1/why", lambda route: route.fulfill(json=answer))
+    rows.get_by_role("button", name="Why?").first.click()
+    expect(dialog.locator("tbody td")).to_have_text(["9007199254740993", "1.0"])
 
 
 def test_sql_is_answered_and_its_errors_have_carets(site: Site, page: Page, shot: Shot) -> None:

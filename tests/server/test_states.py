@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from sqlstream.errors import DamageError
 from sqlstream.queries.query import open_query
+from sqlstream.server.overview import Overview
 from sqlstream.server.problems import HttpError
 from sqlstream.server.table_tails import TableWatcher
 from sqlstream.testing import Stream
@@ -22,6 +25,8 @@ SET 'sqlstream.unbounded-state' = 'allow';
 CREATE TABLE bid (auction BIGINT, who STRING, ts TIMESTAMP(3), price DECIMAL(10, 2), WATERMARK FOR ts AS ts);
 CREATE TABLE totals (auction BIGINT, who STRING, n BIGINT, top DECIMAL(10, 2), PRIMARY KEY (auction, who) NOT ENFORCED);
 INSERT INTO totals SELECT auction, who, COUNT(*), MAX(price) FROM bid GROUP BY auction, who;
+CREATE TABLE newest (auction BIGINT, who STRING, price DECIMAL(10, 2), PRIMARY KEY (auction) NOT ENFORCED);
+INSERT INTO newest SELECT auction, who, price FROM bid;
 CREATE TABLE ranked (auction BIGINT, price DECIMAL(10, 2));
 INSERT INTO ranked SELECT auction, price FROM (
     SELECT *, ROW_NUMBER() OVER (PARTITION BY auction % 4 ORDER BY price DESC, auction) AS r FROM bid
@@ -34,7 +39,7 @@ WITH w AS (
 )
 SELECT auction, n FROM w
 """
-TABLES = ("totals", "ranked", "windows")
+TABLES = ("totals", "newest", "ranked", "windows")
 # Segments of changes are merged by eight.
 BATCHES = 10
 LARGE = 9007199254740993
@@ -104,13 +109,14 @@ def test_changes_are_what_makes_one_version_of_another(stream: Stream, table: st
 
 
 def test_an_update_is_told_from_an_insert(stream: Stream) -> None:
-    seen = set()
-    for event in TableWatcher(Warehouse(stream.warehouse), "totals").look():
-        known = {row[:2] for row in at(stream, "totals", event.data["version"] - 1)}
-        for kind, auction, who, *_ in event.data["rows"]:
-            assert (kind == "+I") == ((auction, who) not in known), event.data
-            seen.add(kind)
-    assert seen == {"+I", "-U", "+U"}
+    for table, keys in (("totals", 2), ("newest", 1)):
+        seen = set()
+        for event in TableWatcher(Warehouse(stream.warehouse), table).look():
+            known = {row[:keys] for row in at(stream, table, event.data["version"] - 1)}
+            for kind, *row in event.data["rows"]:
+                assert (kind == "+I") == (tuple(row[:keys]) not in known), event.data
+                seen.add(kind)
+        assert seen == {"+I", "-U", "+U"}
     assert {
         kind for e in TableWatcher(Warehouse(stream.warehouse), "windows").look() for kind, *_ in e.data["rows"]
     } == {"+I"}
@@ -172,6 +178,7 @@ def test_versions_are_those_of_the_log(stream: Stream, client: httpx.Client) -> 
         ("nope/versions", 404),
         ("windows/versions?state=nope", 404),
         ("windows/versions?since=x", 400),
+        (f"windows/versions?since={'9' * 5000}", 400),
     ):
         assert client.get(f"/v1/jobs/{path}").status_code == status
 
@@ -189,6 +196,7 @@ def test_a_difference_is_that_of_the_rows(stream: Stream, client: httpx.Client) 
     assert {k: n for k, n in sides.items() if n} == {k: n for k, n in net.items() if n}
     assert {row[0] for row in found["rows"]} <= {"added", "changed"}
     assert client.post("/v1/diff", json={**asked, "limit": 1}).json()["truncated"]
+    assert client.post("/v1/diff", json={**asked, "limit": (1 << 63) - 1}).json() == found
     problem = client.post("/v1/diff", json={**asked, "older": 10}).json()
     assert (problem["detail"], "position" in problem) == ("version 9 is older than version 10", False)
     assert client.post("/v1/diff", json={**asked, "older": 999}).status_code == 404
@@ -208,12 +216,28 @@ def test_why_is_what_sqlstream_why_says(stream: Stream, client: httpx.Client) ->
     assert problem["detail"] == 'there is no value for key column "auction"'
 
 
+def test_a_job_is_shown_whatever_is_wrong_with_others() -> None:
+    with Stream(SQL, parallelism=1) as stream:
+        stream.batch("bid", rows(1))
+        warehouse = Warehouse(stream.warehouse)
+        shutil.rmtree(warehouse.job("windows").state)
+        overview = Overview(warehouse, lambda job: None)
+        try:
+            assert [o["operator"] for o in overview.job("TOTALS").operators] == ["aggregate_1"]
+            with pytest.raises(DamageError):
+                overview.job("windows")
+        finally:
+            overview.close()
+
+
 def test_as_texts_no_digit_is_lost(client: httpx.Client) -> None:
     struct = "{'x': 1.50::DECIMAL(4, 2), 'y': NULL}"
     sql = f"SELECT {LARGE}::BIGINT AS a, TIMESTAMP '2026-01-01 10:00:00' AS t, {struct} AS s, NULL AS n"
     found = client.post("/v1/query", json={"sql": sql, "text": True}).json()
     assert found["rows"] == [[str(LARGE), "2026-01-01 10:00:00", {"x": "1.50", "y": None}, None]]
     assert [c["type"] for c in found["columns"]][:2] == ["BIGINT", "TIMESTAMP"]
+    same = client.post("/v1/query", json={"sql": 'SELECT 1 AS a, 2 AS a, 3 AS "A"', "text": True}).json()
+    assert (same["rows"], [c["name"] for c in same["columns"]]) == ([["1", "2", "3"]], ["a", "a", "A"])
     inside = client.post("/v1/query", json={"sql": "SELECT ['nan'::DOUBLE, 1.5] AS l, MAP {'a': 'inf'::DOUBLE} AS m"})
     assert json.loads(inside.text, parse_constant=lambda text: pytest.fail(text))["rows"] == [
         [["nan", 1.5], [["a", "inf"]]]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sqlstream.catalog import DEBEZIUM, Column, Table
 from sqlstream.connectors.interface import Committer, SinkContext, WorkerSink, Writer
@@ -19,7 +20,9 @@ from sqlstream.connectors.kafka.producing import Topic
 from sqlstream.connectors.kafka.sink import AppendedTopic
 from sqlstream.connectors.kafka.sink_options import EXACTLY_ONCE, GUARANTEE, NONE, PARALLELISM, word_of
 from sqlstream.connectors.kafka.writing import TopicPlainWriter
+from sqlstream.duck import databases
 from sqlstream.duck.sql import typed
+from sqlstream.duck.types import encoded
 from sqlstream.secrets import remember
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 # Rows that are encoded before they are handed to the client: their text stays in the processor's cache.
 _ROWS = 20_000
 # Clients that a process keeps: of jobs that have ended, too, as nobody tells a worker.
-_KEPT = 8
+_KEPT = 32
 
 
 class TopicTasks(AppendedTopic, WorkerSink):
@@ -56,10 +59,10 @@ class _TaskWriter(Writer):
         self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
     ) -> tuple[int, list[Any]]:
         """Write rows, and wait until the brokers have them, if the table wants that."""
-        client = _client(self._table)
-        count = client.write_all(client.encoded(con, f"SELECT {typed(columns)} FROM ({rows})"))
-        client.push()
-        return count, []
+        with _clients().one_for(self._table) as client:
+            count = client.write_all(client.messages(con, columns, rows))
+            client.push()
+            return count, []
 
 
 class _NothingToCommit(Committer):
@@ -69,11 +72,7 @@ class _NothingToCommit(Committer):
         self._table = table
 
     def recover(self) -> None:
-        client = _TaskClient(self._table)
-        try:
-            client.recover()
-        finally:
-            client.close()
+        _TaskClient.opened(self._table).close()
 
     def commit(self, batch: int, written: Sequence[Any]) -> None:
         pass
@@ -84,38 +83,88 @@ class _TaskClient(TopicPlainWriter):
         waits = word_of(table, GUARANTEE) != NONE
         super().__init__(MessageLayout(table, upserts=False), Topic(table), waits=waits)
 
-    def encoded(self, con: duckdb.DuckDBPyConnection, rows: str) -> Iterator[pa.Table]:
+    @classmethod
+    def opened(cls, table: Table) -> _TaskClient:
+        """Return a client that has found the topic."""
+        remember(table.options)
+        client = cls(table)
+        try:
+            client.recover()
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def messages(self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str) -> Iterator[pa.Table]:
         """Yield the messages of rows (a SELECT), some at a time."""
         import pyarrow
 
-        for some in con.sql(self._layout.appended(rows, self._chosen)).to_arrow_reader(_ROWS):
-            yield self._encoders.encode(pyarrow.Table.from_batches([some]))
+        [(zone,)] = con.execute("SELECT current_setting('TimeZone')").fetchall()
+        if zone == "UTC":
+            sql = self._layout.appended(f"SELECT {typed(columns)} FROM ({rows})", self._chosen)
+            for some in con.sql(sql).to_arrow_reader(_ROWS):
+                yield self._encoders.encode(pyarrow.Table.from_batches([some]))
+            return
+        # Instants are text in UTC, whoever writes. The rows themselves are computed in the zone of the job.
+        sql = self._layout.appended(f"SELECT {typed(columns)} FROM _some", self._chosen)
+        with databases.passing() as in_utc:
+            for some in con.sql(encoded(columns, f"({rows})")).to_arrow_reader(_ROWS):
+                in_utc.register("_some", pyarrow.Table.from_batches([some]))
+                yield self._encoders.encode(in_utc.sql(sql).to_arrow_table())
 
 
-# By the process, as a forked one never uses its parent's, and by what the table says.
-_clients: OrderedDict[tuple[int, str, str, tuple[tuple[str, str], ...]], _TaskClient] = OrderedDict()
+# What tells clients apart: the name of a table, and what it says.
+_Place: TypeAlias = tuple[str, tuple[object, ...]]
 
 
-def _client(table: Table) -> _TaskClient:
-    options: Mapping[str, str] = table.options
-    columns = ", ".join(f"{c.name} {c.type}" for c in table.columns)
-    place = (os.getpid(), table.name, columns, tuple(sorted(options.items())))
-    found = _clients.get(place)
-    if found is None:
-        remember(options)
-        found = _clients[place] = _TaskClient(table)
-        found.recover()
-    _clients.move_to_end(place)
-    _close_oldest(_KEPT)
-    return found
+class _Clients:
+    """The clients of a process with which nobody writes at the moment, the last used last.
+
+    Threads never share one: each would take what was sent, and what was lost, for its own.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[tuple[_Place, _TaskClient]] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one_for(self, table: Table) -> Iterator[_TaskClient]:
+        """Yield a client of a table to its only user, who may have had it before."""
+        place = (table.name, table.definition)
+        client = self._taken(place) or _TaskClient.opened(table)
+        try:
+            yield client
+        except BaseException:
+            # What it has not sent belongs to no batch any more.
+            client.close()
+            raise
+        with self._lock:
+            self._idle.append((place, client))
+        self.close(_KEPT)
+
+    def _taken(self, place: _Place) -> _TaskClient | None:
+        with self._lock:
+            for number in reversed(range(len(self._idle))):
+                if self._idle[number][0] == place:
+                    return self._idle.pop(number)[1]
+        return None
+
+    def close(self, kept: int = 0) -> None:
+        """Close those that were not used for longest, until so many are left."""
+        with self._lock:
+            old = self._idle[: max(len(self._idle) - kept, 0)]
+            del self._idle[: len(old)]
+        for _, client in old:
+            client.close()
 
 
-def _close_oldest(kept: int) -> None:
-    """Close clients of this process until so many are left. Those of a process that has forked it are not touched."""
-    own = [place for place in _clients if place[0] == os.getpid()]
-    for place in own[: max(len(own) - kept, 0)]:
-        _clients.pop(place).close()
+# By the process: a forked one never uses, nor closes, its parent's.
+_by_process: dict[int, _Clients] = {}
+
+
+def _clients() -> _Clients:
+    return _by_process.setdefault(os.getpid(), _Clients())
 
 
 # A process that ends lets go of its connections before Python takes away what callbacks need.
-atexit.register(_close_oldest, 0)
+atexit.register(lambda: _clients().close())

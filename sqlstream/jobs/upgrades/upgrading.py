@@ -276,11 +276,14 @@ def _kept_before(warehouse: Warehouse, saved: JobRecord) -> Savepoint | None:
         if place != name and not place.startswith(f"{name}-"):
             continue
         # One that is damaged keeps nothing.
-        with suppress(SqlStreamError):
+        with suppress(SqlStreamError, FileNotFoundError):
             found = find_savepoint(warehouse, place)
             restoring.check_present(found)
             is_same = read_record(found.warehouse.fs, found.warehouse.job(saved.job)) == saved
-            if is_same and found.record.version == version and restoring.has_rows_of(warehouse, found):
+            if not is_same or found.record.version != version or not restoring.has_rows_of(warehouse, found):
+                continue
+            # Also one that was taken while the job ran, which went on to receive rows, or to write into sinks.
+            if savepoints.is_as_now(warehouse, found):
                 return found
     return None
 

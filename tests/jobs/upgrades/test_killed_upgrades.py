@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from sqlstream import SqlStreamError
+from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.jobs.upgrades.upgrading import Upgrader
 from sqlstream.storage import savepoints
 from sqlstream.warehouse.filesystem import Filesystem, LocalFilesystem
+from sqlstream.warehouse.paths import Warehouse
 from tests.jobs.savepoint_jobs import FIRST, SECOND, put
 from tests.jobs.upgrades.test_upgrades import counted, counts
 from tests.jobs.upgrades.upgrade_jobs import go_on, rows_of
@@ -166,6 +168,23 @@ def test_an_upgrade_that_is_run_again_uses_the_savepoint_that_there_is(
     assert len(rows_of(tmp_path, saved)) == 2
     go_on(tmp_path, OLD, EVERY, savepoint=str(first[0]))
     assert rows_of(tmp_path, "SELECT k, n FROM state.totals.by_key") == counts(EVERY)
+
+
+@pytest.mark.parametrize("place", ["splits/received/t/1", "output/0/writers.json"])
+def test_an_upgrade_takes_what_came_after_a_savepoint_of_the_same_version(tmp_path: Path, place: str) -> None:
+    put(tmp_path, "a", FIRST)
+    go_on(tmp_path, OLD, FIRST)
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    taken = take_savepoint(warehouse, "totals")
+    assert savepoints.is_as_now(warehouse, taken)
+    # As of a source that has received rows since, or of a sink that writes a batch otherwise.
+    came = Path(warehouse.job("totals").root) / place
+    came.parent.mkdir(parents=True, exist_ok=True)
+    came.write_text("{}")
+    assert not savepoints.is_as_now(warehouse, taken)
+    go_on(tmp_path, NEW, FIRST, upgrade=True)
+    assert len(warehouse.savepoints()) == 2
+    assert "received" not in place or came.read_text() == "{}"
 
 
 def test_what_an_upgrade_left_that_was_done_goes_with_the_next_start(

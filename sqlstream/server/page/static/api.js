@@ -4,6 +4,8 @@ import { fill, h } from "./dom.js";
 
 const TOKEN = "sqlstream-token";
 const AGAIN_MILLISECONDS = 1000;
+// The server says something every 15 seconds: a connection that is silent for longer is dead, as after a laptop slept.
+const SILENT_MILLISECONDS = 60_000;
 let clockOffset = 0;
 let asking = null;
 
@@ -56,6 +58,8 @@ export function listen(job, signal, heard, opened = () => {}) {
 
 /** Listen to the events of an address in the same way. */
 export async function stream(path, signal, heard, opened = () => {}) {
+  // The view that comes next may listen to nothing.
+  signal.addEventListener("abort", () => connected(null));
   while (!signal.aborted) {
     try {
       const response = await withToken(() => asked(path, { signal }));
@@ -66,6 +70,7 @@ export async function stream(path, signal, heard, opened = () => {}) {
       if (signal.aborted) return;
       if (error instanceof Problem && error.status < 429) throw error;
     }
+    if (signal.aborted) return;
     connected(false);
     await new Promise((resolve) => setTimeout(resolve, AGAIN_MILLISECONDS));
   }
@@ -76,7 +81,8 @@ async function read(body, heard) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
-    const { value, done } = await reader.read();
+    const silent = setTimeout(() => reader.cancel().catch(() => {}), SILENT_MILLISECONDS);
+    const { value, done } = await reader.read().finally(() => clearTimeout(silent));
     if (done) return;
     const parts = (text + value).split("\n\n");
     text = parts.pop();
@@ -91,6 +97,7 @@ async function read(body, heard) {
   }
 }
 
+/** Say whether there is a connection; null where none is wanted. */
 function connected(is) {
   document.dispatchEvent(new CustomEvent("connection", { detail: is }));
 }
@@ -125,8 +132,15 @@ async function withToken(action) {
 
 function askForToken(wasWrong) {
   return new Promise((resolve) => {
-    const input = h("input", { type: "password", id: "token", autocomplete: "off", required: true });
-    const dialog = h("dialog", { class: "dialog", "aria-label": "Token", oncancel: (event) => event.preventDefault() });
+    // A header takes no other characters: a request with them would not even be sent.
+    const printable = { pattern: "\\s*[\\x21-\\x7e]+\\s*", title: "A token has ASCII letters, digits and signs alone" };
+    const input = h("input", { type: "password", id: "token", autocomplete: "off", required: true, ...printable });
+    const dialog = h("dialog", {
+      class: "dialog", "aria-label": "Token",
+      oncancel: (event) => event.preventDefault(),
+      // A browser closes it all the same when Escape is pressed twice.
+      onclose: () => dialog.isConnected && dialog.showModal(),
+    });
     const form = h(
       "form",
       {

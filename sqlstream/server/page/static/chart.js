@@ -3,6 +3,8 @@
 import { fill, h, say, svg } from "./dom.js";
 
 const MARGIN = { top: 10, right: 12, bottom: 22, left: 64 };
+// A character of a label is about as wide; labels of the y axis get as much room as the longest needs.
+const CHARACTER = 7;
 
 /** A line without axes. `draw(numbers)`; `label` says what it shows to those who do not see it. */
 export function sparkline(label, width = 120, height = 28) {
@@ -40,10 +42,16 @@ export function chart({ title, kind = "line", height = 180, format = String, lab
   let series = [];
   let at = null;
 
+  const width = () => Math.max(drawing.clientWidth, 200);
+  const plotted = () => {
+    const plot = scaled(series, kind, width(), height, MARGIN.left);
+    if (!plot) return null;
+    const longest = Math.max(...ticks(plot.low, plot.high).map((tick) => format(tick).length));
+    return scaled(series, kind, width(), height, Math.min(Math.max(longest * CHARACTER + 12, MARGIN.left), width() / 2));
+  };
   const redraw = () => {
-    const width = Math.max(drawing.clientWidth, 200);
-    const plot = scaled(series, kind, width, height);
-    fill(drawing, plot ? [axes(plot, format, label), marks(plot, series, kind), cursor(plot, at)] : empty(width, height));
+    const plot = plotted();
+    fill(drawing, plot ? [axes(plot, format, label), marks(plot, series, kind), cursor(plot, at)] : empty(width(), height));
     say(readout, plot ? told(series, at ?? plot.xs.at(-1), format, label) : "");
   };
   const look = (x) => {
@@ -51,14 +59,14 @@ export function chart({ title, kind = "line", height = 180, format = String, lab
     redraw();
   };
   drawing.addEventListener("pointermove", (event) => {
-    const plot = scaled(series, kind, Math.max(drawing.clientWidth, 200), height);
+    const plot = plotted();
     if (plot) look(nearest(plot, event.clientX - drawing.getBoundingClientRect().left));
   });
   drawing.addEventListener("pointerleave", () => look(null));
   drawing.addEventListener("blur", () => look(null));
   drawing.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    const plot = step && scaled(series, kind, 200, height);
+    const plot = step && plotted();
     if (!plot) return;
     event.preventDefault();
     const index = at === null ? plot.xs.length - 1 : plot.xs.indexOf(at) + step;
@@ -84,20 +92,20 @@ export function ticks(least, most, wanted = 4) {
   return found;
 }
 
-function scaled(series, kind, width, height) {
+function scaled(series, kind, width, height, left) {
   const xs = [...new Set(series.flatMap((s) => s.points.map(([x]) => x)))].sort((a, b) => a - b);
   if (!xs.length) return null;
   const tops = kind === "bar" ? totals(series, xs) : series.flatMap((s) => s.points.map(([, y]) => y));
   const [low, high] = [Math.min(0, ...tops), Math.max(...tops, 0) || 1];
   const right = width - MARGIN.right;
-  const slot = (right - MARGIN.left) / xs.length;
+  const slot = (right - left) / xs.length;
   const [first, last] = [xs[0], xs.at(-1)];
   const x = kind === "bar"
-    ? (value) => MARGIN.left + (xs.indexOf(value) + 0.5) * slot
-    : (value) => MARGIN.left + (last === first ? 0.5 : (value - first) / (last - first)) * (right - MARGIN.left);
+    ? (value) => left + (xs.indexOf(value) + 0.5) * slot
+    : (value) => left + (last === first ? 0.5 : (value - first) / (last - first)) * (right - left);
   const bottom = height - MARGIN.bottom;
   const y = (value) => bottom - ((value - low) / (high - low)) * (bottom - MARGIN.top);
-  return { xs, x, y, low, high, slot, width, right, bottom };
+  return { xs, x, y, low, high, slot, left, right, bottom };
 }
 
 function totals(series, xs) {
@@ -108,10 +116,10 @@ function totals(series, xs) {
 
 function axes(plot, format, label) {
   const lines = ticks(plot.low, plot.high).map((tick) => [
-    svg("line", { class: "grid", x1: MARGIN.left, x2: plot.right, y1: plot.y(tick), y2: plot.y(tick) }),
-    svg("text", { class: "tick", x: MARGIN.left - 8, y: plot.y(tick) + 4, "text-anchor": "end" }, format(tick)),
+    svg("line", { class: "grid", x1: plot.left, x2: plot.right, y1: plot.y(tick), y2: plot.y(tick) }),
+    svg("text", { class: "tick", x: plot.left - 8, y: plot.y(tick) + 4, "text-anchor": "end" }, format(tick)),
   ]);
-  const wanted = Math.max(2, Math.floor((plot.right - MARGIN.left) / 90));
+  const wanted = Math.max(2, Math.floor((plot.right - plot.left) / 90));
   const step = Math.max(1, Math.ceil(plot.xs.length / wanted));
   const shown = plot.xs.filter((_, i) => i % step === 0);
   const below = shown.map((x) => {

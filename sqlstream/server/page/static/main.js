@@ -24,7 +24,7 @@ document.getElementById("theme").addEventListener("click", () => {
 document.addEventListener("connection", ({ detail: isConnected }) => {
   const shown = document.getElementById("connection");
   shown.dataset.connected = isConnected;
-  say(shown, isConnected ? "live" : "not connected");
+  say(shown, isConnected === null ? "" : isConnected ? "live" : "not connected");
 });
 
 // The address behind the # is that of the view.

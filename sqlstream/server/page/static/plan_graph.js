@@ -3,6 +3,7 @@
 import { fill, h, say, svg } from "./dom.js";
 
 const WIDE = { width: 208, height: 92, between: 118, beside: 22 };
+const [NARROWEST_BOX, SHORTEST_EDGE] = [150, 84];
 const NARROW = { width: 0, height: 88, between: 44, beside: 12 };
 const NARROW_BELOW = 700;
 
@@ -100,8 +101,11 @@ function place(layers, element, board, wires, boxes, paths) {
   const most = Math.max(...layers.map((layer) => layer.length));
   const size = isWide ? { ...WIDE } : { ...NARROW, width: Math.min(240, Math.max(120, (width - 4 - (most - 1) * NARROW.beside) / most)) };
   if (isWide) {
-    const room = layers.length > 1 ? (width - layers.length * size.width) / (layers.length - 1) : 0;
-    size.between = Math.min(Math.max(room, 84), 170);
+    // Boxes are made narrower before some of them have to be scrolled to.
+    const edges = layers.length - 1;
+    size.width = Math.min(Math.max((width - edges * SHORTEST_EDGE) / layers.length, NARROWEST_BOX), WIDE.width);
+    const room = edges > 0 ? (width - layers.length * size.width) / edges : 0;
+    size.between = Math.min(Math.max(room, SHORTEST_EDGE), 170);
   }
   const along = (isWide ? size.width : size.height) + size.between;
   const across = (isWide ? size.height : size.width) + size.beside;

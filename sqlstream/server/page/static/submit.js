@@ -50,7 +50,10 @@ export function submitBox(submitted, signal) {
   const plan = h("button", { type: "button", onclick: () => run("v1/plan", (found) => fill(answer, h("pre", { class: "plan-text" }, found.plan))) }, "Show the plan");
   field.addEventListener("input", () => sessionStorage.setItem(KEPT, field.value));
   field.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit();
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    // Keys that are held down, or pressed again, must not submit it twice.
+    if (!go.disabled) submit();
   });
   fill(element, field, h("div", { class: "buttons" }, h("span", { class: "hint" }, "Ctrl+Enter submits"), plan, go), answer);
   return { button, element };

@@ -46,7 +46,8 @@ function sections(state) {
   const operators = operatorCards(state);
   return [
     tiles(state),
-    plan(state),
+    // What a job of another version of sqlstream was planned to do cannot be read.
+    state.details.graph.nodes.length > 0 && plan(state),
     section("Event time", "watermarks of the sources, and the windows that are open", axis(state)),
     section("Batches", `the last ${SHOWN_BATCHES}`, timeline),
     state.details.operators.length > 0 && section("State", "what the operators keep, and what bounds it", operators),

@@ -78,6 +78,8 @@ class Tail {
   }
 
   describe({ columns, jobs }) {
+    // Rows of before have the columns of before.
+    if (JSON.stringify(columns) !== JSON.stringify(this.columns)) fill(this.body);
     this.columns = columns;
     fill(this.jobs, "written by ", jobs.flatMap((job, i) => [i ? ", " : null, h("a", { href: link("job", job) }, job)]));
     const names = [["±", null], ["version", "BIGINT"], ...columns.map(({ name, type }) => [name, type])];
@@ -112,6 +114,7 @@ class Tail {
     }
     const waiting = this.waiting;
     this.waiting = [];
+    say(this.note, "Waiting for changes…");
     waiting.forEach((data) => this.put(data));
   }
 }

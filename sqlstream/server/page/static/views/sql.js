@@ -11,6 +11,13 @@ export const DRAFT = "sqlstream-draft";
 const HISTORY = "sqlstream-history";
 const MOST_KEPT = 50;
 const MOST_ROWS = 1000;
+// What names of tables may be that SQL takes for words of its own.
+const RESERVED = new Set(
+  ("all and any array as asc between both by case cast check collate column constraint create cross current default desc distinct do else end " +
+    "except false fetch for foreign from full group having in initially inner intersect into is join lateral leading left like limit natural not " +
+    "null offset on only or order outer primary references right select some table then to trailing true union unique user using values when where " +
+    "window with").split(" "),
+);
 const FIRST = "SELECT job, status, version, watermark, rows_in, rows_out FROM sqlstream.jobs";
 
 export async function show(root, params, signal) {
@@ -153,7 +160,7 @@ class SqlView {
 function inSql(name) {
   const parts = name.split(".");
   const split = parts.length > 2 ? [parts[0], parts[1], parts.slice(2).join(".")] : parts;
-  return split.map((part) => (/^[a-z_][a-z0-9_]*$/.test(part) ? part : `"${part.replaceAll('"', '""')}"`)).join(".");
+  return split.map((part) => (/^[a-z_][a-z0-9_]*$/.test(part) && !RESERVED.has(part) ? part : `"${part.replaceAll('"', '""')}"`)).join(".");
 }
 
 function history() {

@@ -19,6 +19,8 @@ const MOST_COUNTED = 1_000_000;
 // A query that finds no room is asked again.
 const AGAIN_MILLISECONDS = 400;
 const PLAY_MILLISECONDS = 700;
+// When so many versions have come the list is asked for again: the job has forgotten old ones meanwhile.
+const MOST_ADDED = 1000;
 
 export async function show(root, { job, state }, signal) {
   const { states } = await call(jobPath(job), { signal });
@@ -33,7 +35,7 @@ export async function show(root, { job, state }, signal) {
 
 class StateView {
   constructor(root, job, about, states, signal) {
-    Object.assign(this, { job, about, signal, versions: [], follows: true, asking: null, again: false, sort: null, playing: null });
+    Object.assign(this, { job, about, signal, versions: [], follows: true, asking: null, again: false, sort: null, playing: null, added: 0 });
     this.label = versionLabel();
     this.slider = versionSlider({ moved: () => this.moved(), stopped: () => this.load(), signal });
     this.live = toggle("Live", "Follow the newest version", true, () => this.follow(!this.follows));
@@ -76,11 +78,16 @@ class StateView {
   async refetch() {
     try {
       const { versions } = await call(`${jobPath(this.job, "versions")}?state=${encodeURIComponent(this.about.name)}`, { signal: this.signal });
-      this.versions = versions;
-      const before = this.slider.newer?.version;
-      this.slider.draw(versions, this.follows);
+      // What has come since the server looked stays; what another life of the job left does not.
+      const newest = versions.at(-1);
+      const later = newest ? this.versions.filter((one) => one.version > newest.version && one.committed_at > newest.committed_at) : [];
+      this.versions = [...versions, ...later];
+      this.added = 0;
+      const before = this.slider.newer;
+      this.slider.draw(this.versions, this.follows);
       this.moved(false);
-      if (this.slider.newer?.version !== before) this.load();
+      const now = this.slider.newer;
+      if (now?.version !== before?.version || now?.committed_at !== before?.committed_at) this.load();
     } catch (error) {
       if (!this.signal.aborted) fill(this.failure, problem(error));
     }
@@ -97,6 +104,8 @@ class StateView {
     const { version, committed_at, watermark, rows_in, rows_out } = data;
     const state_rows = data.operators[this.about.operator]?.state_rows ?? 0;
     this.versions.push({ version, committed_at, watermark, rows_in, rows_out, state_rows });
+    this.added += 1;
+    if (this.added % MOST_ADDED === 0) this.refetch();
     this.slider.draw(this.versions, this.follows);
     this.moved(false);
     if (this.follows) this.load();
@@ -230,7 +239,7 @@ class StateView {
     this.chart.element.hidden = !isCharted;
     if (isCharted) this.chart.draw(found.columns, found.rows, this.about.key);
     this.windows.element.hidden = windows === null;
-    if (windows !== null) this.windows.draw({ windows, watermark: version.watermark, ...this.about.window });
+    if (windows !== null) this.windows.draw({ ...windows, watermark: version.watermark, ...this.about.window });
   }
 
   async openWindows({ state_rows: stored }, signal) {
@@ -238,7 +247,8 @@ class StateView {
     if (!bounds?.end || stored > MOST_COUNTED) return null;
     const start = bounds.start ? quoted(bounds.start) : "NULL";
     const found = await ask(`SELECT ${start}, ${quoted(bounds.end)}, count(*) FROM ${this.relation()} GROUP BY ALL ORDER BY 2, 1`, MOST_WINDOWS, signal);
-    return found.rows.map(([from, to, rows]) => ({ start: from, end: to, rows: Number(rows) }));
+    const windows = found.rows.map(([from, to, rows]) => ({ start: from, end: to, rows: Number(rows) }));
+    return { windows, truncated: found.truncated };
   }
 
   async loadDiff(older, newer, signal) {

@@ -51,7 +51,7 @@ function parts(found) {
         tables.set(title, []);
         shown.push(() => contents(title, tables.get(title)));
       }
-      tables.get(title).push(JSON.parse(row[content]));
+      tables.get(title).push(row[content]);
     } else if (row[part] !== "version") {
       shown.push(() => h("p", { class: "finding", dataset: { part: row[part] } }, h("span", { "aria-hidden": "true" }, SIGNS[row[part]] ?? "·"), h("span", {}, row[text])));
     }
@@ -59,8 +59,14 @@ function parts(found) {
   return shown.length ? shown.map((make) => make()) : h("p", { class: "empty" }, "There is nothing to say.");
 }
 
-function contents(title, rows) {
+/** A number of JSON as it is written: JavaScript's own have 53 bits. Browsers that do not know how it was written round it. */
+function exact(name, value, { source } = {}) {
+  return typeof value === "number" && source !== undefined && String(value) !== source ? source : value;
+}
+
+function contents(title, texts) {
+  const [rounded, rows] = [texts.map((text) => JSON.parse(text)), texts.map((text) => JSON.parse(text, exact))];
   const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
-  const columns = names.map((name) => ({ name, type: rows.every((row) => typeof (row[name] ?? 0) === "number") ? "DOUBLE" : "" }));
+  const columns = names.map((name) => ({ name, type: rounded.every((row) => typeof (row[name] ?? 0) === "number") ? "DOUBLE" : "" }));
   return h("section", {}, h("h3", {}, title), table(columns, rows.map((row) => names.map((name) => row[name] ?? null)), { caption: title }));
 }

@@ -6,8 +6,8 @@ import { count, duration, isEnd, micros, moment } from "../format.js";
 const MOST = 12;
 
 /**
- * Return {element, draw}. `draw({windows, watermark, lateness, delay})` takes windows [{start, end, rows}], whose bounds are
- * texts, and the watermark of the version.
+ * Return {element, draw}. `draw({windows, truncated, watermark, lateness, delay})` takes windows [{start, end, rows}], whose bounds
+ * are texts, whether there are more of them, and the watermark of the version.
  */
 export function openWindows() {
   const title = h("h2", {}, "Open windows");
@@ -16,7 +16,7 @@ export function openWindows() {
   const element = h("section", { class: "card", "aria-label": "Open windows" }, title, list, note);
   return {
     element,
-    draw({ windows, watermark, lateness, delay }) {
+    draw({ windows, truncated, watermark, lateness, delay }) {
       const bounded = windows.map((one) => ({ ...one, from: micros(one.start), to: micros(one.end) })).filter(({ to }) => to !== null);
       bounded.sort((a, b) => a.to - b.to || (a.from ?? 0) - (b.from ?? 0));
       const mark = isEnd(watermark) || watermark === null ? null : micros(watermark) - delay;
@@ -24,7 +24,7 @@ export function openWindows() {
       const first = Math.min(...shown.map(({ from, to }) => from ?? to), mark ?? Infinity);
       const last = Math.max(...shown.map(({ to }) => to + lateness), mark ?? -Infinity);
       const scale = (time) => ((time - first) / (last - first || 1)) * 1000;
-      say(title, bounded.length === 1 ? "1 open window" : `${bounded.length || "No"} open windows`);
+      say(title, bounded.length === 1 ? "1 open window" : `${truncated ? "More than " : ""}${bounded.length || "No"} open windows`);
       fill(list, shown.map((one) => line(one, { mark, scale, lateness })));
       const more = bounded.length > MOST ? `The ${MOST} that close first are shown. ` : "";
       say(note, more + (mark === null ? "There is no watermark that holds them open." : `The line is the watermark, ${moment(mark)}.`));
