@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.compiler.project import Project, find_project
+from sqlstream.compiler.compiler import Compiler
+from sqlstream.compiler.project import Project, find_project, load_project
 from sqlstream.errors import QueryError, SqlStreamError
 from sqlstream.server.query_pool import QueryPool
 from sqlstream.session.state_queries import open_project_query
@@ -51,6 +52,10 @@ def test_files_that_are_hidden_declare_nothing(project: Project) -> None:
     (catalog / "..data").symlink_to("..2026_03_02")
     (catalog / "files.sql").symlink_to("..data/files.sql")
     (catalog / ".draft.sql").write_text("CREATE")
+    compiler = Compiler(project=project.root)
+    load_project(project, compiler)
+    assert sorted(compiler.catalog.tables) == ['a"b', "gone"]
+    compiler.close()
     assert open_project_query(project, """SELECT sum(x) FROM "a""B" """).fetchall() == [(3,)]
 
 

@@ -35,7 +35,7 @@ class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         if self._allows is None:
             return _Granted(_ANY)
         if not _CAN_BE_SENT.fullmatch(token):
-            # gRPC ends the process that tries to send it.
+            # A client would hear of no token, and not why.
             raise fl.FlightUnauthenticatedError("a token that is a password consists of characters of ASCII")
         return _Granted(token)
 

@@ -24,7 +24,7 @@ ODD = "pässword\n"
 
 
 def test_a_password_may_be_any_text(served: Served) -> None:
-    # gRPC would end the process that sends such a text in a header, so the server is one of its own.
+    # It is in no header that is sent back. The server is a process of its own, which nothing is to end.
     with (
         started(served.root) as port,
         connect(f"grpc://127.0.0.1:{port}", username="x", password=ODD) as connection,
