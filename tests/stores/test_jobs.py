@@ -37,7 +37,7 @@ def start(bucket: str, project: Path, engine: str) -> Forked:
 @pytest.mark.parametrize(("engine", "kills"), [(LOCAL, 3), pytest.param(SPARK, 2, marks=pytest.mark.spark)])
 def test_kills_change_nothing(bucket: str, tmp_path: Path, engine: str, kills: int) -> None:
     moments = random.Random(11)
-    put_input(bucket, range(FILES - kills))
+    put_input(bucket, range(FILES - kills - 1))
     answer = set(expected())
     with Session(str(tmp_path), warehouse=f"{bucket}/wh") as other:
 
@@ -58,7 +58,7 @@ def test_kills_change_nothing(bucket: str, tmp_path: Path, engine: str, kills: i
         for kill in range(kills):
             before = rows_in()
             # However fast the one before was, this one has something to read.
-            put_input(bucket, range(FILES - kills + kill, FILES - kills + kill + 1))
+            put_input(bucket, range(FILES - kills - 1 + kill, FILES - kills + kill))
             process = start(bucket, tmp_path, engine)
             wait_with(process, lambda before=before: rows_in() > before)
             deadline = time.monotonic() + moments.uniform(0.0, 0.4)
@@ -66,6 +66,8 @@ def test_kills_change_nothing(bucket: str, tmp_path: Path, engine: str, kills: i
                 check()
             kill_group(process)
             check()
+        # The last file is for the last process, which has the job once it has read it.
+        put_input(bucket, range(FILES - 1, FILES))
         process = start(bucket, tmp_path, engine)
         wait_with(process, lambda: rows_in() == FILES * ROWS)
         with pytest.raises(SqlStreamError, match=f'job "both" is being run by process {process.pid}'):
