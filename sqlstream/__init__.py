@@ -2,7 +2,6 @@
 
 import typing as _typing
 from importlib import import_module as _import_module
-from importlib.metadata import version as _version
 
 if _typing.TYPE_CHECKING:
     from sqlstream.errors import SqlStreamError
@@ -15,6 +14,8 @@ if _typing.TYPE_CHECKING:
     from sqlstream.jobs.progress import OperatorProgress, Progress, SourceProgress
     from sqlstream.session.changes import Change, Changes
     from sqlstream.session.session import Session
+
+    __version__: str
 
 __all__ = [
     "AggregatingState",
@@ -42,7 +43,6 @@ __all__ = [
     "udf",
     "udtf",
 ]
-__version__ = _version("sqlstream")
 
 _HOMES = {
     "AggregatingState": "sqlstream.functions.process.states",
@@ -73,7 +73,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> _typing.Any:
-    # Loaded when first used: a state query needs neither sqlglot nor Spark.
+    # Loaded when first used: a state query needs neither sqlglot nor Spark, nor the packages that tell a version.
+    if name == "__version__":
+        return _import_module("importlib.metadata").version("sqlstream")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_import_module(_HOMES[name]), name)

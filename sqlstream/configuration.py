@@ -16,7 +16,7 @@ from typing import Any
 from sqlstream import secrets
 from sqlstream.errors import BindError, SourceText, Span, UsageError, missing
 from sqlstream.options import OPTIONS, Options
-from sqlstream.sql.variables import secret_of_file
+from sqlstream.sql.secret_files import secret_of_file
 
 FILE = "sqlstream.toml"
 CONFIG, PROFILE = "SQLSTREAM_CONFIG", "SQLSTREAM_PROFILE"

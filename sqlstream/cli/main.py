@@ -246,7 +246,7 @@ def explain(
 def jobs(project: str | None, warehouse: str | None) -> None:
     """List the jobs of the warehouse; rows are counted since a job began."""
     from sqlstream.cli.query import show
-    from sqlstream.compiler.catalog_answers import JOBS
+    from sqlstream.queries.listings import JOBS
 
     show(JOBS, "table", None, project, warehouse)
 

@@ -100,7 +100,7 @@ def query(sql: str | None, file: str | None, form: str | None, output: str | Non
 @remote.command(short_help="List the jobs of the warehouse.")
 def jobs() -> None:
     """List the jobs of the server's warehouse, also those that other processes run."""
-    from sqlstream.compiler.catalog_answers import JOBS
+    from sqlstream.queries.listings import JOBS
 
     _show(JOBS, "table", None)
 
@@ -108,7 +108,7 @@ def jobs() -> None:
 @remote.command(short_help="List the savepoints of the warehouse.")
 def savepoints() -> None:
     """List the savepoints of the server's warehouse."""
-    from sqlstream.compiler.catalog_answers import SAVEPOINTS
+    from sqlstream.queries.listings import SAVEPOINTS
 
     _show(f"{SAVEPOINTS} ORDER BY taken_at, savepoint", "table", None)
 

@@ -21,7 +21,7 @@ from sqlstream.jobs.job import Job
 from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.secrets import masked
-from sqlstream.session.rendering import write_answer
+from sqlstream.session.answer_texts import write_answer
 from sqlstream.session.session import Session
 from sqlstream.session.stopping import stop_on_signals
 

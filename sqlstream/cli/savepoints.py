@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from sqlstream.cli.query import show
-from sqlstream.compiler.catalog_answers import SAVEPOINTS
 from sqlstream.duck.sql import quote_text
 from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.queries.listings import SAVEPOINTS
 from sqlstream.warehouse.paths import Warehouse
 
 

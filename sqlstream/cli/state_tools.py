@@ -14,10 +14,10 @@ import duckdb
 from sqlstream.compiler.project import find_project
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError
-from sqlstream.session.output import printable
+from sqlstream.session.project_query import open_project_query
 from sqlstream.session.rendering import show_relation, write_rows, write_table
-from sqlstream.session.state_queries import open_project_query
 from sqlstream.session.state_tools import asked, diff_sql, folders_in, why_sql
+from sqlstream.session.texts import printable
 
 CHANGES = ("added", "removed", "changed")
 

@@ -12,21 +12,11 @@ from sqlstream.compiler.function_answers import described_function, function_row
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.logical.bind.queries import Binder
+from sqlstream.queries.listings import JOBS, SAVEPOINTS
 from sqlstream.secrets import shown
 from sqlstream.sql.nodes import Describe, Name, Show, ShowKind
 
 R = TypeVar("R", Table, View)
-
-# Also what `sqlstream jobs` shows.
-JOBS = (
-    "SELECT job, status, version, watermark, rows_in, rows_out, started_at, pid,"
-    " split_part(error, chr(10), 1) AS error FROM sqlstream.jobs ORDER BY job"
-)
-# Also what `sqlstream savepoints` shows.
-SAVEPOINTS = (
-    "SELECT savepoint, job, version, taken_at, watermark, rows, bytes, format,"
-    " split_part(error, chr(10), 1) AS error FROM sqlstream.savepoints"
-)
 
 CHECKS = (
     "SELECT job, name, operator, condition, every, action, status, version, rows, detail"

@@ -7,11 +7,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlstream.compiler.compiler import Compiler
 from sqlstream.configuration import FILE, NOTHING, Configuration
 from sqlstream.configuration import load as load_configuration
 from sqlstream.errors import SourceText, UsageError
-from sqlstream.functions.load import load
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +58,6 @@ def find_project(project: str | None, warehouse: str | None) -> Project:
 
 def _is_project(folder: Path) -> bool:
     return (folder / "catalog").is_dir() or (folder / "udfs").is_dir() or (folder / FILE).is_file()
-
-
-def load_project(project: Project, compiler: Compiler) -> None:
-    """Load all functions and declarations of a project into a compiler.
-
-    A file of functions that cannot be loaded is left out: whoever calls what it may define is told (`Catalog.broken`).
-    """
-    compiler.add_functions(load(project.udfs, compiler.catalog.broken))
-    folder = Path(project.catalog)
-    for file in sorted(folder.rglob("*.sql")):
-        if any(part.startswith(".") for part in file.relative_to(folder).parts):
-            # Kubernetes has each file of a ConfigMap twice: by its name, and in a folder `..2026_03_02` for each change.
-            continue
-        compiler.definitions(read_source(str(file), root=project.root))
 
 
 def read_text(path: str) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sqlglot import exp
-
 from sqlstream.units import END_OF_INPUT, NO_TIME, Duration, EventTime, ProcessingTime
 
 NOW_VARIABLE, WATERMARK_VARIABLE = "_now", "_watermark"
@@ -23,13 +21,6 @@ CLOCKS = {
     **dict.fromkeys(("localtimestamp",), f"CAST({NOW} AS TIMESTAMP)"),
     **dict.fromkeys(("current_time", "get_current_time"), f"CAST({NOW} AS TIME WITH TIME ZONE)"),
     **dict.fromkeys(("localtime",), f"CAST(CAST({NOW} AS TIMESTAMP) AS TIME)"),
-}
-CLOCK_NODES: dict[type[exp.Expr], str] = {
-    exp.CurrentTimestamp: "current_timestamp",
-    exp.CurrentDate: "current_date",
-    exp.CurrentTime: "current_time",
-    exp.Localtimestamp: "localtimestamp",
-    exp.Localtime: "localtime",
 }
 
 
@@ -71,16 +62,3 @@ def reached(delay: Duration = NO_TIME) -> str:
     """
     now = "getvariable('_reached')"
     return f"CASE WHEN {now} < {-NEVER} THEN {now} - {delay} ELSE {now} END" if delay else now
-
-
-def variables_in(bound: exp.Expr) -> set[str]:
-    """Return the names of the clock's variables that a bound expression asks for: nobody else asks for a variable."""
-    calls = (call for call in bound.find_all(exp.Anonymous) if call.name.lower() == "getvariable")
-    return {call.expressions[0].name for call in calls}
-
-
-def is_now(bound: exp.Expr) -> bool:
-    """Tell whether a bound expression is the batch's time itself."""
-    # Everything that is made of it has this cast inside.
-    inner = bound.this if isinstance(bound, exp.Cast) else None
-    return isinstance(inner, exp.Anonymous) and variables_in(inner) == {NOW_VARIABLE}

@@ -52,6 +52,8 @@ _SEED = np.uint64(0xE17A1465)
 _LENGTH = np.uint64(0xC6A4A7935BD1E995)
 _NULL = np.uint64(0xBF58476D1CE4E5B9)
 _HALF = np.uint64(32)
+# The same for numbers of Python, which grow as they need.
+_PRIME, _LAST = int(_P), 2**64 - 1
 
 # Of each kind of canonical value, of NULL and of several columns: what DuckDB's `hash` has to give.
 _PROBES = {
@@ -166,6 +168,36 @@ def _own_hash(sql: str, kind: str) -> str:
     if kind == "decimal":
         sql, kind = f"CAST(replace(CAST({sql} AS VARCHAR), '.', '') AS BIGINT)", "bigint"
     return f"{_TAKEN[kind]}({sql})"
+
+
+def bucket_of(values: Sequence[int | str | None], buckets: int) -> int:
+    """Return the bucket of a key of canonical numbers and texts, as `bucket` computes it: without a query, in microseconds.
+
+    >>> bucket_of(["key-1", -7], 97)
+    2
+    """
+    first, *others = map(_hash_of, values)
+    for other in others:
+        first = (first ^ first >> 32) * _PRIME & _LAST ^ other
+    return first % buckets
+
+
+def _hash_of(value: int | str | None) -> int:
+    if value is None:
+        return int(_NULL)
+    if isinstance(value, int):
+        return _mixed_number(value & _LAST)
+    data = value.encode()
+    found = int(_SEED) ^ len(data) * int(_LENGTH) & _LAST
+    for start in range(0, len(data), 8):
+        found = (found ^ int.from_bytes(data[start : start + 8], "little")) * _PRIME & _LAST
+    return _mixed_number(found)
+
+
+def _mixed_number(x: int) -> int:
+    x = (x ^ x >> 32) * _PRIME & _LAST
+    x = (x ^ x >> 32) * _PRIME & _LAST
+    return x ^ x >> 32
 
 
 def register(con: duckdb.DuckDBPyConnection) -> None:

@@ -10,8 +10,8 @@ import duckdb
 
 from sqlstream.jobs.job import Job
 from sqlstream.session.job_texts import facts
-from sqlstream.session.output import is_number
 from sqlstream.session.rendering import texts
+from sqlstream.session.texts import is_number
 
 # So many rows of a result are shown.
 MOST = 100

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -17,7 +20,7 @@ from sqlstream.duck.types import stored_type, time_literal, time_literal_type
 from sqlstream.queries.prepared import PreparedStatements
 from sqlstream.queries.versions import StateRelation
 from sqlstream.queries.why import has_whole_number, is_whole
-from sqlstream.storage.key_index import Hashes, KeyIndex, SegmentIndexes, halves
+from sqlstream.storage.key_index import LARGE_ROWS, Hashes, KeyIndex, SegmentIndexes, halves
 from sqlstream.storage.row_hashes import can_hash, hashed_rows
 from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, scan
 from sqlstream.storage.snapshot import JobVersion
@@ -35,6 +38,9 @@ _PLAIN = {
     "BIGINT": pa.int64(),
     "DOUBLE": pa.float64(),
 }
+# Whole numbers by their bits, and how they are written where nothing is left to DuckDB.
+_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,19 @@ class AskedView:
         known = [kind for kind in found if kind is not None]
         return known if len(known) == len(found) else None
 
+    def plain_key(self, key: Sequence[str | None]) -> list[int | str | None] | None:
+        """Return the values of a key of texts and whole numbers; None where only DuckDB can tell what is stored."""
+        found = list[int | str | None]()
+        for column, text in zip(self.columns, key, strict=True):
+            if text is None or (column.type == "VARCHAR" and text.isprintable()):
+                found.append(text)
+                continue
+            bits = _BITS.get(column.type)
+            if bits is None or not _WHOLE.fullmatch(text) or not -(1 << bits - 1) <= int(text) < 1 << bits - 1:
+                return None
+            found.append(int(text))
+        return found
+
     @cached_property
     def is_of_key(self) -> str:
         return " AND ".join(
@@ -111,8 +130,12 @@ class StoredKey:
         self.values = ["NULL::VARCHAR" if value is None else quote_text(value) for value in key]
         self._columns: Sequence[pa.Array | pa.ChunkedArray]
         if (types := view.plain_types) is not None:
-            # It costs a third of what an Arrow table does.
-            [(*own, bucket)] = statements.execute(view.key_sql, self.values).fetchall()
+            own: Sequence[Any] | None = view.plain_key(key)
+            if own is not None:
+                bucket = key_hash.bucket_of(own, len(view.labels))
+            else:
+                # It costs a third of what an Arrow table does.
+                [(*own, bucket)] = statements.execute(view.key_sql, self.values).fetchall()
             self._columns = [pa.array([value], kind) for value, kind in zip(own, types, strict=True)]
         else:
             rows = statements.relation(view.key_sql, self.values).to_arrow_table()
@@ -146,13 +169,14 @@ def _is_text(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class RowsOfKey:
-    """The rows of a key that a version sees; indexes of segments take at most `memory` bytes."""
+    """The rows of a key that a version sees; indexes of segments take at most `memory` bytes. What takes long runs in `aside`."""
 
     warehouse: Warehouse
     view: AskedView
     key: StoredKey
     at: JobVersion
     memory: int
+    aside: Callable[[], AbstractContextManager[None]]
 
     def values(self) -> list[str]:
         """Return the values of the statement, in the order of its parameters: the key, the version, the watermarks."""
@@ -196,9 +220,11 @@ class RowsOfKey:
         columns = [*table.columns, *([Column(BATCH_COLUMN, "BIGINT")] if segment.compacted else [])]
         keys = tuple(c.name for c in self.view.columns)
         indexes = SegmentIndexes(self.warehouse.fs, directory, columns, keys, self.memory, points=True)
-        if not indexes.is_known(segment):
+        if indexes.is_known(segment):
+            return indexes.index(connection, segment)
+        with self.aside() if segment.rows >= LARGE_ROWS else nullcontext():
             check_segments(self.warehouse.fs, directory, [segment], content=False)
-        return indexes.index(connection, segment)
+            return indexes.index(connection, segment)
 
     def relation(self, table: TableDeclaration, rows: str, directory: str, unindexed: Sequence[Segment]) -> str:
         """Return the SELECT of the key's rows of a table that the version sees: of those behind a name, and in segments."""

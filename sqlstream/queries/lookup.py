@@ -78,6 +78,33 @@ class _Lent:
     statements: PreparedStatements
 
 
+class Turn:
+    """Whose turn it is: of the lookups that find all in memory one runs at a time, and what takes long runs beside them.
+
+    A lookup leaves the interpreter to other threads for each of its statements. If several were at it, each would wait to get it
+    back, up to 5 ms (`sys.getswitchinterval`) each time: all would take several times as long as one after the other.
+    """
+
+    def __init__(self) -> None:
+        self._running, self._reading = threading.Lock(), threading.Lock()
+
+    def __enter__(self) -> None:
+        self._running.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._running.release()
+
+    @contextmanager
+    def left(self) -> Iterator[None]:
+        """Let others have their turns while a block runs that takes long; there is one such block at a time."""
+        self._running.release()
+        try:
+            with self._reading:
+                yield
+        finally:
+            self._running.acquire()
+
+
 class Lookups:
     """Looks for keys in the states of a warehouse, in several threads; `prepare` registers functions in a connection.
 
@@ -90,10 +117,11 @@ class Lookups:
         self._manifests = Manifests()
         self._free: list[_Lent] = []
         self._asked: dict[object, AskedView] = {}
+        self._turn = Turn()
 
     def find(self, job: str, operator: str, key: Sequence[str | None], version: Version | None = None) -> FoundRows:
         """Return the rows of a key, which has a value for each key column, in their order. Raises QueryError."""
-        with self._lent() as lent:
+        with self._turn, self._lent() as lent:
             for attempt in range(_ATTEMPTS):
                 try:
                     return self._find(lent, job, operator, key, version)
@@ -130,18 +158,19 @@ class Lookups:
             segments = manifest.tables
         seen = operator_version(operator, at)
         assert seen is not None
-        rows = RowsOfKey(self._warehouse, asked, key, seen, self._memory)
+        rows = RowsOfKey(self._warehouse, asked, key, seen, self._memory, self._turn.left)
         directory, relations, is_indexed = paths.data(key.label), dict[str, str](), True
         for number, table in enumerate(asked.tables):
             found, unindexed = rows.find(lent.connection, directory, table, segments.get(table.name, ()))
             relations[table.name] = rows.relation(table, lent.statements.put(number, found), directory, unindexed)
             is_indexed = is_indexed and not unindexed
         variables = clock.view_variables(at.time, at.watermark) if "getvariable" in asked.sql else None
-        # Which files there are to read changes with each batch.
-        run = lent.statements.execute if is_indexed else lent.statements.execute_once
-        answer = run(over(relations, asked.sql), rows.values(), variables)
-        types = {column[0]: str(column[1]) for column in answer.description}
-        return FoundRows(at, types, answer.fetchall())
+        sql, values = over(relations, asked.sql), rows.values()
+        if is_indexed:
+            return _found(at, lent.statements.execute(sql, values, variables))
+        with self._turn.left():
+            # Which files there are to read changes with each batch.
+            return _found(at, lent.statements.execute_once(sql, values, variables))
 
     def _asked_of(
         self, connection: duckdb.DuckDBPyConnection, history: JobHistory, title: str, labels: tuple[int, ...]
@@ -184,6 +213,10 @@ class Lookups:
     def close(self) -> None:
         for lent in self._free:
             lent.connection.close()
+
+
+def _found(at: JobVersion, answer: duckdb.DuckDBPyConnection) -> FoundRows:
+    return FoundRows(at, {column[0]: str(column[1]) for column in answer.description}, answer.fetchall())
 
 
 def _record(history: JobHistory) -> JobRecord:

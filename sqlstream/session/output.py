@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -13,6 +12,7 @@ from sqlstream.connectors.registry import sink_of
 from sqlstream.duck.sql import quote_name
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.changelog import OPERATION, changelog
+from sqlstream.session.texts import is_number, printable
 
 MAX_WIDTH = 40
 
@@ -97,21 +97,3 @@ def printers(sinks: Sequence[SinkPlan], stream: Writable, *, titled: bool) -> di
     shown = {number: sink for number, sink in enumerate(sinks) if isinstance(sink_of(sink.table), SessionSink)}
     titles = {number: sink.table.name if titled and sink.limit is None else "" for number, sink in shown.items()}
     return {number: RowPrinter(stream, sink, title=titles[number]) for number, sink in shown.items()}
-
-
-# What moves the cursor, changes colours, or worse; not the end of a line, nor a tab.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def printable(text: str, form: str = "\\x{:02x}") -> str:
-    """Return a text without characters that a terminal obeys: values come from anywhere.
-
-    >>> printable("red: \x1b[31m")
-    'red: \\\\x1b[31m'
-    """
-    return _CONTROL.sub(lambda found: form.format(ord(found[0])), text)
-
-
-def is_number(type: str) -> bool:
-    """Tell whether values of a DuckDB type read best flush right."""
-    return type.endswith("INT") or type in ("INTEGER", "DOUBLE", "FLOAT") or type.startswith("DECIMAL")

@@ -12,21 +12,15 @@ from typing import TYPE_CHECKING, Literal, TextIO, cast
 
 import duckdb
 
-from sqlstream.compiler.catalog_answers import Answer
-from sqlstream.compiler.compiler import Explanation, Question
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError
-from sqlstream.functions.registration import recover
 from sqlstream.queries.query import translate
-from sqlstream.session.output import is_number, printable
 from sqlstream.session.row_values import ROWS, finite, plain_value, values_of
-from sqlstream.sql.nodes import CreateStateCheck, DropStateCheck
+from sqlstream.session.texts import is_number, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
-
-    from sqlstream.session.session import Session
 
 PIPE_WIDTH = 10_000
 
@@ -45,6 +39,9 @@ def write_relation(relation: duckdb.DuckDBPyRelation, form: str, stream: TextIO,
         # Whoever reads has seen enough.
         raise
     except (duckdb.Error, OSError) as e:
+        # All that functions are made of, which most queries do not need.
+        from sqlstream.functions.registration import recover
+
         raise (recover(e) if isinstance(e, duckdb.Error) else None) or translate(e, sql) from e
 
 
@@ -166,21 +163,3 @@ def _json(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
         stream.write(separator + (printable(text, "\\u{:04x}") if stream.isatty() else text))
         separator = ",\n "
     stream.write("\n]\n" if separator.startswith(",") else "]\n")
-
-
-def write_answer(session: Session, question: Question, stream: TextIO | io.TextIOBase) -> None:
-    """Write what a session answers to SHOW, DESCRIBE, EXPLAIN and the like; what was done to a state check is a notice."""
-    if isinstance(question, Explanation):
-        from sqlstream.session.explaining import explained
-
-        stream.write(explained(question.job, question.stage) + "\n")
-        return
-    relation = session.answer(question)
-    if isinstance(question, CreateStateCheck | DropStateCheck):
-        session.notice(relation.fetchall()[0][0])
-        return
-    if isinstance(question, Answer) and question.columns[0].startswith("create "):
-        # The text of a statement, to be copied.
-        stream.write("".join(f"{row[0]};\n" for row in question.rows))
-        return
-    write_table(relation, stream)

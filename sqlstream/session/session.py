@@ -13,8 +13,9 @@ from typing import TextIO
 import duckdb
 
 from sqlstream.compiler.compiler import Compiled, Compiler, Question
+from sqlstream.compiler.loading import load_project
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.compiler.project import Project, find_project, load_project
+from sqlstream.compiler.project import Project, find_project
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import SourceText, plainly
 from sqlstream.functions.kinds import declare_any

@@ -12,7 +12,8 @@ import duckdb
 from sqlstream.catalog import Table
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.compiler.project import Project, load_project
+from sqlstream.compiler.loading import load_project
+from sqlstream.compiler.project import Project
 from sqlstream.connectors.interface import Snapshot
 from sqlstream.connectors.registry import connector_of
 from sqlstream.connectors.tables import is_queried, not_queried
@@ -189,22 +190,6 @@ class ProjectQueries:
 
     def close(self) -> None:
         self._compiler.close()
-
-
-def open_project_query(
-    project: Project,
-    sql: str,
-    folders: Mapping[str, Warehouse] | None = None,
-    *,
-    limits: QueryLimits | None = None,
-    opened: Callable[[duckdb.DuckDBPyConnection], object] | None = None,
-) -> duckdb.DuckDBPyRelation:
-    """Return the result of a state query in a project that no session has open; for the rest see `query`."""
-    queries = ProjectQueries(project)
-    try:
-        return queries.query(sql, folders, limits=limits, opened=opened)
-    finally:
-        queries.close()
 
 
 def snapshot(con: duckdb.DuckDBPyConnection, table: Table, project: str) -> Snapshot:

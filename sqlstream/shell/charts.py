@@ -10,7 +10,7 @@ import duckdb
 
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError
-from sqlstream.session.output import is_number, printable
+from sqlstream.session.texts import is_number, printable
 
 HEIGHT = 15
 # More names than that are a line each for nobody; more points are closer than a dot.

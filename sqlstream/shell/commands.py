@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.live import Live
 
-from sqlstream.compiler.catalog_answers import JOBS, WarehouseQuery
+from sqlstream.compiler.catalog_answers import WarehouseQuery
 from sqlstream.compiler.project import read_source
 from sqlstream.errors import SourceText, Span, UsageError, missing, plainly
+from sqlstream.queries.listings import JOBS
+from sqlstream.session.answer_texts import write_answer
 from sqlstream.session.relations import described, relations
-from sqlstream.session.rendering import text_table, write_answer, write_rows
+from sqlstream.session.rendering import text_table, write_rows
 from sqlstream.shell.charts import chart
 from sqlstream.shell.reading import Command, parts
 from sqlstream.shell.routing import Route

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.session.changes import Change
-from sqlstream.session.output import RowPrinter, Writable, is_number, printable
+from sqlstream.session.output import RowPrinter, Writable
+from sqlstream.session.texts import is_number, printable
 
 # Lines of a terminal that are not rows: the header, the rule below it, the line about the job, the line of the cursor.
 _OTHER_LINES = 5

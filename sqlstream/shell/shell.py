@@ -16,9 +16,10 @@ from rich.text import Text
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import Span, SqlStreamError
 from sqlstream.jobs.job import Job
+from sqlstream.session.answer_texts import write_answer
 from sqlstream.session.changes import Changes
 from sqlstream.session.job_texts import ended_text
-from sqlstream.session.rendering import write_answer, write_relation
+from sqlstream.session.rendering import write_relation
 from sqlstream.session.session import Session
 from sqlstream.session.state_queries import query
 from sqlstream.session.stopping import InterruptedBySignals, stop_on_signals

@@ -12,28 +12,16 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from sqlstream import secrets
 from sqlstream.errors import BindError, ParseError, Replacement, SourceText, Span, nearest
 from sqlstream.sql.lexing import regions
+from sqlstream.sql.secret_files import secret_of_file
 
 _OPENING = re.compile(
     r"(?P<escape>[$\\])?\$\{(?P<rest>(?:file:(?P<file>[^}]+)|(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?)\})?"
 )
 # What is doubled where it stands in quotes of its own kind.
 _QUOTES = "'\"`"
-
-
-def secret_of_file(path: str, span: Span | None) -> str:
-    """Return what a file says, without the end of its last line, and know it as a secret. Raises BindError."""
-    try:
-        text = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
-        raise BindError(f'file "{path}" of a secret cannot be read: {reason}', span) from None
-    secrets.remember_file(text)
-    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.compiler.project import Project, load_project
+from sqlstream.compiler.loading import load_project
+from sqlstream.compiler.project import Project
 from sqlstream.connectors import reference, registry
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.errors import SourceText, UsageError
-from sqlstream.session.state_queries import open_project_query
+from sqlstream.session.project_query import open_project_query
 
 TABLES = """
 CREATE TABLE outside (k INT) WITH ('connector' = 'outside', 'any' = 'thing');

@@ -55,9 +55,9 @@ from sqlstream.jobs.launch import job_spec
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader
 from sqlstream.runtime.worker import release
 from sqlstream.session.explaining import explained
+from sqlstream.session.project_query import open_project_query
 from sqlstream.session.rendering import write_table
 from sqlstream.session.session import Session
-from sqlstream.session.state_queries import open_project_query
 from sqlstream.session.verifying import existing_record
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream

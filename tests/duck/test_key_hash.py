@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sqlstream.catalog import Column
 from sqlstream.duck import databases, key_hash
 from sqlstream.functions.databases import close_idle
 from sqlstream.runtime import worker
@@ -143,6 +144,15 @@ def test_texts_of_all_lengths(texts: list[str | None]) -> None:
         wanted = [row[0] for row in con.execute("SELECT hash(t) FROM given").fetchall()]
     assert key_hash._hashes(array).to_pylist() == wanted
     assert key_hash._hashes(array.slice(len(shown) // 2)).to_pylist() == wanted[len(shown) // 2 :]
+
+
+@given(st.text(max_size=40) | st.none(), st.integers(-(2**63), 2**63 - 1) | st.none(), st.integers(1, 300))
+@settings(max_examples=50, deadline=None)
+def test_the_bucket_of_a_key_that_is_known(text: str | None, number: int | None, buckets: int) -> None:
+    sql = key_hash.bucket([Column("a", "VARCHAR"), Column("b", "BIGINT")], buckets)
+    with databases.passing() as con:
+        row = con.execute(f"SELECT {sql} FROM (SELECT ?::VARCHAR AS a, ?::BIGINT AS b)", [text, number]).fetchone()
+    assert row == (key_hash.bucket_of([text, number], buckets),)
 
 
 @pytest.mark.parametrize("key", ["k BIGINT", "k STRING", "k DECIMAL(10, 2)", "k ARRAY<INT>"])

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.compiler.project import Project, load_project
+from sqlstream.compiler.loading import load_project
+from sqlstream.compiler.project import Project
 from sqlstream.errors import BindError, SourceText, SqlStreamError
-from sqlstream.session.state_queries import open_project_query
+from sqlstream.session.project_query import open_project_query
 from tests.kinds import jobs_of
 
 FILES = {

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.compiler.project import Project, find_project, load_project
+from sqlstream.compiler.loading import load_project
+from sqlstream.compiler.project import Project, find_project
 from sqlstream.errors import QueryError, SqlStreamError
 from sqlstream.server.query_pool import QueryPool
-from sqlstream.session.state_queries import open_project_query
+from sqlstream.session.project_query import open_project_query
 from tests.queries.small_job import SmallJob
 
 

@@ -10,7 +10,7 @@ from operator import or_
 from sqlglot import exp
 
 from sqlstream.catalog import AggregateFunction
-from sqlstream.duck import clock
+from sqlstream.duck import clock, clock_calls
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import Span
 from sqlstream.logical.plan.predicates import Claims
@@ -43,7 +43,7 @@ class Reads:
     @classmethod
     def of(cls, bound: exp.Expr) -> Reads:
         """Return what a bound tree reads."""
-        asked = clock.variables_in(bound)
+        asked = clock_calls.variables_in(bound)
         columns = frozenset(node.name for node in bound.find_all(exp.Column))
         return cls(columns, clock.NOW_VARIABLE in asked, clock.WATERMARK_VARIABLE in asked)
 
@@ -82,7 +82,7 @@ class Expression:
             volatile,
             reads=Reads.of(bound),
             column=value.name if isinstance(value, exp.Column) else None,
-            is_now=clock.is_now(value),
+            is_now=clock_calls.is_now(value),
             makes_rows=makes_rows(bound),
             descends=isinstance(bound, exp.Ordered) and bool(bound.args.get("desc")),
             claims=Claims.of(value),

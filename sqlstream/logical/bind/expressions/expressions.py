@@ -9,7 +9,8 @@ from functools import cache
 from sqlglot import exp
 
 from sqlstream.catalog import Catalog
-from sqlstream.duck.clock import CLOCK_NODES, CLOCKS
+from sqlstream.duck.clock import CLOCKS
+from sqlstream.duck.clock_calls import CLOCK_NODES
 from sqlstream.duck.types import has_elements, kind_of
 from sqlstream.errors import BindError, SourceText, Span, SqlStreamError, UnsupportedError
 from sqlstream.logical.bind.expressions import flink_functions

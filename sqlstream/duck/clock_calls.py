@@ -1,0 +1,28 @@
+"""What expressions ask the clock: apart from the clock itself, which those that read state need without sqlglot."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from sqlstream.duck.clock import NOW_VARIABLE
+
+CLOCK_NODES: dict[type[exp.Expr], str] = {
+    exp.CurrentTimestamp: "current_timestamp",
+    exp.CurrentDate: "current_date",
+    exp.CurrentTime: "current_time",
+    exp.Localtimestamp: "localtimestamp",
+    exp.Localtime: "localtime",
+}
+
+
+def variables_in(bound: exp.Expr) -> set[str]:
+    """Return the names of the clock's variables that a bound expression asks for: nobody else asks for a variable."""
+    calls = (call for call in bound.find_all(exp.Anonymous) if call.name.lower() == "getvariable")
+    return {call.expressions[0].name for call in calls}
+
+
+def is_now(bound: exp.Expr) -> bool:
+    """Tell whether a bound expression is the batch's time itself."""
+    # Everything that is made of it has this cast inside.
+    inner = bound.this if isinstance(bound, exp.Cast) else None
+    return isinstance(inner, exp.Anonymous) and variables_in(inner) == {NOW_VARIABLE}
