@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from sqlstream.compiler.project import find_project
 from sqlstream.server.app import make_app
 from sqlstream.server.endpoints import Service
 from sqlstream.server.processes import Command
-from sqlstream.server.serve import opened_service
+from sqlstream.server.serve import listening_socket, opened_service
 from sqlstream.server.settings import ServerSettings
 from sqlstream.warehouse.submissions import Submission
 from tests.processes import wait_until
@@ -29,8 +28,7 @@ def settings_of(folder: Path) -> ServerSettings:
 @contextlib.contextmanager
 def serving(settings: ServerSettings, command: Command | None = None) -> Iterator[tuple[str, Service]]:
     """Yield the address of a server in this process, and what it answers with."""
-    with socket.socket() as listening, opened_service(settings, lambda text: None, command) as service:
-        listening.bind((settings.host, 0))
+    with listening_socket(settings) as listening, opened_service(settings, lambda text: None, command) as service:
         config = uvicorn.Config(
             make_app(service),
             lifespan="off",
