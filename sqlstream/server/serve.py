@@ -88,8 +88,8 @@ def serve(settings: ServerSettings, notice: Callable[[str], None], command: Comm
 def listening_socket(settings: ServerSettings) -> Iterator[socket.socket]:
     """Yield a socket that listens where the settings say. Raises OutageError."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # asyncio sends small parts at once (TCP_NODELAY) only over sockets that name their protocol. Without it the body of each answer
-    # waits until the client confirms the headers, which it does after 40 ms.
+    # asyncio sends small parts at once (TCP_NODELAY) only over sockets that name their protocol. Without it the body of each
+    # answer waits until the client confirms the headers, which it does after 40 ms.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
