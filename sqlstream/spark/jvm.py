@@ -105,7 +105,8 @@ _SILENT = "All masters are unresponsive"
 class Jvm:
     """A JVM with Spark: `java` is its command up to the class path, `before` PySpark's gateway when it was started.
 
-    `temporary` is the folder for its temporary files: libraries that it unpacks, what Spark shuffles.
+    `temporary` is the folder for its temporary files: libraries that it unpacks, what Spark shuffles. `blocks` are the folders
+    that Spark has made for what it shuffles, there or where its settings say.
     """
 
     process: subprocess.Popen[bytes]
@@ -115,6 +116,7 @@ class Jvm:
     before: tuple[Any, Any]
     temporary: str
     gateway: Any = None
+    blocks: tuple[str, ...] = ()
 
     @property
     def has_ended(self) -> bool:
@@ -134,6 +136,17 @@ class Jvm:
         hint = "Run the job again: it continues after its last committed batch."
         message = f"Spark's JVM ended: {how}" if code < 0 else f"Spark's JVM ended {how}"
         return OutageError(message, detail=detail, hint=hint)
+
+    def loss(self) -> OutageError | None:
+        """Return the error for a JVM whose temporary files others have deleted, None where they are there.
+
+        It makes no new ones: another JVM must take its place.
+        """
+        gone = next((folder for folder in (self.temporary, *self.blocks) if not os.path.isdir(folder)), None)
+        if gone is None:
+            return None
+        detail = "Something has deleted it: another process, or what cleans the machine's folder for temporary files."
+        return OutageError(f"Spark's folder for temporary files is gone: {gone}", detail=detail)
 
 
 _running: Jvm | None = None
@@ -161,6 +174,7 @@ def start_spark(
     try:
         with _connected(jvm, settings):
             session = _new_session(jvm)
+            jvm.blocks = _block_folders(jvm)
     except BaseException as e:
         _end(jvm)
         if not isinstance(e, Exception) or isinstance(e, UsageError):
@@ -393,6 +407,12 @@ def _new_session(jvm: Jvm) -> SparkSession:
     context = SparkContext(gateway=jvm.gateway)
     chatter.quiet_server(context._accumulatorServer)
     return SparkSession(context)
+
+
+def _block_folders(jvm: Jvm) -> tuple[str, ...]:
+    """Return the folders in which Spark keeps what it shuffles."""
+    disk = jvm.gateway.jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
+    return tuple(str(folder.getPath()) for folder in disk.localDirs())
 
 
 def _end(jvm: Jvm) -> bool:
