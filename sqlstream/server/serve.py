@@ -44,7 +44,7 @@ def opened_service(
     pool = QueryPool(settings.project)
     queries = Queries(pool, settings.limits)
     places = Places(settings.limits.subscribers)
-    events, tails = Events(warehouse, places), TableTails(warehouse, places)
+    events, tails = Events(warehouse, places, supervisor.about), TableTails(warehouse, places)
     lookups = Lookups(warehouse, settings.limits.lookups, pool.prepare)
     supervisor.start()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 import ssl
 from dataclasses import dataclass, field
@@ -118,6 +119,10 @@ class ServerSettings:
                 raise UsageError(
                     f"{option} {port} is no port", hint=f"A port is a number up to {_LAST_PORT}; 0 is any that is free."
                 )
+        if self.limits.queries < 1:
+            raise UsageError(f"--queries {self.limits.queries} lets no query run", hint="Name a number from 1 on.")
+        if not 0 < self.limits.query_seconds < math.inf:
+            raise UsageError(f"--query-seconds {self.limits.query_seconds:g} is no time that a query can take")
         if (self.certificate is None) != (self.key is None):
             raise UsageError("TLS takes a certificate and its key", hint="Name both: --tls-cert FILE --tls-key FILE.")
         if self.certificate is not None and self.key is not None:
@@ -153,8 +158,8 @@ def check_certificate(certificate: str, key: str) -> None:
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise UsageError(f'--tls-key "{key}" is not the key of --tls-cert "{certificate}"') from error
-        hint = "A key has no password here: its file is closed to others instead."
-        raise UsageError(f'--tls-key "{key}" has no key in PEM', detail=_reason(error), hint=hint) from error
+        message = f'--tls-key "{key}" has no key in PEM that can be read without a password'
+        raise UsageError(message, detail=_reason(error)) from error
 
 
 def _reason(error: ssl.SSLError) -> str | None:

@@ -365,6 +365,8 @@ def test_addresses_that_are_none(project: Path) -> None:
         ({"port": 99_999}, "--port 99999 is no port"),
         ({"port": -1}, "--port -1 is no port"),
         ({"postgres": 70_000}, "--postgres 70000 is no port"),
+        ({"limits": Limits(queries=0)}, "--queries 0 lets no query run"),
+        ({"limits": Limits(query_seconds=float("nan"))}, "--query-seconds nan is no time"),
     ):
         with pytest.raises(UsageError, match=wrong):
             replace(settings, **options).check()
