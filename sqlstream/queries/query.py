@@ -22,7 +22,7 @@ from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.process_folders import SPILL, process_folder
 from sqlstream.warehouse.records import GONE
 
-__all__ = ["QueryLimits", "Sandbox", "list_paths", "list_relations", "open_query", "translate"]
+__all__ = ["QueryLimits", "Sandbox", "list_relations", "open_query", "translate"]
 
 # A reader that is overtaken by the deletion of old files looks again; being overtaken twice in a row takes bad luck.
 _ATTEMPTS = 4
@@ -156,13 +156,8 @@ class Sandbox:
         self._connection.close()
 
 
-def list_relations(warehouse: Warehouse) -> list[str]:
-    """Return the names that a query can use: state views, tables of the warehouse, `sqlstream.*`."""
-    return list(Relations(warehouse, {}, {}).names())
-
-
-def list_paths(warehouse: Warehouse) -> list[tuple[str, ...]]:
-    """Return the same names by their parts, which may have dots themselves."""
+def list_relations(warehouse: Warehouse) -> list[tuple[str, ...]]:
+    """Return the names that a query can use, by their parts: state views, tables of the warehouse, `sqlstream.*`."""
     return list(Relations(warehouse, {}, {}).paths())
 
 

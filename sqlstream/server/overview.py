@@ -12,7 +12,7 @@ import msgspec
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import DamageError, OtherVersionError, UsageError
 from sqlstream.jobs import ending
-from sqlstream.queries.query import Sandbox, list_paths
+from sqlstream.queries.query import Sandbox, list_relations
 from sqlstream.server.messages import JobDetails, Jobs, JobSummary, QueryableRelation, RelationList, Savepoints
 from sqlstream.server.states import states_of
 from sqlstream.warehouse.jobs import TABLE, JobRecord, OperatorRecord, read_record
@@ -65,7 +65,7 @@ class Overview:
         with self._one_at_a_time:
             rows = self._sandbox.query("SHOW ALL TABLES").fetchall()
         described = {str(row[0]): str(row[1]) for row in rows}
-        paths = [(".".join(path), path) for path in list_paths(self._warehouse)]
+        paths = [(".".join(path), path) for path in list_relations(self._warehouse)]
         return RelationList([QueryableRelation(name, described.get(name, ""), list(path)) for name, path in paths])
 
     def _summary(self, row: dict[str, Any]) -> JobSummary:
