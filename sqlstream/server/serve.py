@@ -94,17 +94,18 @@ def _listening(settings: ServerSettings) -> Iterator[socket.socket]:
         try:
             listening.bind((settings.host, settings.port))
             listening.listen(128)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             message = f'the server cannot listen on "{settings.host}", port {settings.port}'
-            raise UsageError(message, detail=f"{error.strerror}.", hint=_way_out(error)) from error
+            detail = f"{getattr(error, 'strerror', None) or error}."
+            raise UsageError(message, detail=detail, hint=_way_out(error)) from error
         yield listening
     finally:
         listening.close()
 
 
-def _way_out(error: OSError) -> str:
-    """Return what to do about an address that cannot be listened on."""
-    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+def _way_out(error: OSError | UnicodeError) -> str:
+    """Return what to do about an address that cannot be listened on; a name may be none at all."""
+    if isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL:
         return "Name an address of this machine with --host; 0.0.0.0 is all of them."
     if error.errno in (errno.EACCES, errno.EPERM):
         return "Ports below 1024 are for root alone: name another port with --port."

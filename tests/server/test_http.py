@@ -370,10 +370,11 @@ def test_addresses_that_are_none(project: Path) -> None:
     ):
         with pytest.raises(UsageError, match=wrong):
             replace(settings, **options).check()
-    with pytest.raises(UsageError, match="cannot listen") as raised:
-        serve(replace(settings, host="203.0.113.1", insecure=True), lambda text: None)
-    assert raised.value.render().startswith("error: ")
-    assert "--host" in str(raised.value.hint)
+    for host in ("203.0.113.1", "no host", "x" * 100):
+        with pytest.raises(UsageError, match="cannot listen") as raised:
+            serve(replace(settings, host=host, insecure=True), lambda text: None)
+        assert raised.value.render().startswith("error: ")
+        assert "--host" in str(raised.value.hint)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
