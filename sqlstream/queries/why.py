@@ -287,7 +287,7 @@ class _Explanation:
 
 def _is_long(kind: Any) -> bool:
     """Tell whether a type is a DECIMAL with more digits than a number of JSON keeps: DuckDB writes that as a DOUBLE."""
-    return kind.id == "decimal" and dict(kind.children)["precision"] > _DIGITS
+    return kind.id == "decimal" and int(dict(kind.children)["precision"]) > _DIGITS
 
 
 def _literal(value: Any) -> str:

@@ -118,7 +118,7 @@ def _checked(given: str) -> str:
 def _called(character: str) -> str:
     """Return what a character is called, which may not be one that can be shown.
 
-    >>> _called("\n"), _called("ä")
+    >>> _called("\\n"), _called("ä")
     ('a line break', 'U+00E4')
     """
     return {"\n": "a line break", "\r": "a line break", " ": "a space", "\t": "a tab"}.get(

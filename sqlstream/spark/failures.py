@@ -57,9 +57,9 @@ def lost_part(causes: list[tuple[str, str]]) -> str | None:
     """Return which file or process of Spark's was lost, None where its exceptions name none.
 
     >>> lost_part([("SparkException", "Job aborted"), ("NoSuchFileException", "/tmp/a/blockmgr-0f/0c/shuffle_0_1_0.index")])
-    'a temporary file of Spark\'s is gone: /tmp/a/blockmgr-0f/0c/shuffle_0_1_0.index'
+    "a temporary file of Spark's is gone: /tmp/a/blockmgr-0f/0c/shuffle_0_1_0.index"
     >>> lost_part([("SparkException", "Job aborted"), ("EOFException", "")])
-    'a Python worker of Spark\'s, or the daemon that starts them, has ended unexpectedly'
+    "a Python worker of Spark's, or the daemon that starts them, has ended unexpectedly"
     >>> lost_part([("FileNotFoundException", "/data/in.csv (No such file or directory)")]) is None
     True
     """

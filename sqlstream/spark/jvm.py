@@ -106,7 +106,7 @@ class Jvm:
     """A JVM with Spark: `java` is its command up to the class path, `before` PySpark's gateway when it was started.
 
     `temporary` is the folder for its temporary files: libraries that it unpacks, what Spark shuffles. `blocks` are the folders
-    that Spark has made for what it shuffles, there or where its settings say.
+    that Spark has made there for what it shuffles.
     """
 
     process: subprocess.Popen[bytes]
@@ -174,7 +174,7 @@ def start_spark(
     try:
         with _connected(jvm, settings):
             session = _new_session(jvm)
-            jvm.blocks = _block_folders(jvm)
+            jvm.blocks = _block_folders(jvm.temporary)
     except BaseException as e:
         _end(jvm)
         if not isinstance(e, Exception) or isinstance(e, UsageError):
@@ -409,10 +409,9 @@ def _new_session(jvm: Jvm) -> SparkSession:
     return SparkSession(context)
 
 
-def _block_folders(jvm: Jvm) -> tuple[str, ...]:
-    """Return the folders in which Spark keeps what it shuffles."""
-    disk = jvm.gateway.jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
-    return tuple(str(folder.getPath()) for folder in disk.localDirs())
+def _block_folders(temporary: str) -> tuple[str, ...]:
+    """Return the folders in which Spark keeps what it shuffles; none where its settings name a place of their own."""
+    return tuple(f"{temporary}/{name}" for name in os.listdir(temporary) if name.startswith("blockmgr-"))
 
 
 def _end(jvm: Jvm) -> bool:

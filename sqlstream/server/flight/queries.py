@@ -169,6 +169,9 @@ class ClientQueries:
                     call.sending = True
                     yield from _in_parts(batch)
                     call.sending = False
+            except fl.FlightError:
+                # Ours, and one of Arrow's, too.
+                raise
             except (duckdb.Error, pa.ArrowException, OSError) as error:
                 raise failure(error, opened.source, running) from error
 
