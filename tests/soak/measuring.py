@@ -11,7 +11,7 @@ import os
 import statistics
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ SERVER = "server"
 EVERY = 2.0
 # Slopes are taken between so many samples at most, spread evenly: of all pairs there would be too many.
 MOST_SAMPLES = 300
+# A part of a job's folder, such as "splits/next" or "state/totals", has so many names.
+PART_DEPTH = 2
 MB = 1 << 20
 
 
@@ -39,12 +41,23 @@ class Sample:
 class Measuring(threading.Thread):
     """Takes samples of series by their names; `processes` yields those to look at, by name."""
 
-    def __init__(self, warehouse: Path, temporary: Path, processes: Callable[[], dict[str, psutil.Process]]):
+    def __init__(
+        self,
+        warehouse: Path,
+        temporary: Path,
+        processes: Callable[[], dict[str, psutil.Process]],
+        versions: Callable[[], dict[str, int]],
+    ):
         super().__init__(name="soak-measuring", daemon=True)
-        self._warehouse, self._temporary, self._processes = warehouse, temporary, processes
+        self._warehouse, self._temporary = warehouse, temporary
+        self._processes, self._versions = processes, versions
         self.memory: defaultdict[str, list[Sample]] = defaultdict(list)
         self.files: defaultdict[str, list[Sample]] = defaultdict(list)
         self.bytes: defaultdict[str, list[Sample]] = defaultdict(list)
+        # The files in the folders of a job, such as "jobs/sales/log": they tell what grows.
+        self.parts: defaultdict[str, list[Sample]] = defaultdict(list)
+        # The last version that a job has committed.
+        self.batches: defaultdict[str, list[Sample]] = defaultdict(list)
         self.error: BaseException | None = None
         self._stopping = threading.Event()
 
@@ -66,9 +79,13 @@ class Measuring(threading.Thread):
             for part, (size, life) in _memory(process, with_children=name != SERVER).items():
                 self.memory[f"{name}{part}"].append(Sample(at, size, life))
         for name, folder in self._folders().items():
-            count, size = sizes(folder)
-            self.files[name].append(Sample(at, count))
+            counts, size = sizes(folder)
+            self.files[name].append(Sample(at, counts.total()))
             self.bytes[name].append(Sample(at, size))
+            for part, count in counts.items():
+                self.parts[f"{name}/{part}"].append(Sample(at, count))
+        for job, version in self._versions().items():
+            self.batches[job].append(Sample(at, version))
 
     def _folders(self) -> dict[str, Path]:
         found = {"server": self._warehouse / "server", "logs": self._warehouse / "logs", "temporary": self._temporary}
@@ -97,15 +114,16 @@ def _memory(process: psutil.Process, *, with_children: bool) -> dict[str, tuple[
     return found
 
 
-def sizes(folder: Path) -> tuple[int, int]:
-    """Return how many files are in a folder, and their bytes; files that come and go meanwhile may be left out."""
-    count = size = 0
+def sizes(folder: Path) -> tuple[Counter[str], int]:
+    """Return how many files are in each part of a folder, and the bytes of all; files that come and go may be left out."""
+    counts: Counter[str] = Counter()
+    size = 0
     for root, _, names in os.walk(folder):
-        count += len(names)
+        counts["/".join(Path(root).relative_to(folder).parts[:PART_DEPTH]) or "."] += len(names)
         for name in names:
             with contextlib.suppress(OSError):
                 size += os.path.getsize(f"{root}/{name}")
-    return count, size
+    return counts, size
 
 
 def growth(samples: Sequence[Sample]) -> float | None:
