@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 
 from sqlstream.catalog import Column
-from sqlstream.duck import clock, key_hash
+from sqlstream.duck import clock, databases, key_hash
 from sqlstream.duck.sql import over
 from sqlstream.errors import DamageError, QueryError
 from sqlstream.queries.key_rows import AskedView, RowsOfKey, StoredKey
@@ -179,7 +179,9 @@ class Lookups:
             found = self._free.pop()
         except IndexError:
             # Nothing that people write runs in it: the view is the job's own.
-            connection = duckdb.connect(config={"python_enable_replacements": "false", "threads": 1})
+            connection = duckdb.connect(
+                config={"python_enable_replacements": False, "threads": 1, **databases.FORGETS_FILES}
+            )
             # Of a few rows a plan costs more than it saves when it is improved.
             connection.execute("SET TimeZone = 'UTC'; PRAGMA disable_optimizer")
             key_hash.register(connection)

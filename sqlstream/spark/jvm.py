@@ -65,7 +65,7 @@ DEFAULTS: dict[str, str] = {
     ),
     # Nothing in the checkpoint outlives the job's process: a batch that is repeated needs the one before it, no older ones.
     "spark.sql.streaming.minBatchesToRetain": "10",
-    # Changes of the state stay until a snapshot has them and this thread comes by: with Spark's 60 s those of hundreds of batches.
+    # Changes of the state stay until a snapshot has them and maintenance comes by: with Spark's 60 s those of many batches.
     "spark.sql.streaming.stateStore.maintenanceInterval": "15s",
     # Else each file of the checkpoint has another one with its checksum, besides the one that Hadoop writes on local disks.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
