@@ -134,7 +134,8 @@ class _Running:
         with self._closing:
             connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close()
+            with contextlib.suppress(duckdb.Error):
+                connection.close()
 
     def emit(self, part: bytes) -> bool:
         """Hand on a part, as soon as there is room for it; return whether more is wanted."""
