@@ -18,7 +18,7 @@ from sqlstream.storage.savepoint_check import check_savepoints
 from sqlstream.warehouse.commits import last_committed
 from tests.forked import Forked, start_python
 from tests.processes import SECONDS
-from tests.proof.savepoints.kill_moments import changes, files_of, moment_of
+from tests.proof.savepoints.kill_moments import Files, Moment, changes, files_of, moment_of
 from tests.proof.savepoints.step import BEGUN, DONE, FORK_NAME, LOCAL, RUNNING, TASKS, WAIT, open_session
 
 # The rows that a job has written, and those of the views of its state.
@@ -107,15 +107,16 @@ class KilledSteps(ABC):
             folder = self._copy(base)
             self.put_last(folder)
             before = files_of(folder)
-            # Each kill has a part of the step of its own.
-            moment = moment_of((outcome.kills + self.random.random()) / kills, until_running, until_done)
+            # Each kill has a part of the step of its own. All that is left of a process is files, and many may change in little
+            # time, so half of the kills go by these.
+            part = (outcome.kills + self.random.random()) / kills
+            seconds = moment_of(part, until_running, until_done)
+            moment = Moment(seconds, round(part * outcome.all_changes) if self.random.random() < 0.5 else None)
             faults: list[str] = []
-            if self._killed(folder, step, moment):
+            if self._killed(folder, step, moment, before):
                 outcome.kills += 1
                 outcome.changed.append(len(changes(before, files_of(folder))))
-                faults = [
-                    f"{moment:.3f} s, {folder}: {fault}" for fault in self._judged(folder, step, allowed, outcome)
-                ]
+                faults = [f"{moment}, {folder}: {fault}" for fault in self._judged(folder, step, allowed, outcome)]
                 outcome.faults += faults
             if not faults:
                 shutil.rmtree(folder)
@@ -196,15 +197,15 @@ class KilledSteps(ABC):
             raise StepError(f"{step.action}: {''.join(said)[-4000:]}")
         return moments[RUNNING] - moments[BEGUN], moments[DONE] - moments[BEGUN]
 
-    def _killed(self, folder: Path, step: Step, moment: float) -> bool:
-        """Kill a process so many seconds after its step began; return whether it died of that."""
+    def _killed(self, folder: Path, step: Step, moment: Moment, before: Files) -> bool:
+        """Kill a process at a moment of its step; return whether it died of that."""
         process = self._start(folder, step)
         assert process.stdout is not None
         said = ""
         for line in iter(process.stdout.readline, ""):
             said += line
             if line.strip() == BEGUN:
-                time.sleep(moment)
+                moment.wait(process, folder, before)
                 process.kill()
                 break
         rest, _ = process.communicate(timeout=SECONDS)
