@@ -110,13 +110,13 @@ class JobHistory:
             found = [entry for entry in self.entries if entry.version >= version]
         return found
 
-    def _entries(self, since: int) -> list[LogEntry]:
+    def _entries(self, first: int) -> list[LogEntry]:
         # Spark remembers only the last hundred commits; what comes before a commit is committed, too.
-        if self._committed is None or since > self._committed:
+        if self._committed is None or first > self._committed:
             return []
         gap = -1
         for _ in range(_LOOKS):
-            entries = self._log.entries(self._committed, since)
+            entries = self._log.entries(self._committed, first)
             found = first_gap(entries, self._committed)
             if found is None:
                 return entries
