@@ -63,7 +63,7 @@ def lost_part(causes: list[tuple[str, str]]) -> str | None:
     "a temporary file of Spark's is gone: /tmp/a/blockmgr-0f/0c/shuffle_0_1_0.index"
     >>> lost_part([("SparkException", "Job aborted"), ("EOFException", "")])
     "a Python worker of Spark's, or the daemon that starts them, has ended unexpectedly"
-    >>> thrown = "Return Message: ..\\n: org.apache.spark.SparkException: EOFException occurred while reading the port number from x"
+    >>> thrown = "Return Message: ..\\n: org.apache.spark.SparkException: EOF while reading the port number from x"
     >>> lost_part([("StreamingQueryException", thrown), ("Py4JException", thrown)]) is None
     False
     >>> lost_part([("FileNotFoundException", "/data/in.csv (No such file or directory)")]) is None
