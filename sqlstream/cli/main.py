@@ -10,7 +10,15 @@ from typing import Any
 
 import click
 
-from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_monitoring, with_settings
+from sqlstream.cli.arguments import (
+    compile_all,
+    format_of,
+    naming_scripts,
+    open_session,
+    with_folders,
+    with_monitoring,
+    with_settings,
+)
 from sqlstream.cli.completion import SHELLS, completion_script, job_names
 from sqlstream.cli.configuration import config
 from sqlstream.cli.serve import serve
@@ -122,7 +130,7 @@ def run(
 ) -> int:
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
     from sqlstream.cli.json_log import reporting
-    from sqlstream.cli.run import run_jobs, served
+    from sqlstream.cli.run import run_jobs, served, unused
     from sqlstream.cli.upgrades import asked_upgrade, confirm, warn_people
     from sqlstream.jobs.launch import fresh_jobs, only_jobs
     from sqlstream.jobs.restoring import plan_restore
@@ -131,6 +139,8 @@ def run(
         notice = log.notice if log is not None else None
         with open_session(project, warehouse, settings, tables, notice=notice) as session:
             planned = compile_all(session, files, statements)
+            for text in unused(session.options):
+                session.notice(f"warning: {text}")
             if not planned:
                 session.notice("nothing to run: the SQL has neither an INSERT nor a query")
             anew = fresh_jobs(planned, True if _ALL in fresh else fresh)
@@ -226,7 +236,8 @@ def explain(
 
     with open_session(project, warehouse, settings, tables) as session:
         if batch and len(files) == 1 and not statements and files[0] != "-" and not os.path.exists(files[0]):
-            planned = planned_job(session.compiler, existing_record(session.warehouse, files[0]))
+            with naming_scripts(files[0]):
+                planned = planned_job(session.compiler, existing_record(session.warehouse, files[0]))
             click.echo(explained(planned, "batch"))
             return
         if migrate is not None and against is None:
@@ -363,7 +374,7 @@ def init(name: str) -> None:
 
     folder = make_project(name)
     click.echo(f'project "{folder}" made; try it:\n\n  cd {shlex.quote(name)}\n  sqlstream run revenue.sql')
-    click.echo('  sqlstream query "SELECT * FROM revenue"\n  pytest')
+    click.echo('  sqlstream query "SELECT * FROM revenue"\n  pytest    # needs: pip install pytest')
 
 
 @cli.command(short_help="Print the script that lets your shell complete commands.")

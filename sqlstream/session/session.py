@@ -66,6 +66,8 @@ class Session:
         self.options = Options({**self.project.configuration.options, **(conf or {})})
         self.compiler = Compiler(self.options, project=self.project.root, table_options=table_options)
         self.compiler.catalog.written = lambda: self.warehouse.tables()
+        self.compiler.warn = lambda warning: self.notice(warning.render())
+        self.compiler.jobs_of = lambda table: ending.running_with(self.warehouse, table)
         self.output: TextIO | io.TextIOBase = output or sys.stdout
         self.notice = notice or (lambda text: print(text, file=sys.stderr))
         self._jobs = SessionJobs(self.project, self.warehouse, lambda text: self.notice(text))

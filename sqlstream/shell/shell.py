@@ -131,13 +131,18 @@ class Shell:
         """Show the changes of a SELECT until its input ends, or Ctrl-C is pressed."""
         stopping = threading.Event()
         with self.stopped_by_signals(stopping):
-            changes = self.session.changes(planned, as_text=True)
+            with self.output.status() as status:
+                status.update(Text("the query starts: no batch yet"))
+                changes = self.session.changes(planned, as_text=True)
             view = self._view(planned)
             try:
                 ended = self._follow(changes, view, stopping)
             finally:
-                with self.output.status() as status:
-                    status.update(Text("the batch that is running ends"))
+                if stopping.is_set() and self.output.is_interactive:
+                    # Nothing of its batch is kept: whoever has seen enough need not wait for its end.
+                    changes.leave()
+                    self.jobs.leave(changes.job)
+                else:
                     changes.close()
         last = view.last(self.output.console, whole=ended)
         if last is not None:
@@ -158,6 +163,8 @@ class Shell:
         """Show changes as they come; return whether they have ended by themselves."""
         console = self.output.console
         if not self.output.can_redraw or isinstance(view, TableauView):
+            if self.output.is_interactive:
+                self.output.say(f"{_progress_text(changes.job)}; Ctrl-C ends it", "dim")
             return _follow(changes, view, stopping)
         with Live(console=console, refresh_per_second=8, transient=True, vertical_overflow="crop") as live:
 
