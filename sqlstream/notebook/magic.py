@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 import duckdb
 
-from sqlstream.errors import SourceText, Span, UsageError, plainly
+from sqlstream.errors import Replacement, SourceText, Span, SqlStreamError, UsageError, plainly
 from sqlstream.jobs.job import Job
 from sqlstream.notebook.html import MOST, job_html, relation_html, table
 from sqlstream.session.changes import Changes
+from sqlstream.session.job_texts import progress_text
+from sqlstream.session.rendering import write_rows
 from sqlstream.session.session import Session
 from sqlstream.shell.reading import Command, alone, parts
 from sqlstream.shell.result_views import MaterializedTable
@@ -62,9 +70,14 @@ class Magic:
 
     def _run(self, statement: Span) -> object:
         session = self.session
-        if route(alone(statement), session.compiler) is Route.QUERY:
-            return session.query(statement.text)
-        return session.sql(statement.text)
+        try:
+            if route(alone(statement), session.compiler) is Route.QUERY:
+                return session.query(statement.text)
+            with _plain_warnings():
+                return session.sql(statement.text)
+        except SqlStreamError as error:
+            error.span = _in_cell(error.span, statement)
+            raise
 
     def _follow(self, changes: Changes) -> None:
         """Show a result as it changes, until it ends or the kernel is interrupted."""
@@ -74,9 +87,11 @@ class Magic:
         numbers = [False] * len(changes.columns)
 
         def draw(*, again: bool) -> None:
-            note = f"{len(rows):,} rows after {count:,} changes"
+            note = f"{len(rows):,} rows after {count:,} changes" if again else progress_text(changes.job)
             html = table(changes.columns, rows.newest(MOST), numbers, note)
-            data = {"text/html": html, "text/plain": note}
+            plain = io.StringIO()
+            write_rows(changes.columns, rows.newest(MOST), plain)
+            data = {"text/html": html, "text/plain": f"{plain.getvalue()}{note}"}
             display.publish(data, transient={"display_id": handle}, update=again)
 
         draw(again=False)
@@ -88,6 +103,7 @@ class Magic:
                 while taken := changes.take(0.0 if ended else _REDRAW_SECONDS):
                     count += len(taken)
                     for change in taken:
+                        numbers = [a or _is_number(v) for a, v in zip(numbers, change.row.values(), strict=True)]
                         rows.apply(change.kind, tuple(None if v is None else str(v) for v in change.row.values()))
                     draw(again=True)
         except KeyboardInterrupt:
@@ -101,6 +117,38 @@ class Magic:
             self._own.close()
             self._ipython.user_ns.pop(SESSION, None)
             self._own = None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Show warnings as they read, without the place in sqlstream that gives them."""
+
+    def show(message: Warning | str, *rest: object) -> None:
+        print(message, file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+def _in_cell(span: Span | None, statement: Span) -> Span | None:
+    """Return the place of an error in the cell, of one in the text of a statement of it."""
+    if span is None or statement.text not in (span.source.text, span.source.written):
+        return span
+    cell, source = statement.source, span.source
+    before, after, shift = cell.text[: statement.start], cell.text[statement.end :], statement.start
+    whole = SourceText(
+        cell.name,
+        before + source.text + after,
+        None if source.written is None else before + source.written + after,
+        tuple(Replacement(*(n + shift for n in replacement)) for replacement in source.replacements),
+    )
+    return Span(whole, span.start + shift, span.end + shift)
 
 
 def load(ipython: Any) -> None:
