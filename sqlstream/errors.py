@@ -133,7 +133,7 @@ class SqlStreamError(Exception):
     def render(self, width: int | None = None) -> str:
         """Return the error as a person reads it, with the source line and carets when the place is known.
 
-        For a terminal of so many columns, lines wrap between words; without a width sentences are a line each.
+        For a terminal of so many columns, lines wrap between words; without a width sentences are a line each, and lists wrap.
         """
         lines = wrapped(f"{self.kind}: {self.message}", width)
         if self.span is not None:
@@ -141,7 +141,8 @@ class SqlStreamError(Exception):
         if self.detail:
             lines += [part for line in self.detail.split("\n") for part in wrapped(line, width)]
         if self.hint:
-            lines += wrapped(f"hint: {self.hint}", width)
+            # A list of names is no sentence: it is never a line of its own length.
+            lines += wrapped(f"hint: {self.hint}", width or (LINE_WIDTH if self.hint.startswith("existing ") else None))
         # A secret may have become known since.
         return masked("\n".join(lines))
 
