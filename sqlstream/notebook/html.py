@@ -38,8 +38,9 @@ def _cells(row: Sequence[str | None], styles: Sequence[str]) -> str:
 def _value(value: str | None) -> str:
     if value is None:
         return "<i>NULL</i>"
-    # Such as a plan.
-    return f'<pre style="margin:0">{escape(value)}</pre>' if "\n" in value else escape(value)
+    # Such as a line of a plan.
+    is_laid_out = "\n" in value or value.startswith(" ")
+    return f'<span style="white-space:pre-wrap">{escape(value)}</span>' if is_laid_out else escape(value)
 
 
 def relation_html(relation: duckdb.DuckDBPyRelation) -> str:

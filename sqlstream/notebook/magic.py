@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from sqlstream.errors import Replacement, SourceText, Span, SqlStreamError, UsageError, plainly
+from sqlstream.errors import SourceText, Span, SqlStreamError, UsageError, plainly
 from sqlstream.jobs.job import Job
 from sqlstream.notebook.html import MOST, job_html, relation_html, table
 from sqlstream.session.changes import Changes
@@ -69,15 +69,17 @@ class Magic:
         return result
 
     def _run(self, statement: Span) -> object:
-        session = self.session
-        try:
-            if route(alone(statement), session.compiler) is Route.QUERY:
+        session, source = self.session, alone(statement)
+        if route(source, session.compiler) is Route.QUERY:
+            try:
                 return session.query(statement.text)
-            with _plain_warnings():
-                return session.sql(statement.text)
-        except SqlStreamError as error:
-            error.span = _in_cell(error.span, statement)
-            raise
+            except SqlStreamError as error:
+                if error.span is not None and error.span.source.text == statement.text:
+                    start = statement.start + error.span.start
+                    error.span = Span(statement.source, start, statement.start + error.span.end)
+                raise
+        with _plain_warnings():
+            return session.run(session.compile(source))
 
     def _follow(self, changes: Changes) -> None:
         """Show a result as it changes, until it ends or the kernel is interrupted."""
@@ -90,7 +92,7 @@ class Magic:
             note = f"{len(rows):,} rows after {count:,} changes" if again else progress_text(changes.job)
             html = table(changes.columns, rows.newest(MOST), numbers, note)
             plain = io.StringIO()
-            write_rows(changes.columns, rows.newest(MOST), plain)
+            write_rows(changes.columns, rows.newest(MOST), plain, numbers)
             data = {"text/html": html, "text/plain": f"{plain.getvalue()}{note}"}
             display.publish(data, transient={"display_id": handle}, update=again)
 
@@ -127,28 +129,13 @@ def _is_number(value: object) -> bool:
 def _plain_warnings() -> Iterator[None]:
     """Show warnings as they read, without the place in sqlstream that gives them."""
 
-    def show(message: Warning | str, *rest: object) -> None:
+    def show(message: Warning | str, *rest: object, **named: object) -> None:
         print(message, file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = show
         yield
-
-
-def _in_cell(span: Span | None, statement: Span) -> Span | None:
-    """Return the place of an error in the cell, of one in the text of a statement of it."""
-    if span is None or statement.text not in (span.source.text, span.source.written):
-        return span
-    cell, source = statement.source, span.source
-    before, after, shift = cell.text[: statement.start], cell.text[statement.end :], statement.start
-    whole = SourceText(
-        cell.name,
-        before + source.text + after,
-        None if source.written is None else before + source.written + after,
-        tuple(Replacement(*(n + shift for n in replacement)) for replacement in source.replacements),
-    )
-    return Span(whole, span.start + shift, span.end + shift)
 
 
 def load(ipython: Any) -> None:

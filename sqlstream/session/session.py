@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TextIO
 
 import duckdb
@@ -110,15 +110,16 @@ class Session:
             if migrate is not None:
                 source = SourceText("migrate", migrate)
                 asked = upgrade_with(self.project, self.compiler, compiled, source, restored.values())
-            return self._sql(compiled, fresh, restored, asked)
+            return self.run(compiled, fresh, restored, asked)
 
-    def _sql(
+    def run(
         self,
         compiled: Sequence[Compiled],
-        fresh: bool | Collection[str],
-        restored: Mapping[str, Restore],
-        upgrade: Upgrade | None,
+        fresh: bool | Collection[str] = False,
+        restored: Mapping[str, Restore] = MappingProxyType({}),
+        upgrade: Upgrade | None = None,
     ) -> Job | Changes | duckdb.DuckDBPyRelation | None:
+        """Do what compiled statements ask for, as `sql` does; return what the last of them gives."""
         result: Job | Changes | duckdb.DuckDBPyRelation | None = None
         anew = fresh_jobs(compiled, fresh)
         for number, one in enumerate(compiled, 1):

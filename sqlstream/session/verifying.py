@@ -61,7 +61,8 @@ def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compil
         plans = [one for one in compiler.scripts([SourceText("job", record.sql)]) if isinstance(one, PlannedJob)]
     except BindError as error:
         message = f'the tables of job "{record.job}" are not all in the catalog of the project'
-        raise NotDeclared(message, detail=f"{error.message}.", hint=IN_PYTHON) from error
+        said = f"{error.message[:1].upper()}{error.message[1:]}."
+        raise NotDeclared(message, detail=said, hint=IN_PYTHON) from error
     if len(plans) != 1 or planned_text(plans[0]) != recorded_text(record):
         raise NotDeclared(f'the catalog of the project gives job "{record.job}" another plan', hint=IN_PYTHON)
     return plans[0]

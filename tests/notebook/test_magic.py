@@ -101,7 +101,7 @@ def test_an_error_is_at_its_place_in_the_cell_and_a_plan_has_its_lines(shell: An
         )
     assert "--> cell:2:41" in captured.stdout + captured.stderr
     plan = shell.run_line_magic("sqlstream", "EXPLAIN SELECT shop, amount FROM orders")
-    assert '<pre style="margin:0">' in html(shell, plan)
+    assert '<span style="white-space:pre-wrap">   columns:' in html(shell, plan)
 
 
 @pytest.mark.slow
@@ -112,6 +112,7 @@ def test_changes_have_numbers_to_the_right_and_warnings_no_code(shell: Any) -> N
             "sqlstream", "job", "INSERT INTO totals SELECT shop, SUM(amount) FROM orders GROUP BY shop"
         )
     assert "warning: " in captured.stderr
+    assert "--> cell:1:33" in captured.stderr
     assert "UserWarning" not in captured.stderr
     assert "NULL" not in html(shell, shell.user_ns["job"])
     with capture_output() as captured:
