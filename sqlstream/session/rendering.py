@@ -76,8 +76,16 @@ def _terminal(stream: TextIO | io.TextIOBase) -> Console:
 
     # A pipe has no width: a line per row, however long.
     width = None if stream.isatty() else PIPE_WIDTH
-    # In a notebook Rich would show it in a place of its own.
-    return Terminal(file=cast(TextIO, stream), highlight=False, markup=False, width=width, force_jupyter=False)
+    # In a notebook Rich would show it in a place of its own, and colour what goes into a text.
+    plain = False if isinstance(stream, io.StringIO) else None
+    return Terminal(
+        file=cast(TextIO, stream),
+        highlight=False,
+        markup=False,
+        width=width,
+        force_jupyter=False,
+        force_terminal=plain,
+    )
 
 
 def write_rows(
