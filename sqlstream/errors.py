@@ -363,9 +363,9 @@ def _near(name: str, existing: Iterable[str], count: int, cutoff: float) -> list
     return [candidates[found] for found in difflib.get_close_matches(name.lower(), candidates, n=count, cutoff=cutoff)]
 
 
-# A hint names so many of what exists: more of options, as a list to choose from.
+# A hint names so many of what exists: of options all, as a list to choose from.
 _NAMED = 8
-_CHOICES = {"option": 20, "connector": 20, "format": 20, "key": 20}
+_CHOICES = ("option", "connector", "format", "key")
 
 
 def missing(what: str, name: str, existing: Iterable[str], plural: str | None = None) -> str:
@@ -382,7 +382,7 @@ def missing(what: str, name: str, existing: Iterable[str], plural: str | None = 
     plural = plural or f"{what}s"
     if not existing:
         return f"there are no {plural} yet"
-    if len(existing) <= _CHOICES.get(what, _NAMED):
+    if len(existing) <= _NAMED or what in _CHOICES:
         return f"existing {plural}: {', '.join(existing)}"
     chosen = set(list(dict.fromkeys([*_near(name, existing, _NAMED, 0.1), *existing]))[:_NAMED])
     return f"existing {plural}: {', '.join(e for e in existing if e in chosen)} and {len(existing) - len(chosen)} more"
