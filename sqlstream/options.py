@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -222,6 +223,14 @@ OPTIONS: Mapping[str, Option] = {o.name: o for o in _ALL}
 _FLINKS = {
     "execution.checkpointing.externalized-checkpoint-retention": "execution.checkpointing.externalized-retention"
 }
+# Flink's options of checkpoints and state that do not exist here, and what to do instead; the first that matches counts.
+_FLINKS_STATE = re.compile(r"(execution\.(checkpointing|savepoint|state-recovery)|state)[.-]")
+_INSTEAD = (
+    (re.compile(r"num-retained$"), "'sqlstream.state.retention' says how long versions stay"),
+    (re.compile(r"execution\.savepoint|state-recovery"), "`sqlstream run --from` lets a job go on from a savepoint"),
+    (re.compile(r"dir$|directory|storage"), "state and savepoints are in the warehouse: --warehouse"),
+    (re.compile(r""), "what it sets does not exist here"),
+)
 # The one that is for the next job alone.
 JOB_NAME = "pipeline.name"
 # With the name of an operator behind it, it is about that one.
@@ -238,13 +247,33 @@ def _option(name: str) -> Option | None:
     return OPTIONS.get(MAX_ROWS if name.removeprefix(f"{MAX_ROWS}.") not in ("", name) else name)
 
 
+def _no_option(key: str, span: Span | None) -> BindError:
+    """Return the error for an option that does not exist.
+
+    >>> _no_option("execution.checkpointing.mode", None).hint
+    'what it sets does not exist here; see sqlstream docs concepts/checkpoints'
+    >>> _no_option("execution.checkpointing.intervall", None).hint
+    'did you mean "execution.checkpointing.interval"?'
+    """
+    name, hint = key.lower(), missing("option", key, OPTIONS)
+    # Names of Flink's options resemble each other.
+    if _FLINKS_STATE.match(name) and not difflib.get_close_matches(name, OPTIONS, cutoff=0.93):
+        instead = next(text for pattern, text in _INSTEAD if pattern.search(name))
+        hint = f"{instead}; see sqlstream docs concepts/checkpoints"
+    return BindError(f'option "{key}" does not exist', span, hint=hint)
+
+
 class Options:
     """Values by name. Anything that begins with `spark.` is Spark's own and passes through."""
 
-    def __init__(self, values: Mapping[str, str] | None = None):
+    def __init__(self, values: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None):
+        """Take values from before the first statement; of those that a file gives, `files` says where, by their names."""
         self.values: dict[str, str] = {}
         # Those that SET does not change.
         self._fixed: set[str] = set()
+        self._files = files or {}
+        # Those that a statement has set.
+        self._stated: set[str] = set()
         for key, value in (values or {}).items():
             self.set(key, value)
         # What RESET goes back to.
@@ -262,7 +291,7 @@ class Options:
         name = _name(key)
         if not name.startswith("spark."):
             if (option := _option(name)) is None:
-                raise BindError(f'option "{key}" does not exist', span, hint=missing("option", key, OPTIONS))
+                raise _no_option(key, span)
             try:
                 option.check(value)
             except ValueError as e:
@@ -270,6 +299,8 @@ class Options:
         if name in self._fixed:
             return self.values[name] == value
         self.values[name] = value
+        if span is not None:
+            self._stated.add(name)
         return True
 
     def take_job_name(self) -> None:
@@ -282,18 +313,30 @@ class Options:
         """Give an option, or all of them, its value from before the first statement again."""
         if key is None:
             self.values = dict(self._given)
+            self._stated.clear()
             return
         name = _name(key)
         if not name.startswith("spark.") and _option(name) is None:
-            raise BindError(f'option "{key}" does not exist', span, hint=missing("option", key, OPTIONS))
+            raise _no_option(key, span)
         self.values.pop(name, None)
+        self._stated.discard(name)
         if name in self._given:
             self.values[name] = self._given[name]
 
     def copy(self) -> Options:
-        copied = Options()
-        copied.values = dict(self.values)
+        copied = Options(files=self._files)
+        copied.values, copied._stated = dict(self.values), set(self._stated)
         return copied
+
+    def as_set(self, name: str) -> str:
+        """Return how an option was given its value, for people who are to change that.
+
+        >>> Options({"sqlstream.memory": "1 GB"}).as_set("sqlstream.memory")
+        '--set sqlstream.memory'
+        """
+        if name in self._stated:
+            return f"SET '{name}'"
+        return f'"{name}" in {self._files[name]}' if name in self._files else f"--set {name}"
 
     def text(self, name: str) -> str:
         return self.values.get(name, OPTIONS[name].default)
@@ -309,6 +352,11 @@ class Options:
         """Return how many rows the state of each operator may have, of those that have a limit: its own, or that of all."""
         found = {name: self.values.get(f"{MAX_ROWS}.{name.lower()}") or self.text(MAX_ROWS) for name in operators}
         return {name: int(most) for name, most in found.items() if most}
+
+    def max_rows_as_set(self, operators: Iterable[str]) -> dict[str, str]:
+        """Return how the limit of each operator was given, of those that have one: its own, or that of all."""
+        own = {name: f"{MAX_ROWS}.{name.lower()}" for name in self.max_rows(operators)}
+        return {name: self.as_set(key if key in self.values else MAX_ROWS) for name, key in own.items()}
 
     def limited(self) -> list[str]:
         """Return the names, in lower case, of the operators that have a limit of their own."""

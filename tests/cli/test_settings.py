@@ -51,7 +51,7 @@ def test_who_types_set_at_a_prompt_means_it(tmp_path: Path) -> None:
         (
             KEPT,
             "sqlstream.state.max-rows.nothing=5",
-            'error: --set sqlstream.state.max-rows.nothing: job "kept_values" has no operator "nothing"\n',
+            'error: --set sqlstream.state.max-rows.nothing: the jobs of the script have no operator "nothing"\n',
         ),
     ],
 )

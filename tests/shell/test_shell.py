@@ -18,6 +18,7 @@ from sqlstream.shell.reading import Command, is_whole, parts
 from sqlstream.shell.result_views import MaterializedTable
 from sqlstream.shell.routing import Route, route
 from sqlstream.shell.shell import Shell
+from tests.local.test_engine import wait_for_rows
 from tests.shell.in_process import run_in_process
 
 CATALOG = """
@@ -198,9 +199,7 @@ def test_a_wrong_option_is_refused_and_a_right_one_stays(shell: Shell, capsys: p
     assert [job.name for job in shell.session.jobs] == ["other"]
 
 
-def test_a_table_that_a_job_runs_with_is_dropped_with_a_warning(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_that_a_job_runs_with_is_dropped_with_a_warning(project: Path) -> None:
     said: list[str] = []
     with Session(str(project), notice=said.append) as session:
         run_in_process(session)
@@ -209,9 +208,10 @@ def test_a_table_that_a_job_runs_with_is_dropped_with_a_warning(
         assert said == []
         table = "CREATE TABLE live WITH ('source.monitor-interval' = '10 ms') LIKE orders"
         job = session.sql(f"{table}; INSERT INTO totals SELECT shop, SUM(amount) FROM live GROUP BY shop")
+        assert isinstance(job, Job)
+        wait_for_rows(job, len(ROWS))
         session.sql("DROP TABLE live")
         session.sql("DROP TABLE totals")
-        assert isinstance(job, Job)
         job.stop()
         job.wait()
         session.sql("DROP TABLE orders")
