@@ -133,7 +133,7 @@ class SqlStreamError(Exception):
     def render(self, width: int | None = None) -> str:
         """Return the error as a person reads it, with the source line and carets when the place is known.
 
-        For a terminal of so many columns, lines wrap between words; without a width sentences are a line each, and long lists wrap.
+        For a terminal of so many columns, lines wrap between words; without a width a sentence is a line, and long lists wrap.
         """
         lines = wrapped(f"{self.kind}: {self.message}", width)
         if self.span is not None:
