@@ -99,7 +99,7 @@ def test_an_error_is_at_its_place_in_the_cell_and_a_plan_has_its_lines(shell: An
         shell.run_cell(
             "%%sqlstream\nSHOW TABLES;\nCREATE TABLE t (k INT) WITH ('connector' = '${SURELY_UNSET:-datagn}')"
         )
-    assert "--> cell:2:41" in captured.stdout + captured.stderr
+    assert "--> cell:2:44" in captured.stdout + captured.stderr
     plan = shell.run_line_magic("sqlstream", "EXPLAIN SELECT shop, amount FROM orders")
     assert '<span style="white-space:pre-wrap">   columns:' in html(shell, plan)
 
