@@ -4,6 +4,7 @@ import { fill, h } from "./dom.js";
 
 const TOKEN = "sqlstream-token";
 const AGAIN_MILLISECONDS = 1000;
+const NO_ROOM_MILLISECONDS = 400;
 // The server says something every 15 seconds: a connection that is silent for longer is dead, as after a laptop slept.
 const SILENT_MILLISECONDS = 60_000;
 let clockOffset = 0;
@@ -33,9 +34,21 @@ export function call(path, { method, body, signal } = {}) {
   });
 }
 
-/** Ask a state query; return {columns: [{name, type}], rows, truncated}. Throws a Problem. */
-export function query(sql, { limit = 1000, signal } = {}) {
-  return call("v1/query", { body: { sql, limit }, signal });
+/** Ask a state query; return {columns: [{name, type}], rows, truncated} with values as texts. Throws a Problem. */
+export function query(sql, { limit, signal }) {
+  return call("v1/query", { body: { sql, limit, text: true }, signal });
+}
+
+/** Ask something, and again as long as the server has no room for it, until `signal` ends that. */
+export async function patiently(ask, signal) {
+  for (;;) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (error.status !== 429 || signal.aborted) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, NO_ROOM_MILLISECONDS));
+  }
 }
 
 /** The path of a job, or of something below it: jobPath("a b", "stop") -> "v1/jobs/a%20b/stop". */

@@ -4,16 +4,19 @@ import { actions } from "../actions.js";
 import { call, jobPath, listen, serverNow } from "../api.js";
 import { chart } from "../chart.js";
 import { every, fill, h, say, throttled } from "../dom.js";
-import { count, duration, isEnd, micros, milliseconds, moment, NOTHING, rate, short } from "../format.js";
+import { count, duration, isEnd, micros, milliseconds, moment, NOTHING, quoted, rate, short } from "../format.js";
 import { fetchHistory, History, took } from "../history.js";
+import { link } from "../link.js";
+import { openWindows } from "../open_windows.js";
 import { operatorCards } from "../operators.js";
 import { planGraph } from "../plan_graph.js";
 import { problem } from "../problem.js";
-import { exists, link } from "../router.js";
 import { isActive, lagOf, statusPill } from "../status.js";
-import { openWindows, timeAxis } from "../time_axis.js";
+import { timeAxis } from "../time_axis.js";
 
 const SHOWN_BATCHES = 60;
+// Of each operator.
+const SHOWN_WINDOWS = 12;
 // Times that change with the clock are said anew this often, and what has to be asked for at most.
 const TICK_MILLISECONDS = 1000;
 const ASK_MILLISECONDS = 2000;
@@ -64,13 +67,15 @@ async function refresh(state, signal) {
   state.details = await call(jobPath(name), { signal });
   // It was submitted again with another query: show it anew.
   if (JSON.stringify(state.details.graph) !== graph) window.dispatchEvent(new HashChangeEvent("hashchange"));
-  const rowsOf = (id) => state.history.newest?.operators[id]?.state_rows ?? 0;
-  const found = await Promise.all(
-    state.details.graph.nodes
-      .filter((node) => node.window)
-      .map((node) => openWindows(name, node, { stateRows: rowsOf(node.id), signal }).catch(() => [])),
-  );
-  state.windows = found.flat();
+  const nodes = state.details.graph.nodes.filter((node) => node.window);
+  state.windows = (await Promise.all(nodes.map((node) => windowsOf(state, node, signal).catch(() => [])))).flat();
+}
+
+async function windowsOf({ name, history }, { id, window }, signal) {
+  const stored = history.newest?.operators[id]?.state_rows ?? 0;
+  const found = await openWindows(`state.${quoted(name)}.${quoted(id)}`, window, stored, SHOWN_WINDOWS, signal);
+  const { lateness, delay, grows } = window;
+  return (found?.windows ?? []).map((one) => ({ ...one, operator: id, closes: one.end + lateness + delay, grows }));
 }
 
 function gone(root, error, signal) {
@@ -140,8 +145,8 @@ function plan(state) {
   const titleOf = (node) => node.table ?? node.id;
   const targetOf = (node) => {
     if (node.kind === "source") return null;
-    const path = node.kind === "sink" ? ["results", node.table] : ["job", state.name, "state", node.id];
-    return !node.connector && exists(link(...path).slice(1)) ? link(...path) : null;
+    if (node.kind === "sink") return node.connector ? null : link("results", node.table);
+    return link("job", state.name, "state", node.id);
   };
   const drawn = planGraph(graph, titleOf, targetOf);
   const isRunning = () => isActive(state.details.job.status);

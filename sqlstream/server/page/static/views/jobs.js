@@ -6,9 +6,9 @@ import { sparkline } from "../chart.js";
 import { every, fill, h, say, throttled } from "../dom.js";
 import { count, NOTHING, rate, short } from "../format.js";
 import { fetchHistory, History } from "../history.js";
+import { link } from "../link.js";
 import { problem } from "../problem.js";
-import { link } from "../router.js";
-import { lagOf, statusPill } from "../status.js";
+import { isActive, lagOf, statusPill } from "../status.js";
 import { submitBox } from "../submit.js";
 
 const LIST_MILLISECONDS = 5000;
@@ -82,7 +82,7 @@ function makeCard(name, reload, signal, withHistory) {
   const tick = () => {
     if (job === null) return;
     const newest = history.newest;
-    const isLive = ["RUNNING", "RESTARTING"].includes(job.status);
+    const isLive = isActive(job.status);
     say(told.speed.number, isLive ? rate(history.rowsPerSecond()) : NOTHING);
     say(told.read.number, short(Math.max(newest?.rows_in ?? 0, job.rows_in ?? 0)));
     say(told.written.number, short(Math.max(newest?.rows_out ?? 0, job.rows_out ?? 0)));

@@ -3,14 +3,13 @@
 import { call, stream } from "../api.js";
 import { fill, h, say } from "../dom.js";
 import { count, moment } from "../format.js";
-import { problem } from "../problem.js";
-import { link } from "../router.js";
+import { link } from "../link.js";
+import { cell, headCell, scrolled } from "../table.js";
 
 const MOST = 300;
 // While it is paused so many versions wait; of more the oldest go.
 const MOST_WAITING = 300;
 const KINDS = { "+I": ["inserted", "added"], "-U": ["before", "before an update"], "+U": ["after", "after an update"], "-D": ["deleted", "taken away"] };
-const NUMERIC = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL)/;
 
 export async function show(root, { table }, signal) {
   if (table === undefined) {
@@ -52,7 +51,7 @@ class Tail {
         "section",
         { class: "card", "aria-label": "Changes" },
         h("div", { class: "version-head" }, this.note, h("ul", { class: "legend", "aria-label": "Changes since this view was opened" }, legend)),
-        h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Changes of ${name}, the newest first` }, h("table", { class: "rows tail" }, h("thead", {}, this.head), this.body)),
+        scrolled(`Changes of ${name}, the newest first`, h("table", { class: "rows tail" }, h("thead", {}, this.head), this.body)),
       ),
     );
   }
@@ -82,8 +81,7 @@ class Tail {
     if (JSON.stringify(columns) !== JSON.stringify(this.columns)) fill(this.body);
     this.columns = columns;
     fill(this.jobs, "written by ", jobs.flatMap((job, i) => [i ? ", " : null, h("a", { href: link("job", job) }, job)]));
-    const names = [["±", null], ["version", "BIGINT"], ...columns.map(({ name, type }) => [name, type])];
-    fill(this.head, names.map(([name, type]) => h("th", { scope: "col", title: type, class: NUMERIC.test(type ?? "") ? "number" : null }, name)));
+    fill(this.head, headCell("±", null), headCell("version", "BIGINT"), columns.map(({ name, type }) => headCell(name, type)));
   }
 
   put({ version, committed_at, count: all, rows }) {
@@ -93,7 +91,7 @@ class Tail {
         { class: KINDS[kind][0] },
         h("td", { class: "kind", title: KINDS[kind][1] }, kind),
         h("td", { class: "number", title: moment(committed_at) }, version),
-        values.map((value, i) => h("td", { class: value === null ? "null" : NUMERIC.test(this.columns[i]?.type ?? "") ? "number" : null }, value ?? "NULL")),
+        values.map((value, i) => cell(value, this.columns[i]?.type)),
       ),
     );
     if (all > rows.length) {
