@@ -152,6 +152,23 @@ def test_a_job_is_seen_moving(page: Page, revenue: Site, shot: Shot) -> None:
     wait_until(lambda: page.locator(".graph").evaluate("g => g.scrollWidth <= g.clientWidth"))
 
 
+def test_what_came_while_the_connection_was_broken_is_asked_for(browser: Browser, revenue: Site) -> None:
+    with browser.new_context(base_url=revenue.url) as context:
+        page = context.new_page()
+        page.goto("/#/job/revenue")
+        bars = page.locator("figure.chart", has_text="Rows read").locator(".bar")
+        expect(page.locator("#connection")).to_have_text("live")
+        context.set_offline(True)
+        expect(page.locator("#connection")).to_have_text("not connected")
+        revenue.feed_slowly(3)
+        context.set_offline(False)
+        expect(page.locator("#connection")).to_have_text("live")
+        # A bar for each of the last batches, but for one whose batch before is not known.
+        wait_until(
+            lambda: bars.count() == len(revenue.client.get("/v1/jobs/revenue/batches?last=61").json()["batches"]) - 1
+        )
+
+
 def test_pictures_of_a_job(page: Page, revenue: Site, shot: Shot) -> None:
     page.set_viewport_size({"width": 1280, "height": 1330})
     page.goto("/#/job/revenue")
@@ -175,6 +192,27 @@ def test_a_job_that_is_not_there(page: Page, site: Site) -> None:
     expect(page.get_by_role("alert")).to_contain_text('job "nope" does not exist')
     page.goto("/#/nowhere")
     expect(page.get_by_text("There is nothing here")).to_be_visible()
+
+
+def test_a_job_that_is_dropped_and_submitted_again(page: Page, site: Site) -> None:
+    sql = "CREATE TABLE IF NOT EXISTS once (a INT); INSERT INTO once VALUES (1)"
+
+    def submit() -> None:
+        assert site.client.post("/v1/jobs", json={"sql": sql}).is_success
+        wait_until(
+            lambda: (
+                (site.job("once_values")["status"], site.service.supervisor.about("once_values")) == ("FINISHED", None)
+            )
+        )
+
+    submit()
+    page.goto("/#/job/once_values")
+    expect(page.locator(".head .pill")).to_have_text("finished")
+    assert site.client.delete("/v1/jobs/once_values").is_success
+    expect(page.get_by_role("alert")).to_contain_text('job "once_values" does not exist')
+    submit()
+    expect(page.locator(".head .pill")).to_have_text("finished")
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def test_with_tokens_the_page_asks_once(browser: Browser, site: Site) -> None:

@@ -7,6 +7,8 @@ const AGAIN_MILLISECONDS = 1000;
 const NO_ROOM_MILLISECONDS = 400;
 // The server says something every 15 seconds: a connection that is silent for longer is dead, as after a laptop slept.
 const SILENT_MILLISECONDS = 60_000;
+// So is a request that has no answer for longer. What changes something may wait for a job.
+const ANSWER_MILLISECONDS = 300_000;
 let clockOffset = 0;
 let asking = null;
 
@@ -23,12 +25,14 @@ export class Problem extends Error {
 
 /** GET, or with a body POST, and return what the JSON says. Throws a Problem. */
 export function call(path, { method, body, signal } = {}) {
+  const isGet = method === undefined && body === undefined;
   return withToken(async () => {
+    const ends = [signal, isGet && AbortSignal.timeout(ANSWER_MILLISECONDS)].filter(Boolean);
     const response = await asked(path, {
       method: method ?? (body === undefined ? "GET" : "POST"),
       headers: body === undefined ? {} : { "Content-Type": "application/json" },
       body: body === undefined ? undefined : JSON.stringify(body),
-      signal,
+      signal: AbortSignal.any(ends),
     });
     return response.json();
   });
@@ -92,9 +96,10 @@ export async function stream(path, signal, heard, opened = () => {}) {
 /** Read server-sent events. EventSource would do so, but it can send no token. */
 async function read(body, heard) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  const leave = () => reader.cancel().catch(() => {});
   let text = "";
   for (;;) {
-    const silent = setTimeout(() => reader.cancel().catch(() => {}), SILENT_MILLISECONDS);
+    const silent = setTimeout(leave, SILENT_MILLISECONDS);
     const { value, done } = await reader.read().finally(() => clearTimeout(silent));
     if (done) return;
     const parts = (text + value).split("\n\n");

@@ -61,6 +61,19 @@ export class History {
   }
 }
 
+/**
+ * Return a function that adds a batch which was heard, and says whether it was not known. Where there is a gap before it, as after
+ * a broken connection, `fetchMissing` is called.
+ */
+export function hearing(history, fetchMissing) {
+  return (batch) => {
+    const before = history.newest;
+    const isNew = history.add(batch);
+    if (isNew && before !== null && batch.version > before.version + 1) fetchMissing();
+    return isNew;
+  };
+}
+
 /** Ask for the last batches, and add them to a history. Throws a Problem. */
 export async function fetchHistory(path, last, signal, history) {
   const { batches } = await call(`${path}?last=${last}`, { signal });

@@ -5,7 +5,7 @@ import { call, jobPath, listen, serverNow } from "../api.js";
 import { chart } from "../chart.js";
 import { every, fill, h, say, throttled } from "../dom.js";
 import { count, duration, isEnd, micros, milliseconds, moment, NOTHING, quoted, rate, short } from "../format.js";
-import { fetchHistory, History, took } from "../history.js";
+import { fetchHistory, hearing, History, took } from "../history.js";
 import { link } from "../link.js";
 import { openWindows } from "../open_windows.js";
 import { operatorCards } from "../operators.js";
@@ -26,22 +26,28 @@ export async function show(root, { name }, signal) {
   const history = new History();
   const [details] = await Promise.all([
     call(jobPath(name), { signal }),
-    fetchHistory(jobPath(name, "batches"), SHOWN_BATCHES + 1, signal, history),
+    fetchBatches(name, history, signal),
   ]);
-  const state = { name: details.job.job, details, history, windows: [] };
+  const state = { name: details.job.job, details, history, windows: [], isGone: false };
   const parts = [head(state, () => ask(), signal), ...sections(state)];
   const draw = throttled(DRAW_MILLISECONDS, signal, () => parts.forEach((part) => part.draw()));
-  const ask = throttled(ASK_MILLISECONDS, signal, () => refresh(state, signal).then(draw, (error) => gone(root, error, signal)));
+  const ask = throttled(ASK_MILLISECONDS, signal, () => refresh(state, signal).then(draw, (error) => failed(root, state, error)));
   fill(root, parts.map((part) => part.element));
   draw();
   ask();
   every(TICK_MILLISECONDS, signal, draw);
   document.addEventListener("visibilitychange", ask, { signal });
+  const fetchMissing = throttled(ASK_MILLISECONDS, signal, () => fetchBatches(name, history, signal).then(draw, () => {}));
+  const hear = hearing(history, fetchMissing);
   await listen(state.name, signal, (kind, data) => {
-    if (kind === "batch" && !history.add(data)) return;
+    if (kind === "batch" && !hear(data)) return;
     draw();
     ask();
   });
+}
+
+function fetchBatches(name, history, signal) {
+  return fetchHistory(jobPath(name, "batches"), SHOWN_BATCHES + 1, signal, history);
 }
 
 function sections(state) {
@@ -65,8 +71,8 @@ async function refresh(state, signal) {
   const { name } = state;
   const graph = JSON.stringify(state.details.graph);
   state.details = await call(jobPath(name), { signal });
-  // It was submitted again with another query: show it anew.
-  if (JSON.stringify(state.details.graph) !== graph) window.dispatchEvent(new HashChangeEvent("hashchange"));
+  // It was submitted again, after it was dropped or with another query: show it anew.
+  if (state.isGone || JSON.stringify(state.details.graph) !== graph) window.dispatchEvent(new HashChangeEvent("hashchange"));
   const nodes = state.details.graph.nodes.filter((node) => node.window);
   state.windows = (await Promise.all(nodes.map((node) => windowsOf(state, node, signal).catch(() => [])))).flat();
 }
@@ -78,8 +84,11 @@ async function windowsOf({ name, history }, { id, window }, signal) {
   return (found?.windows ?? []).map((one) => ({ ...one, operator: id, closes: one.end + lateness + delay, grows }));
 }
 
-function gone(root, error, signal) {
-  if (!signal.aborted && error.status === 404) fill(root, problem(error), h("p", {}, h("a", { href: "#/" }, "Jobs")));
+/** Say that a job was dropped. What else goes wrong may be over when it is asked for again. */
+function failed(root, state, error) {
+  if (error.status !== 404) return;
+  state.isGone = true;
+  fill(root, problem(error), h("p", {}, h("a", { href: "#/" }, "Jobs")));
 }
 
 function section(title, about, { element, draw }) {

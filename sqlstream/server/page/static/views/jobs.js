@@ -5,13 +5,14 @@ import { actions } from "../actions.js";
 import { sparkline } from "../chart.js";
 import { every, fill, h, say, throttled } from "../dom.js";
 import { count, NOTHING, rate, short } from "../format.js";
-import { fetchHistory, History } from "../history.js";
+import { fetchHistory, hearing, History } from "../history.js";
 import { link } from "../link.js";
 import { problem } from "../problem.js";
 import { isActive, lagOf, statusPill } from "../status.js";
 import { submitBox } from "../submit.js";
 
 const LIST_MILLISECONDS = 5000;
+const SHOWN_BATCHES = 40;
 // Jobs beyond these show their rows per second once they have batches.
 const MOST_HISTORIES = 40;
 
@@ -88,14 +89,19 @@ function makeCard(name, reload, signal, withHistory) {
     say(told.written.number, short(Math.max(newest?.rows_out ?? 0, job.rows_out ?? 0)));
     say(told.lag.number, lagOf(newest?.watermark ?? job.watermark, isLive));
     say(told.restarts.number, count(job.restarts ?? 0));
-    spark.draw(history.rates(40));
+    spark.draw(history.rates(SHOWN_BATCHES));
   };
-  if (withHistory) fetchHistory(jobPath(name, "batches"), 41, signal, history).then(tick, () => {});
+  const path = jobPath(name, "batches");
+  const fetchMissing = throttled(LIST_MILLISECONDS, signal, () =>
+    fetchHistory(path, SHOWN_BATCHES + 2, signal, history).then(tick, () => {}),
+  );
+  const hear = hearing(history, fetchMissing);
+  if (withHistory) fetchMissing();
   return {
     element,
     tick,
     batch(data) {
-      history.add(data);
+      hear(data);
       tick();
     },
     draw(given) {

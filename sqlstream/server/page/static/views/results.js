@@ -17,7 +17,7 @@ export async function show(root, { table }, signal) {
     return;
   }
   const view = new Tail(root, table);
-  await stream(`v1/tables/${encodeURIComponent(table)}/changes`, signal, (kind, data) => view.heard(kind, data));
+  await stream(`v1/tables/${encodeURIComponent(table)}/changes`, signal, (kind, data) => view.heard(kind, data), () => view.opened());
 }
 
 async function showTables(root, signal) {
@@ -33,7 +33,7 @@ async function showTables(root, signal) {
 
 class Tail {
   constructor(root, name) {
-    Object.assign(this, { name, columns: [], waiting: [], isPaused: false, seen: new Map() });
+    Object.assign(this, { name, columns: [], waiting: [], isPaused: false, isReopened: false, seen: new Map() });
     this.totals = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, 0]));
     this.pause = h("button", { type: "button", class: "toggle", "aria-pressed": "false", onclick: () => this.toggle() }, "Pause");
     this.clear = h("button", { type: "button", onclick: () => fill(this.body) }, "Clear");
@@ -60,10 +60,17 @@ class Tail {
     if (kind === "table") this.describe(data);
     if (kind === "skipped") say(this.note, `${data.versions} versions were skipped: they came faster than they could be read.`);
     if (kind !== "changes") return;
-    // A stream that was opened again begins with what is known.
+    // A stream that was opened again begins with what is known, unless too much has come meanwhile.
     const known = this.seen.get(data.job);
-    if (known !== undefined && known.version >= data.version && known.committed_at >= (data.committed_at ?? 0)) return;
+    const isKnown = known !== undefined && known.version >= data.version && known.committed_at >= (data.committed_at ?? 0);
+    const isBehindGap = this.isReopened && known !== undefined && data.version > known.version + 1;
+    this.isReopened &&= !isKnown && !isBehindGap;
+    if (isKnown) return;
     this.seen.set(data.job, data);
+    this.show({ ...data, isBehindGap });
+  }
+
+  show(data) {
     for (const [change] of data.rows) {
       this.totals[change] += 1;
       say(this.counts[change], count(this.totals[change]));
@@ -76,6 +83,10 @@ class Tail {
     }
   }
 
+  opened() {
+    this.isReopened = this.seen.size > 0;
+  }
+
   describe({ columns, jobs }) {
     // Rows of before have the columns of before.
     if (JSON.stringify(columns) !== JSON.stringify(this.columns)) fill(this.body);
@@ -84,7 +95,7 @@ class Tail {
     fill(this.head, headCell("±", null), headCell("version", "BIGINT"), columns.map(({ name, type }) => headCell(name, type)));
   }
 
-  put({ version, committed_at, count: all, rows }) {
+  put({ version, committed_at, count: all, rows, isBehindGap }) {
     const lines = rows.map(([kind, ...values]) =>
       h(
         "tr",
@@ -95,11 +106,16 @@ class Tail {
       ),
     );
     if (all > rows.length) {
-      lines.unshift(h("tr", {}, h("td", { class: "hint", colspan: this.columns.length + 2 }, `… and ${count(all - rows.length)} more changes in version ${version}`)));
+      lines.unshift(this.remark(`… and ${count(all - rows.length)} more changes in version ${version}`));
     }
+    if (isBehindGap) lines.unshift(this.remark("The connection was broken: there may be changes of meanwhile that are not shown"));
     this.body.prepend(...lines.reverse());
     while (this.body.childElementCount > MOST) this.body.lastElementChild.remove();
     say(this.note, `Version ${version}, committed ${moment(committed_at)} UTC · the last ${MOST} changes, the newest first`);
+  }
+
+  remark(text) {
+    return h("tr", {}, h("td", { class: "hint", colspan: this.columns.length + 2 }, text));
   }
 
   toggle() {

@@ -60,7 +60,8 @@ export function versionSlider({ moved, stopped, signal }) {
 
   function shape() {
     const rows = versions.map((version) => version.state_rows ?? 0);
-    const most = Math.max(...rows, 1);
+    // There may be more versions than a function takes arguments.
+    const most = rows.reduce((a, b) => Math.max(a, b), 1);
     const step = WIDTH / Math.max(versions.length - 1, 1);
     const points = rows.map((n, i) => `${(i * step).toFixed(1)},${(HEIGHT - 3 - (n / most) * (HEIGHT - 9)).toFixed(1)}`);
     area.setAttribute("points", [`0,${HEIGHT}`, ...points, `${WIDTH},${HEIGHT}`].join(" "));
