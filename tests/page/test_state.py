@@ -318,36 +318,26 @@ def test_results_are_listed_as_they_come(site: Site, page: Page, shot: Shot) -> 
 
 
 def test_results_say_where_changes_may_be_missing(page: Page) -> None:
-    table = {
-        "job": "totals",
-        "table": "totals",
-        "columns": [{"name": "n", "type": "BIGINT"}],
-        "key": [],
-        "jobs": ["totals"],
-    }
-    # What a connection that breaks off brings, again and again.
+    described = {"table": "totals", "columns": [{"name": "n", "type": "BIGINT"}], "key": [], "jobs": ["totals"]}
+    # The versions that a connection brings before it breaks off, and the next one, and so on.
     heard = [[3], [3, 4], [6, 7], [8]]
 
+    def event(kind: str, data: dict[str, object]) -> str:
+        return f"event: {kind}\ndata: {json.dumps({'job': 'totals', **data})}\n\n"
+
+    def changes(version: int) -> str:
+        rows = [["+I", str(version)]]
+        return event("changes", {"version": version, "committed_at": version, "count": 1, "rows": rows})
+
     def answer(route: Route) -> None:
-        events = [("table", table)]
-        for version in heard.pop(0) if heard else []:
-            change = {
-                "job": "totals",
-                "version": version,
-                "committed_at": version,
-                "count": 1,
-                "rows": [["+I", str(version)]],
-            }
-            events.append(("changes", change))
-        body = "".join(f"event: {kind}\ndata: {json.dumps(data)}\n\n" for kind, data in events)
+        body = event("table", described) + "".join(map(changes, heard.pop(0) if heard else []))
         route.fulfill(body=body, content_type="text/event-stream")
 
     page.route("**/v1/tables/totals/changes", answer)
     page.goto("/#/results/totals")
-    lines = page.locator(".tail tbody tr")
     gap = "The connection was broken: there may be changes of meanwhile that are not shown"
     # The newest first.
-    expect(lines).to_have_text(["+I88", "+I77", "+I66", gap, "+I44", "+I33"])
+    expect(page.locator(".tail tbody tr")).to_have_text(["+I88", "+I77", "+I66", gap, "+I44", "+I33"])
 
 
 def test_on_a_phone_nothing_is_wider_than_the_screen(site: Site, page: Page, shot: Shot) -> None:

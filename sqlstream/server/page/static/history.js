@@ -15,11 +15,16 @@ export class History {
     return this.batches.at(-1) ?? null;
   }
 
+  /** Forget the batches of a job that was dropped: another one may have its name. */
+  clear() {
+    this.batches = [];
+  }
+
   /** Add a batch as the server sends it, in its place; whether it was not known. */
   add(batch) {
     const newest = this.newest;
     // A job that was restored, or dropped and started anew, begins with a version of before.
-    if (newest && batch.version <= newest.version && batch.committed_at > newest.committed_at) this.batches = [];
+    if (newest && batch.version <= newest.version && batch.committed_at > newest.committed_at) this.clear();
     if (this.batches.some(({ version }) => version === batch.version)) return false;
     this.batches.push(batch);
     this.batches.sort((a, b) => a.version - b.version);

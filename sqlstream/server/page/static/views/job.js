@@ -40,6 +40,7 @@ export async function show(root, { name }, signal) {
   const fetchMissing = throttled(ASK_MILLISECONDS, signal, () => fetchBatches(name, history, signal).then(draw, () => {}));
   const hear = hearing(history, fetchMissing);
   await listen(state.name, signal, (kind, data) => {
+    if (kind === "dropped") history.clear();
     if (kind === "batch" && !hear(data)) return;
     draw();
     ask();

@@ -50,6 +50,7 @@ export async function show(root, params, signal) {
 
 function heard(cards, kind, data, reload) {
   if (kind === "batch") cards.get(data.job)?.batch(data);
+  if (kind === "dropped") cards.get(data.job)?.clear();
   if (kind === "job" || kind === "dropped" || !cards.has(data.job)) reload();
 }
 
@@ -100,6 +101,7 @@ function makeCard(name, reload, signal, withHistory) {
   return {
     element,
     tick,
+    clear: () => history.clear(),
     batch(data) {
       hear(data);
       tick();

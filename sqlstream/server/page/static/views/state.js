@@ -91,6 +91,7 @@ class StateView {
   }
 
   heard(kind, data) {
+    if (kind === "dropped") this.versions = [];
     if (kind !== "batch") return;
     const newest = this.versions.at(-1);
     if (newest && data.version <= newest.version && data.committed_at <= newest.committed_at) return;
