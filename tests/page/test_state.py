@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 from playwright.sync_api import Locator, Page, Request, Route, expect
@@ -322,7 +323,7 @@ def test_results_say_where_changes_may_be_missing(page: Page) -> None:
     # The versions that a connection brings before it breaks off, and the next one, and so on.
     heard = [[3], [3, 4], [6, 7], [8]]
 
-    def event(kind: str, data: dict[str, object]) -> str:
+    def event(kind: str, data: Mapping[str, object]) -> str:
         return f"event: {kind}\ndata: {json.dumps({'job': 'totals', **data})}\n\n"
 
     def changes(version: int) -> str:
