@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
+from sqlstream.errors import SqlStreamError
 from sqlstream.server.batches import batch_data, time_data, with_before
 from sqlstream.server.problems import HttpError
 from sqlstream.storage.joblog import JobLog
 from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.commits import last_committed
-from sqlstream.warehouse.jobs import JobRecord, read_record
+from sqlstream.warehouse.jobs import readable_record
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import effective_status
 
@@ -78,7 +78,7 @@ class Watcher:
 
     def _job(self, name: str) -> Iterator[Event]:
         fs, paths = self.warehouse.fs, self.warehouse.job(name)
-        record = _record(self.warehouse, name)
+        record = readable_record(self.warehouse.fs, self.warehouse.job(name))
         if record is None:
             return
         seen = self._seen.get(name)
@@ -109,13 +109,6 @@ class Watcher:
                 yield Event("watermark", record.job, data)
                 seen.watermark = entry.watermark
         seen.version = newest
-
-
-def _record(warehouse: Warehouse, name: str) -> JobRecord | None:
-    try:
-        return read_record(warehouse.fs, warehouse.job(name))
-    except (DamageError, OtherVersionError):
-        return None
 
 
 class Places:

@@ -10,12 +10,12 @@ import duckdb
 import msgspec
 
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import DamageError, OtherVersionError, UsageError
+from sqlstream.errors import UsageError
 from sqlstream.jobs import ending
 from sqlstream.queries.query import Sandbox, list_relations
 from sqlstream.server.messages import JobDetails, Jobs, JobSummary, QueryableRelation, RelationList, Savepoints
 from sqlstream.server.states import states_of, window_of
-from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
+from sqlstream.warehouse.jobs import TABLE, JobRecord, readable_record
 from sqlstream.warehouse.paths import Warehouse
 
 
@@ -40,10 +40,7 @@ class Overview:
         if not rows["jobs"]:
             # It was dropped meanwhile.
             raise UsageError(f'job "{name}" does not exist')
-        try:
-            record = read_record(self._warehouse.fs, self._warehouse.job(name))
-        except (DamageError, OtherVersionError):
-            record = None
+        record = readable_record(self._warehouse.fs, self._warehouse.job(name))
         return JobDetails(
             job=self._summary(rows["jobs"][0]),
             operators=rows["operators"],
