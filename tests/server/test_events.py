@@ -98,6 +98,7 @@ def test_a_job_that_was_made_anew_between_two_looks_is_another_one(tmp_path: Pat
         ("dropped", None),
         ("job", None),
         ("batch", 0),
+        ("watermark", 0),
     ]
 
 
