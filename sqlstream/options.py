@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -222,6 +223,14 @@ OPTIONS: Mapping[str, Option] = {o.name: o for o in _ALL}
 _FLINKS = {
     "execution.checkpointing.externalized-checkpoint-retention": "execution.checkpointing.externalized-retention"
 }
+# Flink's options of checkpoints and state that do not exist here, and what to do instead; the first that matches counts.
+_FLINKS_STATE = re.compile(r"(execution\.(checkpointing|savepoint|state-recovery)|state)[.-]")
+_INSTEAD = (
+    (re.compile(r"num-retained$"), "'sqlstream.state.retention' says how long versions stay"),
+    (re.compile(r"execution\.savepoint|state-recovery"), "`sqlstream run --from` lets a job go on from a savepoint"),
+    (re.compile(r"dir$|directory|storage"), "state and savepoints are in the warehouse: --warehouse"),
+    (re.compile(r""), "what it sets does not exist here"),
+)
 # With the name of an operator behind it, it is about that one.
 MAX_ROWS = "sqlstream.state.max-rows"
 
@@ -234,6 +243,22 @@ def _name(key: str) -> str:
 def _option(name: str) -> Option | None:
     """Return the option of a name in lower case, also of one that ends with the name of an operator."""
     return OPTIONS.get(MAX_ROWS if name.removeprefix(f"{MAX_ROWS}.") not in ("", name) else name)
+
+
+def _no_option(key: str, span: Span | None) -> BindError:
+    """Return the error for an option that does not exist.
+
+    >>> _no_option("execution.checkpointing.mode", None).hint
+    'what it sets does not exist here; see sqlstream docs concepts/checkpoints'
+    >>> _no_option("execution.checkpointing.intervall", None).hint
+    'did you mean "execution.checkpointing.interval"?'
+    """
+    name, hint = key.lower(), missing("option", key, OPTIONS)
+    # Names of Flink's options resemble each other.
+    if _FLINKS_STATE.match(name) and not difflib.get_close_matches(name, OPTIONS, cutoff=0.93):
+        instead = next(text for pattern, text in _INSTEAD if pattern.search(name))
+        hint = f"{instead}; see sqlstream docs concepts/checkpoints"
+    return BindError(f'option "{key}" does not exist', span, hint=hint)
 
 
 class Options:
@@ -251,7 +276,7 @@ class Options:
         name = _name(key)
         if not name.startswith("spark."):
             if (option := _option(name)) is None:
-                raise BindError(f'option "{key}" does not exist', span, hint=missing("option", key, OPTIONS))
+                raise _no_option(key, span)
             try:
                 option.check(value)
             except ValueError as e:
@@ -265,7 +290,7 @@ class Options:
             return
         name = _name(key)
         if not name.startswith("spark.") and _option(name) is None:
-            raise BindError(f'option "{key}" does not exist', span, hint=missing("option", key, OPTIONS))
+            raise _no_option(key, span)
         self.values.pop(name, None)
         if name in self._given:
             self.values[name] = self._given[name]

@@ -45,6 +45,29 @@ def test_what_an_option_cannot_be(key: str, value: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("execution.checkpointing.unaligned.enabled", "what it sets does not exist here"),
+        ("state.backend.type", "what it sets does not exist here"),
+        ("state.checkpoints.num-retained", "sqlstream.state.retention"),
+        ("execution.checkpointing.num-retained", "sqlstream.state.retention"),
+        ("execution.checkpointing.dir", "--warehouse"),
+        ("state.savepoints.dir", "--warehouse"),
+        ("execution.checkpointing.savepoint-dir", "--warehouse"),
+        ("execution.savepoint.path", "sqlstream run --from"),
+        ("execution.state-recovery.claim-mode", "sqlstream run --from"),
+        ("execution.checkpointing.intervall", 'did you mean "execution.checkpointing.interval"?'),
+        ("statement.nam", "existing options: "),
+    ],
+)
+def test_who_knows_flinks_options_of_state_is_told_what_there_is(key: str, hint: str) -> None:
+    with pytest.raises(BindError) as error:
+        Options({key: "x"})
+    assert error.value.hint is not None
+    assert hint in error.value.hint
+
+
+@pytest.mark.parametrize(
     ("text", "milliseconds"),
     [
         ("0", 0),

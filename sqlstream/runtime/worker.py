@@ -11,7 +11,7 @@ import duckdb
 
 from sqlstream.catalog import DuckFunction
 from sqlstream.connectors.interface import SinkContext
-from sqlstream.duck import key_hash
+from sqlstream.duck import databases, key_hash
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.process.instances import close_all
@@ -160,5 +160,6 @@ def _open(job: JobSpec) -> FunctionDatabase:
         "autoload_known_extensions": False,
         # Bags of rows: keeping the order of the input would only cost memory.
         "preserve_insertion_order": False,
+        **databases.FORGETS_FILES,
     }
     return open_database(job.functions, settings, prepare=key_hash.register)

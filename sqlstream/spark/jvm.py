@@ -63,6 +63,12 @@ DEFAULTS: dict[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    # Nothing in the checkpoint outlives the job's process: a batch that is repeated needs the one before it, no older ones.
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    # Changes of the state stay until a snapshot has them and maintenance comes by: with Spark's 60 s those of many batches.
+    "spark.sql.streaming.stateStore.maintenanceInterval": "15s",
+    # Else each file of the checkpoint has another one with its checksum, besides the one that Hadoop writes on local disks.
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # As many rows as fit into the bytes; without that second limit a batch of large frames failed at 2 GB.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "64MB",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import socket
 import ssl
@@ -14,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import duckdb
 import httpx
 import pyarrow as pa
 import pytest
@@ -90,6 +92,25 @@ def test_a_query_is_answered_as_json_and_as_arrow(client: httpx.Client) -> None:
         {"a": 1, "b": "x"},
         {"a": 2, "b": None},
     ]
+
+
+def test_a_query_that_failed_leaves_no_database_open(client: httpx.Client) -> None:
+    def opened() -> dict[int, duckdb.DuckDBPyConnection]:
+        return {id(o): o for o in gc.get_objects() if isinstance(o, duckdb.DuckDBPyConnection)}
+
+    asked = {"sql": "SELECT nope FROM t"}
+    client.post("/v1/query", json=asked)
+    gc.collect()
+    # What is left by then waits for the garbage collector, which may come an hour later.
+    gc.disable()
+    try:
+        before = opened()
+        assert client.post("/v1/query", json=asked).status_code == 400
+        for left in (connection for number, connection in opened().items() if number not in before):
+            with pytest.raises(duckdb.ConnectionException):
+                left.execute("SELECT 1")
+    finally:
+        gc.enable()
 
 
 def test_a_large_answer_comes_whole(client: httpx.Client) -> None:
