@@ -157,9 +157,9 @@ class Sandbox:
         self._connection.close()
 
 
-def list_relations(warehouse: Warehouse) -> list[str]:
-    """Return the names that a query can use: state views, tables of the warehouse, `sqlstream.*`."""
-    return list(Relations(warehouse, {}, {}).names())
+def list_relations(warehouse: Warehouse) -> list[tuple[str, ...]]:
+    """Return the names that a query can use, by their parts: state views, tables of the warehouse, `sqlstream.*`."""
+    return list(Relations(warehouse, {}, {}).paths())
 
 
 def _open(

@@ -53,6 +53,8 @@ class JobSpec:
     idle_timeout: Duration = NO_TIME
     # How many rows the state of an operator may have, by its name, and what follows when it has more: "stop" or "warn".
     max_rows: Mapping[str, int] = field(default_factory=dict)
+    # How these limits were given, for people: SET 'option', or --set option.
+    max_rows_as_set: Mapping[str, str] = field(default_factory=dict)
     max_rows_action: str = "stop"
 
     def remember_secrets(self) -> None:
