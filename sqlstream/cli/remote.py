@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -17,8 +18,10 @@ def remote() -> None:
 
 
 def _client() -> Any:
+    from sqlstream.configuration import check_variables
     from sqlstream.server.client import Client
 
+    check_variables(os.environ)
     return Client(click.get_current_context().find_root().params["server"])
 
 

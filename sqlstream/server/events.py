@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from sqlstream.units import EventTime
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.status import effective_status
+from sqlstream.warehouse.status import LOST, RESTARTING, effective_status
 
 LOOK_SECONDS = 0.25
 # A store is asked over a network.
@@ -58,9 +58,10 @@ class Event:
 
 @dataclass
 class Watcher:
-    """Looks at the jobs of a warehouse, and says what is new."""
+    """Looks at the jobs of a warehouse, and says what is new; `supervised` says what the server does about a job."""
 
     warehouse: Warehouse
+    supervised: Callable[[str], str | None] = lambda job: None
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
     def look(self) -> list[Event]:
@@ -84,6 +85,9 @@ class Watcher:
         seen = self._seen.setdefault(name, _Seen(record.job))
         status = effective_status(fs, paths)
         state = status.state if status is not None else None
+        if state == LOST and self.supervised(name) is not None:
+            # The server starts it again.
+            state = RESTARTING
         if state != seen.status or is_new:
             error = status.error if status is not None else None
             yield Event("job", record.job, {"status": state, "before": seen.status, "error": error})
@@ -149,8 +153,10 @@ class _Listener:
 class Events:
     """Hands the events of one watcher on to all who listen; nobody looks while nobody listens."""
 
-    def __init__(self, warehouse: Warehouse, places: Places):
-        self._warehouse, self._places = warehouse, places
+    def __init__(
+        self, warehouse: Warehouse, places: Places, supervised: Callable[[str], str | None] = lambda job: None
+    ):
+        self._warehouse, self._places, self._supervised = warehouse, places, supervised
         self._listeners: set[_Listener] = set()
         # The last event of each kind of each job, which a new listener hears first, and no look while that is so.
         self._last: dict[tuple[str, str], Event] = {}
@@ -165,7 +171,7 @@ class Events:
         try:
             async with self._looking:
                 if self._task is None or self._task.done():
-                    watcher = Watcher(self._warehouse)
+                    watcher = Watcher(self._warehouse, self._supervised)
                     self._last.clear()
                     await self._look(watcher)
                     self._task = asyncio.create_task(self._watch(watcher))

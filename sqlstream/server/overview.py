@@ -17,6 +17,7 @@ from sqlstream.server.messages import JobDetails, Jobs, JobSummary, QueryableRel
 from sqlstream.server.states import states_of
 from sqlstream.warehouse.jobs import TABLE, JobRecord, OperatorRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import LOST, RESTARTING
 
 
 class Overview:
@@ -64,13 +65,16 @@ class Overview:
         with self._one_at_a_time:
             rows = self._sandbox.query("SHOW ALL TABLES").fetchall()
         described = {str(row[0]): str(row[1]) for row in rows}
-        return RelationList(
-            [QueryableRelation(name, described.get(name, "")) for name in list_relations(self._warehouse)]
-        )
+        paths = [(".".join(path), path) for path in list_relations(self._warehouse)]
+        return RelationList([QueryableRelation(name, described.get(name, ""), list(path)) for name, path in paths])
 
     def _summary(self, row: dict[str, Any]) -> JobSummary:
         known = {name: row[name] for name in JobSummary.__struct_fields__ if name in row}
-        return msgspec.convert({**known, "supervised": self._supervised(row["job"])}, JobSummary)
+        supervised = self._supervised(row["job"])
+        if supervised is not None and known["status"] == LOST:
+            # Its process has died, and the server starts another one.
+            known["status"] = RESTARTING
+        return msgspec.convert({**known, "supervised": supervised}, JobSummary)
 
     def _rows(self, sql: str, only: str | None = None) -> list[dict[str, Any]]:
         """Return rows by their columns, of all jobs or of one; times are texts."""

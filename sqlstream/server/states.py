@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sqlstream.jobs import ending
+from sqlstream.queries.system import oldest_queryable
 from sqlstream.queries.versions import find_state
 from sqlstream.server.batches import time_data
 from sqlstream.server.messages import StateSummary, StateWindow, VersionList, VersionSummary
@@ -48,8 +49,10 @@ def versions_of(warehouse: Warehouse, job: str, state: str | None, first: int) -
         operator = find_state({history.name: history}, f"{name}.{state}", None).operator
         if history.newest is not None:
             first = max(first, oldest_readable(warehouse, history.name, operator, history.newest))
+    elif history.newest is not None:
+        first = max(first, oldest_queryable(warehouse, history))
     asked = operator.name if operator is not None else None
-    return VersionList(name, [_summary(entry, asked) for entry in history.entries if entry.version >= first])
+    return VersionList(name, [_summary(entry, asked) for entry in history.entries_since(first)])
 
 
 def _summary(entry: LogEntry, operator: str | None) -> VersionSummary:

@@ -292,19 +292,21 @@ class Supervisor:
         pause = one.strategy.delay(one.attempts)
         message = "the process of the job ended, and did not say why"
         if pause is None:
-            self._end(one, SUBMISSION_FAILED, f"{message}; its restart strategy lets it stay so")
+            said = f"it is not started again, by its restart strategy ({one.strategy.limits})"
+            self._end(one, SUBMISSION_FAILED, f"{message}; {said}")
             return
         one.next_start = time.monotonic() + seconds(pause)
         for job in one.jobs:
-            self._note_restart(job, message, pause)
+            self._note_restart(job, message, pause, one.strategy)
         self._notice(f"{message}: {', '.join(one.jobs)}; it starts again in {seconds(pause):.1f} s")
 
-    def _note_restart(self, job: str, message: str, pause: Duration) -> None:
+    def _note_restart(self, job: str, message: str, pause: Duration, strategy: RestartStrategy) -> None:
         paths = self._warehouse.job(job)
         status = effective_status(self._warehouse.fs, paths)
         if status is not None and status.state == LOST:
             version = last_committed(self._warehouse.fs, paths)
-            add_restart(self._warehouse.fs, paths, Restart(now(), -1 if version is None else version, message, pause))
+            version = -1 if version is None else version
+            add_restart(self._warehouse.fs, paths, Restart(now(), version, message, pause, strategy.limits))
 
     def _asked_to_end(self, one: Supervised) -> list[str]:
         """Return the jobs that were asked to end while they wait to start again."""

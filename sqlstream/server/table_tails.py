@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -17,6 +16,7 @@ from sqlstream.duck import databases
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError, missing
+from sqlstream.secrets import masked
 from sqlstream.server.events import COMMENT, COMMENT_SECONDS, LOOK_IN_STORE_SECONDS, LOOK_SECONDS, RETRY, Event, Places
 from sqlstream.server.problems import HttpError
 from sqlstream.storage.changes import changes_of_table
@@ -30,6 +30,8 @@ from sqlstream.warehouse.paths import Warehouse
 
 # Whoever begins to listen, or has fallen behind, hears no more versions of before than these.
 _MOST_VERSIONS = 20
+# So many looks in a row must fail before that is said.
+_LOOKS_THAT_FAIL = 3
 # So many rows of a version are sent.
 _MOST_ROWS = 200
 # So many tables are looked at at a time.
@@ -44,6 +46,8 @@ class TableWatcher:
     warehouse: Warehouse
     table: str
     _seen: dict[str, tuple[ProcessingTime, int]] = field(default_factory=dict)
+    # How many looks in a row could not read what a job has written.
+    _failed: dict[str, int] = field(default_factory=dict)
     # As they were found last.
     _writers: list[tuple[JobRecord, SinkRecord]] = field(default_factory=list)
 
@@ -80,10 +84,20 @@ class TableWatcher:
         """Return what is new. Raises HttpError when no job writes the table any more."""
         events: list[Event] = []
         for record, sink in self.writers():
-            # What was replaced while it was read is there at the next look.
-            with contextlib.suppress(SqlStreamError, FileNotFoundError, duckdb.Error, VersionGone):
+            try:
                 events += self._changes(record, sink)
+                self._failed.pop(record.job, None)
+            except (SqlStreamError, FileNotFoundError, duckdb.Error, VersionGone) as error:
+                events += self._unreadable(record, sink, error)
         return events
+
+    def _unreadable(self, record: JobRecord, sink: SinkRecord, error: Exception) -> list[Event]:
+        """Say, once, that what a job wrote cannot be read: what was replaced while it was read is there at the next look."""
+        count = self._failed[record.job] = self._failed.get(record.job, 0) + 1
+        if count != _LOOKS_THAT_FAIL:
+            return []
+        said = error.message if isinstance(error, SqlStreamError) else masked(str(error)).partition("\n")[0]
+        return [Event("unreadable", record.job, {"table": sink.table, "error": said or type(error).__name__})]
 
     def _changes(self, record: JobRecord, sink: SinkRecord) -> list[Event]:
         job = record.job.lower()

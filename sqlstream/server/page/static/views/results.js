@@ -23,7 +23,7 @@ export async function show(root, { table }, signal) {
 
 async function showTables(root, signal) {
   const { relations } = await call("v1/relations", { signal });
-  const tables = relations.filter(({ name }) => !name.includes("."));
+  const tables = relations.filter(({ path }) => path.length === 1);
   const items = tables.map(({ name, columns }) => h("li", { class: "card" }, h("a", { href: link("results", name) }, name), h("small", {}, columns)));
   fill(
     root,
@@ -39,6 +39,7 @@ class Tail {
     this.pause = h("button", { type: "button", class: "toggle", "aria-pressed": "false", onclick: () => this.toggle() }, "Pause");
     this.clear = h("button", { type: "button", onclick: () => fill(this.body) }, "Clear");
     this.note = h("p", { class: "hint", role: "status" }, "Waiting for changes…");
+    this.damage = h("p", { class: "problem", role: "alert", hidden: true });
     this.counts = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, h("b", {}, "0")]));
     const legend = Object.entries(KINDS).map(([kind, [style, text]]) => h("li", { class: style, title: text }, h("code", {}, kind), " ", this.counts[kind]));
     this.head = h("tr", {});
@@ -51,6 +52,7 @@ class Tail {
       h(
         "section",
         { class: "card", "aria-label": "Changes" },
+        this.damage,
         h("div", { class: "version-head" }, this.note, h("ul", { class: "legend", "aria-label": "Changes since this view was opened" }, legend)),
         h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Changes of ${name}, the newest first` }, h("table", { class: "rows tail" }, h("thead", {}, this.head), this.body)),
       ),
@@ -59,12 +61,17 @@ class Tail {
 
   heard(kind, data) {
     if (kind === "table") this.describe(data);
+    if (kind === "unreadable") {
+      this.damage.hidden = false;
+      say(this.damage, `What ${data.job} writes cannot be read: ${data.error}`);
+    }
     if (kind === "skipped") say(this.note, `${data.versions} versions were skipped: they came faster than they could be read.`);
     if (kind !== "changes") return;
     // A stream that was opened again begins with what is known.
     const known = this.seen.get(data.job);
     if (known !== undefined && known.version >= data.version && known.committed_at >= (data.committed_at ?? 0)) return;
     this.seen.set(data.job, data);
+    this.damage.hidden = true;
     for (const [change] of data.rows) {
       this.totals[change] += 1;
       say(this.counts[change], count(this.totals[change]));
