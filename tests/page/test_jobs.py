@@ -127,7 +127,7 @@ def test_a_job_is_seen_moving(page: Page, revenue: Site, shot: Shot) -> None:
     revenue.feed(1)
     expect(sources).to_contain_text([f"{PER_STEP * revenue.steps:,} rows"] * 2)
     expect(page.locator(".wire.flowing").first).to_be_attached()
-    expect(page.locator(".wire-label").first).to_have_text(re.compile(r"\d/s$"))
+    expect(page.locator(".wire-label")).to_have_text([re.compile(r"\d/s$")] * 4)
 
     # What is shown of state, windows and watermarks is what state queries say, once the last batch has been seen.
     window = page.locator(".operator", has_text="window_aggregate_1")

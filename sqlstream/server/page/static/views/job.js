@@ -163,6 +163,7 @@ function plan(state) {
   const speed = (total) => (isRunning() ? state.history.rowsPerSecond(total) : 0);
   const sourceSpeed = (id) => speed((batch) => batch.sources[id]?.rows);
   const sinkSpeed = (id) => speed((batch) => sinkRows(batch, id.slice("sink ".length)));
+  const operatorSpeed = (id) => speed((batch) => batch.operators[id]?.rows_out ?? 0);
   return section("Plan", "rows per second on its edges", {
     element: drawn.element,
     draw: () =>
@@ -171,8 +172,8 @@ function plan(state) {
         tone: (node) => (holders(state).has(node.id) ? "warning" : null),
         flow: ({ from, to }) => {
           const [source, sink] = [graph.nodes.find((n) => n.id === from), graph.nodes.find((n) => n.id === to)];
-          const found = source?.kind === "source" ? sourceSpeed(from) : sink?.kind === "sink" ? sinkSpeed(to) : null;
-          return { label: found === null ? null : rate(found), isFlowing: (found ?? speed()) > 0 };
+          const found = source?.kind === "source" ? sourceSpeed(from) : sink?.kind === "sink" ? sinkSpeed(to) : operatorSpeed(from);
+          return { label: rate(found), isFlowing: found > 0 };
         },
       }),
   });
