@@ -72,6 +72,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "returned_keys": "BIGINT",
         "absent_deletes": "BIGINT",
         "counters": "MAP(VARCHAR, BIGINT)",
+        "rows_out": "BIGINT",
     },
     "restarts": {
         "job": "VARCHAR",
@@ -211,6 +212,7 @@ def _operators(con: Connection, warehouse: Warehouse, job: JobHistory, record: J
             "open_windows": _open_windows(con, warehouse, job, operator),
             "next_end": metrics.event_timer,
             "counters": dict(metrics.counters),
+            "rows_out": metrics.rows_out,
         }
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
+from sqlstream.errors import SqlStreamError
 from sqlstream.server.batches import batch_data, time_data, with_before
 from sqlstream.server.problems import HttpError
 from sqlstream.storage.joblog import JobLog
-from sqlstream.units import EventTime
+from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.commits import last_committed
-from sqlstream.warehouse.jobs import JobRecord, read_record
+from sqlstream.warehouse.jobs import readable_record
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import LOST, RESTARTING, effective_status
 
@@ -37,6 +37,7 @@ class _Seen:
     """What was last heard of a job, whose directory has its name in lower case."""
 
     name: str
+    created_at: ProcessingTime
     status: str | None = None
     version: int | None = None
     watermark: EventTime | None = None
@@ -78,11 +79,16 @@ class Watcher:
 
     def _job(self, name: str) -> Iterator[Event]:
         fs, paths = self.warehouse.fs, self.warehouse.job(name)
-        record = _record(self.warehouse, name)
+        record = readable_record(self.warehouse.fs, self.warehouse.job(name))
         if record is None:
             return
-        is_new = name not in self._seen
-        seen = self._seen.setdefault(name, _Seen(record.job))
+        seen = self._seen.get(name)
+        if seen is not None and seen.created_at != record.created_at:
+            # It was dropped and made anew between two looks.
+            yield Event("dropped", seen.name, {})
+            seen = None
+        if is_new := seen is None:
+            seen = self._seen[name] = _Seen(record.job, record.created_at)
         status = effective_status(fs, paths)
         state = status.state if status is not None else None
         if state == LOST and self.supervised(name) is not None:
@@ -107,13 +113,6 @@ class Watcher:
                 yield Event("watermark", record.job, data)
                 seen.watermark = entry.watermark
         seen.version = newest
-
-
-def _record(warehouse: Warehouse, name: str) -> JobRecord | None:
-    try:
-        return read_record(warehouse.fs, warehouse.job(name))
-    except (DamageError, OtherVersionError):
-        return None
 
 
 class Places:

@@ -134,7 +134,7 @@ class StateWindow(msgspec.Struct, frozen=True):
     """
 
     start: str | None
-    end: str | None
+    end: str
     lateness: Duration
     delay: Duration
     grows: bool

@@ -80,11 +80,13 @@ class Supervised:
     @property
     def text(self) -> str:
         """What the server does about it, for people."""
-        if self.process is not None:
-            return f"process {self.process.pid}"
-        if self.next_start is None:
+        # The thread that supervises may change them meanwhile.
+        process, next_start = self.process, self.next_start
+        if process is not None:
+            return f"process {process.pid}"
+        if next_start is None:
             return "starting"
-        return f"starts again in {max(self.next_start - time.monotonic(), 0):.0f} s"
+        return f"starts again in {max(next_start - time.monotonic(), 0):.0f} s"
 
 
 class Supervisor:
@@ -153,9 +155,13 @@ class Supervisor:
             self._session = SessionLock.open(self._warehouse)
         with contextlib.suppress(UsageError):
             self._lock = lock_job(self._warehouse.fs, leadership(self._warehouse), self._session, patience=0)
-            self._found.clear()
+            self._forget()
             self._ended.clear()
             self._notice("this server supervises the jobs of the warehouse")
+
+    def _forget(self) -> None:
+        with self._changing:
+            self._found.clear()
 
     def _supervise(self) -> None:
         if isinstance(self._lock, Lease) and self._lock.is_lost:
@@ -163,7 +169,7 @@ class Supervisor:
             self._notice("another server may supervise the jobs by now: this one waits for its turn")
             self._lock.release()
             self._lock = None
-            self._found.clear()
+            self._forget()
             return
         # Those that are known do not change, and there may be many that have ended.
         for submission in submissions(self._warehouse, but=self._found.keys() | self._ended):
@@ -333,7 +339,11 @@ class Supervisor:
 
     def _stop(self) -> None:
         """Stop all processes after their batches, and say that they are to go on."""
-        running = [(one, one.process) for one in self._found.values() if one.process is not None] if self._lock else []
+        supervised = (
+            [(one, one.process) for one in self._found.values() if one.process is not None] if self._lock else []
+        )
+        # What has ended by itself since the last look is for the next server to judge: it may not have to go on.
+        running = [(one, process) for one, process in supervised if process.is_alive]
         for one, process in running:
             process.ask_to_stop()
             one.state = replace(one.state, paused=True)

@@ -15,7 +15,7 @@ import duckdb
 from sqlstream.duck import databases
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError, missing
+from sqlstream.errors import SqlStreamError, missing
 from sqlstream.secrets import masked
 from sqlstream.server.events import COMMENT, COMMENT_SECONDS, LOOK_IN_STORE_SECONDS, LOOK_SECONDS, RETRY, Event, Places
 from sqlstream.server.problems import HttpError
@@ -25,7 +25,7 @@ from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.storage.zsets import VERSION, WEIGHT
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.commits import last_committed
-from sqlstream.warehouse.jobs import JobRecord, SinkRecord, read_record
+from sqlstream.warehouse.jobs import JobRecord, SinkRecord, readable_record
 from sqlstream.warehouse.paths import Warehouse
 
 # Whoever begins to listen, or has fallen behind, hears no more versions of before than these.
@@ -56,7 +56,7 @@ class TableWatcher:
         names = self.warehouse.writers(self.table) or self.warehouse.jobs()
         found, tables = [], set[str]()
         for name in names:
-            record = _record(self.warehouse, name)
+            record = readable_record(self.warehouse.fs, self.warehouse.job(name))
             if record is None:
                 continue
             tables |= {sink.table for sink in record.sinks if record.sink(sink.table) is not None}
@@ -147,13 +147,6 @@ def _changelog(sink: SinkRecord, changes: str) -> str:
     )
     texts = ", ".join(f"CAST({column} AS VARCHAR)" for column in columns)
     return f"SELECT {VERSION}, {_COUNT}, {_KIND}, {texts} FROM ({numbered}) ORDER BY {VERSION}, {_PLACE}"
-
-
-def _record(warehouse: Warehouse, job: str) -> JobRecord | None:
-    try:
-        return read_record(warehouse.fs, warehouse.job(job))
-    except (DamageError, OtherVersionError):
-        return None
 
 
 class TableTails:

@@ -1,7 +1,8 @@
 // A box for SQL over all state, and all tables of the warehouse.
 
-import { call } from "../api.js";
+import { call, query } from "../api.js";
 import { fill, h, say } from "../dom.js";
+import { quoted, shownRows } from "../format.js";
 import { problem, select } from "../problem.js";
 import { table } from "../table.js";
 import { rowChart } from "./row_chart.js";
@@ -84,13 +85,12 @@ class SqlView {
     say(this.note, "Running…");
     const begun = performance.now();
     try {
-      const found = await call("v1/query", { body: { sql: this.field.value, limit: MOST_ROWS, text: true }, signal: mine.signal });
+      const found = await query(this.field.value, { limit: MOST_ROWS, signal: mine.signal });
       if (this.running !== mine) return;
       this.found = found;
       keep(sql);
       this.drawHistory();
-      const rows = found.truncated ? `The first ${MOST_ROWS} rows` : found.rows.length === 1 ? "1 row" : `${found.rows.length} rows`;
-      say(this.note, `${rows} in ${Math.round(performance.now() - begun)} ms`);
+      say(this.note, `${shownRows(found)} in ${Math.round(performance.now() - begun)} ms`);
       this.form.hidden = false;
       this.draw(this.form.getAttribute("aria-pressed") === "true");
     } catch (error) {
@@ -158,7 +158,7 @@ class SqlView {
 
 /** The name of a relation, by its parts, as SQL. */
 function inSql(path) {
-  return path.map((part) => (/^[a-z_][a-z0-9_]*$/.test(part) && !RESERVED.has(part) ? part : `"${part.replaceAll('"', '""')}"`)).join(".");
+  return path.map((part) => (/^[a-z_][a-z0-9_]*$/.test(part) && !RESERVED.has(part) ? part : quoted(part))).join(".");
 }
 
 function history() {
