@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sqlstream.errors import BindError, Span, missing
@@ -222,6 +223,16 @@ OPTIONS: Mapping[str, Option] = {o.name: o for o in _ALL}
 _FLINKS = {
     "execution.checkpointing.externalized-checkpoint-retention": "execution.checkpointing.externalized-retention"
 }
+# Flink's options of checkpoints and state that do not exist here, and what to do instead; the first that matches counts.
+_FLINKS_STATE = re.compile(r"(execution\.(checkpointing|savepoint|state-recovery)|state)[.-]")
+_INSTEAD = (
+    (re.compile(r"num-retained$"), "'sqlstream.state.retention' says how long versions stay"),
+    (re.compile(r"execution\.savepoint|state-recovery"), "`sqlstream run --from` lets a job go on from a savepoint"),
+    (re.compile(r"dir$|directory|storage"), "state and savepoints are in the warehouse: --warehouse"),
+    (re.compile(r""), "what it sets does not exist here"),
+)
+# The one that is for the next job alone.
+JOB_NAME = "pipeline.name"
 # With the name of an operator behind it, it is about that one.
 MAX_ROWS = "sqlstream.state.max-rows"
 
@@ -236,44 +247,96 @@ def _option(name: str) -> Option | None:
     return OPTIONS.get(MAX_ROWS if name.removeprefix(f"{MAX_ROWS}.") not in ("", name) else name)
 
 
+def _no_option(key: str, span: Span | None) -> BindError:
+    """Return the error for an option that does not exist.
+
+    >>> _no_option("execution.checkpointing.mode", None).hint
+    'what it sets does not exist here; see sqlstream docs concepts/checkpoints'
+    >>> _no_option("execution.checkpointing.intervall", None).hint
+    'did you mean "execution.checkpointing.interval"?'
+    """
+    name, hint = key.lower(), missing("option", key, OPTIONS)
+    # Names of Flink's options resemble each other.
+    if _FLINKS_STATE.match(name) and not difflib.get_close_matches(name, OPTIONS, cutoff=0.93):
+        instead = next(text for pattern, text in _INSTEAD if pattern.search(name))
+        hint = f"{instead}; see sqlstream docs concepts/checkpoints"
+    return BindError(f'option "{key}" does not exist', span, hint=hint)
+
+
 class Options:
     """Values by name. Anything that begins with `spark.` is Spark's own and passes through."""
 
-    def __init__(self, values: Mapping[str, str] | None = None):
+    def __init__(self, values: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None):
+        """Take values from before the first statement; of those that a file gives, `files` says where, by their names."""
         self.values: dict[str, str] = {}
+        # Those that SET does not change.
+        self._fixed: set[str] = set()
+        self._files = files or {}
+        # Those that a statement has set.
+        self._stated: set[str] = set()
         for key, value in (values or {}).items():
             self.set(key, value)
         # What RESET goes back to.
         self._given = dict(self.values)
 
-    def set(self, key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> None:
-        """Set an option; raise BindError for one that does not exist, or a value that it cannot have."""
+    def fix(self, keys: Iterable[str]) -> None:
+        """Let options keep the values that they have now, whatever a script sets."""
+        self._fixed |= set(map(_name, keys))
+
+    def set(self, key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> bool:
+        """Set an option, and tell whether it has that value now: one that is fixed may have another.
+
+        Raises BindError for an option that does not exist, or a value that it cannot have.
+        """
         name = _name(key)
         if not name.startswith("spark."):
             if (option := _option(name)) is None:
-                raise BindError(f'option "{key}" does not exist', span, hint=missing("option", key, OPTIONS))
+                raise _no_option(key, span)
             try:
                 option.check(value)
             except ValueError as e:
                 raise BindError(f'option "{key}": {e}', value_span) from None
+        if name in self._fixed:
+            return self.values[name] == value
         self.values[name] = value
+        if span is not None:
+            self._stated.add(name)
+        return True
+
+    def take_job_name(self) -> None:
+        """Forget the name of a job, which was given to one: the next job has another, also where it was fixed."""
+        for values in (self.values, self._given):
+            values.pop(JOB_NAME, None)
+        self._fixed.discard(JOB_NAME)
 
     def reset(self, key: str | None, span: Span | None = None) -> None:
         """Give an option, or all of them, its value from before the first statement again."""
         if key is None:
             self.values = dict(self._given)
+            self._stated.clear()
             return
         name = _name(key)
         if not name.startswith("spark.") and _option(name) is None:
-            raise BindError(f'option "{key}" does not exist', span, hint=missing("option", key, OPTIONS))
+            raise _no_option(key, span)
         self.values.pop(name, None)
+        self._stated.discard(name)
         if name in self._given:
             self.values[name] = self._given[name]
 
     def copy(self) -> Options:
-        copied = Options()
-        copied.values = dict(self.values)
+        copied = Options(files=self._files)
+        copied.values, copied._stated = dict(self.values), set(self._stated)
         return copied
+
+    def as_set(self, name: str) -> str:
+        """Return how an option was given its value, for people who are to change that.
+
+        >>> Options({"sqlstream.memory": "1 GB"}).as_set("sqlstream.memory")
+        '--set sqlstream.memory'
+        """
+        if name in self._stated:
+            return f"SET '{name}'"
+        return f'"{name}" in {self._files[name]}' if name in self._files else f"--set {name}"
 
     def text(self, name: str) -> str:
         return self.values.get(name, OPTIONS[name].default)
@@ -290,9 +353,26 @@ class Options:
         found = {name: self.values.get(f"{MAX_ROWS}.{name.lower()}") or self.text(MAX_ROWS) for name in operators}
         return {name: int(most) for name, most in found.items() if most}
 
+    def max_rows_as_set(self, operators: Iterable[str]) -> dict[str, str]:
+        """Return how the limit of each operator was given, of those that have one: its own, or that of all."""
+        own = {name: f"{MAX_ROWS}.{name.lower()}" for name in self.max_rows(operators)}
+        return {name: self.as_set(key if key in self.values else MAX_ROWS) for name, key in own.items()}
+
     def limited(self) -> list[str]:
         """Return the names, in lower case, of the operators that have a limit of their own."""
         return [key.removeprefix(f"{MAX_ROWS}.") for key in self.values if key.startswith(f"{MAX_ROWS}.")]
+
+    @property
+    def fixed(self) -> Mapping[str, str]:
+        """The options that SET does not change, with their values."""
+        return {name: value for name, value in self.values.items() if name in self._fixed}
+
+    def listed(self) -> Iterator[tuple[str, str, str | None]]:
+        """Yield name, value and default of each option; of Spark's, and of limits of operators, those that are set."""
+        for option in _ALL:
+            yield option.name, self.text(option.name), option.default
+        for name in sorted(self.values.keys() - OPTIONS.keys()):
+            yield name, self.values[name], None
 
     @property
     def parallelism(self) -> int:

@@ -45,6 +45,29 @@ def test_what_an_option_cannot_be(key: str, value: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("execution.checkpointing.unaligned.enabled", "what it sets does not exist here"),
+        ("state.backend.type", "what it sets does not exist here"),
+        ("state.checkpoints.num-retained", "sqlstream.state.retention"),
+        ("execution.checkpointing.num-retained", "sqlstream.state.retention"),
+        ("execution.checkpointing.dir", "--warehouse"),
+        ("state.savepoints.dir", "--warehouse"),
+        ("execution.checkpointing.savepoint-dir", "--warehouse"),
+        ("execution.savepoint.path", "sqlstream run --from"),
+        ("execution.state-recovery.claim-mode", "sqlstream run --from"),
+        ("execution.checkpointing.intervall", 'did you mean "execution.checkpointing.interval"?'),
+        ("statement.nam", "existing options: "),
+    ],
+)
+def test_who_knows_flinks_options_of_state_is_told_what_there_is(key: str, hint: str) -> None:
+    with pytest.raises(BindError) as error:
+        Options({key: "x"})
+    assert error.value.hint is not None
+    assert hint in error.value.hint
+
+
+@pytest.mark.parametrize(
     ("text", "milliseconds"),
     [
         ("0", 0),
@@ -98,3 +121,18 @@ def test_a_copy_is_its_own() -> None:
     copy = options.copy()
     options.set("parallelism.default", "4")
     assert copy.parallelism == 3
+
+
+def test_a_fixed_option_keeps_its_value_and_a_name_is_for_one_job() -> None:
+    options = Options({"parallelism.default": "8", "pipeline.name": "a"})
+    options.fix(["PARALLELISM.default", "pipeline.name"])
+    assert not options.set("parallelism.default", "2")
+    assert options.set("Parallelism.Default", "8")
+    assert options.parallelism == 8
+    with pytest.raises(BindError, match="needs a whole number"):
+        options.set("parallelism.default", "0")
+    options.take_job_name()
+    options.reset(None)
+    assert options.text("pipeline.name") == ""
+    assert options.set("pipeline.name", "b")
+    assert options.text("pipeline.name") == "b"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,7 +73,7 @@ def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Replace an option of a table's CREATE TABLE; without VALUE, remove it.",
     )(command)
     return click.option(
-        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set an option before the first statement."
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set an option; goes over SET in the SQL."
     )(command)
 
 
@@ -89,6 +90,16 @@ def with_monitoring(command: Callable[..., Any]) -> Callable[..., Any]:
         default="text",
         envvar="SQLSTREAM_LOG_FORMAT",
         help="With json a line of JSON on standard error for every event, in place of what people read.",
+    )(command)
+
+
+def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command --format (`form`) and --output, for the rows that it finds."""
+    command = click.option(
+        "--output", metavar="FILE", help="Write the rows into a file (.csv or .json) instead of the terminal."
+    )(command)
+    return click.option(
+        "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
     )(command)
 
 
@@ -109,21 +120,17 @@ def open_session(
     tables: tuple[str, ...] = (),
     *,
     load: bool = True,
+    fixed: bool = True,
     notice: Callable[[str], None] | None = None,
 ) -> Session:
     """Return the session of a command; without `load` it does not read the catalog of the project.
 
-    What it has to say goes to `notice`, by default to standard error.
+    If the settings are `fixed`, SET does not change them. What there is to say goes to `notice`, by default to standard error.
     """
     from sqlstream.session.session import Session
 
-    conf = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise UsageError(f'--set "{setting}" is not KEY=VALUE')
-        conf[key.strip()] = value.strip()
-    return Session(
+    conf = parsed_settings(settings)
+    session = Session(
         project,
         warehouse,
         conf,
@@ -131,6 +138,20 @@ def open_session(
         notice=notice or (lambda text: click.echo(text, err=True)),
         load=load,
     )
+    if fixed:
+        session.options.fix(conf)
+    return session
+
+
+def parsed_settings(given: tuple[str, ...]) -> dict[str, str]:
+    """Return what --set says, by option."""
+    found = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f'--set "{text}" is not KEY=VALUE')
+        found[key.strip()] = value.strip()
+    return found
 
 
 def _table_options(given: tuple[str, ...]) -> dict[str, dict[str, str]]:
@@ -146,6 +167,18 @@ def _table_options(given: tuple[str, ...]) -> dict[str, dict[str, str]]:
     return found
 
 
+def query_text(sql: str | None, file: str | None) -> str:
+    """Return the query that a command is given, in a file, or on standard input as -. Raises UsageError for none, and for two."""
+    from sqlstream.compiler.project import read_text
+
+    if (sql is None) == (file is None):
+        hint = "Write it behind the command, name a file with -f, or write - to have it read from standard input."
+        raise UsageError("there is no query" if sql is None else "there are two queries", hint=hint)
+    if sql is None or sql == "-":
+        return read_text(file or "-")
+    return sql
+
+
 def compile_all(session: Session, files: tuple[str, ...], statements: tuple[str, ...]) -> list[Compiled]:
     """Compile files, then statements. Raises UsageError when there are none."""
     from sqlstream.compiler.project import read_source
@@ -156,3 +189,15 @@ def compile_all(session: Session, files: tuple[str, ...], statements: tuple[str,
     if not sources:
         raise UsageError("there is no SQL to run", hint="Name a file, give SQL with -e, or name - for standard input.")
     return session.compiler.scripts(sources)
+
+
+@contextmanager
+def naming_scripts(job: str) -> Iterator[None]:
+    """Let the error of a job whose tables are not known say how the command line learns them."""
+    from sqlstream.session.verifying import NotDeclared
+
+    try:
+        yield
+    except NotDeclared as error:
+        error.hint = f"Name the script that declares them: sqlstream verify {job} FILE.sql."
+        raise

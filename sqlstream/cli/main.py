@@ -10,7 +10,17 @@ from typing import Any
 
 import click
 
-from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_monitoring, with_settings
+from sqlstream.cli.arguments import (
+    compile_all,
+    format_of,
+    naming_scripts,
+    open_session,
+    query_text,
+    with_folders,
+    with_monitoring,
+    with_output,
+    with_settings,
+)
 from sqlstream.cli.completion import SHELLS, completion_script, job_names
 from sqlstream.cli.configuration import config
 from sqlstream.cli.serve import serve
@@ -122,7 +132,7 @@ def run(
 ) -> int:
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
     from sqlstream.cli.json_log import reporting
-    from sqlstream.cli.run import run_jobs, served
+    from sqlstream.cli.run import run_jobs, served, unused
     from sqlstream.cli.upgrades import asked_upgrade, confirm, warn_people
     from sqlstream.jobs.launch import fresh_jobs, only_jobs
     from sqlstream.jobs.restoring import plan_restore
@@ -131,6 +141,8 @@ def run(
         notice = log.notice if log is not None else None
         with open_session(project, warehouse, settings, tables, notice=notice) as session:
             planned = compile_all(session, files, statements)
+            for text in unused(session.options):
+                session.notice(f"warning: {text}")
             if not planned:
                 session.notice("nothing to run: the SQL has neither an INSERT nor a query")
             anew = fresh_jobs(planned, True if _ALL in fresh else fresh)
@@ -166,25 +178,15 @@ def run(
 @cli.command(short_help="Query state, results and sqlstream.*, also of jobs that run.")
 @click.argument("sql", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the query from a file.")
-@click.option(
-    "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
-)
-@click.option("--output", metavar="FILE", help="Write the result into a file (.csv or .json) instead of the terminal.")
+@with_output
 @with_folders
 def query(
     sql: str | None, file: str | None, form: str | None, output: str | None, project: str | None, warehouse: str | None
 ) -> None:
     """Query state, results and sqlstream.* with SQL; the jobs may be running or not. The query - is on standard input."""
     from sqlstream.cli.query import show
-    from sqlstream.compiler.project import read_text
 
-    if (sql is None) == (file is None):
-        hint = "Write it behind the command, name a file with -f, or write - to have it read from standard input."
-        raise UsageError("there is no query" if sql is None else "there are two queries", hint=hint)
-    if file is not None or sql == "-":
-        sql = read_text(file or "-")
-    assert sql is not None
-    show(sql, form or format_of(output), output, project, warehouse)
+    show(query_text(sql, file), form or format_of(output), output, project, warehouse)
 
 
 @cli.command(short_help="Show the plan of a query: operators, state, guarantees.")
@@ -226,7 +228,8 @@ def explain(
 
     with open_session(project, warehouse, settings, tables) as session:
         if batch and len(files) == 1 and not statements and files[0] != "-" and not os.path.exists(files[0]):
-            planned = planned_job(session.compiler, existing_record(session.warehouse, files[0]))
+            with naming_scripts(files[0]):
+                planned = planned_job(session.compiler, existing_record(session.warehouse, files[0]))
             click.echo(explained(planned, "batch"))
             return
         if migrate is not None and against is None:
@@ -363,7 +366,7 @@ def init(name: str) -> None:
 
     folder = make_project(name)
     click.echo(f'project "{folder}" made; try it:\n\n  cd {shlex.quote(name)}\n  sqlstream run revenue.sql')
-    click.echo('  sqlstream query "SELECT * FROM revenue"\n  pytest')
+    click.echo('  sqlstream query "SELECT * FROM revenue"\n  pytest    # needs: pip install pytest')
 
 
 @cli.command(short_help="Print the script that lets your shell complete commands.")

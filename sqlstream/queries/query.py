@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import duckdb
 
 from sqlstream.duck import remote_files
+from sqlstream.duck.databases import FORGETS_FILES
 from sqlstream.duck.errors import translate
-from sqlstream.duck.sql import quote_text
+from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import DamageError, QueryError, SourceText, SqlStreamError
 from sqlstream.queries.arguments import Maker
 from sqlstream.queries.relations import Relations, drop_names
@@ -156,9 +157,9 @@ class Sandbox:
         self._connection.close()
 
 
-def list_relations(warehouse: Warehouse) -> list[str]:
-    """Return the names that a query can use: state views, tables of the warehouse, `sqlstream.*`."""
-    return list(Relations(warehouse, {}, {}).names())
+def list_relations(warehouse: Warehouse) -> list[tuple[str, ...]]:
+    """Return the names that a query can use, by their parts: state views, tables of the warehouse, `sqlstream.*`."""
+    return list(Relations(warehouse, {}, {}).paths())
 
 
 def _open(
@@ -183,7 +184,19 @@ def _open(
         raise
     except duckdb.Error as error:
         failed = error
-    raise translate(failed, statement.source, relations.known(), relations.others) from failed
+    columns = _columns(connection, statement)
+    raise translate(failed, statement.source, relations.known(), relations.others, columns) from failed
+
+
+def _columns(connection: duckdb.DuckDBPyConnection, statement: Statement) -> list[str]:
+    """Return the columns of the relations that a statement names, of those that can be read."""
+    found: dict[str, None] = {}
+    for path in (*statement.relations, *(travel.path for travel in statement.travels)):
+        try:
+            found |= dict.fromkeys(connection.sql(f"FROM {'.'.join(map(quote_name, path))}").columns)
+        except duckdb.Error:
+            continue
+    return list(found)
 
 
 def _check_warehouse(warehouse: Warehouse, statement: Statement) -> None:
@@ -214,7 +227,7 @@ def _connect(
     directories, files = _reachable([*(w.root for w in warehouses if w.fs.local), *allowed_paths])
     directories += [w.fs.path_for_duckdb(f"{w.root}/") for w in warehouses if not w.fs.local]
     spill = temp_directory or process_folder(SPILL)
-    connection = duckdb.connect(config={"python_enable_replacements": "false"})
+    connection = duckdb.connect(config={"python_enable_replacements": False, **FORGETS_FILES})
     remote_files.register(connection, set())
     connection.execute(
         f"""

@@ -20,9 +20,10 @@ What a block is stands in the words behind its fence; readers see only the block
 
 A block of SQL whose first line is `-- file.sql` is that file, too. A comment `<!-- run: VERB .. -->` moves time: `advance
 MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`, `read` (a batch of each source that feeds itself), `upgrade FILE` (the
-job of the file goes on with the query that it has there, as `run --upgrade --yes` lets it). `<!-- run: printed -->` is
-what the last bare SELECT, or INSERT into a `print` table, has printed: the `text` block that follows shows it.
-`<!-- run: spark -->` runs a page's commands with Spark, and a page with `<!-- run: kafka -->` finds a broker at `KAFKA_SERVERS`.
+job of the file goes on with the query that it has there, as `run --upgrade --yes` lets it), `restore JOB SAVEPOINT` (the job
+goes back, with the query that it had then; what it would read again is not fed again). `<!-- run: printed -->` is what the
+last bare SELECT, or INSERT into a `print` table, has printed: the `text` block that follows shows it. `<!-- run: spark -->`
+runs a page's commands with Spark, and a page with `<!-- run: kafka -->` finds a broker at `KAFKA_SERVERS`.
 `<!-- run: server -->` starts the server of the project, which the page knows as `http://127.0.0.1:8642`.
 """
 
@@ -51,7 +52,7 @@ from sqlstream.compiler.project import find_project
 from sqlstream.connectors import registry
 from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.functions import load
-from sqlstream.jobs.launch import job_spec
+from sqlstream.jobs.launch import job_spec, planned_text, recorded_text
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader
 from sqlstream.runtime.worker import release
 from sqlstream.session.explaining import explained
@@ -61,10 +62,14 @@ from sqlstream.session.session import Session
 from sqlstream.session.verifying import existing_record
 from sqlstream.sql.statements import parse_script
 from sqlstream.testing import Stream
+from sqlstream.warehouse.jobs import read_record
+from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.savepoints import find_savepoint
 from tests.docs.mysql import shown_by_mysql
 from tests.docs.psql import shown_by_psql
 from tests.mariadb_server import MySQLDatabase
 from tests.postgres_server import Database
+from tests.saved_streams import SavedStream
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "sqlstream" / "docs"
@@ -202,10 +207,12 @@ class _Run:
 
     def __init__(self, project: Path | None, database: Database | MySQLDatabase | None):
         self.database = database
-        self.stream = Stream("", parallelism=2) if project is None else None
+        self.stream = SavedStream("", parallelism=2) if project is None else None
         self.root = project if self.stream is None else Path(self.stream.warehouse).parent
         self.names: dict[str, Any] = {"__name__": "page"}
         self._stack = contextlib.ExitStack()
+        # The queries that jobs had before they were upgraded.
+        self._earlier: list[PlannedJob] = []
         # Where the server is, which the page has at the usual port.
         self._address = SERVER
 
@@ -343,6 +350,8 @@ class _Run:
                 self._address, _ = self._stack.enter_context(serving(settings_of(self.root or Path())))
             case "upgrade":
                 self._upgrade(self.stream, arguments[0])
+            case "restore":
+                self._restore(self.stream, *arguments)
             case "read":
                 for run in self.stream.runs.values():
                     run.pull()
@@ -359,8 +368,18 @@ class _Run:
             job = job_spec(planned, stream.warehouse, record.bucket_labels, project=session.project.root)
         name = planned.name.lower()
         release(stream.runs[name].job)
+        self._earlier.append(stream.planned(name))
         stream._planned[name] = planned
         stream._run(name, job)
+
+    def _restore(self, stream: SavedStream, job: str, savepoint: str) -> None:
+        """Let a job go back to a savepoint, with the query that it had then."""
+        saved = find_savepoint(Warehouse(stream.warehouse), savepoint).warehouse
+        record = read_record(saved.fs, saved.job(job))
+        assert record is not None
+        known = [one for one in (*self._earlier, stream.planned(job)) if planned_text(one) == recorded_text(record)]
+        stream._planned[job] = known[-1]
+        stream.go_back(job, savepoint)
 
     def _printed(self) -> str:
         assert self.stream is not None

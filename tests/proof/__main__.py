@@ -27,6 +27,7 @@ from tests.processes import SECONDS, children_of, kill_family, wait_until
 from tests.proof.inputs import Changes, Files, Input, Messages
 from tests.proof.outputs import Delta, Iceberg, Looks, Output, ParquetFiles, PostgresTable, Topic, WarehouseTable
 from tests.proof.savepoints.report import prove
+from tests.proof.savepoints.step import LOCAL, SPARK
 from tests.proof.servers import Kafka, Postgres, servers
 
 SOURCES = ("kafka", "files", "changes")
@@ -185,6 +186,7 @@ def outputs_of(folder: Path, kafka: Kafka, postgres: Postgres, changes: bool) ->
 )
 @click.option("--kind", "kinds", multiple=True, help="With --savepoints: of this kind alone (can be repeated).")
 @click.option("--step", "steps", multiple=True, help="With --savepoints: in this step alone (can be repeated).")
+@click.option("--spark", is_flag=True, help="With --savepoints: jobs run on Spark, not in their own process.")
 def main(
     kills: int | None,
     sources: tuple[str, ...],
@@ -192,10 +194,11 @@ def main(
     savepoints: bool,
     kinds: tuple[str, ...],
     steps: tuple[str, ...],
+    spark: bool,
 ) -> None:
     """Run the proof, and print its table."""
     if savepoints:
-        sys.exit(not prove(kills or 3, seed, kinds, steps))
+        sys.exit(not prove(kills or 3, seed, kinds, steps, SPARK if spark else LOCAL))
     kills = kills or 20
     lines = ["| from | into | kills: job, worker, server | looks | result |", "|---|---|---|---|---|"]
     wrong = False

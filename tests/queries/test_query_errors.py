@@ -99,7 +99,7 @@ CASES = [
            |
          2 |   m FROM counts
            |   ^
-        hint: existing columns: k, ..""",
+        hint: existing columns: k, n""",
     ),
     (
         "FROM state.hourly.departurs",
@@ -297,7 +297,7 @@ sqlstream.operators, sqlstream.restarts, sqlstream.savepoints, sqlstream.snapsho
            |
          1 | SELECT d.k, x FROM counts AT (VERSION => 4) AS d WHERE y
            |                                                        ^
-        hint: existing columns: k, ..""",
+        hint: existing columns: k and others""",
     ),
     (
         "SELECT state.hourly.departures.n FROM state.hourly.departures AT (VERSION => 4)",
@@ -389,7 +389,7 @@ def test_an_empty_warehouse(tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path))
     assert open_query(warehouse, "FROM sqlstream.jobs").fetchall() == []
     tables = ("checks", "jobs", "operators", "restarts", "savepoints", "snapshots", "watermarks")
-    assert list_relations(warehouse) == [f"sqlstream.{name}" for name in tables]
+    assert list_relations(warehouse) == [("sqlstream", name) for name in tables]
     with pytest.raises(QueryError, match=r'table "state\.a\.b" does not exist'):
         open_query(warehouse, "FROM state.a.b")
 

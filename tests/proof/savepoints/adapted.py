@@ -1,6 +1,7 @@
 """Kills of upgrades that adapt the state: the jobs of the tests of changed queries, each in processes of its own.
 
-`adapted.py PROJECT CASE PLACE` runs the job of a case with its first or its second query over the rows that there are.
+`adapted.py PROJECT CASE PLACE DELAY TASKS END ENGINE` runs the job of a case with its first query (`PLACE` 0) or its second (1)
+over the rows that there are. The other arguments are those of `step`; of these it heeds the tasks and the engine.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from sqlstream.jobs.upgrades.upgrading import Upgrade
 from tests.jobs.upgrades.test_upgraded_kinds import BEFORE, CASES, COLUMNS, LATE, SINCE, Case, answer, planned_job, put
 from tests.processes import SECONDS
 from tests.proof.savepoints.kills import KilledSteps, Step, differing
-from tests.proof.savepoints.step import BEGUN, DONE, RUNNING, TASKS, Engine, open_session, say
+from tests.proof.savepoints.step import BEGUN, DONE, LOCAL, RUNNING, engine_of, open_session, say
 
 OLD, NEW = "0", "1"
 
@@ -23,8 +24,8 @@ class AdaptedSteps(KilledSteps):
 
     module = "tests.proof.savepoints.adapted"
 
-    def __init__(self, case: Case, folder: Path, seed: int):
-        super().__init__(case.name, folder, seed)
+    def __init__(self, case: Case, folder: Path, seed: int, engine: str = LOCAL):
+        super().__init__(case.name, folder, seed, engine)
         self._case = case
         self._since = {**SINCE, "a": [*SINCE["a"], *([LATE] if case.late else [])]}
         self._read = [name for name in COLUMNS if f"CREATE TABLE {name} " in case.tables[0]]
@@ -56,14 +57,14 @@ class AdaptedSteps(KilledSteps):
             yield f"out differs: {differing(rows, expected)}"
 
 
-def main(folder: str, name: str, place: str, *_: str) -> None:
+def main(folder: str, name: str, place: str, _delay: str, tasks: str, _end: str, engine: str) -> None:
     case = next(case for case in CASES if case.name == name)
-    with open_session(Path(folder)) as session:
+    with open_session(Path(folder), int(tasks)) as session:
         session.query("SELECT 1").fetchall()
         planned = planned_job(session, case, int(place))
+        ready = engine_of(session, engine, int(tasks))
         say(BEGUN)
-        upgrade = Upgrade() if place == NEW else None
-        job = session._jobs.start(planned, {}, engine=Engine(TASKS), upgrade=upgrade)
+        job = session._jobs.start(planned, {}, engine=ready, upgrade=Upgrade() if place == NEW else None)
         say(RUNNING)
         assert job.wait(SECONDS)
         say(DONE)

@@ -18,7 +18,8 @@ from sqlstream.storage.savepoint_check import check_savepoints
 from sqlstream.warehouse.commits import last_committed
 from tests.forked import Forked, start_python
 from tests.processes import SECONDS
-from tests.proof.savepoints.step import BEGUN, DONE, FORK_NAME, TASKS, WAIT, open_session
+from tests.proof.savepoints.kill_moments import Files, Moment, changes, files_of, moment_of
+from tests.proof.savepoints.step import BEGUN, DONE, FORK_NAME, LOCAL, RUNNING, TASKS, WAIT, open_session
 
 # The rows that a job has written, and those of the views of its state.
 Content = tuple[object, ...]
@@ -27,8 +28,6 @@ Row = tuple[object, ...]
 OLD, HALF, NOTHING, NEW, FURTHER = "old", "half", "nothing", "new", "further"
 # So many processes are started for each kill: some end before it.
 _TRIES = 6
-# So much of the kills is before the job runs: in the step itself.
-_IN_THE_STEP = 0.75
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,15 @@ class Step:
 
 @dataclass
 class Outcome:
-    """How many kills of a step there were, what the job was after them, and what is wrong."""
+    """How many kills of a step there were, what the job was after them, and what is wrong.
+
+    `changed` has how many files had come, gone or changed at each kill; at the end of the step it is `all_changes`.
+    """
 
     kills: int = 0
     left: Counter[str] = field(default_factory=Counter)
+    changed: list[int] = field(default_factory=list)
+    all_changes: int = 0
     faults: list[str] = field(default_factory=list)
 
 
@@ -56,12 +60,13 @@ class StepError(Exception):
 
 
 class KilledSteps(ABC):
-    """The steps of one job, in a folder of its own; `module` is the program that does them."""
+    """The steps of one job, in a folder of its own, on an engine; `module` is the program that does them."""
 
     module: str
 
-    def __init__(self, name: str, folder: Path, seed: int):
-        self.name, self.folder, self.random = name, folder, random.Random(f"{seed} {name}")
+    def __init__(self, name: str, folder: Path, seed: int, engine: str = LOCAL):
+        self.name, self.folder, self.engine = name, folder, engine
+        self.random = random.Random(f"{seed} {name}")
         self._numbers = count()
 
     @abstractmethod
@@ -95,20 +100,23 @@ class KilledSteps(ABC):
 
     def _kill(self, step: Step, kills: int, outcome: Outcome) -> None:
         base = self.base(step)
-        allowed, until_running, until_done = self._measured(base, step)
+        allowed, until_running, until_done = self._measured(base, step, outcome)
         for _ in range(kills * _TRIES):
             if outcome.kills == kills:
                 return
             folder = self._copy(base)
             self.put_last(folder)
-            until = until_running if self.random.random() < _IN_THE_STEP else until_done
-            moment = self.random.uniform(0, until)
+            before = files_of(folder)
+            # Each kill has a part of the step of its own. All that is left of a process is files, and many may change in little
+            # time, so half of the kills go by these.
+            part = (outcome.kills + self.random.random()) / kills
+            seconds = moment_of(part, until_running, until_done)
+            moment = Moment(seconds, round(part * outcome.all_changes) if self.random.random() < 0.5 else None)
             faults: list[str] = []
-            if self._killed(folder, step, moment):
+            if self._killed(folder, step, moment, before):
                 outcome.kills += 1
-                faults = [
-                    f"{moment:.3f} s, {folder}: {fault}" for fault in self._judged(folder, step, allowed, outcome)
-                ]
+                outcome.changed.append(len(changes(before, files_of(folder))))
+                faults = [f"{moment}, {folder}: {fault}" for fault in self._judged(folder, step, allowed, outcome)]
                 outcome.faults += faults
             if not faults:
                 shutil.rmtree(folder)
@@ -128,7 +136,7 @@ class KilledSteps(ABC):
             assert found is not None
             return found
 
-    def _measured(self, base: Path, step: Step) -> tuple[dict[str, list[Content]], float, float]:
+    def _measured(self, base: Path, step: Step, outcome: Outcome) -> tuple[dict[str, list[Content]], float, float]:
         """Return what a job may hold after a kill, and how long the step takes until the job runs, and until its end."""
         since = self.since(base, step)
         folder = self._copy(base)
@@ -136,7 +144,9 @@ class KilledSteps(ABC):
         self.done(folder, step)
         whole = self._copy(base)
         self.put_last(whole)
+        before = files_of(whole)
         times = self._timed(whole, step)
+        outcome.all_changes = len(changes(before, files_of(whole)))
         allowed = {
             OLD: [content(base, "job")],
             NEW: contents(folder, step.job, since),
@@ -165,7 +175,7 @@ class KilledSteps(ABC):
     # -- processes
 
     def _start(self, folder: Path, step: Step) -> Forked:
-        words = (str(folder), self.name, step.action, str(step.delay), str(step.tasks), step.end)
+        words = (str(folder), self.name, step.action, str(step.delay), str(step.tasks), step.end, self.engine)
         return start_python("-m", self.module, *words)
 
     def done(self, folder: Path, step: Step) -> None:
@@ -179,23 +189,25 @@ class KilledSteps(ABC):
         """Do a step to its end; return after how many seconds the job ran, and after how many it had read all."""
         process = self._start(folder, step)
         assert process.stdout is not None
-        moments, said = [], []
+        moments, said = {}, []
         for line in process.stdout:
             said.append(line)
-            moments.append(time.monotonic())
-        if process.wait(SECONDS) != 0 or not said or said[-1].strip() != DONE:
+            moments[line.strip()] = time.monotonic()
+        if process.wait(SECONDS) != 0 or DONE not in moments:
             raise StepError(f"{step.action}: {''.join(said)[-4000:]}")
-        begun, running, done = moments[-3:]
-        return running - begun, done - begun
+        return moments[RUNNING] - moments[BEGUN], moments[DONE] - moments[BEGUN]
 
-    def _killed(self, folder: Path, step: Step, moment: float) -> bool:
-        """Kill a process so many seconds after its step began; return whether it died of that."""
+    def _killed(self, folder: Path, step: Step, moment: Moment, before: Files) -> bool:
+        """Kill a process at a moment of its step; return whether it died of that."""
         process = self._start(folder, step)
         assert process.stdout is not None
-        said = process.stdout.readline()
-        if said.strip() == BEGUN:
-            time.sleep(moment)
-            process.kill()
+        said = ""
+        for line in iter(process.stdout.readline, ""):
+            said += line
+            if line.strip() == BEGUN:
+                moment.wait(process, folder, before)
+                process.kill()
+                break
         rest, _ = process.communicate(timeout=SECONDS)
         if process.returncode == 0:
             return False

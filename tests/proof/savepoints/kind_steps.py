@@ -17,6 +17,7 @@ from tests.proof.savepoints.step import (
     FIRST,
     FORK,
     FORK_NAME,
+    LOCAL,
     MIGRATE,
     MORE_TASKS,
     REPAIR,
@@ -50,8 +51,8 @@ class KindSteps(KilledSteps):
 
     module = "tests.proof.savepoints.step"
 
-    def __init__(self, kind: Kind, folder: Path, seed: int):
-        super().__init__(kind.name, folder, seed)
+    def __init__(self, kind: Kind, folder: Path, seed: int, engine: str = LOCAL):
+        super().__init__(kind.name, folder, seed, engine)
         self._kind = kind
         self._rows = rows_of_seed(self.random.randrange(1 << 30), mixed=kind.mixed)
         self._bases: dict[int, Path] = {}

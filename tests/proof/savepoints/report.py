@@ -20,21 +20,23 @@ from tests.proof.savepoints.kinds import KINDS
 from tests.proof.savepoints.step import STEPS
 
 
-def prove(kills: int, seed: int, only: Collection[str], steps: Collection[str]) -> bool:
+def prove(kills: int, seed: int, only: Collection[str], steps: Collection[str], engine: str) -> bool:
     """Kill each step of each kind so often, print the table, and return whether all was right."""
     folder = Path(tempfile.mkdtemp(prefix="proof-"))
     begun, total, left = time.monotonic(), 0, Counter[str]()
-    lines = ["| kind | step | kills | the job was then | result |", "|---|---|---|---|---|"]
+    lines = ["| kind | step | kills | files changed by then | the job was then | result |", "|---|---|---|---|---|---|"]
     faults: list[str] = []
-    for trial, step, action in _trials(folder, seed, only, steps):
+    for trial, step, action in _trials(folder, seed, only, steps, engine):
         outcome = trial.kill(step, kills)
         total += outcome.kills
         left += outcome.left
         found = ", ".join(f"{name} {number}" for name, number in sorted(outcome.left.items()))
         result = "wrong" if outcome.faults else "DuckDB's"
-        lines.append(f"| {trial.name} | {action} | {outcome.kills} | {found} | {result} |")
+        changed = f"{', '.join(map(str, outcome.changed))} of {outcome.all_changes}"
+        lines.append(f"| {trial.name} | {action} | {outcome.kills} | {changed} | {found} | {result} |")
         click.echo(
-            f"{time.monotonic() - begun:6.0f} s  {trial.name}, {action}: {outcome.kills} kills, {found}; {result}"
+            f"{time.monotonic() - begun:6.0f} s  {trial.name}, {action}: {outcome.kills} kills "
+            f"after {changed} changed files, {found}; {result}"
         )
         for fault in outcome.faults:
             click.echo(f"    {fault}")
@@ -52,7 +54,7 @@ def prove(kills: int, seed: int, only: Collection[str], steps: Collection[str]) 
 
 
 def _trials(
-    folder: Path, seed: int, only: Collection[str], steps: Collection[str]
+    folder: Path, seed: int, only: Collection[str], steps: Collection[str], engine: str
 ) -> Iterator[tuple[KilledSteps, Step, str]]:
     """Yield jobs with the steps in which they are killed; `only` some kinds, if there are any."""
     for number, kind in enumerate(KINDS):
@@ -60,7 +62,7 @@ def _trials(
             continue
         place = folder / f"kind-{number}"
         place.mkdir()
-        trial = KindSteps(kind, place, seed)
+        trial = KindSteps(kind, place, seed, engine)
         for action in STEPS:
             if not steps or action in steps:
                 yield trial, step_of(action), action
@@ -69,4 +71,4 @@ def _trials(
             continue
         place = folder / f"case-{number}"
         place.mkdir()
-        yield AdaptedSteps(case, place, seed), Step(SECOND_QUERY), "adapt"
+        yield AdaptedSteps(case, place, seed, engine), Step(SECOND_QUERY), "adapt"

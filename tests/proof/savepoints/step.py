@@ -1,7 +1,7 @@
 """One step of a job in a process of its own, which is killed from outside: it says on its standard output how far it has come.
 
-`step.py PROJECT KIND ACTION DELAY TASKS END` does an action, and lets the job read all that there is. Its end is `wait`, after
-which it goes on, or `finish`, at which its windows are closed.
+`step.py PROJECT KIND ACTION DELAY TASKS END ENGINE` does an action, and lets the job read all that there is. Its end is `wait`,
+after which it goes on, or `finish`, at which its windows are closed. Its engine is `local`, this process, or `spark`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlstream.jobs.restoring import plan_restore
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
-from sqlstream.runtime.engine import Layout
+from sqlstream.runtime.engine import Engine, Layout, Resources
 from sqlstream.session.migrating import upgrade_with
 from tests.processes import SECONDS
 from tests.proof.savepoints.kinds import Kind, kind_of
@@ -35,14 +35,22 @@ FIRST, SECOND, FORK_NAME = "first", "second", "job_b"
 TASKS, MORE_TASKS = 2, 3
 
 
-class Engine(LocalEngine):
+LOCAL, SPARK = "local", "spark"
+
+
+class InProcess(LocalEngine):
     """Jobs in this process, with the state in so many parts as on so many tasks."""
 
-    def __init__(self, tasks: int):
-        self._tasks = tasks
-
     def layout(self, partitions: int) -> Layout:
-        return Layout(self._tasks, tuple(range(self._tasks)))
+        return Layout(partitions, tuple(range(partitions)))
+
+
+def engine_of(session: Session, name: str, tasks: int) -> Engine:
+    """Return an engine that is ready: the start of Spark is no part of a step."""
+    if name == LOCAL:
+        return InProcess()
+    session._jobs.spark.prepare(Resources(tasks, {}))
+    return session._jobs.spark
 
 
 def script_of(kind: Kind, action: str, delay: int, end: str) -> str:
@@ -53,13 +61,18 @@ def script_of(kind: Kind, action: str, delay: int, end: str) -> str:
     return kind.script("new" if action in (UPGRADE, MIGRATE, RUN_NEW) else "old", delay=delay, end=end)
 
 
-def open_session(folder: Path, notices: list[str] | None = None) -> Session:
-    conf = {"execution.checkpointing.interval": "0 s", "sqlstream.unbounded-state": "allow"}
-    return Session(str(folder), conf=conf, notice=(notices if notices is not None else []).append)
+def open_session(folder: Path, tasks: int = TASKS) -> Session:
+    """Open a session for jobs on so many tasks; nobody sees its notices."""
+    conf = {
+        "execution.checkpointing.interval": "0 s",
+        "sqlstream.unbounded-state": "allow",
+        "parallelism.default": str(tasks),
+    }
+    return Session(str(folder), conf=conf, notice=list[str]().append)
 
 
-def start(session: Session, kind: Kind, action: str, delay: int, tasks: int, end: str) -> Any:
-    """Start the job as an action does it."""
+def start(session: Session, kind: Kind, action: str, delay: int, end: str, engine: Engine) -> Any:
+    """Start the job as an action does it, and say that it begins when the SQL is compiled: until then nothing is written."""
     for function in kind.functions:
         session.register(function)
     source = SourceText("script", script_of(kind, action, delay, end))
@@ -73,20 +86,20 @@ def start(session: Session, kind: Kind, action: str, delay: int, tasks: int, end
         migrations = SourceText("migrate.sql", (Path(session.project.root) / "migrate.sql").read_text())
         upgrade = upgrade_with(session.project, session.compiler, compiled, migrations)
     restore = restored.get(planned.name)
-    return session._jobs.start(planned, {}, engine=Engine(tasks), restore=restore, upgrade=upgrade)
+    say(BEGUN)
+    return session._jobs.start(planned, {}, engine=engine, restore=restore, upgrade=upgrade)
 
 
 def say(word: str) -> None:
     print(word, flush=True)
 
 
-def main(folder: str, name: str, action: str, delay: str, tasks: str, end: str) -> None:
+def main(folder: str, name: str, action: str, delay: str, tasks: str, end: str, engine: str) -> None:
     kind = kind_of(name)
-    with open_session(Path(folder)) as session:
+    with open_session(Path(folder), int(tasks)) as session:
         # The functions of DuckDB and of files are loaded now, not while the clock runs.
         session.query("SELECT 1").fetchall()
-        say(BEGUN)
-        job = start(session, kind, action, int(delay), int(tasks), end)
+        job = start(session, kind, action, int(delay), end, engine_of(session, engine, int(tasks)))
         if action == SAVEPOINT:
             take_savepoint(session.warehouse, "job", SECOND)
         say(RUNNING)
