@@ -35,7 +35,7 @@ export async function show(root, { name }, signal) {
   const state = { name: details.job.job, details, history, windows: [] };
   const parts = [head(state, () => ask(), signal), ...sections(state)];
   const draw = throttled(DRAW_MILLISECONDS, signal, () => parts.forEach((part) => part.draw()));
-  const ask = throttled(ASK_MILLISECONDS, signal, () => refresh(state, signal).then(draw, failed));
+  const ask = throttled(ASK_MILLISECONDS, signal, () => refresh(state, signal).then(draw, (error) => failed(error, signal)));
   fill(root, parts.map((part) => part.element));
   draw();
   ask();
@@ -90,8 +90,8 @@ async function windowsOf({ name, history }, { id, window }, signal) {
 }
 
 /** Notice that a job was dropped. What else goes wrong may be over when it is asked for again. */
-function failed(error) {
-  if (error.status === 404) showAnew();
+function failed(error, signal) {
+  if (!signal.aborted && error.status === 404) showAnew();
 }
 
 function showAnew() {
