@@ -48,7 +48,7 @@ def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compil
     found = next((one for one in plans if planned_text(one) == recorded_text(record)), None)
     if found is not None:
         return found
-    hint = f"Name the script that declares them: sqlstream verify {record.job} FILE.sql"
+    hint = f"Name the script that declares them behind the job, as in sqlstream verify {record.job} FILE.sql"
     if plans:
         raise UsageError(
             f'the SQL has no job "{record.job}", or one with another plan', hint="Is it the script that ran?"
