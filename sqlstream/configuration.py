@@ -20,8 +20,29 @@ from sqlstream.sql.variables import secret_of_file
 
 FILE = "sqlstream.toml"
 CONFIG, PROFILE = "SQLSTREAM_CONFIG", "SQLSTREAM_PROFILE"
+_PREFIX = "SQLSTREAM_"
+# Variables that are no settings: what reads them says what they mean.
+_OTHERS = (CONFIG, PROFILE, *(f"{_PREFIX}{name}" for name in ("TOKEN", "LOG_FORMAT", "CACHE", "CACHE_SIZE", "CDS")))
+# What Kubernetes makes of a Service whose name begins with "sqlstream".
+_SERVICE = re.compile(
+    r"SQLSTREAM_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?)"
+)
+_SERVICE_URL = re.compile(r"(?:tcp|udp|sctp)://.*")
 DEFAULT, ENVIRONMENT, ARGUMENT = "default", "environment", "argument"
 _FOLDERS: Mapping[str, str] = {"warehouse": "warehouse", "catalog": "catalog", "udfs": "udfs"}
+# The settings of the server with what counts without them, nothing where it does without.
+_SERVER_DEFAULTS: Mapping[str, Any] = {
+    "server.host": "127.0.0.1",
+    "server.port": 8642,
+    "server.postgres": None,
+    "server.flight": None,
+    "server.tokens": None,
+    "server.tls-cert": None,
+    "server.tls-key": None,
+    "server.insecure": False,
+    "server.names": [],
+    "server.paths": [],
+}
 # The settings of the server with the types of their values, and those that name files.
 SERVER: Mapping[str, type] = {
     "server.host": str,
@@ -59,7 +80,7 @@ class Setting:
     @property
     def shown(self) -> str:
         """The value as people see it: secrets are masked."""
-        values = self.value if isinstance(self.value, (list, tuple)) else [self.value]
+        values = self.value if isinstance(self.value, (list, tuple)) else [] if self.value is None else [self.value]
         texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
         if self.name in _SERVER_FILES:
             return ", ".join(texts)
@@ -89,9 +110,20 @@ class Configuration:
         return found | {n: _text(one.value) for n, one in self.settings.items() if n.startswith(_SPARK)}
 
     @property
+    def option_places(self) -> dict[str, str]:
+        """Where the options of sessions come from that somebody has set: a line of the file, or the environment."""
+        return {
+            name.removeprefix(_OPTIONS): one.origin.replace(f"{ENVIRONMENT}: ", "the environment: ")
+            for name, one in self.settings.items()
+            if name.startswith(_OPTIONS) and one.origin != DEFAULT
+        }
+
+    @property
     def server(self) -> dict[str, Any]:
         """The settings of the server that somebody has set, by their names without `server.`."""
-        return {n.removeprefix("server."): s.value for n, s in self.settings.items() if n.startswith("server.")}
+        return {
+            n.removeprefix("server."): s.value for n, s in self.settings.items() if n in SERVER and s.origin != DEFAULT
+        }
 
 
 NOTHING = Configuration({})
@@ -106,6 +138,8 @@ def load(root: str, environment: Mapping[str, str] | None = None) -> Configurati
     environment = os.environ if environment is None else environment
     found = {name: Setting(name, os.path.join(root, folder), DEFAULT) for name, folder in _FOLDERS.items()}
     found |= {f"{_OPTIONS}{o.name}": Setting(f"{_OPTIONS}{o.name}", o.default, DEFAULT) for o in OPTIONS.values()}
+    found |= {name: Setting(name, value, DEFAULT) for name, value in _SERVER_DEFAULTS.items()}
+    check_variables(environment)
     path, profile = environment.get(CONFIG), environment.get(PROFILE) or None
     if path is None and os.path.isfile(os.path.join(root, FILE)):
         path = os.path.join(root, FILE)
@@ -117,8 +151,8 @@ def load(root: str, environment: Mapping[str, str] | None = None) -> Configurati
     for one in _of_environment(environment):
         found[one.name] = one
     for one in found.values():
-        _check(one)
         if one.origin != DEFAULT:
+            _check(one)
             secrets.remember({one.name: _text(one.value)} if one.name not in SERVER else {})
     return Configuration(found, path or None, profile)
 
@@ -142,18 +176,21 @@ def _of_file(path: str, root: str, profile: str | None, environment: Mapping[str
     profiles = content.pop("profiles", {})
     if not isinstance(profiles, dict) or not all(isinstance(values, dict) for values in profiles.values()):
         raise UsageError("a profile is a table", places.of(("profiles",)), hint="Such as [profiles.dev].")
-    for at, found in ((("profiles", p), values) for p, values in profiles.items()):
+    for at, found in ((("profiles", p), values) for p, values in profiles.items() if p != profile):
         # Those that are not chosen are checked, too.
-        for one in _settings(found, at, places, name, os.path.dirname(path), environment if at[1] == profile else None):
+        for one in _settings(found, at, places, name, os.path.dirname(path), None):
             _check(one)
-    yield from _settings(content, (), places, name, os.path.dirname(path), environment)
-    if profile is None:
-        return
-    if profile not in profiles:
+    if profile is not None and profile not in profiles:
         hint = missing("profile", profile, profiles) if profiles else f"{name} has no profiles: [profiles.{profile}]."
         raise UsageError(f'profile "{profile}" does not exist', hint=hint)
-    at = ("profiles", profile)
-    yield from _settings(profiles[profile], at, places, name, os.path.dirname(path), environment)
+    given = _Environment(environment)
+    yield from _settings(content, (), places, name, os.path.dirname(path), given)
+    at = ("profiles", profile or "")
+    chosen = [] if profile is None else [*_settings(profiles[profile], at, places, name, os.path.dirname(path), given)]
+    given.check()
+    for one in chosen:
+        _check(one)
+        yield one
 
 
 def _settings(
@@ -162,7 +199,7 @@ def _settings(
     places: _Places,
     file: str,
     folder: str,
-    environment: Mapping[str, str] | None,
+    environment: _Environment | None,
 ) -> Iterator[Setting]:
     """Yield the settings of a table of TOML; without an `environment` variables stay as they are."""
     for key, value in _leaves(content, ()):
@@ -206,10 +243,31 @@ def _name(key: _Key) -> str | None:
 def _of_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
     known = {variable(name): name for name in _KNOWN}
     for given, text in environment.items():
-        if given in known:
+        if given in known and not _is_of_service(given, text):
             yield Setting(known[given], _parsed(known[given], text, given), f"{ENVIRONMENT}: {given}")
-        elif given.startswith(("SQLSTREAM_OPTIONS_", "SQLSTREAM_SERVER_")):
-            raise UsageError(f"{given} in the environment is no setting", hint=missing("variable", given, known))
+
+
+def check_variables(environment: Mapping[str, str]) -> None:
+    """Raise UsageError for a variable that begins with SQLSTREAM_ and means nothing: it may be misspelt."""
+    known = (*_OTHERS, *map(variable, _KNOWN))
+    for given, text in environment.items():
+        if given.startswith(_PREFIX) and given not in known and not _is_of_service(given, text):
+            detail = f"Variables that begin with {_PREFIX} are settings: call others something else."
+            hint = missing("variable", given, known)
+            raise UsageError(f"{given} in the environment is no setting", detail=detail, hint=hint)
+
+
+def _is_of_service(name: str, value: str) -> bool:
+    """Tell whether Kubernetes made a variable, for a Service.
+
+    >>> _is_of_service("SQLSTREAM_SERVICE_PORT_HTTP", "8642"), _is_of_service("SQLSTREAM_SERVER_PORT", "tcp://10.0.0.1:8642")
+    (True, True)
+    >>> _is_of_service("SQLSTREAM_SERVER_PORT", "8642")
+    False
+    """
+    return _SERVICE.fullmatch(name) is not None or (
+        name.endswith("_PORT") and _SERVICE_URL.fullmatch(value) is not None
+    )
 
 
 def variable(name: str) -> str:
@@ -247,7 +305,7 @@ def _check(setting: Setting) -> None:
             raise UsageError(f'setting "{name}" needs the path of a folder', setting.span)
     elif isinstance(value, (list, dict)):
         raise UsageError(f'setting "{name}" needs one value', setting.span)
-    elif setting.origin != DEFAULT and "${" not in _text(value):
+    elif "${" not in _text(value):
         try:
             Options().set(name.removeprefix(_OPTIONS), _text(value), setting.span, setting.span)
         except BindError as error:
@@ -258,7 +316,34 @@ def _needed(name: str) -> str:
     return {str: "a text", int: "a whole number", bool: "true or false", list: "a list of texts"}[SERVER[name]]
 
 
-def _with_variables(value: Any, span: Span | None, environment: Mapping[str, str]) -> Any:
+class _Environment:
+    """Variables of the environment, and those that a file names and that are not there: they are told together."""
+
+    def __init__(self, variables: Mapping[str, str]):
+        self._variables = variables
+        self._missing: dict[str, Span | None] = {}
+
+    def text(self, name: str, default: str | None, span: Span | None) -> str | None:
+        """Return the value of a variable; None, for now, where it is missing."""
+        found = self._variables.get(name, default)
+        if found is None:
+            self._missing.setdefault(name, span)
+        return found
+
+    def check(self) -> None:
+        """Raise BindError for all variables that are missing, at the place of the first."""
+        if not self._missing:
+            return
+        [(first, span), *others] = self._missing.items()
+        if not others:
+            hint = f"Set it, or write a default: ${{{first}:-..}}."
+            raise BindError(f'the environment variable "{first}" is not set', span, hint=hint)
+        names = ", ".join(f'"{name}"' for name in self._missing)
+        hint = f"Set them, or write defaults: ${{{first}:-..}}."
+        raise BindError(f"environment variables are not set: {names}", span, hint=hint)
+
+
+def _with_variables(value: Any, span: Span | None, environment: _Environment) -> Any:
     """Return a value with `${NAME}`, `${NAME:-default}` and `${file:PATH}` replaced; `$${..}` stands for the text."""
     if isinstance(value, list):
         return [_with_variables(one, span, environment) for one in value]
@@ -270,11 +355,8 @@ def _with_variables(value: Any, span: Span | None, environment: Mapping[str, str
             return found[0][1:]
         if found["file"] is not None:
             return secret_of_file(found["file"], span)
-        text = environment.get(found["name"], found["default"])
-        if text is None:
-            hint = f"Set it, or write a default: ${{{found['name']}:-..}}."
-            raise BindError(f'the environment variable "{found["name"]}" is not set', span, hint=hint)
-        return text
+        text = environment.text(found["name"], found["default"], span)
+        return found[0] if text is None else text
 
     return _VARIABLE.sub(put, value)
 

@@ -264,8 +264,12 @@ def _no_option(key: str, span: Span | None) -> BindError:
 class Options:
     """Values by name. Anything that begins with `spark.` is Spark's own and passes through."""
 
-    def __init__(self, values: Mapping[str, str] | None = None):
+    def __init__(self, values: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None):
+        """Take values from before the first statement; of those that a file gives, `files` says where, by their names."""
         self.values: dict[str, str] = {}
+        self._files = files or {}
+        # Those that a statement has set.
+        self._stated: set[str] = set()
         for key, value in (values or {}).items():
             self.set(key, value)
         # What RESET goes back to.
@@ -282,23 +286,37 @@ class Options:
             except ValueError as e:
                 raise BindError(f'option "{key}": {e}', value_span) from None
         self.values[name] = value
+        if span is not None:
+            self._stated.add(name)
 
     def reset(self, key: str | None, span: Span | None = None) -> None:
         """Give an option, or all of them, its value from before the first statement again."""
         if key is None:
             self.values = dict(self._given)
+            self._stated.clear()
             return
         name = _name(key)
         if not name.startswith("spark.") and _option(name) is None:
             raise _no_option(key, span)
         self.values.pop(name, None)
+        self._stated.discard(name)
         if name in self._given:
             self.values[name] = self._given[name]
 
     def copy(self) -> Options:
-        copied = Options()
-        copied.values = dict(self.values)
+        copied = Options(files=self._files)
+        copied.values, copied._stated = dict(self.values), set(self._stated)
         return copied
+
+    def as_set(self, name: str) -> str:
+        """Return how an option was given its value, for people who are to change that.
+
+        >>> Options({"sqlstream.memory": "1 GB"}).as_set("sqlstream.memory")
+        '--set sqlstream.memory'
+        """
+        if name in self._stated:
+            return f"SET '{name}'"
+        return f'"{name}" in {self._files[name]}' if name in self._files else f"--set {name}"
 
     def text(self, name: str) -> str:
         return self.values.get(name, OPTIONS[name].default)
@@ -314,6 +332,11 @@ class Options:
         """Return how many rows the state of each operator may have, of those that have a limit: its own, or that of all."""
         found = {name: self.values.get(f"{MAX_ROWS}.{name.lower()}") or self.text(MAX_ROWS) for name in operators}
         return {name: int(most) for name, most in found.items() if most}
+
+    def max_rows_as_set(self, operators: Iterable[str]) -> dict[str, str]:
+        """Return how the limit of each operator was given, of those that have one: its own, or that of all."""
+        own = {name: f"{MAX_ROWS}.{name.lower()}" for name in self.max_rows(operators)}
+        return {name: self.as_set(key if key in self.values else MAX_ROWS) for name, key in own.items()}
 
     def limited(self) -> list[str]:
         """Return the names, in lower case, of the operators that have a limit of their own."""

@@ -92,6 +92,16 @@ def with_monitoring(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command --format (`form`) and --output, for the rows that it finds."""
+    command = click.option(
+        "--output", metavar="FILE", help="Write the rows into a file (.csv or .json) instead of the terminal."
+    )(command)
+    return click.option(
+        "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
+    )(command)
+
+
 def format_of(output: str | None) -> str:
     """Return the format that a file's name asks for."""
     ending = os.path.splitext(output or "")[1].lower()
@@ -117,20 +127,25 @@ def open_session(
     """
     from sqlstream.session.session import Session
 
-    conf = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise UsageError(f'--set "{setting}" is not KEY=VALUE')
-        conf[key.strip()] = value.strip()
     return Session(
         project,
         warehouse,
-        conf,
+        parsed_settings(settings),
         table_options=_table_options(tables),
         notice=notice or (lambda text: click.echo(text, err=True)),
         load=load,
     )
+
+
+def parsed_settings(given: tuple[str, ...]) -> dict[str, str]:
+    """Return what --set says, by option."""
+    found = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f'--set "{text}" is not KEY=VALUE')
+        found[key.strip()] = value.strip()
+    return found
 
 
 def _table_options(given: tuple[str, ...]) -> dict[str, dict[str, str]]:
@@ -144,6 +159,18 @@ def _table_options(given: tuple[str, ...]) -> dict[str, dict[str, str]]:
             raise UsageError(f'--set-table "{text}" is not TABLE.OPTION=VALUE', hint=hint)
         found.setdefault(table, {})[option] = value.strip()
     return found
+
+
+def query_text(sql: str | None, file: str | None) -> str:
+    """Return the query that a command is given, in a file, or on standard input as -. Raises UsageError for none, and for two."""
+    from sqlstream.compiler.project import read_text
+
+    if (sql is None) == (file is None):
+        hint = "Write it behind the command, name a file with -f, or write - to have it read from standard input."
+        raise UsageError("there is no query" if sql is None else "there are two queries", hint=hint)
+    if sql is None or sql == "-":
+        return read_text(file or "-")
+    return sql
 
 
 def compile_all(session: Session, files: tuple[str, ...], statements: tuple[str, ...]) -> list[Compiled]:

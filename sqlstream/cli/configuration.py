@@ -10,7 +10,7 @@ from sqlstream.cli.arguments import with_folders
 
 
 @click.command(short_help="Show the settings, and where each comes from.")
-@click.option("--all", "everything", is_flag=True, help="Show options that have their default, too.")
+@click.option("--all", "everything", is_flag=True, help="Show what has its default, too.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", help="Default: table.")
 @with_folders
 def config(everything: bool, form: str, project: str | None, warehouse: str | None) -> None:
@@ -27,7 +27,7 @@ def config(everything: bool, form: str, project: str | None, warehouse: str | No
     for name, one in settings.items():
         if name == "warehouse" and warehouse is not None:
             rows.append((name, found.warehouse, ARGUMENT))
-        elif everything or one.origin != DEFAULT or not name.startswith("options."):
+        elif everything or one.origin != DEFAULT or not name.startswith(("options.", "server.")):
             rows.append((name, one.shown, one.origin))
     if form == "json":
         click.echo(json.dumps([dict(zip(("setting", "value", "origin"), row, strict=True)) for row in rows], indent=2))

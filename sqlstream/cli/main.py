@@ -10,7 +10,16 @@ from typing import Any
 
 import click
 
-from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_monitoring, with_settings
+from sqlstream.cli.arguments import (
+    compile_all,
+    format_of,
+    open_session,
+    query_text,
+    with_folders,
+    with_monitoring,
+    with_output,
+    with_settings,
+)
 from sqlstream.cli.completion import SHELLS, completion_script, job_names
 from sqlstream.cli.configuration import config
 from sqlstream.cli.serve import serve
@@ -166,25 +175,15 @@ def run(
 @cli.command(short_help="Query state, results and sqlstream.*, also of jobs that run.")
 @click.argument("sql", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the query from a file.")
-@click.option(
-    "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
-)
-@click.option("--output", metavar="FILE", help="Write the result into a file (.csv or .json) instead of the terminal.")
+@with_output
 @with_folders
 def query(
     sql: str | None, file: str | None, form: str | None, output: str | None, project: str | None, warehouse: str | None
 ) -> None:
     """Query state, results and sqlstream.* with SQL; the jobs may be running or not. The query - is on standard input."""
     from sqlstream.cli.query import show
-    from sqlstream.compiler.project import read_text
 
-    if (sql is None) == (file is None):
-        hint = "Write it behind the command, name a file with -f, or write - to have it read from standard input."
-        raise UsageError("there is no query" if sql is None else "there are two queries", hint=hint)
-    if file is not None or sql == "-":
-        sql = read_text(file or "-")
-    assert sql is not None
-    show(sql, form or format_of(output), output, project, warehouse)
+    show(query_text(sql, file), form or format_of(output), output, project, warehouse)
 
 
 @cli.command(short_help="Show the plan of a query: operators, state, guarantees.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 import click
 
-from sqlstream.cli.arguments import format_of
+from sqlstream.cli.arguments import format_of, parsed_settings, query_text, with_output
 from sqlstream.errors import UsageError
 
 
@@ -17,17 +18,22 @@ def remote() -> None:
 
 
 def _client() -> Any:
+    from sqlstream.configuration import check_variables
     from sqlstream.server.client import Client
 
+    check_variables(os.environ)
     return Client(click.get_current_context().find_root().params["server"])
 
 
-def _settings(given: tuple[str, ...]) -> dict[str, str]:
-    pairs = [setting.partition("=") for setting in given]
-    for key, equals, _ in pairs:
-        if not equals:
-            raise UsageError(f'--set "{key}" is not KEY=VALUE')
-    return {key.strip(): value.strip() for key, _, value in pairs}
+def _script(files: tuple[str, ...], statements: tuple[str, ...]) -> str:
+    """Return the SQL of files and of -e as one script. Raises UsageError when there is none."""
+    from sqlstream.compiler.project import read_text
+
+    texts = [*map(read_text, files), *statements]
+    if not texts:
+        raise UsageError("there is no SQL to run", hint="Name a file, or give SQL with -e.")
+    # The last line may be a comment, in which a semicolon would be lost.
+    return "\n;\n".join(text.rstrip().rstrip(";") for text in texts)
 
 
 @remote.command(short_help="Submit SQL: its jobs run under the server.")
@@ -55,11 +61,8 @@ def run(
     from sqlstream.compiler.project import read_text
     from sqlstream.session.rendering import write_rows
 
-    texts = [*map(read_text, files), *statements]
-    if not texts:
-        raise UsageError("there is no SQL to run", hint="Name a file, or give SQL with -e.")
-    body: dict[str, Any] = {"sql": ";\n".join(text.rstrip().rstrip(";") for text in texts), "upgrade": upgrade}
-    body |= {"settings": _settings(settings), "fresh": fresh, "savepoint": savepoint, "as_job": as_job}
+    body: dict[str, Any] = {"sql": _script(files, statements), "upgrade": upgrade}
+    body |= {"settings": parsed_settings(settings), "fresh": fresh, "savepoint": savepoint, "as_job": as_job}
     body["migrate"] = None if migrate is None else read_text(migrate)
     found = _client().post("jobs", body=body)
     for warning in found["warnings"]:
@@ -84,17 +87,10 @@ def _show(sql: str, form: str, output: str | None) -> None:
 @remote.command(short_help="Query state, results and sqlstream.*.")
 @click.argument("sql", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the query from a file.")
-@click.option(
-    "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
-)
-@click.option("--output", metavar="FILE", help="Write the result into a file (.csv or .json) instead of the terminal.")
+@with_output
 def query(sql: str | None, file: str | None, form: str | None, output: str | None) -> None:
     """Query state, results and sqlstream.* in the warehouse of the server."""
-    from sqlstream.compiler.project import read_text
-
-    if (sql is None) == (file is None):
-        raise UsageError("query takes SQL, or a file with -f")
-    _show(sql if file is None and sql is not None else read_text(file or "-"), form or format_of(output), output)
+    _show(query_text(sql, file), form or format_of(output), output)
 
 
 @remote.command(short_help="List the jobs of the warehouse.")
@@ -161,8 +157,6 @@ def explain(
     files: tuple[str, ...], statements: tuple[str, ...], settings: tuple[str, ...], against: str | None
 ) -> None:
     """Show the plan of a query as the server makes it."""
-    from sqlstream.compiler.project import read_text
-
-    body = {"sql": ";\n".join([*map(read_text, files), *statements]), "settings": _settings(settings)}
+    body = {"sql": _script(files, statements), "settings": parsed_settings(settings)}
     path = ("plan",) if against is None else ("jobs", against, "upgrade-plan")
     click.echo(_client().post(*path, body=body)["plan"])

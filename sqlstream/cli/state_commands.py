@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_settings
+from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_output, with_settings
 from sqlstream.cli.completion import job_names
 
 
@@ -13,10 +13,7 @@ from sqlstream.cli.completion import job_names
 @click.argument("older")
 @click.argument("newer")
 @click.option("--limit", default=100, show_default=True, help="Print so many rows of the table at most; 0: all.")
-@click.option(
-    "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
-)
-@click.option("--output", metavar="FILE", help="Write the rows into a file (.csv or .json) instead of the terminal.")
+@with_output
 @with_folders
 def diff(
     state: str,
@@ -44,12 +41,7 @@ def diff(
 @click.option(
     "--at", "version", metavar="VERSION", help="Explain an older version: a number, a time in UTC, or a savepoint."
 )
-@click.option(
-    "--format", "form", type=click.Choice(["table", "csv", "json"]), help="Default: table, or as --output ends."
-)
-@click.option(
-    "--output", metavar="FILE", help="Write what is found into a file (.csv or .json) instead of the terminal."
-)
+@with_output
 @with_folders
 def why(
     state: str,

@@ -11,6 +11,10 @@ import duckdb
 
 from sqlstream.duck import remote_files
 
+# For databases that stay open. DuckDB remembers every file that it ever opened, in a kilobyte or so, and a job opens other ones
+# in each batch. That serves a cache of remote files: ours are local to it, or have their own one (`warehouse/file_cache`).
+FORGETS_FILES = {"enable_external_file_cache": False}
+
 
 @contextmanager
 def passing() -> Iterator[duckdb.DuckDBPyConnection]:
@@ -32,5 +36,5 @@ def _shared(process: int) -> tuple[duckdb.DuckDBPyConnection, set[str]]:
     A forked process never uses its parent's.
     """
     config: dict[str, str | bool | int | float | list[str]] = {"threads": 1}
-    config |= {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+    config |= {"autoinstall_known_extensions": False, "autoload_known_extensions": False, **FORGETS_FILES}
     return duckdb.connect(config=config), set()

@@ -83,6 +83,7 @@ def job_spec(
         idle_timeout=options.duration("table.exec.source.idle-timeout"),
         project=project,
         max_rows=options.max_rows([stage.name for stage in plan.stages]),
+        max_rows_as_set=options.max_rows_as_set([stage.name for stage in plan.stages]),
         max_rows_action=options.text("sqlstream.state.max-rows-action").lower(),
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlstream.options import Options
-from sqlstream.units import Duration, ProcessingTime
+from sqlstream.units import Duration, ProcessingTime, duration
 
 PREFIX = "restart-strategy"
 
@@ -24,6 +24,11 @@ class Attempt:
 class RestartStrategy(ABC):
     """Decides by the attempts so far, all of which have failed, the last one just now."""
 
+    @property
+    @abstractmethod
+    def limits(self) -> str:
+        """The strategy and how often a job starts again with it, for people."""
+
     @abstractmethod
     def delay(self, attempts: Sequence[Attempt]) -> Duration | None:
         """Return how long to wait before the job starts again, None when it stays as it is."""
@@ -36,6 +41,10 @@ class RestartStrategy(ABC):
 @dataclass(frozen=True, slots=True)
 class NoRestart(RestartStrategy):
     """`none`: a job that fails has failed."""
+
+    @property
+    def limits(self) -> str:
+        return "none"
 
     def delay(self, attempts: Sequence[Attempt]) -> Duration | None:
         return None
@@ -50,6 +59,15 @@ class FixedDelay(RestartStrategy):
 
     attempts: int
     pause: Duration
+
+    @property
+    def limits(self) -> str:
+        """Return the strategy in words.
+
+        >>> FixedDelay(1, Duration(5_000_000)).limits
+        'fixed-delay: at most 1 restart'
+        """
+        return f"fixed-delay: at most {self.attempts} {'restart' if self.attempts == 1 else 'restarts'}"
 
     def delay(self, attempts: Sequence[Attempt]) -> Duration | None:
         """Return the pause.
@@ -72,6 +90,15 @@ class FailureRate(RestartStrategy):
     interval: Duration
     most: int
     pause: Duration
+
+    @property
+    def limits(self) -> str:
+        """Return the strategy in words.
+
+        >>> FailureRate(Duration(60_000_000), 1, Duration(5_000_000)).limits
+        'failure-rate: at most 1 failure in 1 min'
+        """
+        return f"failure-rate: at most {self.most} {'failure' if self.most == 1 else 'failures'} in {duration(self.interval)}"
 
     def delay(self, attempts: Sequence[Attempt]) -> Duration | None:
         """Return the pause.
@@ -99,6 +126,18 @@ class ExponentialDelay(RestartStrategy):
     reset: Duration
     jitter: float
     attempts: int | None
+
+    @property
+    def limits(self) -> str:
+        """Return the strategy in words.
+
+        >>> ExponentialDelay(Duration(10), Duration(30), 2.0, Duration(60_000_000), 0.0, 3).limits
+        'exponential-delay: at most 3 restarts until the job has run for 1 min'
+        """
+        if self.attempts is None:
+            return "exponential-delay: any number of restarts"
+        restarts = "restart" if self.attempts == 1 else "restarts"
+        return f"exponential-delay: at most {self.attempts} {restarts} until the job has run for {duration(self.reset)}"
 
     def delay(self, attempts: Sequence[Attempt]) -> Duration | None:
         """Return the pause, which differs by the jitter.

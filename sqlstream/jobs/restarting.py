@@ -43,6 +43,8 @@ class RestartingRun:
         self._attempt, self._strategy = attempt, strategy
         self._run = attempt()
         self._attempts: list[Attempt] = []
+        # When the latest attempt began.
+        self._began = now()
         # Nobody may ever take them.
         self._warnings: deque[str] = deque(maxlen=MOST_WARNINGS)
         self._stop_requested = threading.Event()
@@ -116,7 +118,7 @@ class RestartingRun:
     # -- its thread
 
     def _supervise(self) -> None:
-        began = now()
+        began = self._began = now()
         while True:
             self._run.join()
             error = self._run.error
@@ -125,14 +127,15 @@ class RestartingRun:
             while error is not None:
                 pause = self._next_pause(began)
                 if pause is None:
-                    if self._waits:
-                        self._end(FAILED, error)
+                    said = f"It is not started again, by its restart strategy ({self._strategy.limits})."
+                    error.detail = f"{error.detail}\n{said}" if error.detail else said
+                    self._end(FAILED, error)
                     return
                 self._wait(error, pause)
                 if self._is_asked_to_stop():
                     self._end(STOPPED, None)
                     return
-                began = now()
+                began = self._began = now()
                 error = self._begin_again()
                 if self._ended is not None:
                     return
@@ -145,7 +148,7 @@ class RestartingRun:
 
     def _wait(self, error: OutageError, pause: float) -> None:
         """Say that the job starts again, and wait until then, or until it is to stop."""
-        made = Restart(now(), self.totals.version, error.render(), Duration(round(pause * 1e6)))
+        made = Restart(now(), self.totals.version, error.render(), Duration(round(pause * 1e6)), self._strategy.limits)
         number = add_restart(self._fs, self._paths, made)
         self._warnings.append(f"{error.message}; restart {number} in {pause:.1f} s, after the last committed batch")
         self._waits = True
@@ -185,5 +188,5 @@ class RestartingRun:
     def _write_status(self, state: str, error: SqlStreamError | None) -> None:
         text = error.render() if error else None
         version = self.totals.version if self.totals.version >= 0 else None
-        status = Status(state, os.getpid(), socket.gethostname(), now(), now(), text, version)
+        status = Status(state, os.getpid(), socket.gethostname(), self._began, now(), text, version)
         write_status(self._fs, self._paths, status)

@@ -34,7 +34,7 @@ from sqlstream.warehouse.jobs import JobRecord, read_record, write_record
 from sqlstream.warehouse.leases import lock_job
 from sqlstream.warehouse.locks import SessionLock
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.status import DRAINED, FINISHED, read_status
+from sqlstream.warehouse.status import DRAINED, FINISHED, read_status, restarts
 
 
 class Starter:
@@ -74,6 +74,7 @@ class Starter:
         paths = self.warehouse.job(name)
         lock = lock_job(self.warehouse.fs, paths, self._session_lock(), in_turn=planned.appends)
         try:
+            restarts(self.warehouse.fs, paths)
             if fresh and name not in self._appended:
                 self._discard(name)
             forget_completed(self.warehouse, name)
@@ -196,7 +197,9 @@ class Starter:
             # One that goes on may have read all that it needs.
             check_input(planned.physical.scans, self.project.root)
         options = planned.options
-        engine.prepare(Resources(options.parallelism, options.spark))
+        # Nobody gave a query its name.
+        known_as = {} if planned.is_query else {"name": name}
+        engine.prepare(Resources(options.parallelism, options.spark, **known_as))
         wanted = engine.layout(options.parallelism)
         spec = job_spec(planned, self.project.warehouse, wanted.labels, name=name, project=self.project.root)
         layout = wanted if record is None else self._spread(spec, record, wanted)

@@ -122,7 +122,7 @@ def _operator_samples(labels: tuple[str, ...], operator: OperatorMetrics) -> Ite
     yield "state_rows", labels, operator.state_rows
     yield "state_bytes", labels, operator.state_bytes
     yield "state_segments", labels, operator.segments
-    for name in ("late_rows", "missed_windows", "expired_keys", "returned_keys", "absent_deletes"):
+    for name in ("rows_out", "late_rows", "missed_windows", "expired_keys", "returned_keys", "absent_deletes"):
         yield f"operator_{name}", labels, getattr(operator, name)
     for counter, number in operator.counters.items():
         yield "user_counter", (*labels, counter), number

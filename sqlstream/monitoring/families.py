@@ -86,6 +86,7 @@ _ALL = (
     Family("state_rows", "gauge", _OPERATOR, "rows of state as they are stored"),
     Family("state_bytes", "gauge", _OPERATOR, "bytes of the files of the state"),
     Family("state_segments", "gauge", _OPERATOR, "files of the state"),
+    Family("operator_rows_out", "counter", _OPERATOR, "rows (changes) that it has emitted, before filters behind it"),
     Family("operator_late_rows", "counter", _OPERATOR, "rows that came too late and were dropped"),
     Family(
         "operator_missed_windows",

@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 
 from sqlstream.catalog import Column
-from sqlstream.duck import clock, key_hash
+from sqlstream.duck import clock, databases, key_hash
 from sqlstream.duck.sql import over
 from sqlstream.errors import DamageError, QueryError
 from sqlstream.queries.key_rows import AskedView, RowsOfKey, StoredKey
@@ -50,21 +50,28 @@ class FoundRows:
 
 
 class Manifests:
-    """Manifests by their paths; those that were used least lately go."""
+    """The manifest of each bucket that was read last; those of buckets that were asked for least lately go.
+
+    A lookup reads the newest one, at an older version, too. A job that commits several times a second would fill the memory with
+    those before it, which nobody asks for again.
+    """
 
     def __init__(self) -> None:
-        self._found: OrderedDict[str, Manifest] = OrderedDict()
+        # By the directory of the bucket's manifests, with its file.
+        self._found: OrderedDict[str, tuple[str, Manifest]] = OrderedDict()
         self._changing = threading.Lock()
 
-    def get(self, path: str, read: Callable[[], Manifest]) -> Manifest:
-        """Return a manifest, and read it if it is not known."""
+    def get(self, directory: str, name: str, read: Callable[[], Manifest]) -> Manifest:
+        """Return the manifest of a name, and read it if it is not known."""
         with self._changing:
-            if path in self._found:
-                self._found.move_to_end(path)
-                return self._found[path]
+            known = self._found.get(directory)
+            if known is not None and known[0] == name:
+                self._found.move_to_end(directory)
+                return known[1]
         found = read()
         with self._changing:
-            self._found[path] = found
+            self._found[directory] = name, found
+            self._found.move_to_end(directory)
             while len(self._found) > _MOST_MANIFESTS:
                 self._found.popitem(last=False)
         return found
@@ -123,8 +130,10 @@ class Lookups:
         paths = self._warehouse.job(asked.record.job).operator(operator.name)
         segments: Mapping[str, Sequence[Segment]] = {}
         if (name := at.newest.state_manifests(operator.name).get(key.label)) is not None:
-            path = f"{paths.manifests(key.label)}/{name}"
-            manifest = self._manifests.get(path, lambda: named_manifest(self._warehouse.fs, paths, key.label, name))
+            directory = paths.manifests(key.label)
+            manifest = self._manifests.get(
+                directory, name, lambda: named_manifest(self._warehouse.fs, paths, key.label, name)
+            )
             if at.version < manifest.oldest:
                 raise no_version(history, "version that old", None, manifest.oldest)
             segments = manifest.tables
@@ -170,7 +179,9 @@ class Lookups:
             found = self._free.pop()
         except IndexError:
             # Nothing that people write runs in it: the view is the job's own.
-            connection = duckdb.connect(config={"python_enable_replacements": "false", "threads": 1})
+            connection = duckdb.connect(
+                config={"python_enable_replacements": False, "threads": 1, **databases.FORGETS_FILES}
+            )
             # Of a few rows a plan costs more than it saves when it is improved.
             connection.execute("SET TimeZone = 'UTC'; PRAGMA disable_optimizer")
             key_hash.register(connection)

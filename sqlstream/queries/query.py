@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import duckdb
 
 from sqlstream.duck import remote_files
+from sqlstream.duck.databases import FORGETS_FILES
 from sqlstream.duck.errors import translate
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import DamageError, QueryError, SourceText, SqlStreamError
@@ -156,9 +157,9 @@ class Sandbox:
         self._connection.close()
 
 
-def list_relations(warehouse: Warehouse) -> list[str]:
-    """Return the names that a query can use: state views, tables of the warehouse, `sqlstream.*`."""
-    return list(Relations(warehouse, {}, {}).names())
+def list_relations(warehouse: Warehouse) -> list[tuple[str, ...]]:
+    """Return the names that a query can use, by their parts: state views, tables of the warehouse, `sqlstream.*`."""
+    return list(Relations(warehouse, {}, {}).paths())
 
 
 def _open(
@@ -214,7 +215,7 @@ def _connect(
     directories, files = _reachable([*(w.root for w in warehouses if w.fs.local), *allowed_paths])
     directories += [w.fs.path_for_duckdb(f"{w.root}/") for w in warehouses if not w.fs.local]
     spill = temp_directory or process_folder(SPILL)
-    connection = duckdb.connect(config={"python_enable_replacements": "false"})
+    connection = duckdb.connect(config={"python_enable_replacements": False, **FORGETS_FILES})
     remote_files.register(connection, set())
     connection.execute(
         f"""

@@ -109,8 +109,11 @@ class Relations:
 
     def names(self) -> Iterator[str]:
         """Yield every name that a query can use, state first."""
-        for relation in self._all():
-            yield ".".join(_path(relation))
+        yield from map(".".join, self.paths())
+
+    def paths(self) -> Iterator[tuple[str, ...]]:
+        """Yield the same names by their parts."""
+        yield from map(_path, self._all())
 
     def known(self) -> list[str]:
         """Return the names that a query can use, and those that are declared."""

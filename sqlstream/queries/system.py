@@ -72,6 +72,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "returned_keys": "BIGINT",
         "absent_deletes": "BIGINT",
         "counters": "MAP(VARCHAR, BIGINT)",
+        "rows_out": "BIGINT",
     },
     "restarts": {
         "job": "VARCHAR",
@@ -79,6 +80,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "version": "BIGINT",
         "error": "VARCHAR",
         "delay_ms": "DOUBLE",
+        "strategy": "VARCHAR",
     },
     "savepoints": {
         "savepoint": "VARCHAR",
@@ -210,6 +212,7 @@ def _operators(con: Connection, warehouse: Warehouse, job: JobHistory, record: J
             "open_windows": _open_windows(con, warehouse, job, operator),
             "next_end": metrics.event_timer,
             "counters": dict(metrics.counters),
+            "rows_out": metrics.rows_out,
         }
 
 
@@ -227,18 +230,16 @@ def _open_windows(con: Connection, warehouse: Warehouse, job: JobHistory, operat
 
 def _snapshots(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
     # The log goes back further than the state: it is pruned now and then, and not at all by a process that is killed before.
-    oldest = _oldest_readable(warehouse, job)
-    for entry in job.entries:
-        if entry.version >= oldest:
-            yield {
-                "job": record.job,
-                "version": entry.version,
-                "committed_at": entry.committed_at,
-                "watermark": entry.watermark,
-            }
+    for entry in job.entries_since(oldest_queryable(warehouse, job)):
+        yield {
+            "job": record.job,
+            "version": entry.version,
+            "committed_at": entry.committed_at,
+            "watermark": entry.watermark,
+        }
 
 
-def _oldest_readable(warehouse: Warehouse, job: JobHistory) -> int:
+def oldest_queryable(warehouse: Warehouse, job: JobHistory) -> int:
     """Return the oldest version at which all state and results of a job can be read, but for what is damaged."""
     newest = job.newest_entry
     if newest is None:
@@ -303,6 +304,7 @@ def _restarts(con: Connection, warehouse: Warehouse, job: JobHistory, record: Jo
             "version": restart.version if restart.version >= 0 else None,
             "error": restart.error,
             "delay_ms": restart.delay / 1000,
+            "strategy": restart.strategy,
         }
 
 

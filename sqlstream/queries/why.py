@@ -27,6 +27,8 @@ USAGE = (
 COLUMNS = {"part": "VARCHAR", "name": "VARCHAR", "text": "VARCHAR", "time": "TIMESTAMP", "content": "JSON"}
 # So many rows of a view are shown.
 MOST_ROWS = 100
+# A DOUBLE keeps so many digits of any number.
+_DIGITS = 15
 _WHOLE = (
     "tinyint",
     "smallint",
@@ -197,10 +199,16 @@ class _Explanation:
     def _rows(self, name: str, version: JobVersion) -> list[Mapping[str, Any]]:
         """Return rows of a view that are of the key, at most one more than are shown."""
         view, condition = self._of_key(name, version)
-        found = self.connection.execute(
-            f"SELECT to_json(_row_)::VARCHAR FROM {view} _row_ WHERE {condition} ORDER BY ALL LIMIT {MOST_ROWS + 1}"
-        ).fetchall()
-        return [json.loads(text) for (text,) in found]
+        of_key = f"FROM {view} WHERE {condition} ORDER BY ALL LIMIT {MOST_ROWS + 1}"
+        relation = self.connection.sql(f"FROM {view}")
+        exact = [
+            f"CAST({quote_name(name)} AS VARCHAR) AS {quote_name(name)}"
+            for name, kind in zip(relation.columns, relation.types, strict=True)
+            if _is_long(kind)
+        ]
+        shown = f"* REPLACE ({', '.join(exact)})" if exact else "*"
+        found = self.connection.execute(f"SELECT to_json(_row_)::VARCHAR FROM (SELECT {shown} FROM ({of_key})) _row_")
+        return [json.loads(text) for (text,) in found.fetchall()]
 
     def findings(self) -> Iterator[Finding]:
         """Yield what there is to say, in the order in which people read it."""
@@ -275,6 +283,11 @@ class _Explanation:
         sql = self.relation.operator.views[name]
         condition = self._condition(name, sql)
         return self.state.view(name, sql, version), condition
+
+
+def _is_long(kind: Any) -> bool:
+    """Tell whether a type is a DECIMAL with more digits than a number of JSON keeps: DuckDB writes that as a DOUBLE."""
+    return kind.id == "decimal" and int(dict(kind.children)["precision"]) > _DIGITS
 
 
 def _literal(value: Any) -> str:

@@ -71,18 +71,22 @@ class Totals:
     ended: bool = False
     spent: dict[str, Duration] = field(default_factory=dict)
     sinks: dict[str, SinkMetrics] = field(default_factory=dict)
+    # By operator.
+    emitted: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> Totals:
         """Return numbers that change apart from these. Those of buckets never change: there may be many, and none is copied."""
         sources = {name: source.copy() for name, source in self.sources.items()}
         buckets = {name: dict(found) for name, found in self.buckets.items()}
-        return replace(self, sources=sources, buckets=buckets, spent=dict(self.spent), sinks=dict(self.sinks))
+        spent, sinks, emitted = dict(self.spent), dict(self.sinks), dict(self.emitted)
+        return replace(self, sources=sources, buckets=buckets, spent=spent, sinks=sinks, emitted=emitted)
 
     def add(self, report: Report, now: ProcessingTime) -> None:
         """Add what a task measured."""
         match report:
             case BucketReport():
                 self.buckets.setdefault(report.operator, {})[report.bucket] = report.metrics
+                self.emitted[report.operator] = self.emitted.get(report.operator, 0) + report.rows_out
             case ScanReport():
                 self._add_scan(report, self.sources[report.scan], now)
 
@@ -136,7 +140,7 @@ class Totals:
 
     def operators(self) -> dict[str, OperatorMetrics]:
         """Sum the operators' numbers over their buckets."""
-        return {name: OperatorMetrics.of(buckets) for name, buckets in self.buckets.items()}
+        return {name: OperatorMetrics.of(buckets, self.emitted.get(name, 0)) for name, buckets in self.buckets.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +258,7 @@ class Commits:
         totals.rows_in, totals.rows_out = entry.rows_in, entry.rows_out
         totals.sources |= entry.sources
         totals.buckets = {name: dict(metrics.buckets) for name, metrics in entry.operators.items()}
+        totals.emitted = {name: metrics.rows_out for name, metrics in entry.operators.items()}
         totals.spent, totals.sinks = dict(entry.spent), dict(entry.sinks)
         totals.sequence = entry.sequence
         totals.ended = any(s.last for s in totals.sources.values())

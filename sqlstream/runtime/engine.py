@@ -52,10 +52,14 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a job asks of an engine before it starts: tasks at a time, and settings of the engine's own."""
+    """What a job asks of an engine before it starts: tasks at a time, and settings of the engine's own.
+
+    `name` is that of the job, by which others who see the engine may know it.
+    """
 
     parallelism: int
     conf: Mapping[str, str]
+    name: str = "sqlstream"
 
 
 class Run(Protocol):

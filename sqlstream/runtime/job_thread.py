@@ -19,7 +19,7 @@ from sqlstream.runtime.engine import Layout, Pace, Receivers, hand_on, have_enou
 from sqlstream.runtime.feed import Feed
 from sqlstream.runtime.fragments import newest
 from sqlstream.runtime.idle import idle_ticks
-from sqlstream.runtime.state_checks import StateChecks
+from sqlstream.runtime.state_checks import StateChecks, as_left
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.secrets import masked
 from sqlstream.storage.retention import sweep, sweep_directory
@@ -280,9 +280,12 @@ class JobThread(threading.Thread, ABC):
         rows = {name: sum(one.state_rows for one in found.values()) for name, found in totals.buckets.items()}
         try:
             self._warnings.extend(self._checks.look(totals.version, rows, every=every))
-        except JobError:
+        except JobError as error:
             if self._has_begun:
                 self._finish_batch()
+                if error.detail == as_left(self._checked) and self.totals.version > self._checked:
+                    # A further batch had begun meanwhile.
+                    error.detail = as_left(self.totals.version)
             raise
 
     def _keep_house(self, feed: Feed) -> None:

@@ -77,7 +77,7 @@ class StateChecks:
             self.write()
         if (broken := next((r for r in found if r.status == BROKEN and r.action == STOP), None)) is not None:
             self.write()
-            raise _broken(self._job.name, broken)
+            raise self._error(broken)
         return news
 
     def write(self) -> None:
@@ -114,6 +114,18 @@ class StateChecks:
                 # It is another one now: it is looked at with the next batch.
                 self._looked.pop(check.name, None)
 
+    def _error(self, result: CheckResult) -> JobError:
+        """Return the error of a job that a broken check stops."""
+        ways = f"correct the check or write DROP STATE CHECK {result.name}"
+        if result.name == MAX_ROWS:
+            limit = self._job.max_rows_as_set.get(result.operator or "", "'sqlstream.state.max-rows'")
+            ways = f"raise the limit, given by {limit}, or set 'sqlstream.state.max-rows-action' to 'warn'"
+        return JobError(
+            f"state check {_said(result)}",
+            detail=as_left(result.version),
+            hint=f"The job starts again when the check passes: {ways}.",
+        )
+
     def _max_rows(self, version: int, counts: Mapping[str, int]) -> list[CheckResult]:
         """Compare the numbers of rows, which batches have told, to the option's limits."""
         found = []
@@ -124,14 +136,14 @@ class StateChecks:
                 CheckResult(
                     MAX_ROWS,
                     operator,
-                    f"at most {most:,} rows",
+                    f"at most {_rows(most)}",
                     1,
                     self._job.max_rows_action,
                     BROKEN if too_many else PASSED,
                     version,
                     now(),
                     too_many,
-                    f"{rows:,} rows" if too_many else None,
+                    _rows(rows) if too_many else None,
                 )
             )
         return found
@@ -185,21 +197,22 @@ def _said(result: CheckResult) -> str:
         )
     if result.status == ERROR:
         return f'"{result.name}" cannot be looked at: {result.detail}'
-    rows = f"{result.rows:,} {'row' if result.rows == 1 else 'rows'}"
+    rows = _rows(result.rows)
     return f'"{result.name}" is broken by {rows} at version {result.version}, the first is {result.detail}'
 
 
-def _broken(job: str, result: CheckResult) -> JobError:
-    ways = (
-        "raise 'sqlstream.state.max-rows', or set 'sqlstream.state.max-rows-action' = 'warn'"
-        if result.name == MAX_ROWS
-        else f"correct the check or write DROP STATE CHECK {result.name}"
-    )
-    return JobError(
-        f"state check {_said(result)}",
-        detail=f"Its state is as version {result.version} left it, and can be queried.",
-        hint=f"The job starts again when the check passes: {ways}.",
-    )
+def _rows(count: int) -> str:
+    """Return a number of rows in words.
+
+    >>> _rows(1), _rows(2000)
+    ('1 row', '2,000 rows')
+    """
+    return f"{count:,} {'row' if count == 1 else 'rows'}"
+
+
+def as_left(version: int) -> str:
+    """Return in which state a job is that a broken check has stopped, for people."""
+    return f"Its state is as version {version} left it, and can be queried."
 
 
 def _refused(check: StateCheck, error: SqlStreamError) -> SqlStreamError:

@@ -198,11 +198,12 @@ class Advance:
             if clock.watermark is not None:
                 clock = replace(clock, watermark=behind(clock.watermark, delay))
             waiting: dict[str, list[pa.RecordBatch]] = {}
-            size = 0
+            size = emitted = 0
             for changes in self.stage.operator.step(con, self.state, inputs, clock):
                 output, rows = (changes.output, changes.rows) if isinstance(changes, SideRows) else ("", changes)
                 waiting.setdefault(output, []).append(rows)
                 size += rows.nbytes
+                emitted += rows.num_rows
                 if size >= CHUNK:
                     yield from self._after(waiting)
                     waiting, size = {}, 0
@@ -211,7 +212,8 @@ class Advance:
                 self.state.event_timer = EventTime(self.state.event_timer + delay)
             self.manifest = self.state.commit(con, clock.batch, clock.time, clock.watermark)
         self.event_timer = self.state.event_timer
-        report = BucketReport(self.stage.name, self.bucket, bucket_metrics(self.state, self.stage.operator.tables))
+        metrics = bucket_metrics(self.state, self.stage.operator.tables)
+        report = BucketReport(self.stage.name, self.bucket, metrics, emitted)
         yield Output("metrics", msgspec.json.encode(report).decode())
 
     def _after(self, waiting: Mapping[str, Sequence[pa.RecordBatch]]) -> Iterator[Frame | Output]:

@@ -11,7 +11,7 @@ import duckdb
 
 from sqlstream.catalog import DuckFunction
 from sqlstream.connectors.interface import SinkContext
-from sqlstream.duck import key_hash
+from sqlstream.duck import databases, key_hash
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.process.instances import close_all
@@ -53,6 +53,8 @@ class JobSpec:
     idle_timeout: Duration = NO_TIME
     # How many rows the state of an operator may have, by its name, and what follows when it has more: "stop" or "warn".
     max_rows: Mapping[str, int] = field(default_factory=dict)
+    # How these limits were given, for people: SET 'option', or --set option.
+    max_rows_as_set: Mapping[str, str] = field(default_factory=dict)
     max_rows_action: str = "stop"
 
     def remember_secrets(self) -> None:
@@ -160,5 +162,6 @@ def _open(job: JobSpec) -> FunctionDatabase:
         "autoload_known_extensions": False,
         # Bags of rows: keeping the order of the input would only cost memory.
         "preserve_insertion_order": False,
+        **databases.FORGETS_FILES,
     }
     return open_database(job.functions, settings, prepare=key_hash.register)

@@ -178,8 +178,7 @@ class _Route:
         endpoint, role = self._endpoint, request.scope["state"]["role"]
         if endpoint.role is not None:
             if role is None:
-                headers = {"WWW-Authenticate": "Bearer"}
-                raise HttpError(401, "there is no token, or one that is not known", headers=headers)
+                raise _no_token(request.headers.get("authorization"))
             if role < endpoint.role:
                 raise HttpError(403, f"this takes a token of the role {endpoint.role.name.lower()}")
         given: dict[str, list[str]] = {}
@@ -201,6 +200,12 @@ class _Route:
         # A client that does not read what it asked for must not keep its place for ever.
         patience = self._service.settings.limits.query_seconds
         await _sent(parts, form, request.scope, receive, _within(patience, send))
+
+
+def _no_token(given: str | None) -> HttpError:
+    message = "there is no token" if given is None else "the token is not known"
+    hint = "Put it into the variable SQLSTREAM_TOKEN for `sqlstream --server`, or into the header Authorization: Bearer TOKEN."
+    return HttpError(401, message, hint=hint, headers={"WWW-Authenticate": "Bearer"})
 
 
 def _decoded(body: bytes, kind: type[msgspec.Struct], media: str) -> msgspec.Struct:

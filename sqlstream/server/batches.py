@@ -69,6 +69,7 @@ def batch_data(entry: LogEntry, before: LogEntry | None) -> dict[str, Any]:
                 "state_rows": operator.state_rows,
                 "state_bytes": operator.state_bytes,
                 "late_rows": operator.late_rows,
+                "rows_out": operator.rows_out,
                 "next_end": operator.event_timer,
             }
             for name, operator in entry.operators.items()

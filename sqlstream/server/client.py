@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import socket
 import ssl
 from collections.abc import Mapping
@@ -13,9 +14,11 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import pyarrow as pa
 
+from sqlstream import secrets
 from sqlstream.errors import SqlStreamError, UsageError
 
 TOKEN = "SQLSTREAM_TOKEN"
+_NOT_IN_HEADERS = re.compile(r"[^\x21-\x7e]")
 _SECONDS = 900.0
 _ARROW = "application/vnd.apache.arrow.stream"
 
@@ -41,7 +44,7 @@ class Client:
         if parts.scheme not in ("http", "https") or parts.hostname is None:
             raise UsageError(f'"{url}" is no address of a server', hint="Such as http://127.0.0.1:8642.")
         self._parts, self._url = parts, url
-        self._token = token or os.environ.get(TOKEN)
+        self._token = _checked(token or os.environ.get(TOKEN, ""))
 
     def get(self, *path: str, **parameters: str) -> Any:
         """Return what a server answers, as JSON has it. Raises RemoteError and UsageError."""
@@ -98,6 +101,29 @@ class Client:
         if self._parts.scheme == "https":
             return http.client.HTTPSConnection(host, port, timeout=_SECONDS, context=ssl.create_default_context())
         return http.client.HTTPConnection(host, port, timeout=_SECONDS)
+
+
+def _checked(given: str) -> str:
+    """Return a token without the line break that a file of it ends with. Raises UsageError, which does not show it."""
+    token = given.strip()
+    secrets.remember({"token": token})
+    if wrong := _NOT_IN_HEADERS.search(token):
+        raise UsageError(
+            f"the token in {TOKEN} has a character that no token can have: {_called(wrong[0])}, the {wrong.start() + 1}. of it",
+            hint="A token has letters, digits and signs of ASCII, and no spaces.",
+        )
+    return token
+
+
+def _called(character: str) -> str:
+    """Return what a character is called, which may not be one that can be shown.
+
+    >>> _called("\\n"), _called("ä")
+    ('a line break', 'U+00E4')
+    """
+    return {"\n": "a line break", "\r": "a line break", " ": "a space", "\t": "a tab"}.get(
+        character, f"U+{ord(character):04X}"
+    )
 
 
 def _error(response: http.client.HTTPResponse) -> RemoteError:

@@ -257,7 +257,12 @@ def _why(call: HttpCall) -> Asked:
 
 
 def _metrics(call: HttpCall) -> bytes:
-    return exposition(call.service.metrics)
+    try:
+        found = call.service.metrics
+    except UsageError as error:
+        # Nothing is wrong with the request.
+        raise HttpError(501, error.message, hint=error.hint) from error
+    return exposition(found)
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
+from sqlstream.errors import SqlStreamError
 from sqlstream.server.batches import batch_data, time_data, with_before
 from sqlstream.server.problems import HttpError
 from sqlstream.storage.joblog import JobLog
-from sqlstream.units import EventTime
+from sqlstream.units import EventTime, ProcessingTime
 from sqlstream.warehouse.commits import last_committed
-from sqlstream.warehouse.jobs import JobRecord, read_record
+from sqlstream.warehouse.jobs import readable_record
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.status import effective_status
+from sqlstream.warehouse.status import LOST, RESTARTING, effective_status
 
 LOOK_SECONDS = 0.25
 # A store is asked over a network.
@@ -37,6 +37,7 @@ class _Seen:
     """What was last heard of a job, whose directory has its name in lower case."""
 
     name: str
+    created_at: ProcessingTime
     status: str | None = None
     version: int | None = None
     watermark: EventTime | None = None
@@ -58,9 +59,10 @@ class Event:
 
 @dataclass
 class Watcher:
-    """Looks at the jobs of a warehouse, and says what is new."""
+    """Looks at the jobs of a warehouse, and says what is new; `supervised` says what the server does about a job."""
 
     warehouse: Warehouse
+    supervised: Callable[[str], str | None] = lambda job: None
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
     def look(self) -> list[Event]:
@@ -77,13 +79,21 @@ class Watcher:
 
     def _job(self, name: str) -> Iterator[Event]:
         fs, paths = self.warehouse.fs, self.warehouse.job(name)
-        record = _record(self.warehouse, name)
+        record = readable_record(self.warehouse.fs, self.warehouse.job(name))
         if record is None:
             return
-        is_new = name not in self._seen
-        seen = self._seen.setdefault(name, _Seen(record.job))
+        seen = self._seen.get(name)
+        if seen is not None and seen.created_at != record.created_at:
+            # It was dropped and made anew between two looks.
+            yield Event("dropped", seen.name, {})
+            seen = None
+        if is_new := seen is None:
+            seen = self._seen[name] = _Seen(record.job, record.created_at)
         status = effective_status(fs, paths)
         state = status.state if status is not None else None
+        if state == LOST and self.supervised(name) is not None:
+            # The server starts it again.
+            state = RESTARTING
         if state != seen.status or is_new:
             error = status.error if status is not None else None
             yield Event("job", record.job, {"status": state, "before": seen.status, "error": error})
@@ -103,13 +113,6 @@ class Watcher:
                 yield Event("watermark", record.job, data)
                 seen.watermark = entry.watermark
         seen.version = newest
-
-
-def _record(warehouse: Warehouse, name: str) -> JobRecord | None:
-    try:
-        return read_record(warehouse.fs, warehouse.job(name))
-    except (DamageError, OtherVersionError):
-        return None
 
 
 class Places:
@@ -149,8 +152,10 @@ class _Listener:
 class Events:
     """Hands the events of one watcher on to all who listen; nobody looks while nobody listens."""
 
-    def __init__(self, warehouse: Warehouse, places: Places):
-        self._warehouse, self._places = warehouse, places
+    def __init__(
+        self, warehouse: Warehouse, places: Places, supervised: Callable[[str], str | None] = lambda job: None
+    ):
+        self._warehouse, self._places, self._supervised = warehouse, places, supervised
         self._listeners: set[_Listener] = set()
         # The last event of each kind of each job, which a new listener hears first, and no look while that is so.
         self._last: dict[tuple[str, str], Event] = {}
@@ -165,7 +170,7 @@ class Events:
         try:
             async with self._looking:
                 if self._task is None or self._task.done():
-                    watcher = Watcher(self._warehouse)
+                    watcher = Watcher(self._warehouse, self._supervised)
                     self._last.clear()
                     await self._look(watcher)
                     self._task = asyncio.create_task(self._watch(watcher))

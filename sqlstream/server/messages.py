@@ -134,7 +134,7 @@ class StateWindow(msgspec.Struct, frozen=True):
     """
 
     start: str | None
-    end: str | None
+    end: str
     lateness: Duration
     delay: Duration
     grows: bool
@@ -237,10 +237,11 @@ class QueryRows(msgspec.Struct, frozen=True):
 
 
 class QueryableRelation(msgspec.Struct, frozen=True):
-    """Something that a query can read."""
+    """Something that a query can read. `path` has the parts of its name: one for a table of the warehouse."""
 
     name: str
     columns: str
+    path: list[str]
 
 
 class RelationList(msgspec.Struct, frozen=True):

@@ -10,13 +10,14 @@ import duckdb
 import msgspec
 
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import DamageError, OtherVersionError, UsageError
+from sqlstream.errors import UsageError
 from sqlstream.jobs import ending
 from sqlstream.queries.query import Sandbox, list_relations
 from sqlstream.server.messages import JobDetails, Jobs, JobSummary, QueryableRelation, RelationList, Savepoints
-from sqlstream.server.states import states_of
-from sqlstream.warehouse.jobs import TABLE, JobRecord, OperatorRecord, read_record
+from sqlstream.server.states import states_of, window_of
+from sqlstream.warehouse.jobs import TABLE, JobRecord, readable_record
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import LOST, RESTARTING
 
 
 class Overview:
@@ -40,10 +41,7 @@ class Overview:
         if not rows["jobs"]:
             # It was dropped meanwhile.
             raise UsageError(f'job "{name}" does not exist')
-        try:
-            record = read_record(self._warehouse.fs, self._warehouse.job(name))
-        except (DamageError, OtherVersionError):
-            record = None
+        record = readable_record(self._warehouse.fs, self._warehouse.job(name))
         return JobDetails(
             job=self._summary(rows["jobs"][0]),
             operators=rows["operators"],
@@ -64,13 +62,16 @@ class Overview:
         with self._one_at_a_time:
             rows = self._sandbox.query("SHOW ALL TABLES").fetchall()
         described = {str(row[0]): str(row[1]) for row in rows}
-        return RelationList(
-            [QueryableRelation(name, described.get(name, "")) for name in list_relations(self._warehouse)]
-        )
+        paths = [(".".join(path), path) for path in list_relations(self._warehouse)]
+        return RelationList([QueryableRelation(name, described.get(name, ""), list(path)) for name, path in paths])
 
     def _summary(self, row: dict[str, Any]) -> JobSummary:
         known = {name: row[name] for name in JobSummary.__struct_fields__ if name in row}
-        return msgspec.convert({**known, "supervised": self._supervised(row["job"])}, JobSummary)
+        supervised = self._supervised(row["job"])
+        if supervised is not None and known["status"] == LOST:
+            # Its process has died, and the server starts another one.
+            known["status"] = RESTARTING
+        return msgspec.convert({**known, "supervised": supervised}, JobSummary)
 
     def _rows(self, sql: str, only: str | None = None) -> list[dict[str, Any]]:
         """Return rows by their columns, of all jobs or of one; times are texts."""
@@ -99,15 +100,6 @@ def _sources(record: JobRecord, name: str) -> list[str]:
     return [scan.name for scan in record.scans if scan.table.lower() == name.lower()] or [name]
 
 
-def _window(operator: OperatorRecord) -> dict[str, Any] | None:
-    """Return the columns of a state view with the bounds of windows; how much later each closes is in microseconds."""
-    window = operator.window
-    if window is None or window.end is None:
-        return None
-    lateness, delay = window.lateness, operator.delay
-    return {"start": window.start, "end": window.end, "lateness": lateness, "delay": delay, "grow": window.grow}
-
-
 def graph_of(record: JobRecord) -> dict[str, Any]:
     """Return the sources, operators and sinks of a job, and which reads which; jobs of early versions say no more than names."""
     nodes: list[dict[str, Any]] = [{"id": s.name, "kind": "source", "table": s.table} for s in record.scans]
@@ -119,7 +111,7 @@ def graph_of(record: JobRecord) -> dict[str, Any]:
                 "kind": operator.kind,
                 "keys": operator.key_columns,
                 "bound": operator.bound,
-                "window": _window(operator),
+                "window": window_of(operator),
             }
         )
         inputs = operator.shape.inputs if operator.shape is not None else ()

@@ -29,6 +29,7 @@ _TITLES = {
     415: "Not a type that is read here",
     429: "Too many at a time",
     500: "It failed",
+    501: "Not installed here",
     503: "Not available now",
     504: "It took too long",
 }

@@ -16,7 +16,7 @@ from pathlib import Path
 from sqlstream.compiler.project import Project
 from sqlstream.errors import OutageError
 from sqlstream.warehouse.filesystem import make_folder
-from sqlstream.warehouse.locks import process_is_alive
+from sqlstream.warehouse.locks import birth_of_process, process_is_alive
 from sqlstream.warehouse.process_folders import user_folder
 from sqlstream.warehouse.submissions import Submission, SubmissionState
 
@@ -95,20 +95,20 @@ class JobProcess:
                 )
         except OSError as error:
             raise OutageError("no process could be started for a job", detail=str(error)) from error
-        return cls(started.pid, _born(started.pid), started)
+        return cls(started.pid, birth_of_process(started.pid), started)
 
     @classmethod
     def left(cls, state: SubmissionState) -> JobProcess | None:
         """Return the process that a state names, if it lives on this host."""
         if not state.pid or state.host != socket.gethostname() or not process_is_alive(state.pid):
             return None
-        return cls(state.pid, state.born) if _born(state.pid) == state.born else None
+        return cls(state.pid, state.born) if birth_of_process(state.pid) == state.born else None
 
     @property
     def is_alive(self) -> bool:
         if self._started is not None:
             return self._started.poll() is None
-        return process_is_alive(self.pid) and _born(self.pid) == self.born
+        return process_is_alive(self.pid) and birth_of_process(self.pid) == self.born
 
     @property
     def code(self) -> int | None:
@@ -128,12 +128,4 @@ def last_words(output: str) -> str:
         file.seek(0, os.SEEK_END)
         file.seek(max(file.tell() - _LAST_BYTES, 0))
         return f"\n{file.read().decode(errors='replace')}".rpartition(f"\n{_BEGINS}")[2].partition("\n")[2].strip()
-    return ""
-
-
-def _born(pid: int) -> str:
-    """Return what tells a process from another one that has the same id later."""
-    with contextlib.suppress(OSError, IndexError):
-        # The fields that follow the command's name, which is in parentheses and may contain any character.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return ""

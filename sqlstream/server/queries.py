@@ -99,6 +99,7 @@ class Queries:
                 else:
                     self._send(queries, running, query, form)
         finally:
+            running.close()
             running.finish()
 
     def _send(self, queries: ProjectQueries, running: _Running, query: Asked, form: str) -> None:
@@ -119,12 +120,22 @@ class _Running:
         self.parts: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING)
         self._loop = loop
         self._connection: duckdb.DuckDBPyConnection | None = None
+        # Nothing is interrupted that is closed.
+        self._closing = threading.Lock()
         self._unwanted = threading.Event()
 
     def opened(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         if self._unwanted.is_set():
             raise _gone()
+
+    def close(self) -> None:
+        """Close the database of the query: one that failed stays in memory with its error, for long, and has threads."""
+        with self._closing:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(duckdb.Error):
+                connection.close()
 
     def emit(self, part: bytes) -> bool:
         """Hand on a part, as soon as there is room for it; return whether more is wanted."""
@@ -145,9 +156,10 @@ class _Running:
         while not work.done():
             while not self.parts.empty():
                 self.parts.get_nowait()
-            if self._connection is not None:
-                # Between two statements nothing is interrupted: say it again.
-                self._connection.interrupt()
+            with self._closing:
+                if self._connection is not None:
+                    # Between two statements nothing is interrupted: say it again.
+                    self._connection.interrupt()
             with contextlib.suppress(TimeoutError, asyncio.CancelledError, SqlStreamError, duckdb.Error):
                 await asyncio.wait_for(asyncio.shield(work), _AGAIN_SECONDS)
         if not work.cancelled():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
-from sqlstream.errors import OutageError
+from sqlstream.errors import UsageError
 from sqlstream.queries.lookup import Lookups
 from sqlstream.server.app import make_app
 from sqlstream.server.endpoints import Service
@@ -43,7 +44,7 @@ def opened_service(
     pool = QueryPool(settings.project)
     queries = Queries(pool, settings.limits)
     places = Places(settings.limits.subscribers)
-    events, tails = Events(warehouse, places), TableTails(warehouse, places)
+    events, tails = Events(warehouse, places, supervisor.about), TableTails(warehouse, places)
     lookups = Lookups(warehouse, settings.limits.lookups, pool.prepare)
     supervisor.start()
     try:
@@ -61,7 +62,7 @@ def opened_service(
 def serve(settings: ServerSettings, notice: Callable[[str], None], command: Command | None = None) -> None:
     """Serve until SIGINT or SIGTERM; `command` makes the command of a submission's process.
 
-    Raises UsageError for settings that would open it to anybody, and OutageError.
+    Raises UsageError for settings that would open it to anybody, and where it cannot listen.
     """
     settings.check()
     with _listening(settings) as listening, opened_service(settings, notice, command) as service:
@@ -93,9 +94,19 @@ def _listening(settings: ServerSettings) -> Iterator[socket.socket]:
         try:
             listening.bind((settings.host, settings.port))
             listening.listen(128)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             message = f'the server cannot listen on "{settings.host}", port {settings.port}'
-            raise OutageError(message, detail=str(error), hint="Name another port with --port.") from error
+            detail = f"{getattr(error, 'strerror', None) or error}."
+            raise UsageError(message, detail=detail, hint=_way_out(error)) from error
         yield listening
     finally:
         listening.close()
+
+
+def _way_out(error: OSError | UnicodeError) -> str:
+    """Return what to do about an address that cannot be listened on; a name may be none at all."""
+    if isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL:
+        return "Name an address of this machine with --host; 0.0.0.0 is all of them."
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "Ports below 1024 are for root alone: name another port with --port."
+    return "Name another port with --port; 0 is any that is free."

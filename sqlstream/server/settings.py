@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
-import os
+import math
 import re
+import ssl
 from dataclasses import dataclass, field
 
 from sqlstream.compiler.project import Project
@@ -112,12 +113,20 @@ class ServerSettings:
         return frozenset(given | ({"localhost", "127.0.0.1", "::1"} if self.is_loopback else set()))
 
     def check(self) -> None:
-        """Raise UsageError for what would be open to anybody, and for files that are not there."""
+        """Raise UsageError for what would be open to anybody, for ports that are none, and for a certificate that is none."""
+        for option, port in (("--port", self.port), ("--postgres", self.postgres)):
+            if port is not None and not 0 <= port <= _LAST_PORT:
+                raise UsageError(
+                    f"{option} {port} is no port", hint=f"A port is a number up to {_LAST_PORT}; 0 is any that is free."
+                )
+        if self.limits.queries < 1:
+            raise UsageError(f"--queries {self.limits.queries} lets no query run", hint="Name a number from 1 on.")
+        if not 0 < self.limits.query_seconds < math.inf:
+            raise UsageError(f"--query-seconds {self.limits.query_seconds:g} is no time that a query can take")
         if (self.certificate is None) != (self.key is None):
             raise UsageError("TLS takes a certificate and its key", hint="Name both: --tls-cert FILE --tls-key FILE.")
-        for path in (self.certificate, self.key):
-            if path is not None and not os.access(path, os.R_OK):
-                raise UsageError(f'file "{path}" cannot be read')
+        if self.certificate is not None and self.key is not None:
+            check_certificate(self.certificate, self.key)
         open_host = next((host for host in (self.host, self.flight_host) if not is_loopback(host)), None)
         if open_host is None or self.insecure:
             return
@@ -128,6 +137,33 @@ class ServerSettings:
                 hint="Give it --tokens FILE, --tls-cert FILE and --tls-key FILE; or say --insecure where something in "
                 "front of it checks who asks.",
             )
+
+
+def check_certificate(certificate: str, key: str) -> None:
+    """Raise UsageError unless two files have a certificate and its key, as PEM."""
+    for option, path in (("--tls-cert", certificate), ("--tls-key", key)):
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            raise UsageError(f'{option} "{path}" cannot be read', detail=error.strerror) from error
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_verify_locations(certificate)
+    except ssl.SSLError as error:
+        raise UsageError(f'--tls-cert "{certificate}" has no certificate in PEM', detail=_reason(error)) from error
+    try:
+        # Of a key with a password it would be asked at the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise UsageError(f'--tls-key "{key}" is not the key of --tls-cert "{certificate}"') from error
+        message = f'--tls-key "{key}" has no key in PEM that can be read without a password'
+        raise UsageError(message, detail=_reason(error)) from error
+
+
+def _reason(error: ssl.SSLError) -> str | None:
+    return f"{error.reason.replace('_', ' ').capitalize()}." if error.reason else None
 
 
 def is_loopback(host: str) -> bool:

@@ -14,7 +14,7 @@ from sqlstream.errors import UsageError
 from sqlstream.server.postgres.connection import ClientLimits
 from sqlstream.server.postgres.server import PostgresServer
 from sqlstream.server.query_pool import QueryPool
-from sqlstream.server.settings import ServerSettings
+from sqlstream.server.settings import Limits, ServerSettings
 
 if TYPE_CHECKING:
     from sqlstream.server.flight.server import FlightServer
@@ -47,10 +47,16 @@ def flight_server(settings: ServerSettings, pool: QueryPool) -> FlightServer:
         settings.flight.port if settings.flight else 0,
         allows=_allows(settings),
         certificate=files,
-        limits=FlightLimits(queries=limits.queries, seconds=limits.query_seconds),
+        # What is read slowly holds no more than queries that run at once may.
+        limits=FlightLimits(limits.queries, limits.query_seconds, memory=_together(limits)),
         query_limits=limits.query,
         insecure=settings.insecure,
     )
+
+
+def _together(limits: Limits) -> int | None:
+    """Return how many bytes of memory the queries that run at once may have together."""
+    return None if limits.query.memory is None else limits.queries * limits.query.memory
 
 
 def _allows(settings: ServerSettings) -> Callable[[str], bool] | None:

@@ -47,6 +47,17 @@ class RunningQuery:
             if self._connection is not None:
                 self._connection.interrupt()
 
+    def memory(self) -> int:
+        """Return how many bytes of memory the query has of DuckDB, whose rows are being read."""
+        with self._lock:
+            connection = self._connection
+        if connection is None:
+            return 0
+        # Another statement of the same connection would end the result.
+        with connection.cursor() as beside:
+            [(held,)] = beside.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
+        return int(held or 0)
+
     @property
     def is_stopped(self) -> bool:
         return self._why is not None

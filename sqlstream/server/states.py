@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sqlstream.jobs import ending
+from sqlstream.queries.system import oldest_queryable
 from sqlstream.queries.versions import find_state
 from sqlstream.server.batches import time_data
 from sqlstream.server.messages import StateSummary, StateWindow, VersionList, VersionSummary
@@ -12,17 +13,14 @@ from sqlstream.storage.changes import oldest_readable
 from sqlstream.storage.joblog import LogEntry
 from sqlstream.storage.metrics import OperatorMetrics
 from sqlstream.storage.snapshot import JobHistory
-from sqlstream.warehouse.jobs import JobRecord
+from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
 from sqlstream.warehouse.paths import Warehouse
 
 
 def states_of(record: JobRecord) -> Iterator[StateSummary]:
     """Yield what the operators of a job keep, of each operator its result first."""
     for operator in record.operators:
-        window = operator.window
-        bounds = None
-        if window is not None:
-            bounds = StateWindow(window.start, window.end, window.lateness, operator.delay, window.grow)
+        window = window_of(operator)
         for name in operator.views:
             is_result = name == operator.name
             yield StateSummary(
@@ -31,8 +29,16 @@ def states_of(record: JobRecord) -> Iterator[StateSummary]:
                 operator.kind,
                 list(operator.key_columns),
                 operator.bound,
-                bounds if is_result else None,
+                window if is_result else None,
             )
+
+
+def window_of(operator: OperatorRecord) -> StateWindow | None:
+    """Return which columns of an operator's result have the bounds of windows; None for one without windows."""
+    window = operator.window
+    if window is None or window.end is None:
+        return None
+    return StateWindow(window.start, window.end, window.lateness, operator.delay, window.grow)
 
 
 def versions_of(warehouse: Warehouse, job: str, state: str | None, first: int) -> VersionList:
@@ -48,8 +54,10 @@ def versions_of(warehouse: Warehouse, job: str, state: str | None, first: int) -
         operator = find_state({history.name: history}, f"{name}.{state}", None).operator
         if history.newest is not None:
             first = max(first, oldest_readable(warehouse, history.name, operator, history.newest))
+    elif history.newest is not None:
+        first = max(first, oldest_queryable(warehouse, history))
     asked = operator.name if operator is not None else None
-    return VersionList(name, [_summary(entry, asked) for entry in history.entries if entry.version >= first])
+    return VersionList(name, [_summary(entry, asked) for entry in history.entries_since(first)])
 
 
 def _summary(entry: LogEntry, operator: str | None) -> VersionSummary:

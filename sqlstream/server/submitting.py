@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from uuid import uuid4
 
@@ -37,6 +38,8 @@ from sqlstream.warehouse.submissions import (
     write_submission,
 )
 
+_KEEPING = threading.Lock()
+
 
 def submit(settings: ServerSettings, role: Role, request: SubmitRequest) -> Submitted:
     """Keep a script whose jobs are to run, and answer what it asks besides. Raises errors that point into the script."""
@@ -65,8 +68,10 @@ def submit(settings: ServerSettings, role: Role, request: SubmitRequest) -> Subm
         if not jobs:
             return Submitted(None, [], warnings, answers)
         made = _submission(request, jobs, tuple(anew))
-        _forget_earlier(session.warehouse, made)
-        write_submission(session.warehouse, made)
+        # Of two at the same time with the same job, the second one is refused.
+        with _KEEPING:
+            _forget_earlier(session.warehouse, made)
+            write_submission(session.warehouse, made)
         return Submitted(made.id, [*made.starts, *made.jobs], warnings, answers)
 
 

@@ -80,11 +80,13 @@ class Supervised:
     @property
     def text(self) -> str:
         """What the server does about it, for people."""
-        if self.process is not None:
-            return f"process {self.process.pid}"
-        if self.next_start is None:
+        # The thread that supervises may change them meanwhile.
+        process, next_start = self.process, self.next_start
+        if process is not None:
+            return f"process {process.pid}"
+        if next_start is None:
             return "starting"
-        return f"starts again in {max(self.next_start - time.monotonic(), 0):.0f} s"
+        return f"starts again in {max(next_start - time.monotonic(), 0):.0f} s"
 
 
 class Supervisor:
@@ -153,9 +155,13 @@ class Supervisor:
             self._session = SessionLock.open(self._warehouse)
         with contextlib.suppress(UsageError):
             self._lock = lock_job(self._warehouse.fs, leadership(self._warehouse), self._session, patience=0)
-            self._found.clear()
+            self._forget()
             self._ended.clear()
             self._notice("this server supervises the jobs of the warehouse")
+
+    def _forget(self) -> None:
+        with self._changing:
+            self._found.clear()
 
     def _supervise(self) -> None:
         if isinstance(self._lock, Lease) and self._lock.is_lost:
@@ -163,7 +169,7 @@ class Supervisor:
             self._notice("another server may supervise the jobs by now: this one waits for its turn")
             self._lock.release()
             self._lock = None
-            self._found.clear()
+            self._forget()
             return
         # Those that are known do not change, and there may be many that have ended.
         for submission in submissions(self._warehouse, but=self._found.keys() | self._ended):
@@ -292,19 +298,21 @@ class Supervisor:
         pause = one.strategy.delay(one.attempts)
         message = "the process of the job ended, and did not say why"
         if pause is None:
-            self._end(one, SUBMISSION_FAILED, f"{message}; its restart strategy lets it stay so")
+            said = f"it is not started again, by its restart strategy ({one.strategy.limits})"
+            self._end(one, SUBMISSION_FAILED, f"{message}; {said}")
             return
         one.next_start = time.monotonic() + seconds(pause)
         for job in one.jobs:
-            self._note_restart(job, message, pause)
+            self._note_restart(job, message, pause, one.strategy)
         self._notice(f"{message}: {', '.join(one.jobs)}; it starts again in {seconds(pause):.1f} s")
 
-    def _note_restart(self, job: str, message: str, pause: Duration) -> None:
+    def _note_restart(self, job: str, message: str, pause: Duration, strategy: RestartStrategy) -> None:
         paths = self._warehouse.job(job)
         status = effective_status(self._warehouse.fs, paths)
         if status is not None and status.state == LOST:
             version = last_committed(self._warehouse.fs, paths)
-            add_restart(self._warehouse.fs, paths, Restart(now(), -1 if version is None else version, message, pause))
+            version = -1 if version is None else version
+            add_restart(self._warehouse.fs, paths, Restart(now(), version, message, pause, strategy.limits))
 
     def _asked_to_end(self, one: Supervised) -> list[str]:
         """Return the jobs that were asked to end while they wait to start again."""
@@ -331,7 +339,11 @@ class Supervisor:
 
     def _stop(self) -> None:
         """Stop all processes after their batches, and say that they are to go on."""
-        running = [(one, one.process) for one in self._found.values() if one.process is not None] if self._lock else []
+        supervised = (
+            [(one, one.process) for one in self._found.values() if one.process is not None] if self._lock else []
+        )
+        # What has ended by itself since the last look is for the next server to judge: it may not have to go on.
+        running = [(one, process) for one, process in supervised if process.is_alive]
         for one, process in running:
             process.ask_to_stop()
             one.state = replace(one.state, paused=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -16,7 +15,8 @@ import duckdb
 from sqlstream.duck import databases
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError, missing
+from sqlstream.errors import SqlStreamError, missing
+from sqlstream.secrets import masked
 from sqlstream.server.events import COMMENT, COMMENT_SECONDS, LOOK_IN_STORE_SECONDS, LOOK_SECONDS, RETRY, Event, Places
 from sqlstream.server.problems import HttpError
 from sqlstream.storage.changes import changes_of_table
@@ -25,11 +25,13 @@ from sqlstream.storage.snapshot import JobHistory, JobVersion, VersionGone
 from sqlstream.storage.zsets import VERSION, WEIGHT
 from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.commits import last_committed
-from sqlstream.warehouse.jobs import JobRecord, SinkRecord, read_record
+from sqlstream.warehouse.jobs import JobRecord, SinkRecord, readable_record
 from sqlstream.warehouse.paths import Warehouse
 
 # Whoever begins to listen, or has fallen behind, hears no more versions of before than these.
 _MOST_VERSIONS = 20
+# So many looks in a row must fail before that is said.
+_LOOKS_THAT_FAIL = 3
 # So many rows of a version are sent.
 _MOST_ROWS = 200
 # So many tables are looked at at a time.
@@ -44,6 +46,8 @@ class TableWatcher:
     warehouse: Warehouse
     table: str
     _seen: dict[str, tuple[ProcessingTime, int]] = field(default_factory=dict)
+    # How many looks in a row could not read what a job has written.
+    _failed: dict[str, int] = field(default_factory=dict)
     # As they were found last.
     _writers: list[tuple[JobRecord, SinkRecord]] = field(default_factory=list)
 
@@ -52,7 +56,7 @@ class TableWatcher:
         names = self.warehouse.writers(self.table) or self.warehouse.jobs()
         found, tables = [], set[str]()
         for name in names:
-            record = _record(self.warehouse, name)
+            record = readable_record(self.warehouse.fs, self.warehouse.job(name))
             if record is None:
                 continue
             tables |= {sink.table for sink in record.sinks if record.sink(sink.table) is not None}
@@ -80,10 +84,20 @@ class TableWatcher:
         """Return what is new. Raises HttpError when no job writes the table any more."""
         events: list[Event] = []
         for record, sink in self.writers():
-            # What was replaced while it was read is there at the next look.
-            with contextlib.suppress(SqlStreamError, FileNotFoundError, duckdb.Error, VersionGone):
+            try:
                 events += self._changes(record, sink)
+                self._failed.pop(record.job, None)
+            except (SqlStreamError, FileNotFoundError, duckdb.Error, VersionGone) as error:
+                events += self._unreadable(record, sink, error)
         return events
+
+    def _unreadable(self, record: JobRecord, sink: SinkRecord, error: Exception) -> list[Event]:
+        """Say, once, that what a job wrote cannot be read: what was replaced while it was read is there at the next look."""
+        count = self._failed[record.job] = self._failed.get(record.job, 0) + 1
+        if count != _LOOKS_THAT_FAIL:
+            return []
+        said = error.message if isinstance(error, SqlStreamError) else masked(str(error)).partition("\n")[0]
+        return [Event("unreadable", record.job, {"table": sink.table, "error": said or type(error).__name__})]
 
     def _changes(self, record: JobRecord, sink: SinkRecord) -> list[Event]:
         job = record.job.lower()
@@ -133,13 +147,6 @@ def _changelog(sink: SinkRecord, changes: str) -> str:
     )
     texts = ", ".join(f"CAST({column} AS VARCHAR)" for column in columns)
     return f"SELECT {VERSION}, {_COUNT}, {_KIND}, {texts} FROM ({numbered}) ORDER BY {VERSION}, {_PLACE}"
-
-
-def _record(warehouse: Warehouse, job: str) -> JobRecord | None:
-    try:
-        return read_record(warehouse.fs, warehouse.job(job))
-    except (DamageError, OtherVersionError):
-        return None
 
 
 class TableTails:

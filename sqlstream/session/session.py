@@ -63,7 +63,9 @@ class Session:
     ):
         self.project: Project = find_project(project, warehouse)
         self.warehouse = Warehouse(self.project.warehouse)
-        self.options = Options({**self.project.configuration.options, **(conf or {})})
+        configured = self.project.configuration
+        files = {name: place for name, place in configured.option_places.items() if name not in (conf or {})}
+        self.options = Options({**configured.options, **(conf or {})}, files)
         self.compiler = Compiler(self.options, project=self.project.root, table_options=table_options)
         self.compiler.catalog.written = lambda: self.warehouse.tables()
         self.output: TextIO | io.TextIOBase = output or sys.stdout

@@ -64,8 +64,14 @@ class SparkEngine:
         from sqlstream.spark.jvm import start_spark
 
         make_folder(os.path.dirname(self.project.log_file))
+        # The first job of a session gives Spark's application its name: there is one for all of them.
         self._start = partial(
-            start_spark, master=master, conf=conf, log_file=self.project.log_file, pass_fds=(self.lock(),)
+            start_spark,
+            master=master,
+            conf=conf,
+            log_file=self.project.log_file,
+            pass_fds=(self.lock(),),
+            app_name=resources.name,
         )
         self._session = self._start()
         if is_cluster(master):
@@ -98,10 +104,10 @@ class SparkEngine:
         return SparkRun(spark, jvm, self.project.log_file, job, layout, pace, receivers)
 
     def _living(self) -> tuple[SparkSession, Jvm]:
-        """Return the session and its JVM, new ones where that has died."""
+        """Return the session and its JVM, new ones where that has died, or lost its temporary files."""
         from sqlstream.spark.jvm import running_jvm, stop_spark
 
-        if self._session is not None and running_jvm().has_ended:
+        if self._session is not None and (running_jvm().has_ended or running_jvm().loss()):
             stop_spark(self._session)
             self._session = None
         if self._session is None:

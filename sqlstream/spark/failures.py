@@ -14,8 +14,16 @@ from sqlstream.spark.carried_errors import find_carried
 FRAMES = 15
 _CAUSE = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
 _MISSING = re.compile(r"No module named '([^']+)'")
-# What Spark says of executors and Python workers that are gone.
-_LOST = ("ExecutorLostFailure", "Python worker exited unexpectedly", "Python worker failed to connect back")
+# What Spark says of executors and Python workers that are gone, and of files of its own that others deleted.
+_LOST = (
+    *("ExecutorLostFailure", "Python worker exited unexpectedly", "Python worker failed to connect back"),
+    *("Failed to create local dir", "FetchFailedException", "MetadataFetchFailedException"),
+)
+# Spark's temporary files, by the names that it gives their folders.
+_SCRATCH = re.compile(r"[^\s'\"]*/(?:blockmgr|spark)-[0-9a-f]{2}[^\s'\":,;)]*")
+_NO_FILE = ("FileNotFoundException", "NoSuchFileException")
+# A connection to a Python worker, or to the daemon that starts them, has ended: nothing else of Spark's here reads streams.
+_HUNG_UP = ("EOFException", "SocketException", "ClosedChannelException", "AsynchronousCloseException")
 
 
 def failure_of(query: StreamingQuery) -> SqlStreamError | None:
@@ -40,7 +48,28 @@ def failure_of(query: StreamingQuery) -> SqlStreamError | None:
     if (module := missing_module(causes)) is not None:
         hint = "Install it on all machines, for the Python that spark.pyspark.python names: that of this process by default."
         return JobError(f'the Python of a worker has no module "{module}"', hint=hint)
+    if (lost := lost_part(causes)) is not None:
+        return OutageError(lost, detail=f"Spark says: {describe(causes)}")
     return (OutageError if is_lost(causes) else JobError)(describe(causes))
+
+
+def lost_part(causes: list[tuple[str, str]]) -> str | None:
+    """Return which file or process of Spark's was lost, None where its exceptions name none.
+
+    >>> lost_part([("SparkException", "Job aborted"), ("NoSuchFileException", "/tmp/a/blockmgr-0f/0c/shuffle_0_1_0.index")])
+    "a temporary file of Spark's is gone: /tmp/a/blockmgr-0f/0c/shuffle_0_1_0.index"
+    >>> lost_part([("SparkException", "Job aborted"), ("EOFException", "")])
+    "a Python worker of Spark's, or the daemon that starts them, has ended unexpectedly"
+    >>> lost_part([("FileNotFoundException", "/data/in.csv (No such file or directory)")]) is None
+    True
+    """
+    for name, message in reversed(causes):
+        # Tasks that failed have their exceptions in the text of another one.
+        if any(one in name or one in message for one in _NO_FILE) and (found := _SCRATCH.search(message)):
+            return f"a temporary file of Spark's is gone: {found[0]}"
+    if causes[-1][0] in _HUNG_UP:
+        return "a Python worker of Spark's, or the daemon that starts them, has ended unexpectedly"
+    return None
 
 
 def missing_module(causes: list[tuple[str, str]]) -> str | None:

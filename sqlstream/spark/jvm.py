@@ -63,6 +63,12 @@ DEFAULTS: dict[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    # Nothing in the checkpoint outlives the job's process: a batch that is repeated needs the one before it, no older ones.
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    # Changes of the state stay until a snapshot has them and maintenance comes by: with Spark's 60 s those of many batches.
+    "spark.sql.streaming.stateStore.maintenanceInterval": "15s",
+    # Else each file of the checkpoint has another one with its checksum, besides the one that Hadoop writes on local disks.
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # As many rows as fit into the bytes; without that second limit a batch of large frames failed at 2 GB.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "64MB",
@@ -105,7 +111,8 @@ _SILENT = "All masters are unresponsive"
 class Jvm:
     """A JVM with Spark: `java` is its command up to the class path, `before` PySpark's gateway when it was started.
 
-    `temporary` is the folder for its temporary files: libraries that it unpacks, what Spark shuffles.
+    `temporary` is the folder for its temporary files: libraries that it unpacks, what Spark shuffles. `blocks` are the folders
+    that Spark has made there for what it shuffles.
     """
 
     process: subprocess.Popen[bytes]
@@ -115,6 +122,7 @@ class Jvm:
     before: tuple[Any, Any]
     temporary: str
     gateway: Any = None
+    blocks: tuple[str, ...] = ()
 
     @property
     def has_ended(self) -> bool:
@@ -134,6 +142,17 @@ class Jvm:
         hint = "Run the job again: it continues after its last committed batch."
         message = f"Spark's JVM ended: {how}" if code < 0 else f"Spark's JVM ended {how}"
         return OutageError(message, detail=detail, hint=hint)
+
+    def loss(self) -> OutageError | None:
+        """Return the error for a JVM whose temporary files others have deleted, None where they are there.
+
+        It makes no new ones: another JVM must take its place.
+        """
+        gone = next((folder for folder in (self.temporary, *self.blocks) if not os.path.isdir(folder)), None)
+        if gone is None:
+            return None
+        detail = "Something has deleted it: another process, or what cleans the machine's folder for temporary files."
+        return OutageError(f"Spark's folder for temporary files is gone: {gone}", detail=detail)
 
 
 _running: Jvm | None = None
@@ -161,6 +180,7 @@ def start_spark(
     try:
         with _connected(jvm, settings):
             session = _new_session(jvm)
+            jvm.blocks = _block_folders(jvm.temporary)
     except BaseException as e:
         _end(jvm)
         if not isinstance(e, Exception) or isinstance(e, UsageError):
@@ -393,6 +413,11 @@ def _new_session(jvm: Jvm) -> SparkSession:
     context = SparkContext(gateway=jvm.gateway)
     chatter.quiet_server(context._accumulatorServer)
     return SparkSession(context)
+
+
+def _block_folders(temporary: str) -> tuple[str, ...]:
+    """Return the folders in which Spark keeps what it shuffles; none where its settings name a place of their own."""
+    return tuple(f"{temporary}/{name}" for name in os.listdir(temporary) if name.startswith("blockmgr-"))
 
 
 def _end(jvm: Jvm) -> bool:

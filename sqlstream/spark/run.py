@@ -137,7 +137,8 @@ class SparkRun(JobThread):
             return False
         failure = failure_of(self._query)
         if failure is not None:
-            raise failure
+            # What Spark says of files that it does not find may be anything.
+            raise self._jvm.loss() or failure
         return True
 
     def _is_idle(self) -> bool:
@@ -175,4 +176,4 @@ class SparkRun(JobThread):
                 remove(self._checkpoint)
 
     def _explained(self, error: Exception) -> SqlStreamError:
-        return find_carried(str(error)) or self._jvm.death() or super()._explained(error)
+        return find_carried(str(error)) or self._jvm.death() or self._jvm.loss() or super()._explained(error)

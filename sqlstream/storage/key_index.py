@@ -29,9 +29,11 @@ from sqlstream.warehouse.filesystem import Filesystem
 # A smaller segment is read as fast as an index is asked; so is one of which more than one row in so many is looked for.
 LARGE_ROWS = 200_000
 FEW = 50
-# An index that nobody has asked for so long makes way for another one. One of a small segment goes in any case: it is soon made
-# anew, its segment is mostly gone, and each batch brings another one.
+# An index that nobody has asked for so long makes way for another one.
 UNUSED_SECONDS = 600
+# One of a small segment goes in any case, and sooner: it is soon made anew, its segment is mostly gone, and each batch brings
+# another one. In ten minutes a job of a few batches a second left thousands behind, of 20 KB and more each.
+SMALL_UNUSED_SECONDS = 60
 # How many rows a key has.
 KEY_ROWS = Column(internal("rows"), "BIGINT")
 
@@ -241,11 +243,11 @@ def _forget_small() -> None:
     """Forget the indexes of small segments that nobody asks for, every now and then."""
     global _looked_at
     moment = time.monotonic()
-    if moment - _looked_at < UNUSED_SECONDS / 10:
+    if moment - _looked_at < SMALL_UNUSED_SECONDS / 10:
         return
     _looked_at = moment
     for name, index in list(_indexes.items()):
-        if index.is_small and index.used < moment - UNUSED_SECONDS:
+        if index.is_small and index.used < moment - SMALL_UNUSED_SECONDS:
             del _indexes[name]
 
 

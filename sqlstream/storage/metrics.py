@@ -105,7 +105,10 @@ def _upgraded_buckets(operator: dict[str, Any]) -> dict[str, Any]:
 
 
 class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The sums over an operator's buckets, and the first time at which one of them is to be called."""
+    """The sums over an operator's buckets, and the first time at which one of them is to be called.
+
+    `rows_out` are the rows (changes) that it has emitted since the job began, before filters behind it.
+    """
 
     state_rows: int = 0
     state_bytes: int = 0
@@ -118,9 +121,10 @@ class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     event_timer: EventTime | None = None
     buckets: Mapping[int, BucketMetrics] = {}
     counters: Mapping[str, int] = {}
+    rows_out: int = 0
 
     @classmethod
-    def of(cls, buckets: Mapping[int, BucketMetrics]) -> OperatorMetrics:
+    def of(cls, buckets: Mapping[int, BucketMetrics], rows_out: int = 0) -> OperatorMetrics:
         counts = {name: sum(getattr(one, name) for one in buckets.values()) for name in COUNTS}
         names = sorted({name for one in buckets.values() for name in one.counters})
         return cls(
@@ -128,6 +132,7 @@ class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
             event_timer=earliest(one.event_timer for one in buckets.values()),
             buckets=dict(buckets),
             counters={name: sum(one.counters.get(name, 0) for one in buckets.values()) for name in names},
+            rows_out=rows_out,
         )
 
 
@@ -163,11 +168,12 @@ class ScanReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="scan"):
 
 
 class BucketReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="bucket"):
-    """What an operator keeps in a bucket after a batch."""
+    """What an operator keeps in a bucket after a batch, and how many rows (changes) it has emitted in the batch."""
 
     operator: str
     bucket: int
     metrics: BucketMetrics
+    rows_out: int = 0
 
 
 Report = ScanReport | BucketReport

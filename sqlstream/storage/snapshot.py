@@ -100,12 +100,23 @@ class JobHistory:
     @cached_property
     def entries(self) -> list[LogEntry]:
         """The log of all versions that are kept, oldest first. Raises DamageError when it has a gap."""
+        return self._entries(0)
+
+    def entries_since(self, version: int) -> list[LogEntry]:
+        """Return the log of a version and of those after it: of a long one no more is read than that."""
+        found = self._entries(version)
+        if not found or found[0].version > version:
+            # It begins later, or has a gap there.
+            found = [entry for entry in self.entries if entry.version >= version]
+        return found
+
+    def _entries(self, first: int) -> list[LogEntry]:
         # Spark remembers only the last hundred commits; what comes before a commit is committed, too.
-        if self._committed is None:
+        if self._committed is None or first > self._committed:
             return []
         gap = -1
         for _ in range(_LOOKS):
-            entries = self._log.entries(self._committed)
+            entries = self._log.entries(self._committed, first)
             found = first_gap(entries, self._committed)
             if found is None:
                 return entries

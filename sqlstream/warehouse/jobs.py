@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from sqlstream.catalog import Column
-from sqlstream.errors import DamageError
+from sqlstream.errors import DamageError, OtherVersionError
 from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
@@ -226,6 +226,14 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
 
 def write_record(fs: Filesystem, job: JobPaths, record: JobRecord) -> None:
     write_sealed(fs, job.record, msgspec.json.format(record.to_json(), indent=2), durable=True)
+
+
+def readable_record(fs: Filesystem, job: JobPaths) -> JobRecord | None:
+    """Return the record of a job, None also where it is damaged or of another version: one job must not spoil a list."""
+    try:
+        return read_record(fs, job)
+    except (DamageError, OtherVersionError):
+        return None
 
 
 def read_record(fs: Filesystem, job: JobPaths) -> JobRecord | None:

@@ -158,10 +158,23 @@ def process_is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    with contextlib.suppress(OSError):
-        # The state follows the command's name, which is in parentheses and may contain any character.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return True
+    return _status_fields(pid)[:1] != [b"Z"]
+
+
+def birth_of_process(pid: int) -> str:
+    """Return what tells a process from a later one with its id; nothing where the system does not say."""
+    fields = _status_fields(pid)
+    return fields[19].decode() if len(fields) > 19 else ""
+
+
+def _status_fields(pid: int) -> list[bytes]:
+    """Return what Linux says of a process, from its state on."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return []
+    # The command's name comes before, in parentheses; it may be any bytes.
+    return status.rpartition(b")")[2].split()
 
 
 def _others(session: SessionLock) -> bool:

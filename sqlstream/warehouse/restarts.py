@@ -12,12 +12,16 @@ KEPT = 100
 
 
 class Restart(Record, frozen=True, tag_field="format", tag=1):
-    """An outage: when it was, the last batch that was committed then (-1: none), the error, how long the job waits."""
+    """An outage: when it was, the last batch that was committed then (-1: none), the error, how long the job waits.
+
+    `strategy` is the restart strategy with its limits, for people.
+    """
 
     failed_at: ProcessingTime
     version: int
     error: str
     delay: Duration
+    strategy: str | None = None
 
 
 class Restarts(Record, frozen=True, tag_field="format", tag=1):

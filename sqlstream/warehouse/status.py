@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar, Final
@@ -10,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sqlstream.errors import DamageError
-from sqlstream.units import ProcessingTime, upgraded_times
+from sqlstream.units import ProcessingTime, now, upgraded_times
 from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.leases import is_being_run
 from sqlstream.warehouse.paths import JobPaths
@@ -62,6 +64,17 @@ class Status(Record, frozen=True, omit_defaults=True, tag_field="format", tag=2)
 
 def write_status(fs: Filesystem, job: JobPaths, status: Status) -> None:
     write_sealed(fs, job.status, status.to_json())
+
+
+def restarts(fs: Filesystem, job: JobPaths) -> None:
+    """Say that a job starts again whose process has died while it ran it: whoever has the job's lock knows that.
+
+    What the dead process said last would be taken for what this one says, until its first batch.
+    """
+    status = read_status(fs, job)
+    if status is not None and status.is_active:
+        said = replace(status, state=RESTARTING, pid=os.getpid(), host=socket.gethostname(), updated_at=now())
+        write_status(fs, job, said)
 
 
 def read_status(fs: Filesystem, job: JobPaths) -> Status | None:

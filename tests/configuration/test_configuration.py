@@ -171,12 +171,34 @@ def test_what_is_wrong_is_told_with_its_line(folder: Path, text: str, marked: st
         ({"SQLSTREAM_CONFIG": "/nowhere/x.toml"}, "cannot be read"),
         ({"SQLSTREAM_OPTIONS_PARALELISM_DEFAULT": "3"}, "SQLSTREAM_OPTIONS_PARALLELISM_DEFAULT"),
         ({"SQLSTREAM_OPTIONS_PARALLELISM_DEFAULT": "0"}, "in environment: SQLSTREAM_OPTIONS_PARALLELISM_DEFAULT"),
+        ({"SQLSTREAM_WAREHOSE": "x"}, 'no setting[\\s\\S]*did you mean "SQLSTREAM_WAREHOUSE"'),
+        ({"SQLSTREAM_TOKN": "x"}, 'did you mean "SQLSTREAM_TOKEN"'),
+        ({"SQLSTREAM_DB_PASSWORD": "x"}, "call others something else"),
         ({"SQLSTREAM_SERVER_PORT": "x"}, "SQLSTREAM_SERVER_PORT in the environment: needs a whole number"),
     ],
 )
 def test_what_is_wrong_in_the_environment(folder: Path, environment: dict[str, str], message: str) -> None:
     with pytest.raises(SqlStreamError, match=message):
         load(str(folder), {"S3_KEY": "k", **environment})
+
+
+def test_variables_that_are_no_settings(folder: Path) -> None:
+    others = ("TOKEN", "LOG_FORMAT", "CACHE", "CACHE_SIZE", "CDS")
+    # Kubernetes makes these of Services.
+    service = {"SQLSTREAM_SERVICE_HOST": "10.0.0.1", "SQLSTREAM_PORT_8642_TCP_ADDR": "10.0.0.1"}
+    service |= {"SQLSTREAM_SERVER_PORT": "tcp://10.0.0.1:8642"}
+    assert loaded(folder, **{f"SQLSTREAM_{name}": "1 GB" for name in others}, **service)["server.port"] == 8000
+
+
+def test_all_variables_that_are_missing_are_told(folder: Path) -> None:
+    (folder / "sqlstream.toml").write_text(
+        'warehouse = "${A}"\n[profiles.prod]\nserver.host = "${B}"\nspark.x = "${A}${C}${D:-d}"\n'
+    )
+    with pytest.raises(SqlStreamError, match='are not set: "A", "B", "C"') as raised:
+        load(str(folder), {"SQLSTREAM_PROFILE": "prod"})
+    assert "sqlstream.toml:1:" in str(raised.value.span)
+    with pytest.raises(SqlStreamError, match='the environment variable "B" is not set'):
+        load(str(folder), {"SQLSTREAM_PROFILE": "prod", "A": "a", "C": "c"})
 
 
 def test_a_line_with_a_secret_is_shown_without_it(folder: Path) -> None:

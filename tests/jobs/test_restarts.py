@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 import sqlstream
 from sqlstream.connectors import Sink
@@ -16,6 +18,8 @@ from sqlstream.jobs.job import Job
 from sqlstream.jobs.restart_strategies import ExponentialDelay, NoRestart, strategy_of
 from sqlstream.local.engine import LocalEngine
 from sqlstream.options import Options
+from sqlstream.runtime.engine import Resources
+from sqlstream.warehouse.status import Status, effective_status, read_status, write_status
 from tests.kinds import job_of, jobs_of
 from tests.processes import wait_until
 
@@ -107,27 +111,55 @@ def test_what_is_wrong_fails_at_once(project: Path, start: Callable[..., Any]) -
 
 
 @pytest.mark.parametrize(
-    ("settings", "restarted"),
+    ("settings", "restarted", "limits"),
     [
-        ("SET 'restart-strategy.type' = 'none';", 0),
+        ("SET 'restart-strategy.type' = 'none';", 0, None),
         ("SET 'restart-strategy.type' = 'fixed-delay'; SET 'restart-strategy.fixed-delay.attempts' = '2';"
-         "SET 'restart-strategy.fixed-delay.delay' = '1 ms';", 2),
-        ("SET 'restart-strategy.type' = 'failure-rate'; SET 'restart-strategy.failure-rate.delay' = '1 ms';", 1),
-        ("SET 'restart-strategy.exponential-delay.attempts-before-reset-backoff' = '3';", 3),
+         "SET 'restart-strategy.fixed-delay.delay' = '1 ms';", 2, "fixed-delay: at most 2 restarts"),
+        ("SET 'restart-strategy.type' = 'failure-rate'; SET 'restart-strategy.failure-rate.delay' = '1 ms';", 1,
+         "failure-rate: at most 1 failure in 1 min"),
+        ("SET 'restart-strategy.exponential-delay.attempts-before-reset-backoff' = '3';", 3,
+         "exponential-delay: at most 3 restarts until the job has run for 1 h"),
     ],
 )  # fmt: skip
 def test_an_outage_that_lasts_ends_the_job(
-    project: Path, start: Callable[..., Any], settings: str, restarted: int
+    project: Path, start: Callable[..., Any], settings: str, restarted: int, limits: str | None
 ) -> None:
     (project / "down").write_text("1000 ConnectionError")
     session, job = start(settings)
     with pytest.raises(OutageError, match="ConnectionError: the server is down"):
         job.wait()
     assert session.query("SELECT status, restarts FROM sqlstream.jobs").fetchall() == [("FAILED", restarted)]
+    [(error,)] = session.query("SELECT error FROM sqlstream.jobs").fetchall()
+    assert ("by its restart strategy" in error) == (limits is not None)
+    assert limits is None or f"({limits})" in error
+    strategies = session.query("SELECT DISTINCT strategy FROM sqlstream.restarts").fetchall()
+    assert strategies == ([] if limits is None else [(limits,)])
     # It goes on when it is started again.
     (project / "down").unlink()
     _, job = start(settings)
     wait_until(lambda: rows(project) == EVERY)
+
+
+def test_a_job_whose_process_died_is_said_to_restart_until_it_runs(project: Path, start: Callable[..., Any]) -> None:
+    session, job = start()
+    wait_until(lambda: rows(project) == EVERY)
+    job.stop()
+    job.wait()
+    fs, paths = session.warehouse.fs, session.warehouse.job("taken")
+    found = read_status(fs, paths)
+    assert found is not None
+    # As a process leaves it that is killed.
+    write_status(fs, paths, replace(found, state="RUNNING", pid=found.pid + 1))
+    seen: list[Status | None] = []
+
+    class Seen(LocalEngine):
+        def prepare(self, resources: Resources) -> None:
+            seen.append(effective_status(fs, paths))
+
+    [planned] = jobs_of(session.compile(SourceText("t", SCRIPT.replace("{folder}", str(project)))))
+    job_of(session._jobs.start(planned, {}, engine=Seen())).stop()
+    assert [(one.state, one.pid) for one in seen if one is not None] == [("RESTARTING", os.getpid())]
 
 
 def test_a_job_that_waits_can_be_stopped_by_others(project: Path, start: Callable[..., Any]) -> None:

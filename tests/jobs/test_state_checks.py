@@ -103,14 +103,27 @@ def test_max_rows(session: Session) -> None:
     job = start(session, limited)
     done(session, job, 2)
     put(session, "2", (3, 1))
-    with pytest.raises(JobError, match='operator "aggregate_1" has 3 rows, at most 2 rows'):
+    with pytest.raises(JobError, match='operator "aggregate_1" has 3 rows, at most 2 rows') as raised:
         job.wait(60)
+    assert "given by SET 'sqlstream.state.max-rows.aggregate_1'" in str(raised.value.hint)
+    assert raised.value.detail == "Its state is as version 1 left it, and can be queried."
     assert told(session)[0][:3] == ("max-rows", "aggregate_1", "broken")
     warned = start(session, f"SET 'sqlstream.state.max-rows-action' = 'warn'; {limited}")
     wait_until(lambda: warned.is_waiting)
     warned.stop()
     assert warned.wait(60)
     assert "3 rows" in " ".join(warned.warnings())
+
+
+def test_a_limit_says_how_it_was_given(session: Session) -> None:
+    put(session, "1", (1, 5), (2, 7))
+    session.options.set("sqlstream.state.max-rows", "1")
+    with pytest.raises(JobError, match='"aggregate_1" has 2 rows, at most 1 row may') as raised:
+        start(session).wait(60)
+    assert "given by --set sqlstream.state.max-rows," in str(raised.value.hint)
+    (Path(session.project.root) / "sqlstream.toml").write_text("[options]\nsqlstream.state.max-rows = 1\n")
+    with Session(session.project.root) as configured:
+        assert configured.options.as_set("sqlstream.state.max-rows") == '"sqlstream.state.max-rows" in sqlstream.toml:2'
 
 
 @pytest.mark.parametrize(

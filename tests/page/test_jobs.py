@@ -8,7 +8,7 @@ from hashlib import sha256
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from sqlstream.server.access import Role, Tokens
 from tests.page.conftest import PHONE, Shot
@@ -127,7 +127,7 @@ def test_a_job_is_seen_moving(page: Page, revenue: Site, shot: Shot) -> None:
     revenue.feed(1)
     expect(sources).to_contain_text([f"{PER_STEP * revenue.steps:,} rows"] * 2)
     expect(page.locator(".wire.flowing").first).to_be_attached()
-    expect(page.locator(".wire-label").first).to_have_text(re.compile(r"\d/s$"))
+    expect(page.locator(".wire-label")).to_have_text([re.compile(r"\d/s$")] * 4)
 
     # What is shown of state, windows and watermarks is what state queries say, once the last batch has been seen.
     window = page.locator(".operator", has_text="window_aggregate_1")
@@ -150,6 +150,23 @@ def test_a_job_is_seen_moving(page: Page, revenue: Site, shot: Shot) -> None:
     # Boxes are made narrower before the last ones have to be scrolled to.
     page.set_viewport_size({"width": 1000, "height": 860})
     wait_until(lambda: page.locator(".graph").evaluate("g => g.scrollWidth <= g.clientWidth"))
+
+
+def test_what_came_while_the_connection_was_broken_is_asked_for(browser: Browser, revenue: Site) -> None:
+    def break_off(route: Route) -> None:
+        route.fulfill(body="retry: 1000\n\n", content_type="text/event-stream")
+
+    with browser.new_context(base_url=revenue.url) as context:
+        page = context.new_page()
+        page.route("**/v1/events*", break_off)
+        page.goto("/#/job/revenue")
+        expect(page.locator("#connection")).to_have_text("not connected")
+        revenue.feed_slowly(3)
+        page.unroute("**/v1/events*")
+        # A bar for each of the last batches whose batch before is known.
+        bars = page.locator("figure.chart", has_text="Rows read").locator(".bar")
+        asked = "/v1/jobs/revenue/batches?last=61"
+        wait_until(lambda: bars.count() == len(revenue.client.get(asked).json()["batches"]) - 1)
 
 
 def test_pictures_of_a_job(page: Page, revenue: Site, shot: Shot) -> None:
@@ -175,6 +192,28 @@ def test_a_job_that_is_not_there(page: Page, site: Site) -> None:
     expect(page.get_by_role("alert")).to_contain_text('job "nope" does not exist')
     page.goto("/#/nowhere")
     expect(page.get_by_text("There is nothing here")).to_be_visible()
+
+
+def test_a_job_that_is_dropped_and_submitted_again(page: Page, site: Site) -> None:
+    sql = "CREATE TABLE IF NOT EXISTS once (a INT); INSERT INTO once VALUES (1)"
+
+    def submit() -> None:
+        assert site.client.post("/v1/jobs", json={"sql": sql}).is_success
+        wait_until(
+            lambda: (
+                (site.job("once_values").get("status"), site.service.supervisor.about("once_values"))
+                == ("FINISHED", None)
+            )
+        )
+
+    submit()
+    page.goto("/#/job/once_values")
+    expect(page.locator(".head .pill")).to_have_text("finished")
+    assert site.client.delete("/v1/jobs/once_values").is_success
+    expect(page.get_by_role("alert")).to_contain_text('job "once_values" does not exist')
+    submit()
+    expect(page.locator(".head .pill")).to_have_text("finished")
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def test_with_tokens_the_page_asks_once(browser: Browser, site: Site) -> None:

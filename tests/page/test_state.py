@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 from playwright.sync_api import Locator, Page, Request, Route, expect
@@ -212,6 +213,62 @@ def test_why_says_what_sqlstream_why_says(site: Site, page: Page, shot: Shot) ->
     expect(dialog.locator("tbody td")).to_have_text(["9007199254740993", "1.0"])
 
 
+def test_why_that_is_closed_is_not_answered(site: Site, page: Page) -> None:
+    rows = opened(site, page)
+    page.route("**/v1/why", lambda route: None)
+    with page.expect_event("requestfailed") as ended:
+        with page.expect_request("**/v1/why"):
+            rows.get_by_role("button", name="Why?").first.click()
+        page.keyboard.press("Escape")
+    assert ended.value.url.endswith("/v1/why")
+
+
+def test_a_slow_server_is_asked_for_one_answer_at_a_time(page: Page) -> None:
+    page.goto("/")
+    most = page.evaluate("""async () => {
+        const { throttled } = await import("/assets/dom.js");
+        const [seen, ends] = [{ running: 0, most: 0 }, []];
+        const ask = throttled(1, null, () => {
+            seen.most = Math.max(seen.most, ++seen.running);
+            return new Promise((end) => ends.push(() => { seen.running -= 1; end(); }));
+        });
+        const passed = (wanted) => new Promise((done) => {
+            const look = () => (wanted() ? done() : setTimeout(look, 1));
+            look();
+        });
+        ask();
+        await passed(() => ends.length === 1);
+        ask();
+        await new Promise((done) => setTimeout(done, 20));
+        ends[0]();
+        await passed(() => ends.length === 2);
+        return seen.most;
+    }""")
+    assert most == 1
+
+
+def test_a_slider_takes_the_versions_of_days(page: Page) -> None:
+    page.goto("/")
+    count = page.evaluate("""async () => {
+        const { versionSlider } = await import("/assets/views/version_slider.js");
+        const slider = versionSlider({ moved: () => {}, stopped: () => {}, signal: new AbortController().signal });
+        slider.draw(Array.from({ length: 300_000 }, (_, version) => ({ version, committed_at: version, state_rows: 1 })), true);
+        return slider.newer.version;
+    }""")
+    assert count == 299_999
+
+
+def test_a_value_with_fields_is_written_out(page: Page) -> None:
+    page.goto("/")
+    text = page.evaluate("""async () => {
+        const { stateTable } = await import("/assets/state_tables.js");
+        const table = stateTable({ why: () => {}, sorted: () => {} });
+        table.draw([{ name: "place", type: "STRUCT(x VARCHAR)" }], [[{ x: "<b>" }]], [], null);
+        return table.element.querySelector("tbody td").textContent;
+    }""")
+    assert text == '{"x":"<b>"}'
+
+
 def test_sql_is_answered_and_its_errors_have_carets(site: Site, page: Page, shot: Shot) -> None:
     page.goto("/#/sql")
     field = page.get_by_label("SQL", exact=True)
@@ -259,6 +316,29 @@ def test_results_are_listed_as_they_come(site: Site, page: Page, shot: Shot) -> 
     page.get_by_role("button", name="Go on").click()
     wanted = site.rows("SELECT CAST(max(orders) AS VARCHAR) FROM totals")[0][0]
     expect(page.locator(".tail tr.after", has_text=str(wanted)).first).to_be_visible()
+
+
+def test_results_say_where_changes_may_be_missing(page: Page) -> None:
+    described = {"table": "totals", "columns": [{"name": "n", "type": "BIGINT"}], "key": [], "jobs": ["totals"]}
+    # The versions that a connection brings before it breaks off, and the next one, and so on.
+    heard = [[3], [3, 4], [6, 7], [8]]
+
+    def event(kind: str, data: Mapping[str, object]) -> str:
+        return f"event: {kind}\ndata: {json.dumps({'job': 'totals', **data})}\n\n"
+
+    def changes(version: int) -> str:
+        rows = [["+I", str(version)]]
+        return event("changes", {"version": version, "committed_at": version, "count": 1, "rows": rows})
+
+    def answer(route: Route) -> None:
+        body = event("table", described) + "".join(map(changes, heard.pop(0) if heard else []))
+        route.fulfill(body=body, content_type="text/event-stream")
+
+    page.route("**/v1/tables/totals/changes", answer)
+    page.goto("/#/results/totals")
+    gap = "The connection was broken: there may be changes of meanwhile that are not shown"
+    # The newest first.
+    expect(page.locator(".tail tbody tr")).to_have_text(["+I88", "+I77", "+I66", gap, "+I44", "+I33"])
 
 
 def test_on_a_phone_nothing_is_wider_than_the_screen(site: Site, page: Page, shot: Shot) -> None:

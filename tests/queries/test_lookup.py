@@ -144,6 +144,23 @@ def test_equal_numbers_are_one_key() -> None:
         lookups.close()
 
 
+def test_versions_that_were_asked_for_leave_no_manifest_behind() -> None:
+    sql = """
+    SET 'sqlstream.unbounded-state' = 'allow';
+    CREATE TABLE t (k STRING);
+    WITH o AS (SELECT k, COUNT(*) AS n FROM t GROUP BY k) SELECT * FROM o
+    """
+    with Stream(sql) as stream:
+        lookups = lookups_in(stream)
+        for version in range(5):
+            stream.batch("t", [("a",)])
+            assert lookups.find("result", "o", ["a"]).rows[0][1] == version + 1
+            assert lookups.find("result", "o", ["a"], version // 2).rows[0][1] == version // 2 + 1
+        [(_, manifest)] = lookups._manifests._found.values()
+        assert manifest.batch == version
+        lookups.close()
+
+
 def test_keys_that_come_and_go() -> None:
     """The outer keys are counts, which a key leaves with each row; a version is asked for before and after the next one."""
     sql = """

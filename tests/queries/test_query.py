@@ -330,7 +330,7 @@ def test_the_end_of_input_is_infinity(job: SmallJob) -> None:
 def test_show_tables_lists_names_as_they_are_written(job: SmallJob) -> None:
     names = [name for name, _ in ask(job, "SHOW ALL TABLES")]
     assert names[:3] == ["state.hourly.departures", "counts", "sqlstream.checks"]
-    assert names == list_relations(job.warehouse)
+    assert names == list(map(".".join, list_relations(job.warehouse)))
     assert ask(job, "show tables;")[0] == ("state.hourly.departures", "k, window_end, n")
     for name in names:
         assert ask(job, f"DESCRIBE {name}")

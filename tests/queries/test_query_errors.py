@@ -389,7 +389,7 @@ def test_an_empty_warehouse(tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path))
     assert open_query(warehouse, "FROM sqlstream.jobs").fetchall() == []
     tables = ("checks", "jobs", "operators", "restarts", "savepoints", "snapshots", "watermarks")
-    assert list_relations(warehouse) == [f"sqlstream.{name}" for name in tables]
+    assert list_relations(warehouse) == [("sqlstream", name) for name in tables]
     with pytest.raises(QueryError, match=r'table "state\.a\.b" does not exist'):
         open_query(warehouse, "FROM state.a.b")
 

@@ -57,10 +57,11 @@ def test_a_copy_of_totals_changes_alone() -> None:
     assert copied == totals
     report = {"p": PartitionReport(4, None, None)}
     copied.add(ScanReport("s", 3, True, 4, 0, 0, None, EventTime(9), partitions=report), ProcessingTime(1))
-    copied.add(BucketReport("o", 1, bucket), ProcessingTime(1))
+    copied.add(BucketReport("o", 1, bucket, rows_out=3), ProcessingTime(1))
     copied.wrote("t", 4, 100)
     copied.spent["commit"] = Duration(5)
     assert (copied.rows_in, copied.sources["s"].partitions["p"].rows, len(copied.buckets["o"])) == (4, 5, 2)
+    assert copied.operators()["o"].rows_out == 3
     assert totals == Totals(
         sources={"s": SourceMetrics(1, partitions={"p": PartitionMetrics(rows=1)})}, buckets={"o": {0: bucket}}
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sqlstream.errors import OutageError
-from sqlstream.server.events import Events, Places
+from sqlstream.server.events import Events, Places, Watcher
 from sqlstream.session.session import Session
 from sqlstream.warehouse.paths import Warehouse
 
@@ -84,6 +84,22 @@ def test_who_comes_later_hears_nothing_of_a_job_that_was_dropped(tmp_path: Path)
     assert names == {"Given_values", "other_values"}
     assert first[-1] == ("dropped", "Given_values")
     assert second == [("job", "other_values"), ("batch", "other_values")]
+
+
+def test_a_job_that_was_made_anew_between_two_looks_is_another_one(tmp_path: Path) -> None:
+    (tmp_path / "catalog").mkdir()
+    watcher = Watcher(Warehouse(f"{tmp_path}/warehouse"))
+    with Session(str(tmp_path)) as session:
+        session.sql("CREATE TABLE given (a INT); INSERT INTO given VALUES (1)")
+        watcher.look()
+        session.drop("given_values")
+        session.sql("INSERT INTO given VALUES (2)")
+    assert [(event.kind, event.data.get("version")) for event in watcher.look()] == [
+        ("dropped", None),
+        ("job", None),
+        ("batch", 0),
+        ("watermark", 0),
+    ]
 
 
 def test_who_listens_to_a_job_hears_it_however_many_others_there_are(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
+import re
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,16 +17,19 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import duckdb
 import httpx
 import pyarrow as pa
 import pytest
 
 from sqlstream.errors import UsageError
 from sqlstream.server.access import Role, Tokens, is_open, read_tokens
+from sqlstream.server.client import Client
 from sqlstream.server.endpoints import ENDPOINTS, Service
 from sqlstream.server.messages import Jobs
 from sqlstream.server.problems import HttpError
 from sqlstream.server.restrictions import TableRestrictions
+from sqlstream.server.serve import serve
 from sqlstream.server.settings import Limits, ServerSettings
 from sqlstream.session.session import Session
 from tests.certificates import Authority
@@ -90,6 +96,25 @@ def test_a_query_is_answered_as_json_and_as_arrow(client: httpx.Client) -> None:
         {"a": 1, "b": "x"},
         {"a": 2, "b": None},
     ]
+
+
+def test_a_query_that_failed_leaves_no_database_open(client: httpx.Client) -> None:
+    def opened() -> dict[int, duckdb.DuckDBPyConnection]:
+        return {id(o): o for o in gc.get_objects() if isinstance(o, duckdb.DuckDBPyConnection)}
+
+    asked = {"sql": "SELECT nope FROM t"}
+    client.post("/v1/query", json=asked)
+    gc.collect()
+    # What is left by then waits for the garbage collector, which may come an hour later.
+    gc.disable()
+    try:
+        before = opened()
+        assert client.post("/v1/query", json=asked).status_code == 400
+        for left in (connection for number, connection in opened().items() if number not in before):
+            with pytest.raises(duckdb.ConnectionException):
+                left.execute("SELECT 1")
+    finally:
+        gc.enable()
 
 
 def test_a_large_answer_comes_whole(client: httpx.Client) -> None:
@@ -293,12 +318,34 @@ def test_tokens_have_roles(project: Path, tokens: Path) -> None:
 
         for token in (None, "wrong", TOKENS["read"][:-1]):
             assert status("GET", "/v1/jobs", token) == 401
+        assert "SQLSTREAM_TOKEN" in client.get("/v1/jobs").json()["hint"]
+        # A file of a token ends with a line break.
+        assert Client(url, f"{TOKENS['read']}\r\n").get("jobs")["jobs"]
         assert status("GET", "/v1/health", None) == 200
         assert status("GET", "/v1/jobs", TOKENS["read"]) == 200
         assert status("POST", "/v1/query", TOKENS["read"], {"sql": "FROM t"}) == 200
         for method, path in (("POST", "/v1/jobs"), ("DELETE", "/v1/jobs/t_values"), ("POST", "/v1/jobs/t_values/stop")):
             assert status(method, path, TOKENS["read"], {}) == 403
         assert status("POST", "/v1/jobs/t_values/stop", TOKENS["submit"], {}) == 409
+
+
+def test_a_token_that_no_header_can_hold_is_not_shown(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for token, wrong in (
+        ("planted\ntoken", "a line break, the 8. of it"),
+        ("plantedé", "U+00E9"),
+        ("plan ted", "a space"),
+    ):
+        monkeypatch.setenv("SQLSTREAM_TOKEN", token)
+        with pytest.raises(UsageError, match=re.escape(wrong)) as raised:
+            Client("http://127.0.0.1:1")
+        assert "plan" not in raised.value.render()
+
+
+def test_metrics_need_a_library(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    answer = client.get("/metrics")
+    assert (answer.status_code, answer.headers["content-type"]) == (501, "application/problem+json")
+    assert answer.json()["hint"] == "Install it: pip install 'sqlstream[metrics]'."
 
 
 def test_a_file_of_tokens(tokens: Path) -> None:
@@ -331,6 +378,46 @@ def test_it_does_not_open_itself_to_anybody(project: Path, tokens: Path) -> None
     replace(settings, insecure=True).check()
     for host in ("127.0.0.1", "::1", "localhost"):
         ServerSettings(settings.project, host=host).check()
+
+
+def test_addresses_that_are_none(project: Path) -> None:
+    settings = settings_of(project)
+    for options, wrong in (
+        ({"port": 99_999}, "--port 99999 is no port"),
+        ({"port": -1}, "--port -1 is no port"),
+        ({"postgres": 70_000}, "--postgres 70000 is no port"),
+        ({"limits": Limits(queries=0)}, "--queries 0 lets no query run"),
+        ({"limits": Limits(query_seconds=float("nan"))}, "--query-seconds nan is no time"),
+    ):
+        with pytest.raises(UsageError, match=wrong):
+            replace(settings, **options).check()
+    for host in ("203.0.113.1", "no host", "x" * 100):
+        with pytest.raises(UsageError, match="cannot listen") as raised:
+            serve(replace(settings, host=host, insecure=True), lambda text: None)
+        assert raised.value.render().startswith("error: ")
+        assert "--host" in str(raised.value.hint)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UsageError, match="Address already in use") as raised:
+            serve(replace(settings, port=taken.getsockname()[1]), lambda text: None)
+    assert "--port" in str(raised.value.hint)
+
+
+def test_files_that_are_no_certificate_and_key(project: Path, tmp_path: Path) -> None:
+    authority = Authority("authority")
+    pem, other = (str(authority.give(name, tmp_path / f"{name}.pem")) for name in ("server", "other"))
+    text, missing = tmp_path / "text.pem", str(tmp_path / "nope.pem")
+    text.write_text("no certificate")
+    for certificate, key, wrong in (
+        (missing, pem, f'--tls-cert "{missing}" cannot be read\nNo such file'),
+        (pem, missing, f'--tls-key "{missing}" cannot be read'),
+        (str(text), pem, f'--tls-cert "{text}" has no certificate in PEM'),
+        (pem, str(text), f'--tls-key "{text}" has no key in PEM'),
+        (pem, other, f'--tls-key "{other}" is not the key of'),
+    ):
+        with pytest.raises(UsageError, match=re.escape(wrong)):
+            replace(settings_of(project), certificate=certificate, key=key).check()
 
 
 def test_tls_with_certificate_files(project: Path, tmp_path: Path) -> None:

@@ -10,14 +10,17 @@ from pathlib import Path
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from sqlstream.errors import DamageError
 from sqlstream.queries.query import open_query
 from sqlstream.server.overview import Overview
 from sqlstream.server.problems import HttpError
 from sqlstream.server.table_tails import TableWatcher
+from sqlstream.session.session import Session
 from sqlstream.testing import Stream
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import read_status, write_status
 from tests.server.serving import serving, settings_of
 
 SQL = """
@@ -132,6 +135,48 @@ def test_who_has_fallen_behind_is_told(stream: Stream) -> None:
     assert {event.kind for event in rest} == {"changes"}
     with pytest.raises(HttpError, match='no job writes a table "nope"'):
         TableWatcher(Warehouse(stream.warehouse), "nope").look()
+
+
+def test_a_table_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with Session(str(tmp_path), notice=lambda text: None) as session:
+        session.sql('CREATE TABLE "a.b" (a INT); INSERT INTO "a.b" VALUES (1)')
+        warehouse = session.warehouse
+        [file] = Path(warehouse.root).glob("tables/**/*.parquet")
+        whole = file.read_bytes()
+        file.write_bytes(b"PAR1 nothing")
+        watcher = TableWatcher(warehouse, "a.b")
+        looks = [watcher.look() for _ in range(5)]
+        assert [[event.kind for event in look] for look in looks] == [[], [], ["unreadable"], [], []]
+        assert file.name in looks[2][0].data["error"]
+        file.write_bytes(whole)
+        assert [event.kind for event in watcher.look()] == ["changes"]
+        overview = Overview(warehouse, lambda job: "process 1")
+        assert [one.path for one in overview.relations().relations if one.name == "a.b"] == [["a.b"]]
+        # As a process leaves it that is killed, and that the server starts again.
+        paths = warehouse.job("a.b_values")
+        found = read_status(warehouse.fs, paths)
+        assert found is not None
+        write_status(warehouse.fs, paths, replace(found, state="RUNNING"))
+        [job] = overview.jobs().jobs
+        assert job.status == "RESTARTING"
+        assert [job.status for job in Overview(warehouse, lambda job: None).jobs().jobs] == ["LOST"]
+        overview.close()
+
+
+def test_why_has_all_digits_of_a_decimal() -> None:
+    script = """
+    SET 'sqlstream.unbounded-state' = 'allow';
+    CREATE TABLE t (k STRING, v DECIMAL(30, 10), few DECIMAL(10, 2));
+    CREATE TABLE sums (k STRING, v DECIMAL(38, 10), few DECIMAL(10, 2), PRIMARY KEY (k) NOT ENFORCED);
+    INSERT INTO sums WITH o AS (SELECT k, SUM(v) AS v, MAX(few) AS few FROM t GROUP BY k) SELECT * FROM o
+    """
+    with Stream(script) as stream:
+        stream.batch("t", [("a", "12345678901234567890.1234567891", "1.50")])
+        [(content,)] = stream.query(
+            "SELECT content::VARCHAR FROM sqlstream.why('sums.o', k := 'a') WHERE part = 'state'"
+        )
+    found = json.loads(content)
+    assert (found["k"], found["v"], found["few"]) == ("a", "12345678901234567890.1234567891", 1.5)
 
 
 def test_changes_come_over_http_as_they_are_committed(stream: Stream, client: httpx.Client) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +14,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from sqlstream.errors import UsageError
+from sqlstream.jobs.ending import stop
+from sqlstream.server import submitting
 from sqlstream.server.access import Role
 from sqlstream.server.messages import SubmitRequest
 from sqlstream.server.processes import JobProcess
 from sqlstream.server.submitting import submit
+from sqlstream.server.supervisor import Supervisor
 from sqlstream.session.session import Session
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import effective_status
@@ -28,6 +33,7 @@ from sqlstream.warehouse.submissions import (
     read_state,
     submissions,
     write_state,
+    write_submission,
 )
 from tests.processes import is_gone, wait_until
 from tests.server.serving import serving, settings_of, without_spark
@@ -243,6 +249,59 @@ def test_a_server_finds_a_process_that_the_one_before_could_not_write_down(proje
     finally:
         if orphan.is_alive:
             os.kill(orphan.pid, signal.SIGKILL)
+
+
+def test_a_job_that_was_stopped_just_before_the_server_stays_so(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warehouse = Warehouse(settings_of(project).project.warehouse)
+    with (
+        serving(settings_of(project), without_spark(project)) as (url, _),
+        httpx.Client(base_url=url) as client,
+        ended(client),
+    ):
+        id = client.post("/v1/jobs", json={"sql": SQL}).json()["id"]
+        counted(client, project, 1)
+        # Nobody looks between the stop and the end of the server.
+        monkeypatch.setattr(Supervisor, "_supervise", lambda supervisor: None)
+        pid = job(client)["pid"]
+        assert isinstance(pid, int)
+        stop(warehouse, "sums")
+        wait_until(lambda: is_gone(pid))
+    monkeypatch.undo()
+    with (
+        serving(settings_of(project), without_spark(project)) as (url, _),
+        httpx.Client(base_url=url) as client,
+        ended(client),
+    ):
+        wait_until(lambda: read_state(warehouse, id).outcome is not None or runs(client))
+        assert (read_state(warehouse, id).outcome, job(client)["status"]) == (ENDED, "STOPPED")
+
+
+def test_of_two_submissions_of_a_job_at_the_same_time_one_is_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, errors = settings_of(project), list[str]()
+
+    def second() -> None:
+        try:
+            submit(settings, Role.ADMIN, SubmitRequest(SQL))
+        except UsageError as error:
+            errors.append(error.message)
+
+    thread = threading.Thread(target=second)
+
+    def kept_slowly(warehouse: Warehouse, made: Submission) -> None:
+        if not thread.is_alive():
+            monkeypatch.undo()
+            thread.start()
+            # It gets as far as it can meanwhile.
+            thread.join(2)
+        write_submission(warehouse, made)
+
+    monkeypatch.setattr(submitting, "write_submission", kept_slowly)
+    submit(settings, Role.ADMIN, SubmitRequest(SQL))
+    thread.join()
+    assert errors == ['job "sums" is being run by a server: it was submitted before']
+    assert len(list(submissions(Warehouse(settings.project.warehouse)))) == 1
 
 
 def test_a_job_that_fails_stays_so_and_says_why(project: Path) -> None:

@@ -5,13 +5,14 @@ Growth is the median of the slopes between all pairs of samples (Theil and Sen):
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import itertools
 import os
 import statistics
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,12 @@ SERVER = "server"
 EVERY = 2.0
 # Slopes are taken between so many samples at most, spread evenly: of all pairs there would be too many.
 MOST_SAMPLES = 300
+# A part of a job's folder, such as "splits/next" or "state/totals", has so many names.
+PART_DEPTH = 2
+# A file that nobody needs stays for a minute, until the next look at what there is, and until Spark looks after its state.
+SPEED_SECONDS = 90.0
+# Speeds are alike that differ by no more than this part.
+LIKE_SPEED = 0.05
 MB = 1 << 20
 
 
@@ -39,12 +46,23 @@ class Sample:
 class Measuring(threading.Thread):
     """Takes samples of series by their names; `processes` yields those to look at, by name."""
 
-    def __init__(self, warehouse: Path, temporary: Path, processes: Callable[[], dict[str, psutil.Process]]):
+    def __init__(
+        self,
+        warehouse: Path,
+        temporary: Path,
+        processes: Callable[[], dict[str, psutil.Process]],
+        versions: Callable[[], dict[str, int]],
+    ):
         super().__init__(name="soak-measuring", daemon=True)
-        self._warehouse, self._temporary, self._processes = warehouse, temporary, processes
+        self._warehouse, self._temporary = warehouse, temporary
+        self._processes, self._versions = processes, versions
         self.memory: defaultdict[str, list[Sample]] = defaultdict(list)
         self.files: defaultdict[str, list[Sample]] = defaultdict(list)
         self.bytes: defaultdict[str, list[Sample]] = defaultdict(list)
+        # The files in the folders of a job, such as "jobs/sales/log": they tell what grows.
+        self.parts: defaultdict[str, list[Sample]] = defaultdict(list)
+        # The last version that a job has committed.
+        self.batches: defaultdict[str, list[Sample]] = defaultdict(list)
         self.error: BaseException | None = None
         self._stopping = threading.Event()
 
@@ -66,9 +84,13 @@ class Measuring(threading.Thread):
             for part, (size, life) in _memory(process, with_children=name != SERVER).items():
                 self.memory[f"{name}{part}"].append(Sample(at, size, life))
         for name, folder in self._folders().items():
-            count, size = sizes(folder)
-            self.files[name].append(Sample(at, count))
+            counts, size = sizes(folder)
+            self.files[name].append(Sample(at, counts.total()))
             self.bytes[name].append(Sample(at, size))
+            for part, count in counts.items():
+                self.parts[f"{name}/{part}"].append(Sample(at, count))
+        for job, version in self._versions().items():
+            self.batches[job].append(Sample(at, version))
 
     def _folders(self) -> dict[str, Path]:
         found = {"server": self._warehouse / "server", "logs": self._warehouse / "logs", "temporary": self._temporary}
@@ -97,30 +119,55 @@ def _memory(process: psutil.Process, *, with_children: bool) -> dict[str, tuple[
     return found
 
 
-def sizes(folder: Path) -> tuple[int, int]:
-    """Return how many files are in a folder, and their bytes; files that come and go meanwhile may be left out."""
-    count = size = 0
+def sizes(folder: Path) -> tuple[Counter[str], int]:
+    """Return how many files are in each part of a folder, and the bytes of all; files that come and go may be left out."""
+    counts: Counter[str] = Counter()
+    size = 0
     for root, _, names in os.walk(folder):
-        count += len(names)
+        counts["/".join(Path(root).relative_to(folder).parts[:PART_DEPTH]) or "."] += len(names)
         for name in names:
             with contextlib.suppress(OSError):
                 size += os.path.getsize(f"{root}/{name}")
-    return count, size
+    return counts, size
 
 
-def growth(samples: Sequence[Sample]) -> float | None:
+def growth(samples: Sequence[Sample], speeds: Sequence[float] | None = None) -> float | None:
     """Return by how much a value grows in a minute, of the process that was there last; None of too few samples.
+
+    With `speeds`, one for each sample, only samples of like speeds are compared: a folder holds the files of the last minute's
+    batches, so a job that gets faster, as others leave the processor to it, has more of them and leaves none behind.
 
     >>> growth([Sample(60.0 * at, 5.0 * at + (100.0 if at == 3 else 0.0)) for at in range(20)])
     5.0
+    >>> faster = [Sample(60.0 * at, 20.0 * (100 + at // 5)) for at in range(20)]
+    >>> round(growth(faster), 1), growth(faster, [100.0 + 10 * (at // 5) for at in range(20)])
+    (3.6, 0.0)
     """
-    last = [sample for sample in samples if sample.life == samples[-1].life]
+    last = [place for place, sample in enumerate(samples) if sample.life == samples[-1].life]
     step = max(len(last) // MOST_SAMPLES, 1)
     taken = last[::step]
     if len(taken) < 10:
         return None
-    slopes = [(b.value - a.value) / (b.at - a.at) for a, b in itertools.combinations(taken, 2)]
-    return statistics.median(slopes) * 60
+    slopes = [
+        (samples[b].value - samples[a].value) / (samples[b].at - samples[a].at)
+        for a, b in itertools.combinations(taken, 2)
+        if speeds is None or abs(speeds[b] - speeds[a]) <= LIKE_SPEED * speeds[a]
+    ]
+    return statistics.median(slopes) * 60 if slopes else None
+
+
+def speeds_of(batches: Sequence[Sample], times: Sequence[float]) -> list[float]:
+    """Return how many batches were committed in the last so many seconds before each time, by the versions at some times.
+
+    >>> speeds_of([Sample(float(at), 2.0 * at) for at in range(200)], [10.0, 100.0, 150.5])
+    [20.0, 180.0, 180.0]
+    """
+    moments = [sample.at for sample in batches]
+
+    def version(at: float) -> float:
+        return batches[max(bisect.bisect_right(moments, at) - 1, 0)].value
+
+    return [version(at) - version(at - SPEED_SECONDS) for at in times]
 
 
 def since(samples: Sequence[Sample], at: float) -> list[Sample]:

@@ -77,8 +77,21 @@ def judge(soak: Soak) -> list[str]:
     memory, files = growths(soak)
     failures = list(soak.failures)
     failures += [f"memory of {one.what} grows by {_mb(one.a_minute)} a minute" for one in memory if not one.is_flat]
-    failures += [f"{one.what} grows by {one.a_minute:.1f} files a minute" for one in files if not one.is_flat]
+    for one in files:
+        if not one.is_flat:
+            failures.append(f"{one.what} grows by {one.a_minute:.1f} files a minute{_most(soak, one.what)}")
     return failures
+
+
+def _most(soak: Soak, folder: str) -> str:
+    """Return which part of a folder grows most, and by how much."""
+    found = [
+        (a_minute, part)
+        for part, samples in soak.measuring.parts.items()
+        if part.startswith(f"{folder}/") and (a_minute := _growth(part, soak, samples, None).a_minute) is not None
+    ]
+    a_minute, part = max(found, default=(0.0, ""))
+    return f", most of them in {part}: {a_minute:.1f}" if part else ""
 
 
 def show(soak: Soak, failures: Sequence[str], console: Console) -> None:

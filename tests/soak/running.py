@@ -81,7 +81,7 @@ class Soak:
         self.generator = Generator(self.folder / "in", plan.seed, plan.rows_a_second, TICK)
         self.server = SoakServer(self.folder, names[: plan.on_spark])
         self.kills = Kills(self.server, names, names[: plan.on_spark], self.outages, plan.seed)
-        self.measuring = Measuring(self.folder / "warehouse", self.folder / "tmp", self._processes)
+        self.measuring = Measuring(self.folder / "warehouse", self.folder / "tmp", self._processes, self.kills.versions)
         self.clients: list[Client] = []
         try:
             self._run()
@@ -234,7 +234,7 @@ class Soak:
     def samples(self) -> dict[str, Any]:
         """Return all samples, for whoever wants to look closer: the time, the value, and the process."""
         series: dict[str, Any] = {}
-        for kind in ("memory", "files", "bytes"):
+        for kind in ("memory", "files", "bytes", "parts", "batches"):
             found = getattr(self.measuring, kind)
             series[kind] = {name: [[round(s.at, 1), s.value, s.life] for s in all] for name, all in found.items()}
         return {"warm_at": self.warm_at, "calm_ended": self.calm_ended, **series}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +34,10 @@ INSERT INTO taken SELECT n, SUM(n) OVER (ORDER BY PROCTIME() ROWS UNBOUNDED PREC
 
 
 class Mortal(Sink):
-    """Appends each batch to a file that is named by it; the row 1 is met by an outage, the row 3 by the death of the JVM."""
+    """Appends each batch to a file that is named by it; some rows are met by something.
+
+    The row 1 by an outage, the row 2 by the loss of Spark's temporary files, the row 3 by the death of the JVM.
+    """
 
     def __init__(self, folder: str):
         self._folder = Path(folder)
@@ -42,6 +46,8 @@ class Mortal(Sink):
         numbers = table.column("n").to_pylist()
         if 1 in numbers and self._is_first("outage"):
             raise ConnectionError("the server is down")
+        if 2 in numbers and self._is_first("loss"):
+            shutil.rmtree(running_jvm().temporary)
         if 3 in numbers and self._is_first("death"):
             process = running_jvm().process
             os.kill(process.pid, signal.SIGKILL)
@@ -71,13 +77,13 @@ def test_an_outage_and_the_death_of_the_jvm_change_nothing(session: sqlstream.Se
     wait_until(lambda: [job.progress.rows_in for job in jobs] == [5, 5] or "FAILED" in [job.status for job in jobs])
     assert [job.status for job in jobs] == ["RUNNING"] * 2, [job.error for job in jobs]
     restarts = "SELECT error FROM sqlstream.restarts WHERE job = '{}' ORDER BY failed_at"
-    [(outage,), (death,)] = session.query(restarts.format("taken")).fetchall()
+    [(outage,), (loss,), (death,)] = session.query(restarts.format("taken")).fetchall()
     assert "ConnectionError: the server is down" in outage
+    assert "Spark's folder for temporary files is gone" in loss
     assert "Spark's JVM ended: it was killed by SIGKILL" in death
     # Another job on the same JVM goes on, too.
-    assert [error.split("\n")[0] for (error,) in session.query(restarts.format("copied")).fetchall()] == [
-        'job "copied" failed: Spark\'s JVM ended: it was killed by SIGKILL'
-    ]
+    others = [error.split("\n")[0] for (error,) in session.query(restarts.format("copied")).fetchall()]
+    assert others[-1] == 'job "copied" failed: Spark\'s JVM ended: it was killed by SIGKILL'
     for job in jobs:
         job.stop()
         job.wait()

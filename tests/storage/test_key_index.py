@@ -208,7 +208,7 @@ def test_indexes_of_small_segments_go_when_nobody_asks_for_them(
     indexes = SegmentIndexes(LocalFilesystem(), str(path.parent), columns, ("k0", "k1"), INDEX_MEMORY, points=True)
     for segment in first:
         assert indexes.index(state.con, segment) is not None
-    monkeypatch.setattr(key_index, "UNUSED_SECONDS", -1)
+    monkeypatch.setattr(key_index, "SMALL_UNUSED_SECONDS", -1)
     state.manifest = state.commit(2, "range(10)")
     [newest] = [segment for segment in state.bucket().segments("rows") if segment not in first]
     assert indexes.index(state.con, newest) is not None

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from sqlstream.errors import UsageError
 from sqlstream.units import EPOCH
-from sqlstream.warehouse.locks import Holder, JobLock, SessionLock, process_is_alive, read_holder
+from sqlstream.warehouse.locks import Holder, JobLock, SessionLock, birth_of_process, process_is_alive, read_holder
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import write_sealed
 from sqlstream.warehouse.status import LOST, RUNNING, Status, effective_status, write_status
@@ -180,6 +180,18 @@ def test_a_process_that_ended_is_not_alive() -> None:
     process.wait()
     assert not process_is_alive(process.pid)
     assert process_is_alive(os.getpid())
+
+
+def test_the_name_of_a_command_may_be_any_bytes(tmp_path: Path) -> None:
+    program = os.fsencode(tmp_path / "a) Z ") + b"\xff"
+    os.symlink(str(shutil.which("sleep")), program)
+    with subprocess.Popen([program, b"600"]) as process:
+        try:
+            assert process_is_alive(process.pid)
+            assert birth_of_process(process.pid).isdigit()
+            assert birth_of_process(process.pid) != birth_of_process(os.getpid())
+        finally:
+            process.kill()
 
 
 def test_guards_of_killed_sessions_are_cleared_away(warehouse: Warehouse, session: SessionLock) -> None:

@@ -18,6 +18,7 @@ import pyarrow.flight as fl
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import QueryError, SourceText, SqlStreamError
 from sqlstream.server.flight.errors import placed, told
+from sqlstream.server.flight.held import HeldMemory
 from sqlstream.server.flight.watching import CallWatcher
 from sqlstream.server.state_reader import RunningQuery, StateReader, failure
 
@@ -35,12 +36,13 @@ _ENUM = re.compile(r"ENUM\((?:'(?:[^']|'')*'(?:, )?)+\)")
 class FlightLimits:
     """What clients may use: queries that run at once, seconds for each call, results that are read at once.
 
-    None for seconds is no limit.
+    `memory` is the most that the results hold together which are being read, in bytes. None is no limit.
     """
 
     queries: int = 8
     seconds: float | None = 300.0
     results: int = 100
+    memory: int | None = None
 
 
 @dataclass(slots=True)
@@ -61,6 +63,7 @@ class ClientQueries:
         self._reader, self._limits, self._watcher = reader, limits, watcher
         self._turns = threading.Semaphore(limits.queries)
         self._results = threading.Semaphore(limits.results)
+        self._held = HeldMemory(limits.memory)
         self._changing = threading.Lock()
         # Queries between the call that tells their columns and the one that gets their rows, and those whose rows are sent.
         self._kept: dict[bytes, OpenedQuery] = {}
@@ -129,7 +132,7 @@ class ClientQueries:
         """Yield the rows of a query as they are computed; the errors are those of Flight."""
         try:
             with self._sending(opened, key):
-                yield from self._batches(opened, context)
+                yield from self._batches(opened, key, context)
         except Exception as error:
             raise told(error) from None
 
@@ -144,9 +147,10 @@ class ClientQueries:
         finally:
             with self._changing:
                 self._sent.pop(key, None)
+            self._held.forget(key)
             self._results.release()
 
-    def _batches(self, opened: OpenedQuery, context: Any) -> Iterator[pa.RecordBatch]:
+    def _batches(self, opened: OpenedQuery, key: bytes, context: Any) -> Iterator[pa.RecordBatch]:
         running = opened.running
         with self._watcher.watching(running, context, self._limits.seconds) as call:
             try:
@@ -158,11 +162,16 @@ class ClientQueries:
                     with self._turn(running):
                         batch = next(reader, None)
                         running.check()
-                    if batch is None:
-                        return
+                        if batch is None:
+                            return
+                        if self._held.is_limited:
+                            self._held.note(key, running.memory() + batch.nbytes)
                     call.sending = True
                     yield from _in_parts(batch)
                     call.sending = False
+            except fl.FlightError:
+                # Ours, and one of Arrow's, too.
+                raise
             except (duckdb.Error, pa.ArrowException, OSError) as error:
                 raise failure(error, opened.source, running) from error
 

@@ -143,7 +143,7 @@ class ClientConnection:
             raise ProtocolError("password authentication failed", "28P01", fatal=True, hint=hint)
 
     async def serve(self, session: ClientSession, backend: Backend) -> None:
-        """ClientAnswer what a client says, until it leaves."""
+        """Answer what a client says, until it leaves."""
         self._session, self._backend = session, backend
         told = b"".join(messages.parameter(name, value) for name, value in session.reported().items())
         await self._send(messages.AUTHENTICATED + told + messages.key_data(*self.key) + messages.ready(session.status))
@@ -158,7 +158,7 @@ class ClientConnection:
             await self._send(b"")
 
     async def _reported(self, kind: bytes, body: Body) -> None:
-        """ClientAnswer a message; an error is told to the client, which goes on with Sync, or behind a simple query."""
+        """Answer a message; an error is told to the client, which goes on with Sync, or behind a simple query."""
         try:
             await self._answer(kind, body)
         except SqlStreamError as error:
@@ -266,17 +266,16 @@ class ClientConnection:
             prepared = self._statement(name)
             self._writer.write(messages.parameter_description(prepared.typed()))
             portal = Portal(prepared, prepared.nulls(), ())
-            is_shown = prepared.written is not None and prepared.written.words[0] == "SHOW"
-            if prepared.written is not None and (is_shown or not self._session.is_command(prepared.written)):
-                await self._placed(portal, self._open(portal))
         else:
             portal = self._portal(name)
-            if portal.prepared.written is not None and not portal.done:
-                written = portal.prepared.written
-                if written.words[0] == "SHOW" or not self._session.is_command(written):
-                    await self._placed(portal, self._open(portal))
+        written = portal.prepared.written
+        if written is not None and not portal.done and self._has_rows(written):
+            await self._placed(portal, self._open(portal))
         answer = portal.answer
         self._writer.write(messages.NO_ROWS if answer is None else messages.row_description(answer.columns))
+
+    def _has_rows(self, written: Written) -> bool:
+        return written.words[0] == "SHOW" or not self._session.is_command(written)
 
     async def _execute(self, name: str, limit: int) -> None:
         portal = self._portal(name)

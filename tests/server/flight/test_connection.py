@@ -208,6 +208,23 @@ def test_results_that_are_read_at_once_have_a_limit(served: Served) -> None:
         nothing_runs(server)
 
 
+def test_results_that_are_read_hold_no_more_together_than_they_may(served: Served) -> None:
+    # Sorted rows are held until the last one is read.
+    held = "SELECT i, repeat('x', 100) || i AS text FROM range(200000) t(i) ORDER BY hash(i)"
+    with (
+        flight_server(served.root, limits=FlightLimits(memory=1 << 20)) as server,
+        fl.connect(server.url) as client,
+    ):
+        # Alone it may hold as much as a query may.
+        first = client.do_get(info_of(client, held).endpoints[0].ticket)
+        first.read_chunk()
+        with pytest.raises(fl.FlightUnavailableError, match=r"hold \S+ MiB of memory together, and 1\.0 MiB"):
+            client.do_get(info_of(client, held).endpoints[0].ticket).read_all()
+        assert sum(len(chunk.data) for chunk in first) > 100_000
+        assert client.do_get(info_of(client, held).endpoints[0].ticket).read_all().num_rows == 200_000
+        nothing_runs(server)
+
+
 def test_a_client_that_reads_nothing_is_cut_off_after_its_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_READING_SECONDS", 0.1)
     with (

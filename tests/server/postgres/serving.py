@@ -1,6 +1,6 @@
 """A server for PostgreSQL's clients in a process of its own: `python -m tests.server.postgres.serving PROJECT OPTIONS`.
 
-OPTIONS are JSON: a `token`, a `certificate`, and limits. It says its port, and ends with its standard input.
+OPTIONS are JSON: a `token`, a `certificate`, and limits.
 """
 
 from __future__ import annotations
@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +17,12 @@ from sqlstream.compiler.project import Project
 from sqlstream.server.postgres.connection import ClientLimits
 from sqlstream.server.postgres.server import PostgresServer
 from sqlstream.server.query_pool import QueryPool
+from tests.server import child
 
-_ROOT = Path(__file__).parents[3]
 
-
-@contextmanager
-def started(project: Path, **options: Any) -> Iterator[int]:
+def started(project: Path, **options: Any) -> AbstractContextManager[int]:
     """Start a server, yield its port, and end it."""
-    command = [sys.executable, "-m", "tests.server.postgres.serving", str(project), json.dumps(options)]
-    with subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        try:
-            yield int(server.stdout.readline())
-        finally:
-            server.stdin.close()
-            assert server.wait(60) == 0
+    return child.started("tests.server.postgres.serving", str(project), json.dumps(options))
 
 
 async def _serve(project: Path, token: str | None, certificate: str | None, **limits: Any) -> None:

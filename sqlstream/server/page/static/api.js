@@ -4,8 +4,11 @@ import { fill, h } from "./dom.js";
 
 const TOKEN = "sqlstream-token";
 const AGAIN_MILLISECONDS = 1000;
+const NO_ROOM_MILLISECONDS = 400;
 // The server says something every 15 seconds: a connection that is silent for longer is dead, as after a laptop slept.
 const SILENT_MILLISECONDS = 60_000;
+// So is a request that has no answer for longer. What changes something may wait for a job.
+const ANSWER_MILLISECONDS = 300_000;
 let clockOffset = 0;
 let asking = null;
 
@@ -22,20 +25,34 @@ export class Problem extends Error {
 
 /** GET, or with a body POST, and return what the JSON says. Throws a Problem. */
 export function call(path, { method, body, signal } = {}) {
+  const isGet = method === undefined && body === undefined;
   return withToken(async () => {
+    const ends = [signal, isGet && AbortSignal.timeout(ANSWER_MILLISECONDS)].filter(Boolean);
     const response = await asked(path, {
       method: method ?? (body === undefined ? "GET" : "POST"),
       headers: body === undefined ? {} : { "Content-Type": "application/json" },
       body: body === undefined ? undefined : JSON.stringify(body),
-      signal,
+      signal: AbortSignal.any(ends),
     });
     return response.json();
   });
 }
 
-/** Ask a state query; return {columns: [{name, type}], rows, truncated}. Throws a Problem. */
-export function query(sql, { limit = 1000, signal } = {}) {
-  return call("v1/query", { body: { sql, limit }, signal });
+/** Ask a state query; return {columns: [{name, type}], rows, truncated} with values as texts. Throws a Problem. */
+export function query(sql, { limit, signal }) {
+  return call("v1/query", { body: { sql, limit, text: true }, signal });
+}
+
+/** Ask something, and again as long as the server has no room for it, until `signal` ends that. */
+export async function patiently(ask, signal) {
+  for (;;) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (error.status !== 429 || signal.aborted) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, NO_ROOM_MILLISECONDS));
+  }
 }
 
 /** The path of a job, or of something below it: jobPath("a b", "stop") -> "v1/jobs/a%20b/stop". */
@@ -79,9 +96,10 @@ export async function stream(path, signal, heard, opened = () => {}) {
 /** Read server-sent events. EventSource would do so, but it can send no token. */
 async function read(body, heard) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  const leave = () => reader.cancel().catch(() => {});
   let text = "";
   for (;;) {
-    const silent = setTimeout(() => reader.cancel().catch(() => {}), SILENT_MILLISECONDS);
+    const silent = setTimeout(leave, SILENT_MILLISECONDS);
     const { value, done } = await reader.read().finally(() => clearTimeout(silent));
     if (done) return;
     const parts = (text + value).split("\n\n");

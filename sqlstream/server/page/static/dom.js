@@ -43,20 +43,33 @@ function nodes(children) {
     .map((child) => (child instanceof Node ? child : document.createTextNode(String(child))));
 }
 
-/** Run a function at most once in so many milliseconds, and once more at the end; `signal` ends it. */
+/**
+ * Run a function at most once in so many milliseconds, and once more at the end; `signal` ends it. One that returns a promise is
+ * not run again before that is settled: a slow server is not asked more and more, and no older answer comes after a newer one.
+ */
 export function throttled(milliseconds, signal, run) {
   let timer = null;
   let last = -Infinity;
+  let isRunning = false;
+  let again = false;
   signal?.addEventListener("abort", () => clearTimeout(timer));
-  return () => {
-    if (timer !== null || signal?.aborted) return;
-    const wait = Math.max(0, last + milliseconds - performance.now());
-    timer = setTimeout(() => {
-      timer = null;
-      last = performance.now();
-      run();
-    }, wait);
+  const start = async () => {
+    timer = null;
+    last = performance.now();
+    isRunning = true;
+    try {
+      await run();
+    } finally {
+      isRunning = false;
+      if (again) plan();
+    }
   };
+  const plan = () => {
+    again = isRunning;
+    if (isRunning || timer !== null || signal?.aborted) return;
+    timer = setTimeout(start, Math.max(0, last + milliseconds - performance.now()));
+  };
+  return plan;
 }
 
 /** Run a function again and again until `signal` ends it. */

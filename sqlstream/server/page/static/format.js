@@ -89,6 +89,16 @@ export function tick(time, span) {
   return span > 600e6 ? text.slice(11, 16) : span > 5e6 ? text.slice(11, 19) : text.slice(14, 23);
 }
 
+/** How many rows an answer of the server has: "1 row", or "The first 300 rows" where there are more. */
+export function shownRows({ rows, truncated }) {
+  return `${truncated ? "The first " : ""}${rowCount(rows.length)}`;
+}
+
+/** 1 -> "1 row", 1234 -> "1,234 rows". */
+export function rowCount(number) {
+  return `${count(number)} ${number === 1 ? "row" : "rows"}`;
+}
+
 /** A name in SQL. */
 export function quoted(name) {
   return `"${String(name).replaceAll('"', '""')}"`;

@@ -15,11 +15,16 @@ export class History {
     return this.batches.at(-1) ?? null;
   }
 
+  /** Forget the batches of a job that was dropped: another one may have its name. */
+  clear() {
+    this.batches = [];
+  }
+
   /** Add a batch as the server sends it, in its place; whether it was not known. */
   add(batch) {
     const newest = this.newest;
     // A job that was restored, or dropped and started anew, begins with a version of before.
-    if (newest && batch.version <= newest.version && batch.committed_at > newest.committed_at) this.batches = [];
+    if (newest && batch.version <= newest.version && batch.committed_at > newest.committed_at) this.clear();
     if (this.batches.some(({ version }) => version === batch.version)) return false;
     this.batches.push(batch);
     this.batches.sort((a, b) => a.version - b.version);
@@ -59,6 +64,19 @@ export class History {
     const sum = (of) => recent.reduce((all, step) => all + step[of], 0);
     return sum("rows") / Math.max(sum("seconds"), Math.min((now - recent[0].batch.committed_at) / 1e6, 5), 0.2);
   }
+}
+
+/**
+ * Return a function that adds a batch which was heard, and says whether it was not known. Where there is a gap before it, as after
+ * a broken connection, `fetchMissing` is called.
+ */
+export function hearing(history, fetchMissing) {
+  return (batch) => {
+    const before = history.newest;
+    const isNew = history.add(batch);
+    if (isNew && before !== null && batch.version > before.version + 1) fetchMissing();
+    return isNew;
+  };
 }
 
 /** Ask for the last batches, and add them to a history. Throws a Problem. */

@@ -3,7 +3,7 @@
 import { sparkline } from "./chart.js";
 import { fill, h, say } from "./dom.js";
 import { bytes, count, moment, short } from "./format.js";
-import { exists, link } from "./router.js";
+import { link } from "./link.js";
 
 const SHOWN = 60;
 
@@ -17,8 +17,7 @@ export function operatorCards(state) {
 }
 
 function card(state, { operator: id, kind, key_columns: keys, bound }) {
-  const path = link("job", state.name, "state", id);
-  const name = exists(path.slice(1)) ? h("a", { href: path }, id) : id;
+  const name = h("a", { href: link("job", state.name, "state", id) }, id);
   const spark = sparkline(`Rows of state of ${id}, batch by batch`, 200, 36);
   const [rows, size, facts] = [h("b", { class: "big" }), h("span", { class: "muted" }), h("dl", { class: "facts" })];
   const element = h(

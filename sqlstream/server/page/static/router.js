@@ -16,16 +16,6 @@ const ROUTES = [
 
 let current = null;
 
-/** Whether there is a view for an address, such as "/sql". */
-export function exists(path) {
-  return matched(path) !== null;
-}
-
-/** A link to a view, "#/job/a%20b/state/c": link("job", "a b", "state", "c"). */
-export function link(...parts) {
-  return `#/${parts.map(encodeURIComponent).join("/")}`;
-}
-
 /** Show views from now on. */
 export function start(root, nav) {
   const named = ROUTES.filter(([, name]) => name !== null);

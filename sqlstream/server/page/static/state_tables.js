@@ -1,8 +1,9 @@
 // Tables of state: rows with a button that explains them, and the differences between two versions.
 
 import { fill, h } from "./dom.js";
+import { value } from "./format.js";
+import { cell, headCell, scrolled } from "./table.js";
 
-const NUMERIC = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL)/;
 const SIGNS = { added: "+", removed: "−", changed: "~" };
 const KINDS = { added: "inserted", removed: "deleted", changed: "changed" };
 
@@ -14,42 +15,43 @@ export function stateTable({ why, sorted }) {
   const head = h("tr", {});
   const body = h("tbody", {});
   const table = h("table", { class: "rows" }, h("thead", {}, head), body);
-  const element = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Rows of state" }, table);
   let before = null;
   return {
-    element,
+    element: scrolled("Rows of state", table),
     draw(columns, rows, key, sort) {
       const keys = key.map((name) => columns.findIndex((column) => column.name.toLowerCase() === name.toLowerCase()));
-      const explains = keys.every((place) => place >= 0);
-      const isNumber = columns.map(({ type }) => NUMERIC.test(type));
+      const isExplained = keys.every((place) => place >= 0);
       const identify = (row) => JSON.stringify(row.filter((_, i) => keys.includes(i) || /^(window|session)_/.test(columns[i].name)));
       const signature = JSON.stringify(columns);
       const known = before?.signature === signature ? before.rows : null;
-      const headCell = ({ name, type }, i) => {
-        const direction = sort?.name === name ? (sort.isDown ? "descending" : "ascending") : null;
-        const next = direction === "descending" ? { name, isDown: false } : direction === "ascending" ? null : { name, isDown: true };
-        const sign = { ascending: " ↑", descending: " ↓" }[direction] ?? "";
-        const button = h("button", { type: "button", class: "sort", title: type, onclick: () => sorted(next) }, name, sign);
-        return h("th", { scope: "col", "aria-sort": direction, class: isNumber[i] ? "number" : null }, button);
-      };
-      fill(head, columns.map(headCell), explains && h("th", { scope: "col" }, h("span", { class: "unseen" }, "Why")));
+      const explained = (row) => whyCell(() => why(Object.fromEntries(keys.map((place) => [columns[place].name, row[place]]))));
+      fill(head, columns.map((column) => sortHead(column, sort, sorted)), isExplained && h("th", { scope: "col" }, h("span", { class: "unseen" }, "Why")));
       fill(body, rows.map((row) => {
         const old = known?.get(identify(row));
-        const cells = row.map((value, i) => {
-          const classes = [value === null ? "null" : isNumber[i] ? "number" : "", known && old?.[i] !== value ? "fresh" : ""];
-          return h("td", { class: classes.filter(Boolean).join(" ") || null, title: long(value) }, value ?? "NULL");
-        });
-        const given = () => Object.fromEntries(keys.map((place) => [columns[place].name, row[place]]));
-        return h("tr", {}, cells, explains && h("td", { class: "act" }, h("button", { type: "button", class: "why-button", onclick: () => why(given()) }, "Why?")));
+        return h("tr", {}, row.map((item, i) => stateCell(item, columns[i].type, known && value(old?.[i]) !== value(item))), isExplained && explained(row));
       }));
       before = { signature, rows: new Map(rows.map((row) => [identify(row), row])) };
     },
   };
 }
 
-/** What a pointer shows of a value that may be cut off. */
-function long(value) {
-  return value !== null && value.length > 30 ? value : null;
+/** A head that sorts: downwards when it is pressed, then upwards, then no more. */
+function sortHead({ name, type }, sort, sorted) {
+  const direction = sort?.name === name ? (sort.isDown ? "descending" : "ascending") : null;
+  const next = direction === "descending" ? { name, isDown: false } : direction === "ascending" ? null : { name, isDown: true };
+  const sign = { ascending: " ↑", descending: " ↓" }[direction] ?? "";
+  const content = h("button", { type: "button", class: "sort", title: type, onclick: () => sorted(next) }, name, sign);
+  return headCell(name, type, { content, "aria-sort": direction });
+}
+
+/** A value, which a pointer shows whole where it may be cut off. */
+function stateCell(item, type, isFresh) {
+  const text = value(item);
+  return cell(item, type, { kind: isFresh && "fresh", title: text.length > 30 ? text : null });
+}
+
+function whyCell(explain) {
+  return h("td", { class: "act" }, h("button", { type: "button", class: "why-button", onclick: explain }, "Why?"));
 }
 
 /** Return {element, text} for what the server finds to differ: a table whose values stand as "old → new", and the counts. */
@@ -68,8 +70,8 @@ export function diffTable({ columns, rows }) {
     return h("tr", { class: KINDS[change] }, h("td", { class: "kind", title: change }, SIGNS[change]), h("td", {}, row[at.reason]), cells);
   });
   const heads = ["", "reason", ...names].map((name) => h("th", { scope: "col" }, name));
-  const table = h("table", { class: "rows diff" }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, lines));
+  const table = h("table", { class: "rows" }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, lines));
   const text = ["added", "removed", "changed"].filter((change) => counts[change]).map((change) => `${counts[change]} ${change}`).join(", ");
   if (!rows.length) return { element: h("p", { class: "empty" }, "Nothing differs."), text: "No difference" };
-  return { element: h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Differences" }, table), text };
+  return { element: scrolled("Differences", table), text };
 }

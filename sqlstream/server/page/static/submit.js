@@ -2,8 +2,8 @@
 
 import { call } from "./api.js";
 import { fill, h } from "./dom.js";
+import { link } from "./link.js";
 import { problem, select } from "./problem.js";
-import { link } from "./router.js";
 import { table } from "./table.js";
 
 const KEPT = "sqlstream-submit";

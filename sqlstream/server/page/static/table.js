@@ -1,34 +1,28 @@
 // Tables of rows.
 
+import { isNumeric } from "./column_types.js";
 import { h } from "./dom.js";
 import { value } from "./format.js";
 
-const NUMERIC = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL)/;
-const KINDS = { "+I": "inserted", "-U": "before", "+U": "after", "-D": "deleted" };
+/** A table of rows, which are lists of values; `columns` are [{name, type}], `caption` names it to those who do not see it. */
+export function table(columns, rows, { caption = "Rows" } = {}) {
+  const head = columns.map(({ name, type }) => headCell(name, type));
+  const body = rows.map((row) => h("tr", {}, row.map((item, i) => cell(item, columns[i].type))));
+  return scrolled(caption, h("table", { class: "rows" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
+}
 
-/**
- * Return a table of rows. `columns` are [{name, type}], `rows` lists of values.
- *
- * `kinds` has "+I", "-U", "+U" or "-D" for each row, which colours it; `chosen(row, index)` is called for a row that is clicked, or
- * chosen with the Enter key; `caption` says what the table is of to those who do not see it.
- */
-export function table(columns, rows, { kinds = null, chosen = null, caption = null } = {}) {
-  const isNumeric = columns.map(({ type }) => NUMERIC.test(type ?? ""));
-  const cell = (item, i) => h("td", { class: item === null ? "null" : isNumeric[i] ? "number" : null }, value(item));
-  const head = columns.map(({ name, type }, i) => h("th", { scope: "col", title: type, class: isNumeric[i] && "number" }, name));
-  const body = rows.map((row, index) => {
-    const kind = kinds?.[index] ?? null;
-    const choose = chosen && {
-      tabindex: "0",
-      onclick: () => chosen(row, index),
-      onkeydown: (event) => event.key === "Enter" && chosen(row, index),
-    };
-    const attributes = { class: [kind && KINDS[kind], chosen && "choosable"].filter(Boolean).join(" ") || null, ...choose };
-    return h("tr", attributes, kinds && h("td", { class: "kind" }, kind ?? ""), row.map(cell));
-  });
-  return h(
-    "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption ?? "Rows" },
-    h("table", { class: "rows" }, h("thead", {}, h("tr", {}, kinds && h("th", { scope: "col" }, "±"), head)), h("tbody", {}, body)),
-  );
+/** The head of a column; `content` where that is not its name alone. */
+export function headCell(name, type, { content = name, ...attributes } = {}) {
+  return h("th", { scope: "col", title: type, class: isNumeric(type) && "number", ...attributes }, content);
+}
+
+/** A value of a column of this type; `kind` is a class of its own. */
+export function cell(item, type, { kind = null, title = null } = {}) {
+  const classes = [item === null ? "null" : isNumeric(type) && "number", kind].filter(Boolean);
+  return h("td", { class: classes.join(" ") || null, title }, value(item));
+}
+
+/** A table with a height of its own, which can be scrolled, also with the keyboard. */
+export function scrolled(label, table) {
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table);
 }

@@ -1,31 +1,12 @@
 // Event time as an axis: how far the watermark of each source is, which one holds the others, and which windows are open.
 
-import { query } from "./api.js";
 import { fill, h } from "./dom.js";
-import { count, duration, isEnd, micros, moment, quoted, tick } from "./format.js";
-
-const MOST_WINDOWS = 12;
-// Looking through more rows for their windows would keep the server busy.
-const MOST_ROWS = 1_000_000;
+import { duration, isEnd, micros, moment, rowCount, tick } from "./format.js";
 
 /**
- * Return the windows that an operator's state has, by their ends: {operator, start, end, closes, rows}, in microseconds.
- *
- * `node` is that of the job's graph. With a `version` it is the state as of this version. Throws a Problem.
+ * Return {element, draw({watermark, sources, windows})}. Sources are {name, watermark, newest, holds, idle}, windows {operator, start,
+ * end, closes, rows, grows}.
  */
-export async function openWindows(job, node, { version = null, stateRows = 0, signal } = {}) {
-  if (!node.window || stateRows > MOST_ROWS) return [];
-  const { start, end, lateness, delay, grow } = node.window;
-  const name = `state.${quoted(job)}.${quoted(node.id)}${version === null ? "" : ` AT (VERSION => ${version})`}`;
-  const columns = [start === null ? "NULL" : quoted(start), quoted(end)].join(", ");
-  const sql = `SELECT ${columns}, count(*) FROM ${name} WHERE ${quoted(end)} IS NOT NULL GROUP BY ALL ORDER BY 2, 1 LIMIT ${MOST_WINDOWS}`;
-  const { rows } = await query(sql, { signal });
-  return rows.map(([from, to, number]) => ({
-    operator: node.id, start: micros(from), end: micros(to), closes: micros(to) + lateness + delay, rows: Number(number), grow,
-  }));
-}
-
-/** Return {element, draw({watermark, sources, windows})}; sources are {name, watermark, newest, holds, idle}. */
 export function timeAxis() {
   const element = h("div", { class: "axis" });
   return {
@@ -84,13 +65,13 @@ function sourceRow(source, at, line) {
   return row(name, notes, [done, ahead, mark("newest", newest, at, "newest event"), line], holds ? "holds" : "");
 }
 
-function windowRow({ operator, start, end, closes, rows, grow }, watermark, at, line) {
+function windowRow({ operator, start, end, closes, rows, grows }, watermark, at, line) {
   const left = watermark === null ? null : closes - watermark;
   const when = left === null ? "" : left > 0 ? `closes in ${duration(left)} of event time` : "closes with the next batch";
   const bar = h("div", { class: "axis-window", title: `${moment(start)} to ${moment(end)}` });
   Object.assign(bar.style, { left: at(start ?? end - 1e6), right: `calc(100% - ${at(end)})` });
-  const title = `${grow ? "session" : "window"} to ${moment(end).slice(11)}`;
-  return row(title, [h("small", {}, `${operator} · ${count(rows)} row${rows === 1 ? "" : "s"} · ${when}`)], [bar, line], "of-window");
+  const title = `${grows ? "session" : "window"} to ${moment(end).slice(11)}`;
+  return row(title, [h("small", {}, `${operator} · ${rowCount(rows)} · ${when}`)], [bar, line], "of-window");
 }
 
 function mark(kind, time, at, title = null) {

@@ -4,16 +4,19 @@ import { actions } from "../actions.js";
 import { call, jobPath, listen, serverNow } from "../api.js";
 import { chart } from "../chart.js";
 import { every, fill, h, say, throttled } from "../dom.js";
-import { count, duration, isEnd, micros, milliseconds, moment, NOTHING, rate, short } from "../format.js";
-import { fetchHistory, History, took } from "../history.js";
+import { count, duration, isEnd, micros, milliseconds, moment, NOTHING, quoted, rate, short } from "../format.js";
+import { fetchHistory, hearing, History, took } from "../history.js";
+import { link } from "../link.js";
+import { openWindows } from "../open_windows.js";
 import { operatorCards } from "../operators.js";
 import { planGraph } from "../plan_graph.js";
 import { problem } from "../problem.js";
-import { exists, link } from "../router.js";
 import { isActive, lagOf, statusPill } from "../status.js";
-import { openWindows, timeAxis } from "../time_axis.js";
+import { timeAxis } from "../time_axis.js";
 
 const SHOWN_BATCHES = 60;
+// Of each operator.
+const SHOWN_WINDOWS = 12;
 // Times that change with the clock are said anew this often, and what has to be asked for at most.
 const TICK_MILLISECONDS = 1000;
 const ASK_MILLISECONDS = 2000;
@@ -23,22 +26,29 @@ export async function show(root, { name }, signal) {
   const history = new History();
   const [details] = await Promise.all([
     call(jobPath(name), { signal }),
-    fetchHistory(jobPath(name, "batches"), SHOWN_BATCHES + 1, signal, history),
+    fetchBatches(name, history, signal),
   ]);
-  const state = { name: details.job.job, details, history, windows: [] };
+  const state = { name: details.job.job, details, history, windows: [], isGone: false };
   const parts = [head(state, () => ask(), signal), ...sections(state)];
   const draw = throttled(DRAW_MILLISECONDS, signal, () => parts.forEach((part) => part.draw()));
-  const ask = throttled(ASK_MILLISECONDS, signal, () => refresh(state, signal).then(draw, (error) => gone(root, error, signal)));
+  const ask = throttled(ASK_MILLISECONDS, signal, () => refresh(state, signal).then(draw, (error) => failed(root, state, error)));
   fill(root, parts.map((part) => part.element));
   draw();
   ask();
   every(TICK_MILLISECONDS, signal, draw);
   document.addEventListener("visibilitychange", ask, { signal });
+  const fetchMissing = throttled(ASK_MILLISECONDS, signal, () => fetchBatches(name, history, signal).then(draw, () => {}));
+  const hear = hearing(history, fetchMissing);
   await listen(state.name, signal, (kind, data) => {
-    if (kind === "batch" && !history.add(data)) return;
+    if (kind === "dropped") history.clear();
+    if (kind === "batch" && !hear(data)) return;
     draw();
     ask();
   });
+}
+
+function fetchBatches(name, history, signal) {
+  return fetchHistory(jobPath(name, "batches"), SHOWN_BATCHES + 1, signal, history);
 }
 
 function sections(state) {
@@ -62,19 +72,24 @@ async function refresh(state, signal) {
   const { name } = state;
   const graph = JSON.stringify(state.details.graph);
   state.details = await call(jobPath(name), { signal });
-  // It was submitted again with another query: show it anew.
-  if (JSON.stringify(state.details.graph) !== graph) window.dispatchEvent(new HashChangeEvent("hashchange"));
-  const rowsOf = (id) => state.history.newest?.operators[id]?.state_rows ?? 0;
-  const found = await Promise.all(
-    state.details.graph.nodes
-      .filter((node) => node.window)
-      .map((node) => openWindows(name, node, { stateRows: rowsOf(node.id), signal }).catch(() => [])),
-  );
-  state.windows = found.flat();
+  // It was submitted again, after it was dropped or with another query: show it anew.
+  if (state.isGone || JSON.stringify(state.details.graph) !== graph) window.dispatchEvent(new HashChangeEvent("hashchange"));
+  const nodes = state.details.graph.nodes.filter((node) => node.window);
+  state.windows = (await Promise.all(nodes.map((node) => windowsOf(state, node, signal).catch(() => [])))).flat();
 }
 
-function gone(root, error, signal) {
-  if (!signal.aborted && error.status === 404) fill(root, problem(error), h("p", {}, h("a", { href: "#/" }, "Jobs")));
+async function windowsOf({ name, history }, { id, window }, signal) {
+  const stored = history.newest?.operators[id]?.state_rows ?? 0;
+  const found = await openWindows(`state.${quoted(name)}.${quoted(id)}`, window, stored, SHOWN_WINDOWS, signal);
+  const { lateness, delay, grows } = window;
+  return (found?.windows ?? []).map((one) => ({ ...one, operator: id, closes: one.end + lateness + delay, grows }));
+}
+
+/** Say that a job was dropped. What else goes wrong may be over when it is asked for again. */
+function failed(root, state, error) {
+  if (error.status !== 404) return;
+  state.isGone = true;
+  fill(root, problem(error), h("p", {}, h("a", { href: "#/" }, "Jobs")));
 }
 
 function section(title, about, { element, draw }) {
@@ -140,14 +155,15 @@ function plan(state) {
   const titleOf = (node) => node.table ?? node.id;
   const targetOf = (node) => {
     if (node.kind === "source") return null;
-    const path = node.kind === "sink" ? ["results", node.table] : ["job", state.name, "state", node.id];
-    return !node.connector && exists(link(...path).slice(1)) ? link(...path) : null;
+    if (node.kind === "sink") return node.connector ? null : link("results", node.table);
+    return link("job", state.name, "state", node.id);
   };
   const drawn = planGraph(graph, titleOf, targetOf);
   const isRunning = () => isActive(state.details.job.status);
   const speed = (total) => (isRunning() ? state.history.rowsPerSecond(total) : 0);
   const sourceSpeed = (id) => speed((batch) => batch.sources[id]?.rows);
   const sinkSpeed = (id) => speed((batch) => sinkRows(batch, id.slice("sink ".length)));
+  const operatorSpeed = (id) => speed((batch) => batch.operators[id]?.rows_out ?? 0);
   return section("Plan", "rows per second on its edges", {
     element: drawn.element,
     draw: () =>
@@ -156,8 +172,8 @@ function plan(state) {
         tone: (node) => (holders(state).has(node.id) ? "warning" : null),
         flow: ({ from, to }) => {
           const [source, sink] = [graph.nodes.find((n) => n.id === from), graph.nodes.find((n) => n.id === to)];
-          const found = source?.kind === "source" ? sourceSpeed(from) : sink?.kind === "sink" ? sinkSpeed(to) : null;
-          return { label: found === null ? null : rate(found), isFlowing: (found ?? speed()) > 0 };
+          const found = source?.kind === "source" ? sourceSpeed(from) : sink?.kind === "sink" ? sinkSpeed(to) : operatorSpeed(from);
+          return { label: rate(found), isFlowing: found > 0 };
         },
       }),
   });

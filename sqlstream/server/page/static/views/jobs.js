@@ -5,13 +5,14 @@ import { actions } from "../actions.js";
 import { sparkline } from "../chart.js";
 import { every, fill, h, say, throttled } from "../dom.js";
 import { count, NOTHING, rate, short } from "../format.js";
-import { fetchHistory, History } from "../history.js";
+import { fetchHistory, hearing, History } from "../history.js";
+import { link } from "../link.js";
 import { problem } from "../problem.js";
-import { link } from "../router.js";
-import { lagOf, statusPill } from "../status.js";
+import { isActive, lagOf, statusPill } from "../status.js";
 import { submitBox } from "../submit.js";
 
 const LIST_MILLISECONDS = 5000;
+const SHOWN_BATCHES = 40;
 // Jobs beyond these show their rows per second once they have batches.
 const MOST_HISTORIES = 40;
 
@@ -49,6 +50,7 @@ export async function show(root, params, signal) {
 
 function heard(cards, kind, data, reload) {
   if (kind === "batch") cards.get(data.job)?.batch(data);
+  if (kind === "dropped") cards.get(data.job)?.clear();
   if (kind === "job" || kind === "dropped" || !cards.has(data.job)) reload();
 }
 
@@ -82,20 +84,26 @@ function makeCard(name, reload, signal, withHistory) {
   const tick = () => {
     if (job === null) return;
     const newest = history.newest;
-    const isLive = ["RUNNING", "RESTARTING"].includes(job.status);
+    const isLive = isActive(job.status);
     say(told.speed.number, isLive ? rate(history.rowsPerSecond()) : NOTHING);
     say(told.read.number, short(Math.max(newest?.rows_in ?? 0, job.rows_in ?? 0)));
     say(told.written.number, short(Math.max(newest?.rows_out ?? 0, job.rows_out ?? 0)));
     say(told.lag.number, lagOf(newest?.watermark ?? job.watermark, isLive));
     say(told.restarts.number, count(job.restarts ?? 0));
-    spark.draw(history.rates(40));
+    spark.draw(history.rates(SHOWN_BATCHES));
   };
-  if (withHistory) fetchHistory(jobPath(name, "batches"), 41, signal, history).then(tick, () => {});
+  const path = jobPath(name, "batches");
+  const fetchMissing = throttled(LIST_MILLISECONDS, signal, () =>
+    fetchHistory(path, SHOWN_BATCHES + 2, signal, history).then(tick, () => {}),
+  );
+  const hear = hearing(history, fetchMissing);
+  if (withHistory) fetchMissing();
   return {
     element,
     tick,
+    clear: () => history.clear(),
     batch(data) {
-      history.add(data);
+      hear(data);
       tick();
     },
     draw(given) {

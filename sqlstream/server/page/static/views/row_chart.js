@@ -1,11 +1,10 @@
 // A chart of rows: a column of numbers, by another column, as lines or bars.
 
 import { chart } from "../chart.js";
+import { isNumeric, isTemporal } from "../column_types.js";
 import { fill, h, say } from "../dom.js";
 import { micros, short, tick } from "../format.js";
 
-const NUMERIC = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL)/;
-const TEMPORAL = /^(TIMESTAMP|DATE)/;
 const MOST_BARS = 60;
 const MOST_SERIES = 6;
 
@@ -72,7 +71,7 @@ export function rowChart(title) {
         known = signature;
         chosen = defaults(columns, rows, key);
         drawn = null;
-        const numbers = columns.filter(({ type }) => NUMERIC.test(type)).map(({ name }) => [name, name]);
+        const numbers = columns.filter(({ type }) => isNumeric(type)).map(({ name }) => [name, name]);
         const all = columns.map(({ name }) => [name, name]);
         fill(
           controls,
@@ -90,9 +89,9 @@ export function rowChart(title) {
 
 function defaults(columns, rows, key) {
   const isKey = ({ name }) => key.some((one) => one.toLowerCase() === name.toLowerCase());
-  const times = columns.filter(({ type }) => TEMPORAL.test(type));
-  const numbers = columns.filter((column) => NUMERIC.test(column.type) && !isKey(column));
-  const anyNumber = columns.filter(({ type }) => NUMERIC.test(type));
+  const times = columns.filter(({ type }) => isTemporal(type));
+  const numbers = columns.filter((column) => isNumeric(column.type) && !isKey(column));
+  const anyNumber = columns.filter(({ type }) => isNumeric(type));
   const rest = columns.filter((column) => !times.includes(column) && !numbers.includes(column));
   const time = times.find(({ name }) => new Set(rows.map((row) => row[index(columns, name)])).size > 1);
   const by = time ?? rest[0] ?? times[0] ?? columns[0];
@@ -106,8 +105,8 @@ function index(columns, name) {
 
 function pointsOf(columns, rows, { of, by, split, kind }) {
   const [ofIndex, byIndex, splitIndex] = [index(columns, of), index(columns, by), split ? index(columns, split) : -1];
-  const isTime = TEMPORAL.test(columns[byIndex].type);
-  const isNumber = NUMERIC.test(columns[byIndex].type);
+  const isTime = isTemporal(columns[byIndex].type);
+  const isNumber = isNumeric(columns[byIndex].type);
   const isLine = kind === "line" && (isTime || isNumber);
   const labels = new Map();
   const groups = new Map();

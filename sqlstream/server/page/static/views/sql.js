@@ -1,7 +1,8 @@
 // A box for SQL over all state, and all tables of the warehouse.
 
-import { call } from "../api.js";
+import { call, query } from "../api.js";
 import { fill, h, say } from "../dom.js";
+import { quoted, shownRows } from "../format.js";
 import { problem, select } from "../problem.js";
 import { table } from "../table.js";
 import { rowChart } from "./row_chart.js";
@@ -84,13 +85,12 @@ class SqlView {
     say(this.note, "Running…");
     const begun = performance.now();
     try {
-      const found = await call("v1/query", { body: { sql: this.field.value, limit: MOST_ROWS, text: true }, signal: mine.signal });
+      const found = await query(this.field.value, { limit: MOST_ROWS, signal: mine.signal });
       if (this.running !== mine) return;
       this.found = found;
       keep(sql);
       this.drawHistory();
-      const rows = found.truncated ? `The first ${MOST_ROWS} rows` : found.rows.length === 1 ? "1 row" : `${found.rows.length} rows`;
-      say(this.note, `${rows} in ${Math.round(performance.now() - begun)} ms`);
+      say(this.note, `${shownRows(found)} in ${Math.round(performance.now() - begun)} ms`);
       this.form.hidden = false;
       this.draw(this.form.getAttribute("aria-pressed") === "true");
     } catch (error) {
@@ -144,23 +144,21 @@ class SqlView {
   drawRelations() {
     const wanted = this.filter.value.toLowerCase();
     const shown = this.listed.filter(({ name, columns }) => `${name} ${columns}`.toLowerCase().includes(wanted));
-    const choose = (name) => {
-      this.field.value = `SELECT * FROM ${inSql(name)} LIMIT 100`;
+    const choose = (path) => {
+      this.field.value = `SELECT * FROM ${inSql(path)} LIMIT 100`;
       this.field.dispatchEvent(new Event("input"));
       this.go();
     };
-    const items = shown.map(({ name, columns }) =>
-      h("li", {}, h("button", { type: "button", class: "quiet", title: `Look into ${name}`, onclick: () => choose(name) }, h("code", {}, name), h("small", {}, columns))),
+    const items = shown.map(({ name, columns, path }) =>
+      h("li", {}, h("button", { type: "button", class: "quiet", title: `Look into ${name}`, onclick: () => choose(path) }, h("code", {}, name), h("small", {}, columns))),
     );
     fill(this.relations, items.length ? items : h("li", { class: "hint" }, "There is nothing."));
   }
 }
 
-/** The name of a relation as SQL; the parts before the last one have no dots of their own. */
-function inSql(name) {
-  const parts = name.split(".");
-  const split = parts.length > 2 ? [parts[0], parts[1], parts.slice(2).join(".")] : parts;
-  return split.map((part) => (/^[a-z_][a-z0-9_]*$/.test(part) && !RESERVED.has(part) ? part : `"${part.replaceAll('"', '""')}"`)).join(".");
+/** The name of a relation, by its parts, as SQL. */
+function inSql(path) {
+  return path.map((part) => (/^[a-z_][a-z0-9_]*$/.test(part) && !RESERVED.has(part) ? part : quoted(part))).join(".");
 }
 
 function history() {

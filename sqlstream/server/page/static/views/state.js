@@ -1,23 +1,20 @@
 // The state of an operator: its rows, at any version that is kept, what differs between two, and why.
 
-import { call, jobPath, listen } from "../api.js";
+import { call, jobPath, listen, patiently, query } from "../api.js";
 import { fill, h, say } from "../dom.js";
-import { quoted } from "../format.js";
+import { quoted, shownRows } from "../format.js";
+import { link } from "../link.js";
+import { openWindows } from "../open_windows.js";
 import { problem } from "../problem.js";
-import { link } from "../router.js";
 import { diffTable, stateTable } from "../state_tables.js";
 import { rowChart } from "./row_chart.js";
 import { DRAFT } from "./sql.js";
 import { versionLabel, versionSlider } from "./version_slider.js";
 import { showWhy } from "./why.js";
-import { openWindows } from "./windows.js";
+import { windowList } from "./windows.js";
 
 const MOST_ROWS = 300;
 const MOST_WINDOWS = 200;
-// The windows of more stored rows are not looked for: that would read them all at each stop of the slider.
-const MOST_COUNTED = 1_000_000;
-// A query that finds no room is asked again.
-const AGAIN_MILLISECONDS = 400;
 const PLAY_MILLISECONDS = 700;
 // When so many versions have come the list is asked for again: the job has forgotten old ones meanwhile.
 const MOST_ADDED = 1000;
@@ -41,7 +38,7 @@ class StateView {
     this.live = toggle("Live", "Follow the newest version", true, () => this.follow(!this.follows));
     this.two = toggle("Compare", "Show what differs between two versions", false, () => this.compare());
     this.play = h("button", { type: "button", "aria-label": "Play the versions", onclick: () => this.replay() }, "▶ Play");
-    this.windows = openWindows();
+    this.windows = windowList();
     this.chart = rowChart("What the chart shows");
     this.table = stateTable({ why: (key) => this.why(key), sorted: (sort) => this.sorted(sort) });
     this.note = h("p", { class: "hint", "aria-live": "polite" });
@@ -94,6 +91,7 @@ class StateView {
   }
 
   heard(kind, data) {
+    if (kind === "dropped") this.versions = [];
     if (kind !== "batch") return;
     const newest = this.versions.at(-1);
     if (newest && data.version <= newest.version && data.committed_at <= newest.committed_at) return;
@@ -229,10 +227,12 @@ class StateView {
   }
 
   async loadRows(version, signal) {
-    const [found, windows] = await Promise.all([ask(this.rowsSql(), MOST_ROWS, signal), this.openWindows(version, signal)]);
+    const [found, windows] = await Promise.all([
+      patiently(() => query(this.rowsSql(), { limit: MOST_ROWS, signal }), signal),
+      openWindows(this.relation(), this.about.window, version.state_rows, MOST_WINDOWS, signal),
+    ]);
     if (signal.aborted) return;
-    const shown = found.truncated ? `The first ${MOST_ROWS} rows` : found.rows.length === 1 ? "1 row" : `${found.rows.length} rows`;
-    say(this.note, `${shown} of ${this.about.name} at version ${version.version}`);
+    say(this.note, `${shownRows(found)} of ${this.about.name} at version ${version.version}`);
     this.table.draw(found.columns, found.rows, this.about.key, this.sort);
     if (this.result.firstChild !== this.table.element) fill(this.result, this.table.element);
     const isCharted = this.charts.getAttribute("aria-pressed") === "true";
@@ -242,17 +242,9 @@ class StateView {
     if (windows !== null) this.windows.draw({ ...windows, watermark: version.watermark, ...this.about.window });
   }
 
-  async openWindows({ state_rows: stored }, signal) {
-    const bounds = this.about.window;
-    if (!bounds?.end || stored > MOST_COUNTED) return null;
-    const start = bounds.start ? quoted(bounds.start) : "NULL";
-    const found = await ask(`SELECT ${start}, ${quoted(bounds.end)}, count(*) FROM ${this.relation()} GROUP BY ALL ORDER BY 2, 1`, MOST_WINDOWS, signal);
-    const windows = found.rows.map(([from, to, rows]) => ({ start: from, end: to, rows: Number(rows) }));
-    return { windows, truncated: found.truncated };
-  }
-
   async loadDiff(older, newer, signal) {
-    const found = await retried(() => call("v1/diff", { body: { state: this.state(), older: older.version, newer: newer.version, limit: MOST_ROWS, text: true }, signal }), signal);
+    const body = { state: this.state(), older: older.version, newer: newer.version, limit: MOST_ROWS, text: true };
+    const found = await patiently(() => call("v1/diff", { body, signal }), signal);
     if (signal.aborted) return;
     const { element, text } = diffTable(found);
     say(this.note, `${found.truncated ? `The first ${MOST_ROWS}: ` : ""}${text} between version ${older.version} and ${newer.version}`);
@@ -262,21 +254,6 @@ class StateView {
 
   why(key) {
     showWhy(this.state(), key, this.slider.newer.version, this.signal);
-  }
-}
-
-function ask(sql, limit, signal) {
-  return retried(() => call("v1/query", { body: { sql, limit, text: true }, signal }), signal);
-}
-
-async function retried(asked, signal) {
-  for (;;) {
-    try {
-      return await asked();
-    } catch (error) {
-      if (error.status !== 429 || signal.aborted) throw error;
-    }
-    await new Promise((resolve) => setTimeout(resolve, AGAIN_MILLISECONDS));
   }
 }
 

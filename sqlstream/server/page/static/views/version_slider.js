@@ -60,9 +60,13 @@ export function versionSlider({ moved, stopped, signal }) {
 
   function shape() {
     const rows = versions.map((version) => version.state_rows ?? 0);
-    const most = Math.max(...rows, 1);
+    // There may be more versions than a function takes arguments.
+    const most = rows.reduce((a, b) => Math.max(a, b), 1);
     const step = WIDTH / Math.max(versions.length - 1, 1);
-    const points = rows.map((n, i) => `${(i * step).toFixed(1)},${(HEIGHT - 3 - (n / most) * (HEIGHT - 9)).toFixed(1)}`);
+    // More points than the picture is wide are not seen, and it is drawn with each batch.
+    const stride = Math.ceil(versions.length / WIDTH);
+    const shown = rows.map((n, i) => [i, n]).filter(([i]) => i % stride === 0 || i === rows.length - 1);
+    const points = shown.map(([i, n]) => `${(i * step).toFixed(1)},${(HEIGHT - 3 - (n / most) * (HEIGHT - 9)).toFixed(1)}`);
     area.setAttribute("points", [`0,${HEIGHT}`, ...points, `${WIDTH},${HEIGHT}`].join(" "));
     say(ends[0], versions.length ? `version ${versions[0].version} · ${moment(versions[0].committed_at).slice(11)}` : "");
     say(ends[1], versions.length ? `${count(most)} rows stored at most · version ${versions.at(-1).version} · ${moment(versions.at(-1).committed_at).slice(11)}` : "");

@@ -11,6 +11,8 @@ const SIGNS = { window: "◷", watermark: "≋", source: "⇥", expires: "⌛", 
 /** Explain a key of a state (`job.operator`) at a version, in a dialog over the page. */
 export async function showWhy(state, key, version, signal) {
   const named = Object.entries(key).map(([name, value]) => `${name} = ${value ?? "NULL"}`);
+  const closed = new AbortController();
+  const stop = AbortSignal.any([signal, closed.signal]);
   const content = h("div", { class: "why", "aria-busy": "true" }, h("p", { class: "empty" }, "Looking…"));
   const closing = h("button", { class: "quiet", type: "button", "aria-label": "Close", onclick: () => dialog.close() }, "✕");
   const dialog = h(
@@ -18,7 +20,7 @@ export async function showWhy(state, key, version, signal) {
     {
       class: "dialog wide",
       "aria-label": "Why?",
-      onclose: () => dialog.remove(),
+      onclose: () => closed.abort(),
       // A click beside the dialog, on what is behind it.
       onclick: (event) => event.target === dialog && dialog.close(),
     },
@@ -26,14 +28,14 @@ export async function showWhy(state, key, version, signal) {
     h("p", { class: "hint" }, `${state} at version ${version}`),
     content,
   );
-  signal.addEventListener("abort", () => dialog.remove());
+  stop.addEventListener("abort", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
   try {
-    const found = await call("v1/why", { body: { state, key, version }, signal });
+    const found = await call("v1/why", { body: { state, key, version }, signal: stop });
     fill(content, parts(found));
   } catch (error) {
-    if (!signal.aborted) fill(content, problem(error));
+    if (!stop.aborted) fill(content, problem(error));
   } finally {
     content.removeAttribute("aria-busy");
   }

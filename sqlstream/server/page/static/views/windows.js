@@ -1,15 +1,15 @@
 // The windows that are open at a version: their bounds on one axis, the watermark, and when they close.
 
 import { fill, h, say, svg } from "../dom.js";
-import { count, duration, isEnd, micros, moment } from "../format.js";
+import { duration, isEnd, micros, moment, rowCount } from "../format.js";
 
 const MOST = 12;
 
 /**
- * Return {element, draw}. `draw({windows, truncated, watermark, lateness, delay})` takes windows [{start, end, rows}], whose bounds
- * are texts, whether there are more of them, and the watermark of the version.
+ * Return {element, draw}. `draw({windows, truncated, watermark, lateness, delay})` takes windows [{start, end, rows}], the first to
+ * close first, whether there are more of them, and the watermark of the version.
  */
-export function openWindows() {
+export function windowList() {
   const title = h("h2", {}, "Open windows");
   const list = h("ol", { class: "windows" });
   const note = h("p", { class: "hint" });
@@ -17,16 +17,14 @@ export function openWindows() {
   return {
     element,
     draw({ windows, truncated, watermark, lateness, delay }) {
-      const bounded = windows.map((one) => ({ ...one, from: micros(one.start), to: micros(one.end) })).filter(({ to }) => to !== null);
-      bounded.sort((a, b) => a.to - b.to || (a.from ?? 0) - (b.from ?? 0));
       const mark = isEnd(watermark) || watermark === null ? null : micros(watermark) - delay;
-      const shown = bounded.slice(0, MOST);
-      const first = Math.min(...shown.map(({ from, to }) => from ?? to), mark ?? Infinity);
-      const last = Math.max(...shown.map(({ to }) => to + lateness), mark ?? -Infinity);
+      const shown = windows.slice(0, MOST);
+      const first = Math.min(...shown.map(({ start, end }) => start ?? end), mark ?? Infinity);
+      const last = Math.max(...shown.map(({ end }) => end + lateness), mark ?? -Infinity);
       const scale = (time) => ((time - first) / (last - first || 1)) * 1000;
-      say(title, bounded.length === 1 ? "1 open window" : `${truncated ? "More than " : ""}${bounded.length || "No"} open windows`);
+      say(title, windows.length === 1 ? "1 open window" : `${truncated ? "More than " : ""}${windows.length || "No"} open windows`);
       fill(list, shown.map((one) => line(one, { mark, scale, lateness })));
-      const more = bounded.length > MOST ? `The ${MOST} that close first are shown. ` : "";
+      const more = windows.length > MOST ? `The ${MOST} that close first are shown. ` : "";
       say(note, more + (mark === null ? "There is no watermark that holds them open." : `The line is the watermark, ${moment(mark)}.`));
     },
   };
@@ -40,7 +38,7 @@ function bound(time, from, to) {
   return first.slice(0, 10) === last.slice(0, 10) ? clock : `${text.slice(5, 10)} ${clock}`;
 }
 
-function line({ from, to, rows }, { mark, scale, lateness }) {
+function line({ start: from, end: to, rows }, { mark, scale, lateness }) {
   const begin = scale(from ?? to);
   const left = mark === null ? null : to + lateness - mark;
   const name = `${from === null ? "until " : `${bound(from, from, to)} – `}${bound(to, from, to)}`;
@@ -57,6 +55,6 @@ function line({ from, to, rows }, { mark, scale, lateness }) {
       svg("rect", { class: "window-bar", x: begin, y: 2, width: Math.max(scale(to) - begin, 4), height: 12 }),
       mark !== null && svg("rect", { class: "window-mark", x: Math.min(Math.max(scale(mark), 0), 996), y: 0, width: 4, height: 16 }),
     ),
-    h("span", { class: "window-text" }, `${count(rows)} ${rows === 1 ? "row" : "rows"}${closes ? ` · ${closes}` : ""}`),
+    h("span", { class: "window-text" }, `${rowCount(rows)}${closes ? ` · ${closes}` : ""}`),
   );
 }
