@@ -228,7 +228,7 @@ def explain(
     with open_session(project, warehouse, settings, tables) as session:
         if batch and files and files[0] != "-" and not files[0].endswith(".sql") and not os.path.exists(files[0]):
             name, *rest = files
-            given = compile_all(session, rest, statements) if rest or statements else ()
+            given = compile_all(session, tuple(rest), statements) if rest or statements else ()
             click.echo(
                 explained(planned_job(session.compiler, existing_record(session.warehouse, name), given), "batch")
             )
