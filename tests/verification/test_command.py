@@ -105,8 +105,21 @@ def test_the_command_says_whether_all_is_explained(tmp_path: Path, capsys: pytes
     explain_batch(tmp_path, str(script))
     assert 'CAST("count(*)" AS BIGINT) AS "n"' in capsys.readouterr().out
     # The job is not known to the catalog of the project.
-    with pytest.raises(UsageError, match="not all in the catalog"):
+    with pytest.raises(UsageError, match="not all in the catalog") as told:
         verify(tmp_path)
+    assert told.value.hint == "Name the script that declares them: sqlstream verify counts FILE.sql."
+    with Session(str(tmp_path), str(tmp_path / "warehouse")) as session:
+        with pytest.raises(UsageError, match="not all in the catalog") as told:
+            session.verify("counts")
+        assert told.value.hint is not None
+        assert 'session.sql("CREATE TABLE ..")' in told.value.hint
+        with pytest.raises(UsageError, match="not all in the catalog") as told:
+            session.query("FROM sqlstream.verify('counts')")
+        assert told.value.hint is not None
+        assert "catalog" in told.value.hint
+        # As the hint says.
+        session.sql(SCRIPT.partition("INSERT")[0])
+        assert session.verify("counts")
     with pytest.raises(UsageError, match="not all in the catalog"):
         explain_batch(tmp_path)
     # What the job has read is another file now: nothing explains that.
