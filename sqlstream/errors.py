@@ -133,7 +133,7 @@ class SqlStreamError(Exception):
     def render(self, width: int | None = None) -> str:
         """Return the error as a person reads it, with the source line and carets when the place is known.
 
-        For a terminal of so many columns, lines wrap between words; without a width sentences are a line each.
+        For a terminal of so many columns, lines wrap between words; without a width a sentence is a line, and long lists wrap.
         """
         lines = wrapped(f"{self.kind}: {self.message}", width)
         if self.span is not None:
@@ -141,7 +141,9 @@ class SqlStreamError(Exception):
         if self.detail:
             lines += [part for line in self.detail.split("\n") for part in wrapped(line, width)]
         if self.hint:
-            lines += wrapped(f"hint: {self.hint}", width)
+            # A long list of names is no sentence.
+            is_list = self.hint.startswith("existing ") and len(self.hint) > 2 * LINE_WIDTH
+            lines += wrapped(f"hint: {self.hint}", width or (LINE_WIDTH if is_list else None))
         # A secret may have become known since.
         return masked("\n".join(lines))
 
@@ -174,6 +176,12 @@ class UnsupportedError(SqlStreamError):
 
 class UnboundedState(SqlStreamError):
     """A query that runs, but keeps more and more as long as its input goes on: a warning, unless the user wants an error."""
+
+    kind = "warning"
+
+
+class StatementWarning(SqlStreamError):
+    """A statement that does less than it says: a warning."""
 
     kind = "warning"
 

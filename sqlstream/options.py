@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sqlstream.errors import BindError, Span, missing
@@ -231,6 +231,8 @@ _INSTEAD = (
     (re.compile(r"dir$|directory|storage"), "state and savepoints are in the warehouse: --warehouse"),
     (re.compile(r""), "what it sets does not exist here"),
 )
+# The one that is for the next job alone.
+JOB_NAME = "pipeline.name"
 # With the name of an operator behind it, it is about that one.
 MAX_ROWS = "sqlstream.state.max-rows"
 
@@ -267,6 +269,8 @@ class Options:
     def __init__(self, values: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None):
         """Take values from before the first statement; of those that a file gives, `files` says where, by their names."""
         self.values: dict[str, str] = {}
+        # Those that SET does not change.
+        self._fixed: set[str] = set()
         self._files = files or {}
         # Those that a statement has set.
         self._stated: set[str] = set()
@@ -275,8 +279,15 @@ class Options:
         # What RESET goes back to.
         self._given = dict(self.values)
 
-    def set(self, key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> None:
-        """Set an option; raise BindError for one that does not exist, or a value that it cannot have."""
+    def fix(self, keys: Iterable[str]) -> None:
+        """Let options keep the values that they have now, whatever a script sets."""
+        self._fixed |= set(map(_name, keys))
+
+    def set(self, key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> bool:
+        """Set an option, and tell whether it has that value now: one that is fixed may have another.
+
+        Raises BindError for an option that does not exist, or a value that it cannot have.
+        """
         name = _name(key)
         if not name.startswith("spark."):
             if (option := _option(name)) is None:
@@ -285,9 +296,18 @@ class Options:
                 option.check(value)
             except ValueError as e:
                 raise BindError(f'option "{key}": {e}', value_span) from None
+        if name in self._fixed:
+            return self.values[name] == value
         self.values[name] = value
         if span is not None:
             self._stated.add(name)
+        return True
+
+    def take_job_name(self) -> None:
+        """Forget the name of a job, which was given to one: the next job has another, also where it was fixed."""
+        for values in (self.values, self._given):
+            values.pop(JOB_NAME, None)
+        self._fixed.discard(JOB_NAME)
 
     def reset(self, key: str | None, span: Span | None = None) -> None:
         """Give an option, or all of them, its value from before the first statement again."""
@@ -341,6 +361,18 @@ class Options:
     def limited(self) -> list[str]:
         """Return the names, in lower case, of the operators that have a limit of their own."""
         return [key.removeprefix(f"{MAX_ROWS}.") for key in self.values if key.startswith(f"{MAX_ROWS}.")]
+
+    @property
+    def fixed(self) -> Mapping[str, str]:
+        """The options that SET does not change, with their values."""
+        return {name: value for name, value in self.values.items() if name in self._fixed}
+
+    def listed(self) -> Iterator[tuple[str, str, str | None]]:
+        """Yield name, value and default of each option; of Spark's, and of limits of operators, those that are set."""
+        for option in _ALL:
+            yield option.name, self.text(option.name), option.default
+        for name in sorted(self.values.keys() - OPTIONS.keys()):
+            yield name, self.values[name], None
 
     @property
     def parallelism(self) -> int:

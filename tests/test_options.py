@@ -121,3 +121,18 @@ def test_a_copy_is_its_own() -> None:
     copy = options.copy()
     options.set("parallelism.default", "4")
     assert copy.parallelism == 3
+
+
+def test_a_fixed_option_keeps_its_value_and_a_name_is_for_one_job() -> None:
+    options = Options({"parallelism.default": "8", "pipeline.name": "a"})
+    options.fix(["PARALLELISM.default", "pipeline.name"])
+    assert not options.set("parallelism.default", "2")
+    assert options.set("Parallelism.Default", "8")
+    assert options.parallelism == 8
+    with pytest.raises(BindError, match="needs a whole number"):
+        options.set("parallelism.default", "0")
+    options.take_job_name()
+    options.reset(None)
+    assert options.text("pipeline.name") == ""
+    assert options.set("pipeline.name", "b")
+    assert options.text("pipeline.name") == "b"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,7 +73,7 @@ def with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Replace an option of a table's CREATE TABLE; without VALUE, remove it.",
     )(command)
     return click.option(
-        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set an option before the first statement."
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set an option; goes over SET in the SQL."
     )(command)
 
 
@@ -119,22 +120,27 @@ def open_session(
     tables: tuple[str, ...] = (),
     *,
     load: bool = True,
+    fixed: bool = True,
     notice: Callable[[str], None] | None = None,
 ) -> Session:
     """Return the session of a command; without `load` it does not read the catalog of the project.
 
-    What it has to say goes to `notice`, by default to standard error.
+    If the settings are `fixed`, SET does not change them. What there is to say goes to `notice`, by default to standard error.
     """
     from sqlstream.session.session import Session
 
-    return Session(
+    conf = parsed_settings(settings)
+    session = Session(
         project,
         warehouse,
-        parsed_settings(settings),
+        conf,
         table_options=_table_options(tables),
         notice=notice or (lambda text: click.echo(text, err=True)),
         load=load,
     )
+    if fixed:
+        session.options.fix(conf)
+    return session
 
 
 def parsed_settings(given: tuple[str, ...]) -> dict[str, str]:
@@ -183,3 +189,15 @@ def compile_all(session: Session, files: tuple[str, ...], statements: tuple[str,
     if not sources:
         raise UsageError("there is no SQL to run", hint="Name a file, give SQL with -e, or name - for standard input.")
     return session.compiler.scripts(sources)
+
+
+@contextmanager
+def naming_scripts(job: str) -> Iterator[None]:
+    """Let the error of a job whose tables are not known say how the command line learns them."""
+    from sqlstream.session.verifying import NotDeclared
+
+    try:
+        yield
+    except NotDeclared as error:
+        error.hint = f"Name the script that declares them: sqlstream verify {job} FILE.sql."
+        raise

@@ -55,7 +55,7 @@ ROWS = """\
 """
 
 TEST = '''\
-"""Run with `pytest`. The jobs run in the process of the test, without Spark."""
+"""Run with `pytest` (`pip install pytest`). The jobs run in the process of the test, without Spark."""
 
 from pathlib import Path
 
@@ -87,7 +87,7 @@ sqlstream run revenue.sql                                # needs Java 17 or newe
 sqlstream query "SELECT * FROM revenue"
 sqlstream query "SELECT * FROM state.revenue.hourly"     # the windows that are open
 sqlstream shell
-pytest
+pytest                                                   # needs: pip install pytest
 ```
 
 | | |
@@ -121,6 +121,8 @@ FILES = {
 
 def make_project(folder: str) -> Path:
     """Write a new project into a folder, which must not exist or be empty; return its path."""
+    if not folder.strip():
+        raise UsageError("the name of the project is empty", hint="Write sqlstream init NAME, or . for this folder.")
     root = Path(folder)
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise UsageError(

@@ -13,6 +13,7 @@ import click
 from sqlstream.cli.arguments import (
     compile_all,
     format_of,
+    naming_scripts,
     open_session,
     query_text,
     with_folders,
@@ -131,7 +132,7 @@ def run(
 ) -> int:
     """Run SQL: every INSERT is a job, a bare SELECT prints its changes. The file - is standard input."""
     from sqlstream.cli.json_log import reporting
-    from sqlstream.cli.run import run_jobs, served
+    from sqlstream.cli.run import run_jobs, served, unused
     from sqlstream.cli.upgrades import asked_upgrade, confirm, warn_people
     from sqlstream.jobs.launch import fresh_jobs, only_jobs
     from sqlstream.jobs.restoring import plan_restore
@@ -140,6 +141,8 @@ def run(
         notice = log.notice if log is not None else None
         with open_session(project, warehouse, settings, tables, notice=notice) as session:
             planned = compile_all(session, files, statements)
+            for text in unused(session.options):
+                session.notice(f"warning: {text}")
             if not planned:
                 session.notice("nothing to run: the SQL has neither an INSERT nor a query")
             anew = fresh_jobs(planned, True if _ALL in fresh else fresh)
@@ -197,7 +200,9 @@ def query(
     help="Show the query on its way to the plan, or the state tables that it keeps.",
 )
 @click.option(
-    "--batch", is_flag=True, help="Show the query as one batch in DuckDB, which `verify` compares with; also of JOB."
+    "--batch",
+    is_flag=True,
+    help="Show the query as one batch in DuckDB, which `verify` compares with; also of JOB, or JOB FILE.sql.",
 )
 @click.option("--against", metavar="JOB", help="Show what becomes of the state of a job that goes on with this query.")
 @click.option("--migrate", metavar="FILE", help="With --against: with the MIGRATE STATE statements of a file.")
@@ -224,8 +229,11 @@ def explain(
     from sqlstream.session.verifying import existing_record, planned_job
 
     with open_session(project, warehouse, settings, tables) as session:
-        if batch and len(files) == 1 and not statements and files[0] != "-" and not os.path.exists(files[0]):
-            planned = planned_job(session.compiler, existing_record(session.warehouse, files[0]))
+        if batch and files and files[0] != "-" and not files[0].endswith(".sql") and not os.path.exists(files[0]):
+            name, *rest = files
+            given = compile_all(session, tuple(rest), statements) if rest or statements else ()
+            with naming_scripts(name):
+                planned = planned_job(session.compiler, existing_record(session.warehouse, name), given)
             click.echo(explained(planned, "batch"))
             return
         if migrate is not None and against is None:
@@ -362,7 +370,7 @@ def init(name: str) -> None:
 
     folder = make_project(name)
     click.echo(f'project "{folder}" made; try it:\n\n  cd {shlex.quote(name)}\n  sqlstream run revenue.sql')
-    click.echo('  sqlstream query "SELECT * FROM revenue"\n  pytest')
+    click.echo('  sqlstream query "SELECT * FROM revenue"\n  pytest    # needs: pip install pytest')
 
 
 @cli.command(short_help="Print the script that lets your shell complete commands.")

@@ -39,7 +39,7 @@ def _script(files: tuple[str, ...], statements: tuple[str, ...]) -> str:
 @remote.command(short_help="Submit SQL: its jobs run under the server.")
 @click.argument("files", nargs=-1, metavar="[FILE.sql ...]")
 @click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL to run after the files.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set an option before the first statement.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set an option; goes over SET in the SQL.")
 @click.option(
     "--fresh", multiple=True, metavar="JOB", help="Delete the state and the results of a job, and start anew."
 )
@@ -151,7 +151,7 @@ def drop(job: str | None, savepoint: str | None) -> None:
 @remote.command(short_help="Show the plan of a query, or what becomes of a job with it.")
 @click.argument("files", nargs=-1, metavar="[FILE.sql]")
 @click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL to explain.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set an option before the first statement.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set an option; goes over SET in the SQL.")
 @click.option("--against", metavar="JOB", help="Show what becomes of the state of a job that goes on with this query.")
 def explain(
     files: tuple[str, ...], statements: tuple[str, ...], settings: tuple[str, ...], against: str | None

@@ -20,6 +20,7 @@ from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.upgrades.upgrading import Upgrade
+from sqlstream.options import JOB_NAME, Options
 from sqlstream.secrets import masked
 from sqlstream.session.rendering import write_answer
 from sqlstream.session.session import Session
@@ -78,6 +79,15 @@ def served(session: Session, planned: Sequence[Compiled], address: str | None) -
     with serving((host, port), found) as port:
         session.notice(f"metrics at http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
         yield
+
+
+def unused(options: Options) -> Iterator[str]:
+    """Yield what to say of options of the command line that do nothing, once the SQL is compiled."""
+    for name in options.fixed:
+        if name == JOB_NAME:
+            yield f"--set {name} does nothing: the SQL has no INSERT of a query"
+        elif name.startswith("sql-client.") or name == "table.dml-sync":
+            yield f"--set {name} does nothing here: it is for sqlstream shell"
 
 
 def _shown(session: Session, log: JsonLog | None) -> AbstractContextManager[Display | JsonLog]:

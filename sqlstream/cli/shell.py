@@ -40,7 +40,8 @@ def shell(
 
     types = not (files or texts) and sys.stdin.isatty() and sys.stdout.isatty()
     output = ShellOutput(interactive=types)
-    with open_session(project, warehouse, settings, tables) as session:
+    # Somebody who types SET means it.
+    with open_session(project, warehouse, settings, tables, fixed=not types) as session:
         session.output, session.notice = Standard("stdout"), output.say
         opened = Shell(session, output)
         if types:

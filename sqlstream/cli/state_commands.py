@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import click
 
-from sqlstream.cli.arguments import compile_all, format_of, open_session, with_folders, with_output, with_settings
+from sqlstream.cli.arguments import (
+    compile_all,
+    format_of,
+    naming_scripts,
+    open_session,
+    with_folders,
+    with_output,
+    with_settings,
+)
 from sqlstream.cli.completion import job_names
 
 
@@ -87,7 +95,8 @@ def verify_(
     """
     with open_session(project, warehouse, settings, tables) as session:
         compiled = compile_all(session, files, statements) if files or statements else []
-        found = session.verify(job, at=version, compiled=compiled)
+        with naming_scripts(job):
+            found = session.verify(job, at=version, compiled=compiled)
         click.echo(str(found))
         return 0 if found else 1
 

@@ -12,6 +12,7 @@ from sqlstream.compiler.function_answers import described_function, function_row
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.logical.bind.queries import Binder
+from sqlstream.options import Options
 from sqlstream.secrets import shown
 from sqlstream.sql.nodes import Describe, Name, Show, ShowKind
 
@@ -49,8 +50,8 @@ class WarehouseQuery:
     sql: str
 
 
-def answer(statement: Show | Describe, binder: Binder) -> Answer | WarehouseQuery:
-    """Return what a statement asks for, as the catalog is now."""
+def answer(statement: Show | Describe, binder: Binder, options: Options) -> Answer | WarehouseQuery:
+    """Return what a statement asks for, as the catalog and the options are now."""
     catalog = binder.catalog
     if isinstance(statement, Describe):
         if statement.function:
@@ -64,6 +65,9 @@ def answer(statement: Show | Describe, binder: Binder) -> Answer | WarehouseQuer
             return WarehouseQuery(f"{SAVEPOINTS} ORDER BY taken_at, savepoint")
         case "STATE CHECKS":
             return WarehouseQuery(CHECKS)
+        case "OPTIONS":
+            listed = ((name, shown(name, value), default) for name, value, default in options.listed())
+            return Answer(("option", "value", "default"), tuple(listed))
         case "TABLES":
             tables = [t for t in _in_order(catalog.tables.values()) if like(t.name)]
             return Answer(("table", "connector"), tuple((t.name, t.connector or "warehouse") for t in tables))

@@ -31,6 +31,7 @@ from sqlstream.errors import (
     SourceText,
     Span,
     SqlStreamError,
+    StatementWarning,
     UnsupportedError,
     missing,
 )
@@ -126,6 +127,10 @@ class Compiler:
         # Called with the name, the options and the place of each table whose options a script gives, before anything that
         # they name is opened: whoever may not trust the script raises an error.
         self.check_table: Callable[[str, Mapping[str, str], Span | None], None] = lambda name, options, span: None
+        # Called with what the author of a statement may not expect.
+        self.warn: Callable[[SqlStreamError], None] = lambda warning: None
+        # Called with the name of a table for the jobs that run now and read or write it.
+        self.jobs_of: Callable[[str], Iterable[str]] = lambda table: ()
 
     @property
     def _con(self) -> duckdb.DuckDBPyConnection:
@@ -187,7 +192,8 @@ class Compiler:
         parsed = [statement for source in sources for statement in parse_script(source)]
         found = [self.statement(statement) for statement in parsed]
         if jobs := [one for one in found if isinstance(one, PlannedJob)]:
-            check_limits(parsed, {stage.name: job.name for job in jobs for stage in job.physical.stages})
+            operators = {stage.name: job.name for job in jobs for stage in job.physical.stages}
+            check_limits(parsed, self.options.fixed, operators)
         if any(isinstance(one, PlannedJob | Explanation) for one in found):
             self.table_options.check(table.name for table in self.catalog.tables.values())
         return [one for one in found if one is not None]
@@ -239,8 +245,9 @@ class Compiler:
                 self._create_function(statement)
             case DropFunction():
                 self._drop_function(statement)
-            case SetOption():
-                self.options.set(statement.key.text, statement.value.value, statement.key.span, statement.value.span)
+            case SetOption(key=key, value=value):
+                if not self.options.set(key.text, value.value, key.span, value.span):
+                    self.warn(StatementWarning(f"--set {key.text} goes over this SET, which does nothing", key.span))
                 self._use_zone()
             case Reset():
                 self.options.reset(statement.key.text if statement.key else None, statement.span)
@@ -250,7 +257,7 @@ class Compiler:
                 job = self._job(statement, logical, self._name(statement, logical))
                 if not (job.is_query or job.appends):
                     # It was the name of the next job, which this is.
-                    self.options.values.pop("pipeline.name", None)
+                    self.options.take_job_name()
                 return job
             case Explain(statement=explained):
                 logical = self._bound(explained)
@@ -267,7 +274,7 @@ class Compiler:
                 # The warehouse knows the jobs, once those before have started.
                 return statement
             case Show() | Describe():
-                return answer(statement, self.binder)
+                return answer(statement, self.binder, self.options)
             case _:
                 assert_never(statement)
         return None
@@ -318,6 +325,13 @@ class Compiler:
         """Return a table as a query reads or writes it whose hint OPTIONS gives it other options; errors point at the hint."""
         remember(given)
         options = changed(table.name, table.options, given, span)
+        for key, value in self.table_options.of(table.name).items():
+            if key in given and given[key] != value:
+                self.warn(
+                    StatementWarning(
+                        f'the hint goes over the "{key}" that table "{table.name}" was given from outside', span
+                    )
+                )
         self.check_table(table.name, options, span)
         # What the hint says stands in the hint, the rest where it did.
         places = {name: place for name, place in table.places.items() if name not in given}
@@ -364,6 +378,10 @@ class Compiler:
         kind = Table if statement.kind == "TABLE" else View
         if isinstance(existing, kind):
             self.catalog.drop(statement.name.text)
+            for job in self.jobs_of(existing.name) if kind is Table else ():
+                hint = "DROP TABLE forgets the declaration alone. To drop a job deletes its state and the rows that it wrote."
+                message = f'job "{job}" runs, and goes on with table "{existing.name}"'
+                self.warn(StatementWarning(message, statement.name.span, hint=hint))
         elif existing is not None:
             hint = f"Write DROP {'VIEW' if kind is Table else 'TABLE'}."
             raise BindError(

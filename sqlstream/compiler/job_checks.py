@@ -16,18 +16,22 @@ from sqlstream.options import MAX_ROWS
 from sqlstream.sql.nodes import Insert, Select, SetOption, Statement, StatementSet
 
 
-def check_limits(statements: Iterable[Statement], operators: Mapping[str, str]) -> None:
-    """Raise for a limit on the state of an operator that no job of a script has; `operators` are those that there are."""
+def check_limits(statements: Iterable[Statement], fixed: Iterable[str], operators: Mapping[str, str]) -> None:
+    """Raise for a limit on the state of an operator that no job of a script has.
+
+    Limits stand in `statements`, or are among the options that are `fixed`; `operators` are those that there are, and their jobs.
+    """
     known = {name.lower() for name in operators}
-    for statement in statements:
-        if not isinstance(statement, SetOption):
-            continue
-        name = statement.key.text.lower().removeprefix(f"{MAX_ROWS}.")
-        if name != statement.key.text.lower() and name not in known:
+    given = [(one.key.text, one.key.span) for one in statements if isinstance(one, SetOption)]
+    for key, span in (*given, *((key, None) for key in fixed)):
+        name = key.lower().removeprefix(f"{MAX_ROWS}.")
+        if name != key.lower() and name not in known:
             jobs = sorted(set(operators.values()))
             what = f'job "{jobs[0]}" has' if len(jobs) == 1 else "the jobs of the script have"
-            hint = missing("operator", name, operators)
-            raise BindError(f'{what} no operator "{name}"', statement.key.span, hint=hint)
+            message = (
+                f'{what} no operator "{name}"' if span is not None else f'--set {key}: {what} no operator "{name}"'
+            )
+            raise BindError(message, span, hint=missing("operator", name, operators))
 
 
 def check_tables(statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], catalog: Catalog) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -54,11 +54,12 @@ def translate(
     source: SourceText | str,
     relations: Iterable[str] = (),
     others: Mapping[str, str] = MappingProxyType({}),
+    columns: Sequence[str] = (),
 ) -> QueryError:
     """Return what DuckDB reports, while opening a query or fetching from it, as an error of the query's text.
 
     `relations` are the names that exist, to propose one where a name is missing; `others` are declared, and tell why a query
-    cannot read them.
+    cannot read them. `columns` are those of the relations that the query names.
     """
     source = source if isinstance(source, SourceText) else SourceText("query", source)
     text = str(error)
@@ -77,9 +78,7 @@ def translate(
         return missing_table(name, span, relations, others)
     if match := _MISSING_COLUMN.search(text):
         name = match[1] or match[2]
-        # DuckDB names only those that look like it.
-        hint = missing("column", name, [*candidates, ".."]) if candidates else None
-        return QueryError(f'column "{name}" does not exist', span, hint=hint)
+        return QueryError(f'column "{name}" does not exist', span, hint=_column_hint(name, candidates, columns))
     if match := _MISSING_FUNCTION.search(text):
         name = match[1].strip('!"')
         near = nearest(name, candidates)
@@ -104,6 +103,20 @@ def translate(
     first, _, rest = sql_types(text).partition("\n")
     message = first[:1].lower() + first[1:] if not first[:2].isupper() else first
     return QueryError(message.rstrip(" .!"), span, detail=rest.strip() or None)
+
+
+def _column_hint(name: str, candidates: Sequence[str], columns: Sequence[str]) -> str | None:
+    """Return the hint for a column that does not exist; DuckDB's `candidates` are some of those that there are.
+
+    >>> _column_hint("x", ["k"], ["k", "n"]), _column_hint("x", ["inner"], ["k", "n"])
+    ('existing columns: k, n', 'existing columns: inner and others')
+    """
+    if not candidates:
+        return None
+    if {c.rpartition(".")[2] for c in candidates} <= set(columns):
+        return missing("column", name, columns)
+    hint = missing("column", name, candidates)
+    return f"{hint} and others" if hint.startswith("existing") else hint
 
 
 def of_duckdb(error: duckdb.Error | OSError) -> duckdb.Error | None:

@@ -33,6 +33,17 @@ def running(warehouse: Warehouse) -> list[str]:
     return found
 
 
+def running_with(warehouse: Warehouse, table: str) -> list[str]:
+    """Return the names of the jobs that some process runs, and that read or write a table."""
+    found = []
+    for name in running(warehouse):
+        record = read_record(warehouse.fs, warehouse.job(name))
+        tables = () if record is None else (*(s.table for s in record.scans), *(s.table for s in record.sinks))
+        if table.lower() in map(str.lower, tables):
+            found.append(name)
+    return found
+
+
 def stop(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: float | None = None) -> None:
     """Ask the process that runs a job to end it, and wait until it has, for so many seconds."""
     ask(warehouse, name, drain=drain)

@@ -105,7 +105,8 @@ def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str, *, i
                 raise UsageError(
                     f'table "{table}" {why}, and job "{record.job}" writes it already',
                     head(planned.statement),
-                    hint="Write both queries into one job, with UNION ALL, "
+                    detail=f'Under the name "{name}" this is another job.',
+                    hint="Write into another table, or write both queries into one job, with UNION ALL, "
                     f'or drop that job and what it wrote: sqlstream drop "{record.job}".',
                 )
 

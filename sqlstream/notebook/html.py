@@ -32,8 +32,15 @@ style="text-align:right"><i>NULL</i></td></tr></tbody></table>'
 
 
 def _cells(row: Sequence[str | None], styles: Sequence[str]) -> str:
-    pairs = zip(row, styles, strict=True)
-    return "".join(f'<td style="{s}">{"<i>NULL</i>" if v is None else escape(v)}</td>' for v, s in pairs)
+    return "".join(f'<td style="{style}">{_value(value)}</td>' for value, style in zip(row, styles, strict=True))
+
+
+def _value(value: str | None) -> str:
+    if value is None:
+        return "<i>NULL</i>"
+    # Such as a line of a plan.
+    is_laid_out = "\n" in value or value.startswith(" ")
+    return f'<span style="white-space:pre-wrap">{escape(value)}</span>' if is_laid_out else escape(value)
 
 
 def relation_html(relation: duckdb.DuckDBPyRelation) -> str:
@@ -44,6 +51,6 @@ def relation_html(relation: duckdb.DuckDBPyRelation) -> str:
 
 
 def job_html(job: Job) -> str:
-    """Return how a job is doing."""
-    found = facts(job)
+    """Return how a job is doing, without what there is not."""
+    found = {name: text for name, text in facts(job).items() if text is not None}
     return table(list(found), [list(found.values())], [False] * len(found))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 import duckdb
 
-from sqlstream.errors import SourceText, Span, UsageError, plainly
+from sqlstream.errors import SourceText, Span, SqlStreamError, UsageError, plainly
 from sqlstream.jobs.job import Job
 from sqlstream.notebook.html import MOST, job_html, relation_html, table
 from sqlstream.session.changes import Changes
+from sqlstream.session.job_texts import progress_text
+from sqlstream.session.rendering import write_rows
 from sqlstream.session.session import Session
 from sqlstream.shell.reading import Command, alone, parts
 from sqlstream.shell.result_views import MaterializedTable
@@ -61,10 +69,17 @@ class Magic:
         return result
 
     def _run(self, statement: Span) -> object:
-        session = self.session
-        if route(alone(statement), session.compiler) is Route.QUERY:
-            return session.query(statement.text)
-        return session.sql(statement.text)
+        session, source = self.session, alone(statement)
+        if route(source, session.compiler) is Route.QUERY:
+            try:
+                return session.query(statement.text)
+            except SqlStreamError as error:
+                if error.span is not None and error.span.source.text == statement.text:
+                    start = statement.start + error.span.start
+                    error.span = Span(statement.source, start, statement.start + error.span.end)
+                raise
+        with _plain_warnings():
+            return session.run(session.compile(source))
 
     def _follow(self, changes: Changes) -> None:
         """Show a result as it changes, until it ends or the kernel is interrupted."""
@@ -74,9 +89,11 @@ class Magic:
         numbers = [False] * len(changes.columns)
 
         def draw(*, again: bool) -> None:
-            note = f"{len(rows):,} rows after {count:,} changes"
+            note = f"{len(rows):,} rows after {count:,} changes" if again else progress_text(changes.job)
             html = table(changes.columns, rows.newest(MOST), numbers, note)
-            data = {"text/html": html, "text/plain": note}
+            plain = io.StringIO()
+            write_rows(changes.columns, rows.newest(MOST), plain, numbers)
+            data = {"text/html": html, "text/plain": f"{plain.getvalue()}{note}"}
             display.publish(data, transient={"display_id": handle}, update=again)
 
         draw(again=False)
@@ -88,6 +105,7 @@ class Magic:
                 while taken := changes.take(0.0 if ended else _REDRAW_SECONDS):
                     count += len(taken)
                     for change in taken:
+                        numbers = [a or _is_number(v) for a, v in zip(numbers, change.row.values(), strict=True)]
                         rows.apply(change.kind, tuple(None if v is None else str(v) for v in change.row.values()))
                     draw(again=True)
         except KeyboardInterrupt:
@@ -101,6 +119,23 @@ class Magic:
             self._own.close()
             self._ipython.user_ns.pop(SESSION, None)
             self._own = None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Show warnings as they read, without the place in sqlstream that gives them."""
+
+    def show(message: Warning | str, *rest: object, **named: object) -> None:
+        print(message, file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
 
 
 def load(ipython: Any) -> None:

@@ -13,7 +13,7 @@ import duckdb
 from sqlstream.duck import remote_files
 from sqlstream.duck.databases import FORGETS_FILES
 from sqlstream.duck.errors import translate
-from sqlstream.duck.sql import quote_text
+from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import DamageError, QueryError, SourceText, SqlStreamError
 from sqlstream.queries.arguments import Maker
 from sqlstream.queries.relations import Relations, drop_names
@@ -184,7 +184,19 @@ def _open(
         raise
     except duckdb.Error as error:
         failed = error
-    raise translate(failed, statement.source, relations.known(), relations.others) from failed
+    columns = _columns(connection, statement)
+    raise translate(failed, statement.source, relations.known(), relations.others, columns) from failed
+
+
+def _columns(connection: duckdb.DuckDBPyConnection, statement: Statement) -> list[str]:
+    """Return the columns of the relations that a statement names, of those that can be read."""
+    found: dict[str, None] = {}
+    for path in (*statement.relations, *(travel.path for travel in statement.travels)):
+        try:
+            found |= dict.fromkeys(connection.sql(f"FROM {'.'.join(map(quote_name, path))}").columns)
+        except duckdb.Error:
+            continue
+    return list(found)
 
 
 def _check_warehouse(warehouse: Warehouse, statement: Statement) -> None:

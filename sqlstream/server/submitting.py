@@ -102,6 +102,7 @@ def _session(
         table_options=request.tables,
         notice=notices.append,
     )
+    session.options.fix(request.settings)
     if role < Role.ADMIN:
         session.compiler.check_table = TableRestrictions(settings.project, settings.paths)
     return session

@@ -88,10 +88,14 @@ class Changes:
         with plainly():
             return self._job.wait(0)
 
-    def close(self) -> None:
-        """Stop the job, after the batch that is running."""
+    def leave(self) -> None:
+        """Ask the job to stop, and do not wait for the batch that is running."""
         self._held.close()
         self._job.stop()
+
+    def close(self) -> None:
+        """Stop the job, after the batch that is running."""
+        self.leave()
         try:
             self._job.wait()
         except SqlStreamError:

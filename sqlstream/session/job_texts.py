@@ -15,6 +15,15 @@ def ended_text(job: Job) -> str:
     return ", ".join([f"{text}, {progress.rows_in:,} rows in, {progress.rows_out:,} rows out", *losses(progress)])
 
 
+def progress_text(job: Job) -> str:
+    """Return how far a job is."""
+    progress = job.progress
+    if progress.batch is None:
+        return f"{job.name}: no batch yet"
+    watermark = "" if progress.watermark is None else f", watermark {progress.watermark:%Y-%m-%d %H:%M:%S}"
+    return f"{job.name}: batch {progress.batch}, {progress.rows_in:,} rows in{watermark}"
+
+
 def losses(progress: Progress) -> list[str]:
     """Return what was left out of a job, if anything was."""
     counts = {

@@ -76,12 +76,27 @@ def _terminal(stream: TextIO | io.TextIOBase) -> Console:
 
     # A pipe has no width: a line per row, however long.
     width = None if stream.isatty() else PIPE_WIDTH
-    return Terminal(file=cast(TextIO, stream), highlight=False, markup=False, width=width)
+    # In a notebook Rich would show it in a place of its own, and colour what goes into a text.
+    plain = False if isinstance(stream, io.StringIO) else None
+    return Terminal(
+        file=cast(TextIO, stream),
+        highlight=False,
+        markup=False,
+        width=width,
+        force_jupyter=False,
+        force_terminal=plain,
+    )
 
 
-def write_rows(names: Sequence[str], rows: Sequence[Sequence[str | None]], stream: TextIO | io.TextIOBase) -> None:
-    """Write rows of texts as a table for people."""
-    table = _table(list(map(printable, names)), [False] * len(names), [None] * len(names), header=True)
+def write_rows(
+    names: Sequence[str],
+    rows: Sequence[Sequence[str | None]],
+    stream: TextIO | io.TextIOBase,
+    numbers: Sequence[bool] | None = None,
+) -> None:
+    """Write rows of texts as a table for people, columns of `numbers` to the right."""
+    rights = list(numbers or [False] * len(names))
+    table = _table(list(map(printable, names)), rights, [None] * len(names), header=True)
     for row in rows:
         table.add_row(*_printed(row))
     _terminal(stream).print(table)

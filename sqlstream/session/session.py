@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TextIO
 
 import duckdb
@@ -68,6 +68,8 @@ class Session:
         self.options = Options({**configured.options, **(conf or {})}, files)
         self.compiler = Compiler(self.options, project=self.project.root, table_options=table_options)
         self.compiler.catalog.written = lambda: self.warehouse.tables()
+        self.compiler.warn = lambda warning: self.notice(warning.render())
+        self.compiler.jobs_of = lambda table: ending.running_with(self.warehouse, table)
         self.output: TextIO | io.TextIOBase = output or sys.stdout
         self.notice = notice or (lambda text: print(text, file=sys.stderr))
         self._jobs = SessionJobs(self.project, self.warehouse, lambda text: self.notice(text))
@@ -110,15 +112,16 @@ class Session:
             if migrate is not None:
                 source = SourceText("migrate", migrate)
                 asked = upgrade_with(self.project, self.compiler, compiled, source, restored.values())
-            return self._sql(compiled, fresh, restored, asked)
+            return self.run(compiled, fresh, restored, asked)
 
-    def _sql(
+    def run(
         self,
         compiled: Sequence[Compiled],
-        fresh: bool | Collection[str],
-        restored: Mapping[str, Restore],
-        upgrade: Upgrade | None,
+        fresh: bool | Collection[str] = False,
+        restored: Mapping[str, Restore] = MappingProxyType({}),
+        upgrade: Upgrade | None = None,
     ) -> Job | Changes | duckdb.DuckDBPyRelation | None:
+        """Do what compiled statements ask for, as `sql` does; return what the last of them gives."""
         result: Job | Changes | duckdb.DuckDBPyRelation | None = None
         anew = fresh_jobs(compiled, fresh)
         for number, one in enumerate(compiled, 1):

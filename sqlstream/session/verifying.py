@@ -24,9 +24,14 @@ from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.savepoints import find_savepoint
 
+IN_PYTHON = 'Declare them in the session first, as the script does: session.sql("CREATE TABLE ..").'
 USAGE = "Write sqlstream.verify('job'), or sqlstream.verify('job', 20) for a version, as a number or a time."
 _COLUMNS = ("table_name", "cause", "change", "row_text")
 _ROWS = internal("differences")
+
+
+class NotDeclared(UsageError):
+    """The tables of a job are not declared as in its script: whoever verifies it must say how they are."""
 
 
 def existing_record(warehouse: Warehouse, name: str) -> JobRecord:
@@ -42,13 +47,12 @@ def existing_record(warehouse: Warehouse, name: str) -> JobRecord:
 def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compiled] = ()) -> PlannedJob:
     """Return the plan of a job: from compiled scripts, or else from its statement, over the tables of the project.
 
-    Raises UsageError when that is not the plan that the job has.
+    Raises UsageError when that is not the plan that the job has, NotDeclared where a script would help.
     """
     plans = [one for one in compiled if isinstance(one, PlannedJob)]
     found = next((one for one in plans if planned_text(one) == recorded_text(record)), None)
     if found is not None:
         return found
-    hint = f"Name the script that declares them: sqlstream verify {record.job} FILE.sql"
     if plans:
         raise UsageError(
             f'the SQL has no job "{record.job}", or one with another plan', hint="Is it the script that ran?"
@@ -57,9 +61,10 @@ def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compil
         plans = [one for one in compiler.scripts([SourceText("job", record.sql)]) if isinstance(one, PlannedJob)]
     except BindError as error:
         message = f'the tables of job "{record.job}" are not all in the catalog of the project'
-        raise UsageError(message, detail=f"{error.message}.", hint=f"{hint}.") from error
+        said = f"{error.message[:1].upper()}{error.message[1:]}."
+        raise NotDeclared(message, detail=said, hint=IN_PYTHON) from error
     if len(plans) != 1 or planned_text(plans[0]) != recorded_text(record):
-        raise UsageError(f'the catalog of the project gives job "{record.job}" another plan', hint=f"{hint}.")
+        raise NotDeclared(f'the catalog of the project gives job "{record.job}" another plan', hint=IN_PYTHON)
     return plans[0]
 
 
@@ -135,7 +140,11 @@ class MakesDifferences:
             known = [h.record.job for h in jobs.values() if h.readable_record and h.record]
             raise QueryError(f'job "{name}" does not exist', named[0].span, hint=missing("job", name, known))
         versions = [find_version(connection, history, v.value, v.span).version for v in named[1:]]
-        rows = verify(self.project, self.compiler, name, versions[0] if versions else None).rows()
+        try:
+            rows = verify(self.project, self.compiler, name, versions[0] if versions else None).rows()
+        except NotDeclared as error:
+            error.hint = f"Declare them in the catalog, or name their script: sqlstream verify {name} FILE.sql."
+            raise
         found = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
         table = pa.table([pa.array(column, pa.string()) for column in found], names=list(_COLUMNS))
         place = f"{quote_name(catalog)}.main.differences"

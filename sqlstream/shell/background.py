@@ -19,6 +19,8 @@ class BackgroundJobs:
         self._output = output
         self._lock = threading.Lock()
         self._running: list[Job] = []
+        # Those of which nobody wants to hear any more.
+        self._left: list[Job] = []
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
 
@@ -26,9 +28,18 @@ class BackgroundJobs:
         """Watch a job from now on."""
         with self._lock:
             self._running.append(job)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="sqlstream-shell-jobs", daemon=True)
-                self._thread.start()
+            self._start()
+
+    def leave(self, job: Job) -> None:
+        """Let a job that was asked to stop end by itself, and say nothing about it."""
+        with self._lock:
+            self._left.append(job)
+            self._start()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="sqlstream-shell-jobs", daemon=True)
+            self._thread.start()
 
     @property
     def running(self) -> list[Job]:
@@ -51,6 +62,8 @@ class BackgroundJobs:
         while not over.wait(_POLL_SECONDS):
             for job in self.running:
                 self._look(job)
+            with self._lock:
+                self._left = [job for job in self._left if not _has_ended(job)]
 
     def _look(self, job: Job) -> None:
         for warning in job.warnings():
@@ -67,3 +80,11 @@ class BackgroundJobs:
             self._output.say(text)
         if error is not None:
             self._output.error(error)
+
+
+def _has_ended(job: Job) -> bool:
+    """Tell whether a job has ended, which lets it give back what it holds."""
+    try:
+        return job.wait(0)
+    except SqlStreamError:
+        return True

@@ -14,7 +14,7 @@ from rich.live import Live
 
 from sqlstream.compiler.catalog_answers import JOBS, WarehouseQuery
 from sqlstream.compiler.project import read_source
-from sqlstream.errors import SourceText, Span, UsageError, missing, plainly
+from sqlstream.errors import SourceText, Span, UsageError, nearest, plainly
 from sqlstream.session.relations import described, relations
 from sqlstream.session.rendering import text_table, write_answer, write_rows
 from sqlstream.shell.charts import chart
@@ -56,8 +56,8 @@ def run(shell: Shell, source: SourceText) -> None:
 def run_command(shell: Shell, command: Command) -> None:
     """Run a command. Raises UsageError for one that does not exist."""
     if command.name not in COMMANDS:
-        near = missing("command", command.name, COMMANDS) if command.name else ""
-        hint = "\\? lists the commands." if not near or near.startswith("existing") else f"{near} \\? lists them all."
+        near = nearest(command.name, COMMANDS) if command.name else None
+        hint = "\\? lists the commands." if near is None else f"did you mean \\{near}? \\? lists them all."
         raise UsageError(f"command \\{command.name} does not exist", command.span, hint=hint)
     COMMANDS[command.name].run(shell, command.rest)
 

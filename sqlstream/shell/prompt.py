@@ -22,6 +22,7 @@ from sqlstream.session.session import Session
 from sqlstream.shell.commands import COMMANDS, run
 from sqlstream.shell.completion import SqlCompleter, Suggestions
 from sqlstream.shell.history import append_history, read_history
+from sqlstream.shell.keys import hidden_keys
 from sqlstream.shell.known_names import KnownNames
 from sqlstream.shell.reading import is_whole
 from sqlstream.shell.shell import Shell
@@ -106,7 +107,8 @@ def interact(shell: Shell, prompt: Prompt) -> None:
         except EOFError:
             return
         try:
-            run(shell, SourceText("shell", text))
+            with hidden_keys():
+                run(shell, SourceText("shell", text))
         except SqlStreamError as error:
             shell.output.error(error)
         except OSError as error:

@@ -17,7 +17,7 @@ from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import Span, SqlStreamError
 from sqlstream.jobs.job import Job
 from sqlstream.session.changes import Changes
-from sqlstream.session.job_texts import ended_text
+from sqlstream.session.job_texts import ended_text, progress_text
 from sqlstream.session.rendering import write_answer, write_relation
 from sqlstream.session.session import Session
 from sqlstream.session.state_queries import query
@@ -110,7 +110,7 @@ class Shell:
                 if stopping.is_set():
                     for job in running:
                         job.stop()
-                status.update(Text(", ".join(map(_progress_text, running))))
+                status.update(Text(", ".join(map(progress_text, running))))
                 for job in list(running):
                     try:
                         if not job.wait(_POLL_SECONDS / len(running)):
@@ -131,13 +131,18 @@ class Shell:
         """Show the changes of a SELECT until its input ends, or Ctrl-C is pressed."""
         stopping = threading.Event()
         with self.stopped_by_signals(stopping):
-            changes = self.session.changes(planned, as_text=True)
+            with self.output.status() as status:
+                status.update(Text("the query starts: no batch yet"))
+                changes = self.session.changes(planned, as_text=True)
             view = self._view(planned)
             try:
                 ended = self._follow(changes, view, stopping)
             finally:
-                with self.output.status() as status:
-                    status.update(Text("the batch that is running ends"))
+                if stopping.is_set() and self.output.is_interactive:
+                    # Nothing of its batch is kept: whoever has seen enough need not wait for its end.
+                    changes.leave()
+                    self.jobs.leave(changes.job)
+                else:
                     changes.close()
         last = view.last(self.output.console, whole=ended)
         if last is not None:
@@ -158,12 +163,14 @@ class Shell:
         """Show changes as they come; return whether they have ended by themselves."""
         console = self.output.console
         if not self.output.can_redraw or isinstance(view, TableauView):
+            if self.output.is_interactive:
+                self.output.say(f"{progress_text(changes.job)}; Ctrl-C ends it", "dim")
             return _follow(changes, view, stopping)
         with Live(console=console, refresh_per_second=8, transient=True, vertical_overflow="crop") as live:
 
             def draw() -> None:
                 if (frame := view.frame(console)) is not None:
-                    live.update(Group(frame, Text(f"{_progress_text(changes.job)}; Ctrl-C ends it", style="dim")))
+                    live.update(Group(frame, Text(f"{progress_text(changes.job)}; Ctrl-C ends it", style="dim")))
 
             return _follow(changes, view, stopping, draw)
 
@@ -228,11 +235,3 @@ def _follow(
         if ended and not taken:
             return True
     return False
-
-
-def _progress_text(job: Job) -> str:
-    progress = job.progress
-    if progress.batch is None:
-        return f"{job.name}: no batch yet"
-    watermark = "" if progress.watermark is None else f", watermark {progress.watermark:%Y-%m-%d %H:%M:%S}"
-    return f"{job.name}: batch {progress.batch}, {progress.rows_in:,} rows in{watermark}"

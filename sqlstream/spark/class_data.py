@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -19,11 +20,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlstream.warehouse.locks import process_is_alive
+
 # A list without it is of a session that ran no job with state: its archive would help little and never be replaced.
 _SEEN_IN_A_JOB = "org/apache/spark/sql/execution/streaming/state/RocksDBStateStoreProvider"
 # Archives stay for this many Javas and environments, the last used ones.
 _KEPT = 2
-_LEFTOVER_SECONDS = 86_400.0
+# What a process leaves that ended or was killed goes after an hour: an archive is made from a list in much less. If its number
+# belongs to a process, which may be another one, it goes after a week.
+_LEFTOVER_SECONDS, _HELD_SECONDS = 3_600.0, 7 * 86_400.0
+_NUMBER = re.compile(r"\.(\d+)(?:-\d+)?\.(?:lst|tmp)$")
 _making: list[subprocess.Popen[bytes]] = []
 
 
@@ -77,6 +83,7 @@ def class_data(java: str, classpath: Sequence[str]) -> ClassData | None:
     try:
         cache.mkdir(parents=True, exist_ok=True)
         archive = cache / f"classes-{_fingerprint([os.path.realpath(java), *classpath])}.jsa"
+        _delete_leftovers(cache)
         if archive.exists():
             # The time of last use decides what is kept.
             os.utime(archive)
@@ -85,8 +92,6 @@ def class_data(java: str, classpath: Sequence[str]) -> ClassData | None:
         return None
     if not os.access(cache, os.W_OK):
         return None
-    # As long as no run ends in order, no archive is made.
-    _delete_leftovers(cache)
     return ClassData(archive, archive.with_suffix(f".{os.getpid()}-{time.time_ns()}.lst"))
 
 
@@ -143,11 +148,18 @@ def _prune(archive: Path) -> None:
 
 
 def _delete_leftovers(cache: Path) -> None:
-    """Delete what runs that were killed have left."""
+    """Delete what processes have left that were killed: lists of classes, and archives that are not whole."""
     for path in (p for ending in ("lst", "tmp") for p in cache.glob(f"classes-*.{ending}")):
         with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > _LEFTOVER_SECONDS:
+            most = _HELD_SECONDS if _is_held(path) else _LEFTOVER_SECONDS
+            if time.time() - path.stat().st_mtime > most:
                 path.unlink()
+
+
+def _is_held(path: Path) -> bool:
+    """Tell whether there is a process of the number that is in the name of a file: it made the file, if it still runs."""
+    number = _NUMBER.search(path.name)
+    return number is not None and process_is_alive(int(number[1]))
 
 
 if __name__ == "__main__":

@@ -220,13 +220,25 @@ class Select:
 
 
 ShowKind: TypeAlias = Literal[
-    "TABLES", "VIEWS", "FUNCTIONS", "JOBS", "SAVEPOINTS", "STATE CHECKS", "COLUMNS", "CREATE TABLE", "CREATE VIEW"
+    "TABLES",
+    "VIEWS",
+    "FUNCTIONS",
+    "JOBS",
+    "SAVEPOINTS",
+    "STATE CHECKS",
+    "COLUMNS",
+    "CREATE TABLE",
+    "CREATE VIEW",
+    "OPTIONS",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """`SHOW ..`; `name` is the table or view that it asks about, `like` a pattern for the names to show."""
+    """`SHOW ..`, and `SET` alone, which asks for the options.
+
+    `name` is the table or view that it asks about, `like` a pattern for the names to show.
+    """
 
     span: Span
     kind: ShowKind

@@ -250,11 +250,11 @@ class _StatementParser(ShowParser):
                 span = self._token_span(tokens[0]).to(self._token_span(tokens[count - 1]))
                 raise self._refused(phrase, span, STATEMENTS[phrase])
 
-    def _parse_set_option(self) -> SetOption:
+    def _parse_set_option(self) -> SetOption | Show:
         start = self._curr
         self._need("SET")
         if not self._curr:
-            raise self._refused("SET without an option", self._span_from(start), "Write SET 'key' = 'value'.")
+            return Show(self._span_from(start), "OPTIONS")
         key = self._parse_setting("an option")
         if not _OPTION_KEY.fullmatch(key.text):
             raise self._wrong("the name of an option has letters, digits, dots and dashes", key.span)

@@ -22,6 +22,7 @@ def test_a_new_project_runs_and_its_test_passes(tmp_path: Path) -> None:
     made = run_command(tmp_path, "init", "sales")
     assert made.returncode == 0
     assert "cd sales" in made.stdout
+    assert "pip install pytest" in made.stdout
     project = tmp_path / "sales"
     assert {str(f.relative_to(project)) for f in project.rglob("*") if f.is_file()} == set(FILES)
     with Session(str(project)) as session:
@@ -42,6 +43,9 @@ def test_a_folder_with_files_is_not_written_to(tmp_path: Path) -> None:
     make_project(str(tmp_path / "empty"))
     with pytest.raises(UsageError, match="exists already"):
         make_project(str(tmp_path / "empty"))
+    for empty in ("", " "):
+        with pytest.raises(UsageError, match="name of the project is empty"):
+            make_project(empty)
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="exists already"):
         make_project(str(tmp_path / "file"))

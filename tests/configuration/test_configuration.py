@@ -87,7 +87,7 @@ def test_without_a_file_there_are_defaults(tmp_path: Path) -> None:
 
 
 def test_what_goes_over_what(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default, the file, the profile, the environment, arguments, SET: each goes over those before it."""
+    """The default, the file, the profile, the environment, arguments of Session, SET: each goes over those before it."""
     name = "options.parallelism.default"
     seen = [load(str(folder), {"SQLSTREAM_CONFIG": "/dev/null"}).settings[name]]
     for environment in (

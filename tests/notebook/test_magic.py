@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,3 +85,41 @@ def test_an_error_is_shown_without_frames(shell: Any) -> None:
     shown = captured.stdout + captured.stderr
     assert "is not a name of Python" in shown
     assert "error: " in shown
+
+
+def test_an_error_is_at_its_place_in_the_cell_and_a_plan_has_its_lines(shell: Any) -> None:
+    shell.run_cell_magic("sqlstream", "", f"{TABLES} CREATE TABLE kept (k INT); INSERT INTO kept VALUES (1);")
+    for table, place in (("orders", "bound by sqlstream"), ("kept", "bound by DuckDB")):
+        with capture_output() as captured:
+            shell.run_cell(f"%%sqlstream\nSHOW TABLES;\nSELECT 1,\n  nothing FROM {table}")
+        shown = captured.stdout + captured.stderr
+        assert "--> cell:3:3" in shown, place
+        assert " 3 |   nothing FROM" in shown
+    with capture_output() as captured:
+        shell.run_cell(
+            "%%sqlstream\nSHOW TABLES;\nCREATE TABLE t (k INT) WITH ('connector' = '${SURELY_UNSET:-datagn}')"
+        )
+    assert "--> cell:2:44" in captured.stdout + captured.stderr
+    plan = shell.run_line_magic("sqlstream", "EXPLAIN SELECT shop, amount FROM orders")
+    assert '<span style="white-space:pre-wrap">   columns:' in html(shell, plan)
+
+
+@pytest.mark.slow
+def test_changes_have_numbers_to_the_right_and_warnings_no_code(shell: Any) -> None:
+    shell.run_cell_magic("sqlstream", "", TABLES.replace("'allow'", "'warn'"))
+    with capture_output() as captured:
+        shell.run_cell_magic(
+            "sqlstream", "job", "INSERT INTO totals SELECT shop, SUM(amount) FROM orders GROUP BY shop"
+        )
+    assert "warning: " in captured.stderr
+    assert "--> cell:1:33" in captured.stderr
+    assert "UserWarning" not in captured.stderr
+    assert "NULL" not in html(shell, shell.user_ns["job"])
+    with capture_output() as captured:
+        shell.run_cell_magic("sqlstream", "", "SELECT shop, amount FROM orders LIMIT 3")
+    first, last = captured.outputs[0].data, captured.outputs[-1].data
+    assert "no batch yet" in first["text/plain"]
+    assert '<td style="text-align:left">Moss</td><td style="text-align:right">3</td>' in last["text/html"]
+    assert re.search(r"Moss +3\n", last["text/plain"])
+    shell.user_ns["job"].stop()
+    shell.user_ns["job"].wait()

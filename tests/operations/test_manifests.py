@@ -196,7 +196,10 @@ def test_compose_makes_tokens_once(tmp_path: Path) -> None:
     def run() -> None:
         subprocess.run([*service["entrypoint"], script], check=True)
 
+    # Of a run that was killed.
+    (tmp_path / "tokens.new").write_text("read 0123456789abcdef0123\n")
     run()
+    assert len((tmp_path / "tokens").read_text().splitlines()) == len(Role)
     tokens = read_tokens(str(tmp_path / "tokens"))
     for role in Role:
         assert tokens.role_of((tmp_path / role.name.lower()).read_text()) is role

@@ -99,7 +99,7 @@ CASES = [
            |
          2 |   m FROM counts
            |   ^
-        hint: existing columns: k, ..""",
+        hint: existing columns: k, n""",
     ),
     (
         "FROM state.hourly.departurs",
@@ -297,7 +297,7 @@ sqlstream.operators, sqlstream.restarts, sqlstream.savepoints, sqlstream.snapsho
            |
          1 | SELECT d.k, x FROM counts AT (VERSION => 4) AS d WHERE y
            |                                                        ^
-        hint: existing columns: k, ..""",
+        hint: existing columns: k and others""",
     ),
     (
         "SELECT state.hourly.departures.n FROM state.hourly.departures AT (VERSION => 4)",

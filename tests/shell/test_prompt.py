@@ -273,3 +273,39 @@ def test_a_session_on_a_terminal(project: Path) -> None:
         assert session.query("SELECT status FROM sqlstream.jobs WHERE job = 'totals'").fetchall() == [("STOPPED",)]
         # The queries have left nothing.
         assert session.query("SELECT count(*) FROM sqlstream.jobs").fetchall() == [(1,)]
+
+
+WAITS = """
+import os, time
+from sqlstream import udf
+
+@udf
+def waits(shop: str) -> str:
+    while not os.path.exists({go!r}):
+        time.sleep(0.01)
+    return shop
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["table", "tableau"])
+def test_ctrl_c_does_not_wait_for_the_batch_of_a_select(project: Path, mode: str) -> None:
+    (project / "udfs").mkdir()
+    (project / "udfs" / "waiting.py").write_text(WAITS.format(go=str(project / "go")))
+    with opened(project) as terminal:
+        terminal.expect("sqlstream>")
+        terminal.enter(f"SET 'sql-client.execution.result-mode' = '{mode}';")
+        terminal.expect("sqlstream>")
+        terminal.enter("SELECT waits(shop) AS s FROM ticks;")
+        terminal.expect("no batch yet; Ctrl-C ends it")
+        # What is typed meanwhile is not shown in the middle.
+        terminal.enter("typed")
+        terminal.interrupt()
+        assert "typed" not in terminal.expect("sqlstream>")
+        terminal.enter("SELECT 3 * 37 AS later;")
+        terminal.expect(r"111.*\(1 row\)")
+        (project / "go").touch()
+        terminal.enter("\\q")
+        assert terminal.end() == 0
+    with Session(str(project)) as session:
+        assert session.query("SELECT count(*) FROM sqlstream.jobs").fetchall() == [(0,)]

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 from sqlstream.errors import SourceText, SqlStreamError, UsageError
+from sqlstream.jobs.job import Job
 from sqlstream.session.session import Session
 from sqlstream.shell.commands import run
 from sqlstream.shell.output import ShellOutput
@@ -17,6 +18,7 @@ from sqlstream.shell.reading import Command, is_whole, parts
 from sqlstream.shell.result_views import MaterializedTable
 from sqlstream.shell.routing import Route, route
 from sqlstream.shell.shell import Shell
+from tests.local.test_engine import wait_for_rows
 from tests.shell.in_process import run_in_process
 
 CATALOG = """
@@ -197,6 +199,27 @@ def test_a_wrong_option_is_refused_and_a_right_one_stays(shell: Shell, capsys: p
     assert [job.name for job in shell.session.jobs] == ["other"]
 
 
+def test_a_table_that_a_job_runs_with_is_dropped_with_a_warning(project: Path) -> None:
+    said: list[str] = []
+    with Session(str(project), notice=said.append) as session:
+        run_in_process(session)
+        session.sql("SET 'sqlstream.unbounded-state' = 'allow'")
+        session.sql("CREATE TABLE live LIKE orders; DROP TABLE numbers; DROP TABLE IF EXISTS live")
+        assert said == []
+        table = "CREATE TABLE live WITH ('source.monitor-interval' = '10 ms') LIKE orders"
+        job = session.sql(f"{table}; INSERT INTO totals SELECT shop, SUM(amount) FROM live GROUP BY shop")
+        assert isinstance(job, Job)
+        wait_for_rows(job, len(ROWS))
+        session.sql("DROP TABLE live")
+        session.sql("DROP TABLE totals")
+        job.stop()
+        job.wait()
+        session.sql("DROP TABLE orders")
+    assert [text.splitlines()[0] for text in said] == [
+        f'warning: job "totals" runs, and goes on with table "{name}"' for name in ("live", "totals")
+    ]
+
+
 # -- commands
 
 
@@ -262,8 +285,7 @@ def test_a_file_that_runs_itself_and_a_wait_of_years_are_errors(shell: Shell, pr
 def test_a_command_that_does_not_exist_names_a_near_one(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match=r"\\wach does not exist") as caught:
         entered(shell, capsys, "\\wach SELECT 1")
-    assert caught.value.hint is not None
-    assert "watch" in caught.value.hint
+    assert caught.value.hint == "did you mean \\watch? \\? lists them all."
     assert "\\watch" in entered(shell, capsys, "\\?")
     assert "Time: " in entered(shell, capsys, "\\timing on\n\\d orders")
 

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,6 +116,27 @@ def test_classes_are_recorded_until_there_is_an_archive(tmp_path: Path, cache: P
     assert archive_of(java, jar).options == [f"-XX:SharedArchiveFile={first.archive}"]
     jar.write_bytes(b"12")
     assert archive_of(java, jar).archive != first.archive
+
+
+def test_what_killed_processes_left_goes_and_what_is_in_use_stays(tmp_path: Path, cache: Path) -> None:
+    java = fake_java(tmp_path / "jdk", "17")
+    archive_of(java).archive.write_bytes(b"archive")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    hour, week = 3700, 8 * 86_400
+    for name, seconds in (
+        (f"x.{ended.pid}-1.lst", hour),
+        (f"x.{ended.pid}.tmp", hour),
+        (f"y.{ended.pid}-2.lst", 60),
+        (f"x.{os.getpid()}-3.lst", hour),
+        (f"x.{os.getpid()}-4.lst", week),
+    ):
+        (cache / f"classes-{name}").write_text("")
+        os.utime(cache / f"classes-{name}", (time.time() - seconds,) * 2)
+    # There is an archive, so nothing is to be made.
+    assert archive_of(java).record is None
+    left = sorted(p.name for p in cache.iterdir() if p.suffix != ".jsa")
+    assert left == sorted([f"classes-y.{ended.pid}-2.lst", f"classes-x.{os.getpid()}-3.lst"])
 
 
 def test_archives_can_be_turned_off(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,10 @@ class Verification:
             for sign, row in d.examples
         ]
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Let IPython and Jupyter show the report."""
+        printer.text(str(self))
+
     def __str__(self) -> str:
         read = ", ".join(f"{count:,} row{'' if count == 1 else 's'} of {name}" for name, count in self.read)
         lines = [f'job "{self.job}" at version {self.version}: a batch over {read or "no rows"}']
