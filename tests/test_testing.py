@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -103,6 +104,24 @@ def test_a_failed_batch_is_not_committed() -> None:
         stream.restart()
         stream.batch("t", [("2",)])
         assert sorted(stream.rows()) == [(1,), (2,)]
+
+
+def test_a_job_gets_another_database_after_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sqlstream.runtime import worker
+
+    monkeypatch.setattr(worker, "MOST_CONNECTIONS", 1)
+    others = set(worker._databases)
+    with Stream(SCRIPT) as stream:
+        had = []
+        for second in range(3):
+            stream.batch("bid", [(1, f"2026-01-01 10:00:0{second}")])
+            [key] = worker._databases.keys() - others
+            had.append(worker._databases[key].database)
+        stream.tick("bid", "2026-01-01 10:00:20")
+        assert stream.rows() == [(1, 3)]
+    assert len({id(database) for database in had}) == 3
+    with pytest.raises(duckdb.ConnectionException):
+        had[0].cursor()
 
 
 def test_many_streams_do_not_keep_many_databases() -> None:

@@ -200,7 +200,9 @@ def query(
     help="Show the query on its way to the plan, or the state tables that it keeps.",
 )
 @click.option(
-    "--batch", is_flag=True, help="Show the query as one batch in DuckDB, which `verify` compares with; also of JOB."
+    "--batch",
+    is_flag=True,
+    help="Show the query as one batch in DuckDB, which `verify` compares with; also of JOB, or JOB FILE.sql.",
 )
 @click.option("--against", metavar="JOB", help="Show what becomes of the state of a job that goes on with this query.")
 @click.option("--migrate", metavar="FILE", help="With --against: with the MIGRATE STATE statements of a file.")
@@ -227,9 +229,11 @@ def explain(
     from sqlstream.session.verifying import existing_record, planned_job
 
     with open_session(project, warehouse, settings, tables) as session:
-        if batch and len(files) == 1 and not statements and files[0] != "-" and not os.path.exists(files[0]):
-            with naming_scripts(files[0]):
-                planned = planned_job(session.compiler, existing_record(session.warehouse, files[0]))
+        if batch and files and files[0] != "-" and not files[0].endswith(".sql") and not os.path.exists(files[0]):
+            name, *rest = files
+            given = compile_all(session, tuple(rest), statements) if rest or statements else ()
+            with naming_scripts(name):
+                planned = planned_job(session.compiler, existing_record(session.warehouse, name), given)
             click.echo(explained(planned, "batch"))
             return
         if migrate is not None and against is None:

@@ -69,6 +69,10 @@ class FunctionDatabase:
         if failed:
             raise failed[0]
 
+    def discard(self) -> None:
+        """Close the database for good; it has no functions with resources."""
+        self._con.close()
+
     def close(self) -> None:
         """Give the database back for the next user, with all resources closed; raises JobError for the first that fails."""
         try:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from threading import Lock
 
 import duckdb
 
@@ -103,7 +104,22 @@ class JobSpec:
 
 # Jobs of this process whose databases stay open.
 KEPT = 8
-_databases: dict[tuple[object, ...], FunctionDatabase] = {}
+# DuckDB keeps some hundred bytes of each temporary table and of each Arrow table that was registered, as long as the database is
+# open. So a job gets another one after so many connections, which are a few hundred batches.
+MOST_CONNECTIONS = 2_000
+
+
+@dataclass
+class _Kept:
+    """A database of a job, how many connections it has had, and how many of them are in use."""
+
+    database: FunctionDatabase
+    had: int = 0
+    used: int = 0
+
+
+_databases: dict[tuple[object, ...], _Kept] = {}
+_lock = Lock()
 
 
 @contextmanager
@@ -113,17 +129,36 @@ def connection(job: JobSpec) -> Iterator[duckdb.DuckDBPyConnection]:
     The database behind it is kept per process and job: registering functions costs more than a small batch. A forked
     process never uses its parent's.
     """
-    key = _key(job)
-    if key not in _databases:
-        _databases[key] = _open(job)
-        for old in list(_databases)[:-KEPT]:
-            _databases.pop(old).close()
-    con = _databases[key].cursor()
+    kept = _take(job)
     try:
-        con.execute(f"SET TimeZone = '{job.zone}'")
-        yield con
+        con = kept.database.cursor()
+        try:
+            con.execute(f"SET TimeZone = '{job.zone}'")
+            yield con
+        finally:
+            con.close()
     finally:
-        con.close()
+        with _lock:
+            kept.used -= 1
+
+
+def _take(job: JobSpec) -> _Kept:
+    """Return the database of a job, in use once more."""
+    key = _key(job)
+    with _lock:
+        kept = _databases.get(key)
+        # Functions may hold something that takes long to make.
+        if kept is not None and kept.had >= MOST_CONNECTIONS and not kept.used and not job.functions:
+            del _databases[key]
+            kept.database.discard()
+            kept = None
+        if kept is None:
+            kept = _databases[key] = _Kept(_open(job))
+            for old in list(_databases)[:-KEPT]:
+                _databases.pop(old).database.close()
+        kept.had += 1
+        kept.used += 1
+    return kept
 
 
 def _key(job: JobSpec) -> tuple[object, ...]:
@@ -132,8 +167,8 @@ def _key(job: JobSpec) -> tuple[object, ...]:
 
 def release(job: JobSpec) -> None:
     """Give back what this process keeps of a job: its database, indexes of its state, and the resources of its functions."""
-    if (database := _databases.pop(_key(job), None)) is not None:
-        database.close()
+    if (kept := _databases.pop(_key(job), None)) is not None:
+        kept.database.close()
     root = f"{Warehouse(job.warehouse).job(job.name).root}/"
     forget_indexes(root)
     forget_sums(root)
@@ -146,10 +181,10 @@ def release_resources() -> None:
 
     Databases stay open, for one may be in the middle of a query.
     """
-    for key, database in list(_databases.items()):
+    for key, kept in list(_databases.items()):
         if key[0] == os.getpid():
             with suppress(SqlStreamError):
-                database.close_resources()
+                kept.database.close_resources()
     close_all()
 
 

@@ -13,6 +13,8 @@ from sqlstream.spark.carried_errors import find_carried
 
 FRAMES = 15
 _CAUSE = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
+# What py4j says of an exception of Java's that a call of Python's has met.
+_THROWN = re.compile(r"^: ([\w.$]+(?:Exception|Error)\b.*)$", re.MULTILINE)
 _MISSING = re.compile(r"No module named '([^']+)'")
 # What Spark says of executors and Python workers that are gone, and of files of its own that others deleted.
 _LOST = (
@@ -23,6 +25,7 @@ _LOST = (
 _SCRATCH = re.compile(r"[^\s'\"]*/(?:blockmgr|spark)-[0-9a-f]{2}[^\s'\":,;)]*")
 _NO_FILE = ("FileNotFoundException", "NoSuchFileException")
 # A connection to a Python worker, or to the daemon that starts them, has ended: nothing else of Spark's here reads streams.
+_NO_DAEMON = "while reading the port number from"
 _HUNG_UP = ("EOFException", "SocketException", "ClosedChannelException", "AsynchronousCloseException")
 
 
@@ -60,6 +63,9 @@ def lost_part(causes: list[tuple[str, str]]) -> str | None:
     "a temporary file of Spark's is gone: /tmp/a/blockmgr-0f/0c/shuffle_0_1_0.index"
     >>> lost_part([("SparkException", "Job aborted"), ("EOFException", "")])
     "a Python worker of Spark's, or the daemon that starts them, has ended unexpectedly"
+    >>> thrown = "Return Message: ..\\n: org.apache.spark.SparkException: EOF while reading the port number from x"
+    >>> lost_part([("StreamingQueryException", thrown), ("Py4JException", thrown)]) is None
+    False
     >>> lost_part([("FileNotFoundException", "/data/in.csv (No such file or directory)")]) is None
     True
     """
@@ -67,7 +73,8 @@ def lost_part(causes: list[tuple[str, str]]) -> str | None:
         # Tasks that failed have their exceptions in the text of another one.
         if any(one in name or one in message for one in _NO_FILE) and (found := _SCRATCH.search(message)):
             return f"a temporary file of Spark's is gone: {found[0]}"
-    if causes[-1][0] in _HUNG_UP:
+    innermost = _through_python(causes[-1][1]) or causes[-1][0]
+    if innermost.partition(":")[0].rpartition(".")[2] in _HUNG_UP or _NO_DAEMON in innermost:
         return "a Python worker of Spark's, or the daemon that starts them, has ended unexpectedly"
     return None
 
@@ -91,6 +98,12 @@ def is_lost(causes: list[tuple[str, str]]) -> bool:
     return any(word in message for _, message in causes for word in _LOST)
 
 
+def _through_python(message: str) -> str | None:
+    """Return the innermost exception of one that passed through Python on its way: its causes are text."""
+    found = _CAUSE.findall(message) or _THROWN.findall(message)
+    return str(found[-1]) if found else None
+
+
 def describe(causes: list[tuple[str, str]]) -> str:
     """Return a line on the innermost of some exceptions, each a class and a message, that has a message.
 
@@ -102,9 +115,8 @@ def describe(causes: list[tuple[str, str]]) -> str:
     'java.io.IOException: denied'
     """
     innermost = causes[-1][0]
-    if inner := _CAUSE.findall(causes[-1][1]):
-        # One that passed through Python on its way: its causes are text.
-        return str(inner[-1])[:300]
+    if (inner := _through_python(causes[-1][1])) is not None:
+        return inner[:300]
     for name, message in reversed(causes):
         lines = [line for line in message.strip().splitlines() if line and not line.startswith("===")]
         if lines:

@@ -5,7 +5,6 @@ Growth is the median of the slopes between all pairs of samples (Theil and Sen):
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import itertools
 import os
@@ -27,10 +26,6 @@ EVERY = 2.0
 MOST_SAMPLES = 300
 # A part of a job's folder, such as "splits/next" or "state/totals", has so many names.
 PART_DEPTH = 2
-# A file that nobody needs stays for a minute, until the next look at what there is, and until Spark looks after its state.
-SPEED_SECONDS = 90.0
-# Speeds are alike that differ by no more than this part.
-LIKE_SPEED = 0.05
 MB = 1 << 20
 
 
@@ -131,43 +126,19 @@ def sizes(folder: Path) -> tuple[Counter[str], int]:
     return counts, size
 
 
-def growth(samples: Sequence[Sample], speeds: Sequence[float] | None = None) -> float | None:
+def growth(samples: Sequence[Sample]) -> float | None:
     """Return by how much a value grows in a minute, of the process that was there last; None of too few samples.
-
-    With `speeds`, one for each sample, only samples of like speeds are compared: a folder holds the files of the last minute's
-    batches, so a job that gets faster, as others leave the processor to it, has more of them and leaves none behind.
 
     >>> growth([Sample(60.0 * at, 5.0 * at + (100.0 if at == 3 else 0.0)) for at in range(20)])
     5.0
-    >>> faster = [Sample(60.0 * at, 20.0 * (100 + at // 5)) for at in range(20)]
-    >>> round(growth(faster), 1), growth(faster, [100.0 + 10 * (at // 5) for at in range(20)])
-    (3.6, 0.0)
     """
-    last = [place for place, sample in enumerate(samples) if sample.life == samples[-1].life]
+    last = [sample for sample in samples if sample.life == samples[-1].life]
     step = max(len(last) // MOST_SAMPLES, 1)
     taken = last[::step]
     if len(taken) < 10:
         return None
-    slopes = [
-        (samples[b].value - samples[a].value) / (samples[b].at - samples[a].at)
-        for a, b in itertools.combinations(taken, 2)
-        if speeds is None or abs(speeds[b] - speeds[a]) <= LIKE_SPEED * speeds[a]
-    ]
-    return statistics.median(slopes) * 60 if slopes else None
-
-
-def speeds_of(batches: Sequence[Sample], times: Sequence[float]) -> list[float]:
-    """Return how many batches were committed in the last so many seconds before each time, by the versions at some times.
-
-    >>> speeds_of([Sample(float(at), 2.0 * at) for at in range(200)], [10.0, 100.0, 150.5])
-    [20.0, 180.0, 180.0]
-    """
-    moments = [sample.at for sample in batches]
-
-    def version(at: float) -> float:
-        return batches[max(bisect.bisect_right(moments, at) - 1, 0)].value
-
-    return [version(at) - version(at - SPEED_SECONDS) for at in times]
+    slopes = [(b.value - a.value) / (b.at - a.at) for a, b in itertools.combinations(taken, 2)]
+    return statistics.median(slopes) * 60
 
 
 def since(samples: Sequence[Sample], at: float) -> list[Sample]:

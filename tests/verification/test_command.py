@@ -64,6 +64,20 @@ def verify(project: Path, *arguments: str) -> Any:
     return cli.main(given, prog_name="sqlstream", standalone_mode=False)
 
 
+def explain_batch(project: Path, *files: str) -> None:
+    given = [
+        "explain",
+        "--batch",
+        "counts",
+        *files,
+        "--project",
+        str(project),
+        "--warehouse",
+        str(project / "warehouse"),
+    ]
+    cli.main(given, prog_name="sqlstream", standalone_mode=False)
+
+
 @pytest.mark.slow
 def test_the_command_says_whether_all_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in").mkdir()
@@ -88,6 +102,8 @@ def test_the_command_says_whether_all_is_explained(tmp_path: Path, capsys: pytes
 
     assert verify(tmp_path, str(script)) == 0
     assert 'table "counts": 2 rows, equal to the batch answer' in capsys.readouterr().out
+    explain_batch(tmp_path, str(script))
+    assert 'CAST("count(*)" AS BIGINT) AS "n"' in capsys.readouterr().out
     # The job is not known to the catalog of the project.
     with pytest.raises(UsageError, match="not all in the catalog") as told:
         verify(tmp_path)
@@ -104,6 +120,8 @@ def test_the_command_says_whether_all_is_explained(tmp_path: Path, capsys: pytes
         # As the hint says.
         session.sql(SCRIPT.partition("INSERT")[0])
         assert session.verify("counts")
+    with pytest.raises(UsageError, match="not all in the catalog"):
+        explain_batch(tmp_path)
     # What the job has read is another file now: nothing explains that.
     file.write_text("/a,2026-03-01 10:00:01\n/c,2026-03-01 10:00:02\n")
     assert verify(tmp_path, str(script)) == 1

@@ -119,7 +119,7 @@ def _made(sink: SinkRecord, columns: Sequence[tuple[str, str]]) -> list[tuple[ob
 def _refusals(old: SinkRecord, new: SinkRecord, pairs: Pairs, fresh: Collection[str]) -> Iterator[str]:
     """Yield why the rows of a table cannot go on with what was written before."""
     if (old.changing, old.key, old.upserts, old.order) != (new.changing, new.key, new.upserts, new.order):
-        yield f"it holds {_manner(old)}, and would hold {_manner(new)}; write another table"
+        yield f"{_other_rows(old, new)}; write another table"
         return
     before = {name.lower(): type for name, type in old.columns}
     for name, type in new.columns:
@@ -138,6 +138,16 @@ def _refusals(old: SinkRecord, new: SinkRecord, pairs: Pairs, fresh: Collection[
     shared = [c for c in new.columns if c[0].lower() in before]
     if not new.key and (len(shared) < len(new.columns) or _made(old, shared) != _made(new, shared)):
         yield "without a PRIMARY KEY no column can be added or made otherwise: rows could not be taken back as they were"
+
+
+def _other_rows(old: SinkRecord, new: SinkRecord) -> str:
+    """Return how the rows of a table would be others for the table itself."""
+    if _manner(old) != _manner(new):
+        return f"it holds {_manner(old)}, and would hold {_manner(new)}"
+    if old.upserts != new.upserts:
+        count, would = ("one row", "several") if old.upserts else ("several rows", "one")
+        return f"the query gave {count} for each key {', '.join(new.key)}, and would give {would}"
+    return "other columns would tell which row of a key is the last one"
 
 
 def _manner(sink: SinkRecord) -> str:

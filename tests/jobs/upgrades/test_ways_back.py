@@ -220,6 +220,12 @@ def test_another_key_of_a_table_is_another_query(tmp_path: Path) -> None:
     with pytest.raises(SqlStreamError) as refused:
         go_on(tmp_path, INPUT + KEYED.format(key="j"), 1, upgrade=True)
     assert "it holds changes by the key k, j, and would hold changes by the key j" in (refused.value.detail or "")
+    # The key of the table may be the same, and not that of the query.
+    more = KEYED.format(key="k, j").replace("k, k % 2) SELECT", "k, k % 2, k % 3) SELECT")
+    with pytest.raises(SqlStreamError) as refused:
+        go_on(tmp_path, INPUT + more, 1, upgrade=True)
+    told = 'table "pairs": the query gave one row for each key k, j, and would give several; write another table'
+    assert told in (refused.value.detail or "")
     # The order of its columns says nothing.
     put(tmp_path, "b", [(1, 2)])
     go_on(tmp_path, INPUT + KEYED.format(key="J, k"), 2)

@@ -24,14 +24,18 @@ const DRAW_MILLISECONDS = 120;
 
 export async function show(root, { name }, signal) {
   const history = new History();
-  const [details] = await Promise.all([
-    call(jobPath(name), { signal }),
-    fetchBatches(name, history, signal),
-  ]);
-  const state = { name: details.job.job, details, history, windows: [], isGone: false };
+  let details = null;
+  try {
+    [details] = await Promise.all([call(jobPath(name), { signal }), fetchBatches(name, history, signal)]);
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    await showMissing(root, name, error, signal);
+    return;
+  }
+  const state = { name: details.job.job, details, history, windows: [] };
   const parts = [head(state, () => ask(), signal), ...sections(state)];
   const draw = throttled(DRAW_MILLISECONDS, signal, () => parts.forEach((part) => part.draw()));
-  const ask = throttled(ASK_MILLISECONDS, signal, () => refresh(state, signal).then(draw, (error) => failed(root, state, error)));
+  const ask = throttled(ASK_MILLISECONDS, signal, () => refresh(state, signal).then(draw, (error) => failed(error, signal)));
   fill(root, parts.map((part) => part.element));
   draw();
   ask();
@@ -72,8 +76,8 @@ async function refresh(state, signal) {
   const { name } = state;
   const graph = JSON.stringify(state.details.graph);
   state.details = await call(jobPath(name), { signal });
-  // It was submitted again, after it was dropped or with another query: show it anew.
-  if (state.isGone || JSON.stringify(state.details.graph) !== graph) window.dispatchEvent(new HashChangeEvent("hashchange"));
+  // It was submitted again with another query.
+  if (JSON.stringify(state.details.graph) !== graph) showAnew();
   const nodes = state.details.graph.nodes.filter((node) => node.window);
   state.windows = (await Promise.all(nodes.map((node) => windowsOf(state, node, signal).catch(() => [])))).flat();
 }
@@ -85,11 +89,20 @@ async function windowsOf({ name, history }, { id, window }, signal) {
   return (found?.windows ?? []).map((one) => ({ ...one, operator: id, closes: one.end + lateness + delay, grows }));
 }
 
-/** Say that a job was dropped. What else goes wrong may be over when it is asked for again. */
-function failed(root, state, error) {
-  if (error.status !== 404) return;
-  state.isGone = true;
+/** Notice that a job was dropped. What else goes wrong may be over when it is asked for again. */
+function failed(error, signal) {
+  if (!signal.aborted && error.status === 404) showAnew();
+}
+
+function showAnew() {
+  window.dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+/** Say that there is no such job, until there is one. */
+async function showMissing(root, name, error, signal) {
   fill(root, problem(error), h("p", {}, h("a", { href: "#/" }, "Jobs")));
+  const look = throttled(TICK_MILLISECONDS, signal, () => call(jobPath(name), { signal }).then(showAnew, () => {}));
+  await listen(name, signal, look);
 }
 
 function section(title, about, { element, draw }) {
