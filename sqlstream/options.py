@@ -223,6 +223,8 @@ OPTIONS: Mapping[str, Option] = {o.name: o for o in _ALL}
 _FLINKS = {
     "execution.checkpointing.externalized-checkpoint-retention": "execution.checkpointing.externalized-retention"
 }
+# How an option of a table begins behind the name of the table.
+_OF_TABLE = re.compile(r"(?!spark\.)[^.]+\.(scan|source|sink|properties|lookup)\.")
 # Flink's options of checkpoints and state that do not exist here, and what to do instead; the first that matches counts.
 _FLINKS_STATE = re.compile(r"(execution\.(checkpointing|savepoint|state-recovery)|state)[.-]")
 _INSTEAD = (
@@ -254,12 +256,16 @@ def _no_option(key: str, span: Span | None) -> BindError:
     'what it sets does not exist here; see sqlstream docs concepts/checkpoints'
     >>> _no_option("execution.checkpointing.intervall", None).hint
     'did you mean "execution.checkpointing.interval"?'
+    >>> _no_option("orders.scan.startup.mode", None).hint
+    'an option of a table stands in its WITH; --set-table orders.scan.startup.mode=VALUE goes over it'
     """
     name, hint = key.lower(), missing("option", key, OPTIONS)
     # Names of Flink's options resemble each other.
     if _FLINKS_STATE.match(name) and not difflib.get_close_matches(name, OPTIONS, cutoff=0.93):
         instead = next(text for pattern, text in _INSTEAD if pattern.search(name))
         hint = f"{instead}; see sqlstream docs concepts/checkpoints"
+    elif _OF_TABLE.match(name):
+        hint = f"an option of a table stands in its WITH; --set-table {key}=VALUE goes over it"
     return BindError(f'option "{key}" does not exist', span, hint=hint)
 
 

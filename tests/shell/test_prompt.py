@@ -301,7 +301,9 @@ def test_ctrl_c_does_not_wait_for_the_batch_of_a_select(project: Path, mode: str
         # What is typed meanwhile is not shown in the middle.
         terminal.enter("typed")
         terminal.interrupt()
-        assert "typed" not in terminal.expect("sqlstream>")
+        shown = terminal.expect("sqlstream>")
+        assert "typed" not in shown
+        assert "^C" not in shown
         terminal.enter("SELECT 3 * 37 AS later;")
         terminal.expect(r"111.*\(1 row\)")
         (project / "go").touch()

@@ -22,6 +22,8 @@ STAGES = 3
 # The seconds of a stage.
 _LENGTH = 100
 _ROWS = {"t": 24, "u": 14}
+# Keys of `t`, from 1 on.
+_KEYS = 6
 _FILES = "WITH ('connector' = 'filesystem', 'path' = '{name}', 'format' = 'json');"
 _TIMED = "CREATE TABLE {name} (k BIGINT, {value} INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '{delay}' SECOND{key}) "
 _CHANGES = (
@@ -298,7 +300,11 @@ class Rows:
 
 
 def rows_of_seed(seed: int, *, mixed: bool) -> Rows:
-    """Return rows: times and numbers are there once in a table, so that nothing depends on the order of equal rows."""
+    """Return rows: times and numbers are there once in a table, so that nothing depends on the order of equal rows.
+
+    In the last stage every key of `t` has a row that the changed query reads: a migration emits nothing, so only what changes
+    after it shows what it has doubled.
+    """
     chosen = random.Random(seed)
     found: dict[str, list[list[Row]]] = {}
     for name, count in _ROWS.items():
@@ -311,13 +317,16 @@ def rows_of_seed(seed: int, *, mixed: bool) -> Rows:
             chosen.shuffle(seconds)
         rows: list[Row] = [
             {
-                "k": chosen.randrange(1, 7 if name == "t" else 5),
+                "k": chosen.randrange(1, _KEYS + 1 if name == "t" else 5),
                 value: number,
                 "ts": f"2026-01-01 10:{s // 60:02}:{s % 60:02}",
             }
             for number, s in zip(numbers, seconds, strict=True)
         ]
         found[name] = [rows[i * count : (i + 1) * count] for i in range(STAGES)]
+    read = (row for row in found["t"][-1] if int(str(row["x"])) % 5)
+    for key, row in zip(range(1, _KEYS + 1), read, strict=False):
+        row["k"] = key
     found["v"] = found["u"]
     found["c"] = [_changes(chosen, stage) for stage in range(STAGES)]
     return Rows(found)
