@@ -41,7 +41,8 @@ class RestartingRun:
     def __init__(self, fs: Filesystem, paths: JobPaths, attempt: Callable[[], Run], strategy: RestartStrategy):
         self._fs, self._paths = fs, paths
         self._attempt, self._strategy = attempt, strategy
-        self._run = attempt()
+        self.tell_outages = True
+        self._run = self._new_run()
         self._attempts: list[Attempt] = []
         # When the latest attempt began.
         self._began = now()
@@ -122,7 +123,10 @@ class RestartingRun:
         while True:
             self._run.join()
             error = self._run.error
-            if not isinstance(error, OutageError) or self._run.is_stopping:
+            if not isinstance(error, OutageError):
+                return
+            if self._run.is_stopping:
+                self._end(FAILED, error)
                 return
             while error is not None:
                 pause = self._next_pause(began)
@@ -139,6 +143,12 @@ class RestartingRun:
                 error = self._begin_again()
                 if self._ended is not None:
                     return
+
+    def _new_run(self) -> Run:
+        """Return a run that leaves it to this one to say of an outage whether the job starts again."""
+        run = self._attempt()
+        run.tell_outages = False
+        return run
 
     def _next_pause(self, began: ProcessingTime) -> float | None:
         """Return how long to wait after a failure, in seconds; None when the job has failed for good."""
@@ -164,7 +174,7 @@ class RestartingRun:
         """Make the next attempt and let it run; return the outage that it meets at once."""
         self._warnings.extend(self._run.take_warnings())
         try:
-            run = self._attempt()
+            run = self._new_run()
         except OutageError as error:
             return error
         except SqlStreamError as error:

@@ -63,7 +63,13 @@ class Resources:
 
 
 class Run(Protocol):
-    """A job that an engine runs. `state` is RUNNING or RESTARTING, then FINISHED, DRAINED, STOPPED or FAILED with `error`."""
+    """A job that an engine runs. `state` is RUNNING or RESTARTING, then FINISHED, DRAINED, STOPPED or FAILED with `error`.
+
+    Its status says so to others. Of an outage it says nothing where it does not `tell_outages`: then whoever has started it says
+    whether it starts again.
+    """
+
+    tell_outages: bool
 
     @property
     def state(self) -> str: ...

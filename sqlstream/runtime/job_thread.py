@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from sqlstream.connectors.worker_calls import Workers
-from sqlstream.errors import JobError, SqlStreamError
+from sqlstream.errors import JobError, OutageError, SqlStreamError
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, hand_on, have_enough
 from sqlstream.runtime.feed import Feed
@@ -58,6 +58,7 @@ class JobThread(threading.Thread, ABC):
         self.error: SqlStreamError | None = None
         self.cause: BaseException | None = None
         self.feed: Feed | None = None
+        self.tell_outages = True
         self._has_begun = False
         self._checks, self._checked = StateChecks(job, self.commits.warehouse), -1
         self._stop_requested = threading.Event()
@@ -315,7 +316,8 @@ class JobThread(threading.Thread, ABC):
         if requested_stop(self.fs, self.paths) is not None:
             self._stop_requested.set()
         self.fs.delete(self.paths.stop)
-        self._write_status()
+        if self.tell_outages or not isinstance(self.error, OutageError):
+            self._write_status()
 
     def _close_feed(self) -> None:
         if self.feed is not None:

@@ -14,10 +14,12 @@ from msgspec.structs import replace
 import sqlstream
 from sqlstream.connectors import Sink
 from sqlstream.errors import JobError, OutageError, SourceText
+from sqlstream.jobs import restarting
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.restart_strategies import ExponentialDelay, NoRestart, strategy_of
 from sqlstream.local.engine import LocalEngine
 from sqlstream.options import Options
+from sqlstream.runtime import job_thread
 from sqlstream.runtime.engine import Resources
 from sqlstream.warehouse.status import Status, effective_status, read_status, write_status
 from tests.kinds import job_of, jobs_of
@@ -87,8 +89,16 @@ def restarts(session: sqlstream.Session) -> list[tuple[Any, ...]]:
 EVERY = [(str(n), str(n * (n + 1) // 2)) for n in range(5)]
 
 
-def test_an_outage_is_waited_for(project: Path, start: Callable[..., Any]) -> None:
+def test_an_outage_is_waited_for(project: Path, start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "down").write_text("3 ConnectionError")
+    seen = []
+
+    def write_and_see(fs: Any, paths: Any, status: Status) -> None:
+        seen.append(status.state)
+        write_status(fs, paths, status)
+
+    for module in (job_thread, restarting):
+        monkeypatch.setattr(module, "write_status", write_and_see)
     session, job = start()
     wait_until(lambda: rows(project) == EVERY or job.status == "FAILED")
     assert rows(project) == EVERY
@@ -99,6 +109,8 @@ def test_an_outage_is_waited_for(project: Path, start: Callable[..., Any]) -> No
     job.stop()
     job.wait()
     assert job.status == "STOPPED"
+    # Not even for a moment has it failed.
+    assert (seen.count("RESTARTING"), seen.count("FAILED"), seen[-1]) == (3, 0, "STOPPED")
 
 
 def test_what_is_wrong_fails_at_once(project: Path, start: Callable[..., Any]) -> None:
