@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlstream import Session
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.warehouse.savepoints import find_savepoint
-from tests.proof.savepoints.kills import FURTHER, HALF, NEW, KilledSteps, Step, differing
+from tests.proof.savepoints.kills import FURTHER, HALF, NEW, NOTHING, KilledSteps, Step, differing
 from tests.proof.savepoints.kinds import STAGES, WAITING, Kind, answer, rows_of_seed
 from tests.proof.savepoints.step import (
     FINISH,
@@ -93,7 +93,8 @@ class KindSteps(KilledSteps):
             action = RUN
         elif action == MIGRATE and found in (HALF, NEW, FURTHER):
             action = RUN_NEW
-        elif action == FORK and found in (NEW, FURTHER):
+        elif action == FORK and found not in (HALF, NOTHING):
+            # A fork may hold what the first job does.
             action = RUN_FORK
         self.done(folder, replace(step, action=action, end=FINISH))
         if step.action == FORK:
