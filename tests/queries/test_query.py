@@ -294,7 +294,7 @@ def test_system_tables(job: SmallJob) -> None:
         ("hourly", "STOPPED", 2, mark, 5, 2, at, at + timedelta(seconds=5), os.getpid(), None, job.record.sql, 0)
     ]
     assert ask(job, "FROM sqlstream.operators") == [
-        ("hourly", "departures", "window aggregate", ["k"], 3, 99, 2, 1, "watermark", 4, 2, next_end, 0, 0, 0, {})
+        ("hourly", "departures", "window aggregate", ["k"], 3, 99, 2, 1, "watermark", 4, 2, next_end, 0, 0, 0, {}, 0)
     ]
     assert ask(job, "FROM sqlstream.snapshots ORDER BY version")[::2] == [
         ("hourly", 0, at, None),

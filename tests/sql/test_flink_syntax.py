@@ -68,7 +68,6 @@ STATEMENTS = [
     ("UNLOAD MODULE m", "UNLOAD MODULE"),
     ("ADD JAR 'p'", "ADD JAR"),
     ("REMOVE JAR 'p'", "REMOVE JAR"),
-    ("SET", "SET"),
     ("STOP JOB 'id' WITH SAVEPOINT WITH DRAIN", "STOP JOB"),
     # DuckDB's
     ("COPY t TO 'x.csv'", "COPY"),
