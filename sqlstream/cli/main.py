@@ -26,6 +26,7 @@ from sqlstream.cli.configuration import config
 from sqlstream.cli.serve import serve
 from sqlstream.cli.shell import shell
 from sqlstream.cli.state_commands import COMMANDS
+from sqlstream.duck.interrupts import keyboard_interrupts
 from sqlstream.errors import SqlStreamError, UsageError, terminal_width
 
 EXAMPLES = """\b
@@ -388,7 +389,8 @@ def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 failed while running, 2 the SQL or the arguments are wrong."""
     code = 0
     try:
-        result = cli.main(prog_name="sqlstream", standalone_mode=False)
+        with keyboard_interrupts():
+            result = cli.main(prog_name="sqlstream", standalone_mode=False)
         code = result if isinstance(result, int) else 0
     except SqlStreamError as e:
         click.echo(e.render(terminal_width(sys.stderr)), err=True)

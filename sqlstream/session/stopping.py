@@ -70,7 +70,8 @@ class InterruptedBySignals:
         self._written.close()
         self._thread.join()
         self._read.close()
-        if self._is_interrupted and isinstance(error, Exception):
+        # Without an error the KeyboardInterrupt got lost: DuckDB ignores what is raised in a module that it imports.
+        if self._is_interrupted and (error is None or isinstance(error, Exception)):
             raise KeyboardInterrupt from None
 
     def _watch(self) -> None:

@@ -17,6 +17,7 @@ from prompt_toolkit.output import Output as TerminalOutput
 from prompt_toolkit.patch_stdout import patch_stdout
 from pygments.lexers.sql import SqlLexer
 
+from sqlstream.duck.interrupts import keyboard_interrupts
 from sqlstream.errors import SourceText, SqlStreamError, UsageError
 from sqlstream.session.session import Session
 from sqlstream.shell.commands import COMMANDS, run
@@ -107,7 +108,7 @@ def interact(shell: Shell, prompt: Prompt) -> None:
         except EOFError:
             return
         try:
-            with hidden_keys():
+            with keyboard_interrupts(), hidden_keys():
                 run(shell, SourceText("shell", text))
         except SqlStreamError as error:
             shell.output.error(error)

@@ -53,13 +53,15 @@ class Shell:
     def execute(self, statement: Span, to: Route | None = None) -> None:
         """Run one statement, on the route that it has by itself or on another one."""
         source = alone(statement)
-        where = to or route(source, self.session.compiler)
-        if where is not Route.SESSION:
-            self.last_query = statement
-        if where is Route.QUERY:
-            with self.answered(statement) as relation:
+        # The route is asked of DuckDB, too: a Ctrl-C that comes meanwhile ends the query behind it.
+        with InterruptedBySignals() as interrupted:
+            where = to or route(source, self.session.compiler)
+            if where is not Route.SESSION:
+                self.last_query = statement
+            if where is Route.QUERY:
+                relation = self._query(statement, interrupted.opened)
                 write_relation(relation, self.output.form, self.output.stream, statement.text)
-            return
+                return
         for one in self.session.compile(source):
             if not isinstance(one, PlannedJob):
                 write_answer(self.session, one, self.output.stream)
