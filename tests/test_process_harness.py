@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -258,6 +259,41 @@ def test_a_state_that_is_assigned_to_is_not_lost() -> None:
         pytest.raises(JobError, match='process function "assigned" replaced its state "last" by 7'),
     ):
         harness.rows([{"k": 1, "x": 7}])
+
+
+@process
+class BegunWithValues:
+    """Would begin with values, which no key would ever have."""
+
+    last: ValueState[int] = state()
+    rules: MapState[str, int] = state(broadcast=True)
+
+    def __init__(self, name: str):
+        if name == "last":
+            setattr(self, name, 7)
+        self.name = name
+
+    def open(self) -> None:
+        if self.name == "rules":
+            setattr(self, self.name, {"a": 7})
+
+    @table
+    def rows(self, ctx: Context, row: Row) -> Iterator[int]:
+        yield self.last.value or 0
+
+    @table(broadcast=True)
+    def rule(self, ctx: Context, row: Row) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("name", "value"), [("last", "7"), ("rules", "{'a': 7}")])
+def test_a_state_does_not_begin_with_what_is_assigned_before_the_first_row(name: str, value: str) -> None:
+    columns = {"rows": "k BIGINT", "rule": "name STRING"}
+    message = re.escape(f'"begun_with_values" assigned {value} to its state "{name}" in __init__ or open')
+    with ProcessHarness(BegunWithValues, name=name, keys="k", columns=columns) as harness:
+        with pytest.raises(JobError, match=message) as error:
+            harness.rows(rows=[{"k": 1}])
+        assert f"self.{name}.clear()" in str(error.value.hint)
 
 
 @process

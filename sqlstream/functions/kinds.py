@@ -10,7 +10,7 @@ from sqlstream.functions.aggregates.api import is_aggregate
 from sqlstream.functions.aggregates.declaration import declare_aggregate
 from sqlstream.functions.declare import declare
 from sqlstream.functions.decorators import DECORATORS, mark_of
-from sqlstream.functions.process.api import is_process
+from sqlstream.functions.process.api import is_process, table_options
 from sqlstream.functions.process.declare import declare_process
 
 
@@ -35,7 +35,7 @@ def declare_any(value: Any, *, name: str | None = None, root: str | None = None,
 
     Raises BindError or UnsupportedError, with the place.
     """
-    if is_process(value):
+    if is_process(value) or (not is_marked(value) and _processes(value)):
         return declare_process(value, name=name, root=root)
     if is_aggregate(value) or (mark_of(value) is None and _aggregates(value)):
         if given := [option for option, told in options.items() if told is not None]:
@@ -49,3 +49,10 @@ def declare_any(value: Any, *, name: str | None = None, root: str | None = None,
 def _aggregates(value: object) -> bool:
     """Tell whether a class without a decorator has what makes an aggregate function."""
     return isinstance(value, type) and hasattr(value, "accumulate") and hasattr(value, "finish")
+
+
+def _processes(value: object) -> bool:
+    """Tell whether a class without a decorator has what makes a process function, and nothing that makes a scalar one."""
+    if not isinstance(value, type) or hasattr(value, "eval") or "__call__" in dir(value):
+        return False
+    return hasattr(value, "process") or any(table_options(getattr(value, name, None)) for name in dir(value))

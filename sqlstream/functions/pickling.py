@@ -72,6 +72,8 @@ def unpack_class(name: str, pickled: bytes) -> Any:
 
 # What makes a class again: the last but one of their arguments is the number by which it is known.
 _MAKE_CLASS = (cloudpickle.cloudpickle._make_skeleton_class, cloudpickle.cloudpickle._make_skeleton_enum)
+# What makes code again, and its arguments.
+_WITHOUT_FILE = cloudpickle.cloudpickle._code_reduce
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -80,6 +82,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, functools._lru_cache_wrapper) and is_user_file(_file(obj.__wrapped__)):
             limits = obj.cache_parameters()
             return _cached, (obj.__wrapped__, limits["maxsize"], limits["typed"])
+        if isinstance(obj, CodeType):
+            # cloudpickle 3.1.3 leaves out the name of the file, by which an error says where it was raised.
+            return _code_of_file, (obj.co_filename, *_WITHOUT_FILE(obj))
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0] in _MAKE_CLASS:
             # With a number, a class that is decoded in this process would take the place of the user's own.
@@ -90,6 +95,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 def _cached(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Callable[..., Any]:
     return functools.lru_cache(maxsize, typed)(function)
+
+
+def _code_of_file(file: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:
+    return make(*arguments).replace(co_filename=file)
 
 
 def _file(function: Any) -> str:

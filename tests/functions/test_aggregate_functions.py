@@ -171,6 +171,21 @@ def test_classes_that_are_no_aggregates() -> None:
         def accumulate(self, acc: Sums, x: int) -> None: ...
         def getValue(self, acc: Sums) -> Any: ...
 
+    class Unchanged:
+        def accumulate(self, acc: float, x: float) -> None:
+            acc += x
+
+        def finish(self, acc: float) -> float:
+            return acc
+
+    class UnchangedByMerge:
+        def accumulate(self, acc: int | None, x: int) -> int:
+            return (acc or 0) + x
+
+        def merge(self, acc: int, other: int): ...  # type: ignore[no-untyped-def]
+        def finish(self, acc: int) -> int:
+            return acc
+
     class Locked(WeightedAverage):
         def finish(self, acc: Sums) -> float | None:
             with LOCK:
@@ -187,6 +202,8 @@ def test_classes_that_are_no_aggregates() -> None:
         Taken: 'function "avg" has the name of an aggregate function of SQL',
         OfFlink: 'class "OfFlink" has a method create_accumulator, which is called create here',
         OfJava: 'class "OfJava" has a method getValue, which is called finish here',
+        Unchanged: 'accumulate of aggregate function "Unchanged" does not return its accumulator',
+        UnchangedByMerge: 'merge of aggregate function "UnchangedByMerge" does not return its accumulator',
         Locked: "cannot be sent to worker processes",
     }
     for made, message in wrong.items():
@@ -323,23 +340,20 @@ def test_errors_name_the_step_the_line_and_the_row() -> None:
 @pytest.mark.parametrize("method", ["accumulate", "merge"])
 def test_a_result_without_a_hint_is_not_lost(method: str) -> None:
     class Totals:
-        def create(self) -> int:
-            return 0
+        def accumulate(self, acc: list[int], x: int) -> list[int]:
+            return [*acc, x]
 
-        def accumulate(self, acc: int, x: int) -> int:
-            return acc + x
-
-        def merge(self, acc: int, other: int) -> int:
+        def merge(self, acc: list[int], other: list[int]) -> list[int]:
             return acc + other
 
-        def finish(self, acc: int) -> int:
-            return acc
+        def finish(self, acc: list[int]) -> int:
+            return sum(acc)
 
     del getattr(Totals, method).__annotations__["return"]
     call = opened(Totals)
     steps = {
         "accumulate": lambda: call.accumulate(numbers([1, 2])),
-        "merge": lambda: call.merge(pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), pa.array([1, 2]))),
+        "merge": lambda: call.merge(pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), pa.array([[1], [2]]))),
     }
     error = failure(steps[method])
     assert error.message.startswith(f'function "totals" method "{method}" returned ')

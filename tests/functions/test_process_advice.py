@@ -25,6 +25,9 @@ CALLS: dict[str, tuple[Callable[..., Any], str]] = {
     "update": (lambda f, ctx, row: f.last.update(3), "Write self.last.value = .."),
     "called": (lambda f, ctx, row: f.last.value(), "Write .value without (): it is an attribute."),
     "computed": (lambda f, ctx, row: f.last + 1, "Write self.last.value for what it holds."),
+    "without value": (lambda f, ctx, row: 1 if f.last else 2, "Write self.last.value for what it holds."),
+    "compared": (lambda f, ctx, row: f.last == 3, "Write self.last.value for what it holds."),
+    "one of two": (lambda f, ctx, row: f.other.value + f.last, "Write self.last.value for what it holds."),
     "a list": (lambda f, ctx, row: f.items.add(3), "Write self.items.append(..)."),
     "an item": (lambda f, ctx, row: f.items[0], "Write self.items.get() for what it holds."),
     "a map": (lambda f, ctx, row: f.entries.contains("x"), "Write key in self.entries."),
@@ -40,6 +43,7 @@ CALLS: dict[str, tuple[Callable[..., Any], str]] = {
 
 @process
 class Wrong:
+    other: ValueState[int] = state()
     last: ValueState[int] = state()
     items: ListState[int] = state()
     entries: MapState[str, int] = state()

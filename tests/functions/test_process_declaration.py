@@ -12,8 +12,10 @@ from typing import NamedTuple
 import pytest
 
 from sqlstream import Context, ListState, MapState, Row, ValueState, process, state, table
+from sqlstream.catalog import Function, ProcessFunction
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions import load
+from sqlstream.functions.kinds import declare_any
 from sqlstream.functions.process.declare import declare_process
 from sqlstream.functions.process.instances import Instance
 from sqlstream.testing import Stream
@@ -286,6 +288,26 @@ def test_files_and_create_function(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with Stream(script.format("DOUBLED"), functions=[found]) as stream:
         stream.batch("t", [(3,)])
         assert stream.rows("out") == [(6,)]
+
+
+def test_create_function_takes_a_class_without_the_decorator() -> None:
+    class Plain:
+        def process(self, ctx: Context, row: Row) -> Iterator[int]:
+            yield row.x
+
+    class Tables:
+        @table
+        def rides(self, ctx: Context, ride: Row) -> Iterator[int]:
+            yield ride.x
+
+    class Scalar:
+        def __call__(self, x: int) -> int:
+            return self.process(x)
+
+        def process(self, x: int) -> int:
+            return x
+
+    assert [type(declare_any(made)) for made in (Plain, Tables, Scalar)] == [ProcessFunction, ProcessFunction, Function]
 
 
 def test_resources_are_opened_once_and_closed_with_the_job(tmp_path: Path) -> None:

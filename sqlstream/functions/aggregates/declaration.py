@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 import os
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from enum import Enum
 from types import FunctionType
 from typing import Any, ClassVar
+from uuid import UUID
 
 from sqlstream.catalog import AggregateFunction
 from sqlstream.errors import BindError
@@ -24,6 +28,8 @@ from sqlstream.functions.rows import RowType, row_type
 # What a column of accumulators is called that are no structs.
 VALUE = "value"
 _OPTIONAL = ("create", "merge", "retract")
+# Accumulators that are replaced by others, as nothing changes them.
+_UNCHANGEABLE = (int, float, str, bytes, dt.date, dt.time, dt.timedelta, Decimal, UUID, Enum)
 # What Flink calls methods, and what they are here.
 _OF_FLINK = {
     **dict.fromkeys(("create_accumulator", "createAccumulator"), ("create", "def create(self) -> Acc: ..")),
@@ -118,6 +124,8 @@ class AggregateDeclaration(Declaration):
             raise BindError(f'class "{self.function.__name__}" has no method finish', self.definition(), hint=hint)
         returns, result = self._result(finish)
         methods = {m: f for m in ("accumulate", *_OPTIONAL) if (f := self._method(m)) is not None}
+        returning = frozenset(m for m, f in methods.items() if _returns_value(f))
+        self._check_changes({m: methods[m] for m in methods if m not in returning}, hints)
         if "retract" in methods:
             self._check_retract(methods["retract"], merges="merge" in methods)
         return AggregateSteps(
@@ -131,7 +139,7 @@ class AggregateDeclaration(Declaration):
             create=self._creator(hints),
             merges="merge" in methods,
             retracts="retract" in methods,
-            returning=frozenset(m for m, f in methods.items() if _returns_value(f)),
+            returning=returning,
             root=self.root,
             location=self.location(),
             vectorized=self.options.vectorized,
@@ -177,6 +185,18 @@ class AggregateDeclaration(Declaration):
 
     def _hints_of(self, method: FunctionType) -> dict[str, Any]:
         return AggregateDeclaration(self.function, method, self.options, self.root, method.__name__, None).hints()
+
+    def _check_changes(self, methods: dict[str, FunctionType], hints: dict[str, Any]) -> None:
+        """Raise where a method is to change an accumulator that cannot be changed: it would stay what it was."""
+        hint, _ = types.optional(self._accumulator_hint(hints))
+        if self.options.vectorized or not isinstance(hint, type) or not issubclass(hint, _UNCHANGEABLE):
+            return
+        for name in ("accumulate", "merge", "retract"):
+            if (method := methods.get(name)) is not None:
+                kind = hint.__name__
+                what = f'{name} of aggregate function "{self.function.__name__}" does not return its accumulator'
+                hint_ = f"A {kind} cannot be changed: write def {name}(self, acc: {kind}, ..) -> {kind}, and return it."
+                raise BindError(what, places.definition(method, self.root), hint=hint_)
 
     def _check_retract(self, retract: FunctionType, *, merges: bool) -> None:
         """Raise unless retract takes what accumulate takes, and rows can be added to what it leaves."""

@@ -83,6 +83,8 @@ _OFFERED: dict[type, dict[str, str]] = {
 # What is an attribute here, and a method in Flink.
 _CALLED = re.compile(r"\.(value|key|event_time|watermark|processing_time|timer|timers|input_ended|is_late)\(\)")
 
+_QUOTED = re.compile(r"'(\w+)'")
+
 
 def advice(error: BaseException, states: Mapping[str, Any], row: Any = None) -> str | None:
     """Return what to write in place of what has raised an error; `states` are the handles by their names."""
@@ -133,11 +135,14 @@ def _misused(error: TypeError, states: Mapping[str, Any]) -> str | None:
         return 'Yield the rows of the result. ctx.emit("rejected", row) emits one of a side output.'
     if "object is not callable" in text and (called := _CALLED.search(_line(error))):
         return f"Write .{called[1]} without (): it is an attribute."
-    for kind in (ValueState, ReducingState, AggregatingState, ListState):
-        if f"'{kind.__name__}'" in text:
-            own = next((f"self.{name}" for name, handle in states.items() if isinstance(handle, kind)), "state")
-            return f"Write {own}.{'get()' if kind is ListState else 'value'} for what it holds."
-    return None
+    quoted = _QUOTED.findall(text)
+    own = {name: handle for name, handle in states.items() if type(handle).__name__ in quoted}
+    if not own or isinstance(next(iter(own.values())), MapState):
+        return None
+    line = _line(error)
+    used = [name for name in own if re.search(rf"\.{name}\b(?!\.)", line)]
+    [name] = used if len(used) == 1 else list(own)[:1]
+    return f"Write self.{name}.{'get()' if isinstance(own[name], ListState) else 'value'} for what it holds."
 
 
 def _line(error: BaseException) -> str:

@@ -54,6 +54,7 @@ class Instance:
         self.aggregates = {name: one.opened() for name, one in self.implementation.aggregates.items()}
         self.handles = {s.name: self._handle(s) for s in function.keyed_states}
         self.shared = {s.name: self._shared(s) for s in function.broadcast_states}
+        self._check_unassigned()
         self._made.__dict__.update(self._own)
 
     @property
@@ -115,6 +116,16 @@ class Instance:
             if own.get(name, handle) is not handle:
                 raise self.failed(
                     f'replaced its state "{name}" by {shown(own[name], 200)}', hint=self._changed_by(name)
+                )
+
+    def _check_unassigned(self) -> None:
+        """Raise JobError for a state to which `__init__` or `open` has assigned something: no key would have it."""
+        own = vars(self._made)
+        for name in self.handles | self.shared:
+            if name in own:
+                hint = f"Leave it out: what a state holds begins with the first row. {self._changed_by(name)}"
+                raise self.failed(
+                    f'assigned {shown(own[name], 200)} to its state "{name}" in __init__ or open', hint=hint
                 )
 
     def _changed_by(self, name: str) -> str:

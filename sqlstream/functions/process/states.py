@@ -47,6 +47,15 @@ class ValueState(Generic[T]):
         self.current = None
         self.is_written = True
 
+    # A state in the place of its value would be true, and equal to nothing, whatever it holds.
+    def __bool__(self) -> bool:
+        raise TypeError(f"'{type(self).__name__}' object has no truth of its own")
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError(f"'{type(self).__name__}' object cannot be compared")
+
+    __hash__ = object.__hash__
+
 
 class ReducingState(ValueState[T]):
     """One value for each key, into which a function combines every further one: `state(reduce=max)`."""

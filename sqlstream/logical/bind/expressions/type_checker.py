@@ -25,6 +25,7 @@ NULL_TYPE = '"NULL"'
 _NO_FUNCTION = re.compile(r"(?:Scalar|Aggregate|Table|Macro)? ?Function with name (\S+) does not exist")
 _AMBIGUOUS = re.compile(r'Could not choose a best candidate function for the function call "(.*?)"\. ')
 _FORM = re.compile(r"\t(.+?\(.*\))(?: -> .*)?$")
+_MADE_UP = re.compile(r"([(]|, )col\d+ ")
 _NO_TYPE = re.compile(r"Type with name (.+?) does not exist")
 # Not all that there are, but those that one may have meant.
 _TYPES = (
@@ -135,7 +136,7 @@ class TypeChecker:
                 return BindError(f"a value of type {field[1]} has no fields", span, hint=hint)
             call = found.group(1).replace("INTEGER_LITERAL", "INTEGER").replace("STRING_LITERAL", "VARCHAR")
             forms = [form for line in text.splitlines() if (form := _FORM.match(line))]
-            hint = f"it takes: {' or '.join(form[1] for form in forms)}"
+            hint = f"it takes: {' or '.join(_form(form[1]) for form in forms)}"
             return BindError(f"no function fits {call}", span, hint=hint if len(forms) <= 3 else _CAST_ARGUMENTS)
         if found := _NO_FIELD.search(text):
             return BindError(
@@ -175,6 +176,16 @@ def plain(text: str) -> str:
     """
     line = sql_types(text.partition("\n")[0])
     return in_lower_case((line.partition(": ")[2] or line).rstrip(".!"))
+
+
+def _form(text: str) -> str:
+    """Return how a function is called, without the names that DuckDB 2.0.0 makes up for parameters that have none.
+
+    >>> _form("weighted_mean(col0 DOUBLE, col1 BIGINT, /)"), _form("weighted_mean(DOUBLE, BIGINT)")
+    ('weighted_mean(DOUBLE, BIGINT)', 'weighted_mean(DOUBLE, BIGINT)')
+    """
+    unnamed = text.endswith(", /)") and _MADE_UP.search(text)
+    return _MADE_UP.sub(r"\1", text.removesuffix(", /)")) + ")" if unnamed else text
 
 
 @cache
