@@ -147,7 +147,8 @@ class TableSource(ABC):
 
 
 class TableSink(ABC):
-    """A table that jobs write. With `takes_changes` it takes changelogs, else only append-only results.
+    """A table that jobs write. With `takes_changes` it takes changelogs, else only append-only results; then `for_changes` says
+    into what a changelog can be written.
 
     With `replaces` a row takes the place of the one that has its PRIMARY KEY. What a class says of these, a property may say of
     a table by its options.
@@ -156,6 +157,7 @@ class TableSink(ABC):
     delivery: Delivery
     delivery_reason: str
     takes_changes: bool = False
+    for_changes: str = "a warehouse table (one without a connector)"
     replaces: bool = False
 
     def __init__(self, table: Table):

@@ -182,8 +182,8 @@ def refuse_changes(sinks: Sequence[ResultSink]) -> None:
                 raise UnsupportedError(
                     f'writing a changelog into table "{table.name}" ({table.connector}), which is append-only',
                     changing.span,
-                    hint=f"{_subject(changing)} updates or deletes rows that it has emitted. Write into a warehouse table "
-                    f"(one without a connector), or {_instead(changing)}.",
+                    hint=f"{_subject(changing)} updates or deletes rows that it has emitted. Write into {target.for_changes}, "
+                    f"or {_instead(changing)}.",
                 )
             if target.replaces and table.connector is not None:
                 _refuse_without_key(sink, changing, several)

@@ -36,14 +36,19 @@ class ScanClock:
 def partition_mark(clocks: Collection[ScanClock], now: ProcessingTime) -> EventTime | None:
     """Return how far a scan is whose partitions have watermarks of their own: the least of those that are not idle.
 
-    None as long as one of them has none, and when all are idle: their rows may come in any order. Flink does the same.
+    None as long as one of them has none. When all are idle, the ones count that fell idle last, as they were just before: in
+    between nobody may have looked, where batches are further apart than the timeout.
 
     >>> def clock(mark, active_at):
     ...     return ScanClock(mark and EventTime(mark), ProcessingTime(active_at), Duration(1000))
-    >>> partition_mark([clock(70, 900), clock(50, 900), clock(20, 0), clock(None, 0)], now=ProcessingTime(1000))
-    50
+    >>> clocks = [clock(70, 900), clock(50, 900), clock(20, 0), clock(None, 0)]
+    >>> partition_mark(clocks, now=ProcessingTime(1000)), partition_mark(clocks, now=ProcessingTime(5000))
+    (50, 50)
     """
     active = [clock.mark for clock in clocks if clock.idle_since(now) is None]
+    if not active:
+        last = max((clock.active_at for clock in clocks), default=None)
+        active = [clock.mark for clock in clocks if clock.active_at == last]
     known = [mark for mark in active if mark is not None]
     return min(known) if known and len(known) == len(active) else None
 

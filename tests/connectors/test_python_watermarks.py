@@ -187,3 +187,16 @@ def test_a_window_of_a_running_job_closes_without_a_row(tmp_path: Path) -> None:
         assert "ts, watermark as the source says, idle after 10 s" in str(told)
         running.stop()
         assert running.wait(SECONDS)
+
+
+def test_rows_whose_batch_is_longer_ago_than_the_timeout_move_it(tmp_path: Path) -> None:
+    """When the job looks at the partitions again all of them are idle, and nobody saw how far they were before."""
+    script = job("Gauges", put(tmp_path / "f", a=([1, 12], None), b=([2, 25], None))).replace("'10 s'", "'100 ms'")
+    with Session(str(tmp_path), conf={"execution.checkpointing.interval": "1 s"}, notice=lambda text: None) as session:
+        [planned] = [one for one in session.compile(SourceText("script", script)) if isinstance(one, PlannedJob)]
+        running = session._jobs.start(planned, {}, engine=LocalEngine())
+        wait_until(lambda: session.query("SELECT * FROM counts").fetchall() == [(0, 2)])
+        # The slower one is at 12.
+        assert session.query(PARTITIONS).fetchall() == [("a", True, True), ("b", False, True)]
+        running.stop()
+        assert running.wait(SECONDS)

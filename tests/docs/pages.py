@@ -19,12 +19,13 @@ What a block is stands in the words behind its fence; readers see only the block
     toml                the entry points of a package, which is installed: its modules are files of the project
 
 A block of SQL whose first line is `-- file.sql` is that file, too. A comment `<!-- run: VERB .. -->` moves time: `advance
-MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`, `read` (a batch of each source that feeds itself), `upgrade FILE` (the
-job of the file goes on with the query that it has there, as `run --upgrade --yes` lets it), `restore JOB SAVEPOINT` (the job
-goes back, with the query that it had then; what it would read again is not fed again). `<!-- run: printed -->` is what the
-last bare SELECT, or INSERT into a `print` table, has printed: the `text` block that follows shows it. `<!-- run: spark -->`
-runs a page's commands with Spark, and a page with `<!-- run: kafka -->` finds a broker at `KAFKA_SERVERS`.
-`<!-- run: server -->` starts the server of the project, which the page knows as `http://127.0.0.1:8642`.
+MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`, `read` (a batch of each source that feeds itself), `files` (the files
+that tables with the connector `filesystem` find, which are not read otherwise), `upgrade FILE` (the job of the file goes on
+with the query that it has there, as `run --upgrade --yes` lets it), `restore JOB SAVEPOINT` (the job goes back, with the query
+that it had then; what it would read again is not fed again). `<!-- run: printed -->` is what the last bare SELECT, or INSERT
+into a `print` table, has printed: the `text` block that follows shows it. `<!-- run: spark -->` runs a page's commands with
+Spark, and a page with `<!-- run: kafka -->` finds a broker at `KAFKA_SERVERS`. `<!-- run: server -->` starts the server of the
+project, which the page knows as `http://127.0.0.1:8642`.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.functions import load
 from sqlstream.jobs.launch import job_spec, planned_text, recorded_text
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader
+from sqlstream.local.stepped import takes_files
 from sqlstream.runtime.worker import release
 from sqlstream.session.explaining import explained
 from sqlstream.session.project_query import open_project_query
@@ -355,6 +357,9 @@ class _Run:
             case "read":
                 for run in self.stream.runs.values():
                     run.pull()
+            case "files":
+                for run in self.stream.runs.values():
+                    run._read("files", {i: s for i, s in run._scans() if takes_files(s.table)})
             case _:
                 raise AssertionError(f"nobody knows what {verb} is")
 

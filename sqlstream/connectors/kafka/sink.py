@@ -28,6 +28,7 @@ class AppendedTopic(TableSink):
 
     delivery = Delivery.AT_LEAST_ONCE
     delivery_reason = "a batch is written again after a crash, unless sink.delivery-guarantee is exactly-once"
+    for_changes = "a table with the connector 'upsert-kafka' or the format 'debezium-json'"
     upserts = False
 
     def __init__(self, table: Table):

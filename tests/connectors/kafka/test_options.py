@@ -121,3 +121,15 @@ def test_nobody_answers_at_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - began < 60
     assert raised.value.message == f'table "t": no broker of Kafka answers at {address}'
     assert "Connection refused" in (raised.value.detail or "")
+
+
+def test_where_changes_can_be_written_is_said() -> None:
+    pairs = ", ".join(f"'{k}' = '{v}'" for k, v in KAFKA.items())
+    with pytest.raises(SqlStreamError) as refused:
+        last_job(
+            f"CREATE TABLE s (k INT) WITH ('connector' = 'datagen'); CREATE TABLE t (k INT, n BIGINT) WITH ({pairs});"
+            "INSERT INTO t SELECT k, COUNT(*) FROM s GROUP BY k"
+        )
+    assert refused.value.hint is not None
+    told = "Write into a table with the connector 'upsert-kafka' or the format 'debezium-json', or aggregate in windows"
+    assert told in refused.value.hint
