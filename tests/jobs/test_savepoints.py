@@ -89,7 +89,10 @@ def test_a_savepoint_of_a_running_job_stays_as_it_was_when_the_job_goes_on_and_i
         assert counts == [[("1",)], [("2",)]]
         assert rows_of(s, TOTALS.format("savepoint.before.by_key")) == totals
         assert rows_of(s, "SELECT k, n FROM savepoint.Before.by_window") == [(1, 1)]
-        assert "savepoint.before.by_key" in [name for name, *_ in s.query("SHOW ALL TABLES").fetchall()]
+        assert rows_of(s, TOTALS.format("savepoint.before.totals")) == totals
+        assert rows_of(s, "SELECT * FROM savepoint.before.windows") == windows
+        listed = [name for name, *_ in s.query("SHOW ALL TABLES").fetchall() if name.startswith("savepoint.")]
+        assert listed == [f"savepoint.before.{name}" for name in ("by_key", "by_window", "totals", "windows")]
 
 
 def test_files_of_a_savepoint_are_links_that_retention_does_not_take(
