@@ -155,6 +155,8 @@ def test_sql_takes_lists_and_drops(tmp_path: Path) -> None:
         assert s.query(LISTED).fetchall() == []
         with pytest.raises(SqlStreamError, match='savepoint "one" does not exist'):
             s.sql("DROP SAVEPOINT one")
+        with pytest.raises(SqlStreamError, match="is none of the warehouse"):
+            drop_savepoint(s.warehouse, str(tmp_path / "outside"))
 
 
 def test_without_a_name_it_has_that_of_the_version(tmp_path: Path) -> None:
