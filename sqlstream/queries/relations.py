@@ -257,7 +257,12 @@ class Relations:
         """Create the view of a relation as it was, and return its name."""
         relation = self.find(travel.path)
         if relation is None:
-            raise missing_table(".".join(travel.path), travel.relation, self.known(), self.others)
+            error = missing_table(".".join(travel.path), travel.relation, self.known(), self.others)
+            if travel.unit == "SAVEPOINT":
+                name = str(self._value(connection, travel, "?::VARCHAR"))
+                if (kept := self.find(("savepoint", name, travel.path[-1]))) is not None:
+                    error.hint = f"The savepoint has it, as {'.'.join(_path(kept))}."
+            raise error
         if not isinstance(relation, StateRelation | WarehouseTable):
             name = ".".join(_path(relation))
             raise QueryError(

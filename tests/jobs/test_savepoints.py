@@ -91,6 +91,10 @@ def test_a_savepoint_of_a_running_job_stays_as_it_was_when_the_job_goes_on_and_i
         assert rows_of(s, "SELECT k, n FROM savepoint.Before.by_window") == [(1, 1)]
         assert rows_of(s, TOTALS.format("savepoint.before.totals")) == totals
         assert rows_of(s, "SELECT * FROM savepoint.before.windows") == windows
+        for gone, kept in (("totals", "totals"), (f"state.{JOB}.by_key", "by_key")):
+            with pytest.raises(SqlStreamError, match=f'table "{gone}"') as hinted:
+                s.query(f"FROM {gone} {at}")
+            assert hinted.value.hint == f"The savepoint has it, as savepoint.before.{kept}."
         listed = [name for name, *_ in s.query("SHOW ALL TABLES").fetchall() if name.startswith("savepoint.")]
         assert listed == [f"savepoint.before.{name}" for name in ("by_key", "by_window", "totals", "windows")]
 
