@@ -63,7 +63,7 @@ class Case:
     becomes: type[Kept | Adapted]
     tables: tuple[str, str]
     out: tuple[str, str]
-    query: tuple[str, str]
+    query: tuple[str, ...]
     expected: str
     shown: str = "*"
     late: bool = False
@@ -244,6 +244,25 @@ CASES = [
         ("k STRING, x INT, r BIGINT",) * 2,
         (f"{TOP.format(n=3)} SELECT k, x, r FROM op", f"{TOP.format(n=1)} SELECT k, x, r FROM op"),
         OF_KEYS.format(n=1),
+    ),
+    Case(
+        "fewer rows of LIMIT",
+        Adapted,
+        (A, A),
+        ("k STRING, x INT",) * 2,
+        tuple(f"WITH op AS (SELECT k, x FROM a ORDER BY x DESC LIMIT {n}) SELECT k, x FROM op" for n in (4, 2)),
+        "FROM (SELECT k, x FROM a ORDER BY x DESC LIMIT 2)",
+    ),
+    Case(
+        "more rows WITH TIES",
+        Adapted,
+        (A, A),
+        ("k STRING, x INT",) * 2,
+        tuple(
+            f"WITH op AS (SELECT k, x FROM a ORDER BY x DESC FETCH FIRST {n} ROWS WITH TIES) SELECT k, x FROM op"
+            for n in (4, 5)
+        ),
+        "FROM (SELECT k, x FROM a ORDER BY x DESC LIMIT 5)",
     ),
     Case(
         "fewer best rows below an aggregate",
