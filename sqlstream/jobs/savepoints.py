@@ -41,6 +41,9 @@ def _free_name(warehouse: Warehouse, wanted: str) -> str:
 def drop_savepoint(warehouse: Warehouse, name: str) -> None:
     """Delete a savepoint of a warehouse. Raises UsageError when there is none of this name, or a job is half restored from it."""
     names = warehouse.savepoints()
+    if "/" in name:
+        hint = "One that was written with --to is a folder: delete that."
+        raise UsageError(f'savepoint "{name}" is none of the warehouse', hint=hint)
     if name.lower() not in names:
         raise UsageError(f'savepoint "{name}" does not exist', hint=missing("savepoint", name, names))
     if (job := half_restored(warehouse, name)) is not None:

@@ -17,7 +17,7 @@ from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows, row_columns
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful, Windowed, closed
 from sqlstream.logical.plan.process import Process, SideOutputRead
-from sqlstream.logical.plan.ranks import WindowRank
+from sqlstream.logical.plan.ranks import Rank, WindowRank, whole_ranks
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
 from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.logical.plan.windows import SessionWindow, TimeWindows
@@ -111,6 +111,9 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             return [b.over(lambda rows: at_their_time(node, rows)) for b in found]
         case Scan() if node.table.has_changes and node.table.primary_key:
             return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
+        case Filter() if isinstance(whole_ranks(node), Rank):
+            # The operator takes back also what had a rank that counted in the query before an upgrade.
+            return below(node.input)
         case Filter():
             return [
                 b.over(lambda rows: f"SELECT * FROM ({rows}) WHERE {node.predicate.sql}") for b in below(node.input)

@@ -136,11 +136,18 @@ class Relations:
             with contextlib.suppress(DamageError, OtherVersionError):
                 yield from self._in_savepoint(savepoint)
 
-    def _in_savepoint(self, name: str) -> Iterator[StateRelation]:
-        if (found := self._savepoint(name)) is not None:
-            savepoint, job = found
-            for operator in job.record.operators if job.record else ():
-                yield from (StateRelation(job, operator, view, savepoint) for view in operator.views)
+    def _in_savepoint(self, name: str) -> Iterator[StateRelation | WarehouseTable]:
+        """Yield what a savepoint has: state, and the tables that its job wrote, unless state has their name."""
+        if (found := self._savepoint(name)) is None or (record := found[1].record) is None:
+            return
+        savepoint, job = found
+        views = {view: operator for operator in record.operators for view in operator.views}
+        yield from (StateRelation(job, operator, view, savepoint) for view, operator in views.items())
+        taken = {view.lower() for view in views}
+        for sink in record.sinks:
+            if sink.kind == TABLE and sink.table.lower() not in taken:
+                taken.add(sink.table.lower())
+                yield WarehouseTable(sink.table, (job,), savepoint)
 
     def find(self, path: tuple[str, ...]) -> Relation | None:
         """Return what a name stands for, without regard to case; None for those that are not ours."""
@@ -152,8 +159,8 @@ class Relations:
                 operators = job.record.operators if job and job.record else ()
                 found = ((o, view) for o in operators for view in o.views if view.lower() == operator)
                 return next((StateRelation(job, *view) for view in found if job), None)
-            case "savepoint", name, operator:
-                return next((r for r in self._in_savepoint(name) if r.name.lower() == operator), None)
+            case "savepoint", name, kept:
+                return next((r for r in self._in_savepoint(name) if r.name.lower() == kept), None)
             case ("sqlstream", name) | ("memory", "sqlstream", name) if name in SYSTEM_TABLES:
                 return SystemTable(name)
             case (name,) | ("main" | "memory", name) | ("memory", "main", name):
@@ -250,7 +257,12 @@ class Relations:
         """Create the view of a relation as it was, and return its name."""
         relation = self.find(travel.path)
         if relation is None:
-            raise missing_table(".".join(travel.path), travel.relation, self.known(), self.others)
+            error = missing_table(".".join(travel.path), travel.relation, self.known(), self.others)
+            if travel.unit == "SAVEPOINT":
+                name = str(self._value(connection, travel, "?::VARCHAR"))
+                if (kept := self.find(("savepoint", name, travel.path[-1]))) is not None:
+                    error.hint = f"The savepoint has it, as {'.'.join(_path(kept))}."
+            raise error
         if not isinstance(relation, StateRelation | WarehouseTable):
             name = ".".join(_path(relation))
             raise QueryError(
@@ -258,7 +270,8 @@ class Relations:
             )
         if travel.unit == "SAVEPOINT":
             relation = self._at_savepoint(connection, travel, relation)
-        path = (catalog, *(_path(relation)[1:] if isinstance(relation, StateRelation) else _path(relation)))
+        parts = _path(relation)
+        path = (catalog, *(parts if len(parts) == 1 else parts[1:]))
         writers = (relation.job,) if isinstance(relation, StateRelation) else relation.writers
         if relation.savepoint is not None:
             versions: Mapping[str, JobVersion | None] = {job.name: job.newest for job in writers}
@@ -377,8 +390,10 @@ def drop_names(connection: duckdb.DuckDBPyConnection) -> None:
 
 def _path(relation: Relation) -> tuple[str, ...]:
     match relation:
-        case StateRelation(_, _, view, savepoint) if savepoint is not None:
-            return "savepoint", savepoint.record.name, view
+        case StateRelation(name=name, savepoint=savepoint) | WarehouseTable(name=name, savepoint=savepoint) if (
+            savepoint
+        ):
+            return "savepoint", savepoint.record.name, name
         case StateRelation(job, _, view):
             return "state", job.record.job if job.record else job.name, view
         case SystemTable(name):

@@ -278,6 +278,7 @@ def _relation_before(tokens: list[Token], at: int) -> tuple[int | None, int]:
 
 def _syntax_tree(source: SourceText, text: str, tokens: list[Token], connection: duckdb.DuckDBPyConnection) -> Any:
     """Return DuckDB's syntax tree of a text, the source's with parts blanked out, or raise QueryError unless it is one query."""
+    _check_not_ours(source, tokens)
     kind = _statement_kind(source, text, tokens, connection)
     first = next(t for t in tokens if t.text not in (";", "("))
     place = Span(source, first.start, first.end)
@@ -296,6 +297,18 @@ def _syntax_tree(source: SourceText, text: str, tokens: list[Token], connection:
     if tree["error"]:
         raise QueryError(f"this {first.word} cannot be checked and is not run", place, hint=ALLOWED)
     return tree
+
+
+def _check_not_ours(source: SourceText, tokens: list[Token]) -> None:
+    """Raise QueryError for a statement about jobs that DuckDB does not know, and would call a mistake in the syntax."""
+    words = [t for t in tokens if t.text != ";"][:4]
+    if not re.match(r"(CREATE|DROP|MIGRATE) (OR REPLACE )?(SAVEPOINT|STATE)\b", " ".join(t.word for t in words)):
+        return
+    first = words[0]
+    hint = "Run it with sqlstream run -e, or with Session.sql in Python."
+    if first.word == "MIGRATE":
+        hint = "Write it into a file for sqlstream run --migrate."
+    raise QueryError(f"{first.word} is not a query", Span(source, first.start, first.end), hint=hint)
 
 
 def _statement_kind(

@@ -89,7 +89,14 @@ def test_a_savepoint_of_a_running_job_stays_as_it_was_when_the_job_goes_on_and_i
         assert counts == [[("1",)], [("2",)]]
         assert rows_of(s, TOTALS.format("savepoint.before.by_key")) == totals
         assert rows_of(s, "SELECT k, n FROM savepoint.Before.by_window") == [(1, 1)]
-        assert "savepoint.before.by_key" in [name for name, *_ in s.query("SHOW ALL TABLES").fetchall()]
+        assert rows_of(s, TOTALS.format("savepoint.before.totals")) == totals
+        assert rows_of(s, "SELECT * FROM savepoint.before.windows") == windows
+        for gone, kept in (("totals", "totals"), (f"state.{JOB}.by_key", "by_key")):
+            with pytest.raises(SqlStreamError, match=f'table "{gone}"') as hinted:
+                s.query(f"FROM {gone} {at}")
+            assert hinted.value.hint == f"The savepoint has it, as savepoint.before.{kept}."
+        listed = [name for name, *_ in s.query("SHOW ALL TABLES").fetchall() if name.startswith("savepoint.")]
+        assert listed == [f"savepoint.before.{name}" for name in ("by_key", "by_window", "totals", "windows")]
 
 
 def test_files_of_a_savepoint_are_links_that_retention_does_not_take(
@@ -152,6 +159,8 @@ def test_sql_takes_lists_and_drops(tmp_path: Path) -> None:
         assert s.query(LISTED).fetchall() == []
         with pytest.raises(SqlStreamError, match='savepoint "one" does not exist'):
             s.sql("DROP SAVEPOINT one")
+        with pytest.raises(SqlStreamError, match="is none of the warehouse"):
+            drop_savepoint(s.warehouse, str(tmp_path / "outside"))
 
 
 def test_without_a_name_it_has_that_of_the_version(tmp_path: Path) -> None:

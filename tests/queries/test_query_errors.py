@@ -37,6 +37,26 @@ CASES = [
         hint: Write one SELECT, WITH, VALUES, FROM, SHOW, DESCRIBE, SUMMARIZE or EXPLAIN statement.""",
     ),
     (
+        "CREATE SAVEPOINT kept FOR JOB counts",
+        """\
+        error: CREATE is not a query
+          --> query:1:1
+           |
+         1 | CREATE SAVEPOINT kept FOR JOB counts
+           | ^^^^^^
+        hint: Run it with sqlstream run -e, or with Session.sql in Python.""",
+    ),
+    (
+        "MIGRATE STATE counts.sums AS SELECT 1",
+        """\
+        error: MIGRATE is not a query
+          --> query:1:1
+           |
+         1 | MIGRATE STATE counts.sums AS SELECT 1
+           | ^^^^^^^
+        hint: Write it into a file for sqlstream run --migrate.""",
+    ),
+    (
         "WITH x AS (\n  INSERT INTO counts VALUES (1)\n) FROM x",
         """\
         error: a query cannot contain INSERT

@@ -17,7 +17,7 @@ from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.process import Process
-from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.logical.plan.ranks import Rank, WindowRank, whole_ranks
 from sqlstream.logical.plan.relational import Expand, Filter, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
@@ -350,7 +350,7 @@ def _paths(node: Node, names: Sequence[tuple[Stateful, str]]) -> list[RowPath]:
             for path in _paths(child, names):
                 found.append(replace(path, columns={to.name: path.columns[own.name] for own, to in pairs}))
         return found
-    if isinstance(node, Filter) and _keeps_all_ranks(node):
+    if isinstance(node, Filter) and whole_ranks(node) is not None:
         return _paths(node.input, names)
     if isinstance(node, Filter):
         return [
@@ -366,21 +366,6 @@ def _paths(node: Node, names: Sequence[tuple[Stateful, str]]) -> list[RowPath]:
             steps = path.steps if isinstance(node, Stateful | TimeWindows) else (*path.steps, step)
             found.append(replace(path, columns=own, steps=steps))
     return found
-
-
-def _keeps_all_ranks(node: Filter) -> bool:
-    """Tell whether a filter says no more than the limit of the ranks below it."""
-    below, projections = node.input, list[Projection]()
-    while isinstance(below, Projection):
-        projections.append(below)
-        below = below.input
-    if not isinstance(below, Rank | WindowRank) or below.limit is None:
-        return False
-    name: str | None = below.column
-    for projection in reversed(projections):
-        name = next((i.name for i in projection.items if i.expression.column == name), None)
-    n, rank = below.limit, _own(name) if name is not None else ""
-    return node.predicate.sql in (f"{rank} <= {n}", f"{rank} < {n + 1}", *([f"{rank} = 1"] if n == 1 else []))
 
 
 def _name_of(node: Stateful, names: Sequence[tuple[Stateful, str]]) -> str | None:

@@ -17,6 +17,7 @@ from sqlstream.logical.plan.node import (
     bound_of_keys,
     named_columns,
 )
+from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.logical.plan.windows import AtWindowEnd, bound_of_windows, growth_of_late_rows
 from sqlstream.units import NO_TIME, Duration
 
@@ -134,3 +135,20 @@ class Rank(SingleInput, Updating):
             return "it keeps every row of its input"
         keyed = any(k.type not in FEW_VALUES for k in self.keys)
         return f"it keeps {self.limit} row{'' if self.limit == 1 else 's'} for every key" if keyed else None
+
+
+def whole_ranks(node: Filter) -> Rank | WindowRank | None:
+    """Return the ranks below a filter that says no more than their limit, None where it does, or there are none."""
+    below, projections = node.input, list[Projection]()
+    while isinstance(below, Projection):
+        projections.append(below)
+        below = below.input
+    if not isinstance(below, Rank | WindowRank) or below.limit is None:
+        return None
+    name: str | None = below.column
+    for projection in reversed(projections):
+        name = next((i.name for i in projection.items if i.expression.column == name), None)
+    n, rank = below.limit, Expression.of_column(name, "").sql if name is not None else ""
+    # The last one is that of ORDER BY .. LIMIT.
+    same = [f"{rank} <= {n}", f"{rank} < {n + 1}", f"{rank} > 0 AND {rank} <= {n}"]
+    return below if node.predicate.sql in (*same, *([f"{rank} = 1"] if n == 1 else [])) else None

@@ -112,8 +112,8 @@ class ChangelogOperator(Operator):
         for part in parts:
             keep(con, f"_new_{part}", self._state.in_order(part, self._advanced(part, clock)))
             self._state.store(con, state, part, f"_new_{part}", clock)
-        [new, old] = [f"({self.of.result({p: f'_{age}_{p}' for p in parts})})" for age in ("new", "old")]
-        weighted = [f"(SELECT *, 1 AS {WEIGHT} FROM {rows})" for rows in (new, old)]
+        new, old = ({p: f"_{age}_{p}" for p in parts} for age in ("new", "old"))
+        weighted = [f"(SELECT *, 1 AS {WEIGHT} FROM ({sql}))" for sql in (self.of.result(new), self.of.emitted(old))]
         yield from leaving(con, self.outputs, difference(self.of.columns, *weighted))
         self._state.sweep(con, state, clock)
 

@@ -66,6 +66,10 @@ class ChangingResult(ABC):
     def result(self, relations: Mapping[str, str]) -> str:
         """Return the SELECT of the result, without weights, over FROM-able SQL of the parts of the state, a row each."""
 
+    def emitted(self, relations: Mapping[str, str]) -> str:
+        """Return the SELECT of what was emitted of the state: the result, unless a changed query goes on with that state."""
+        return self.result(relations)
+
     @property
     def manner(self) -> str:
         """How results follow from rows that are taken away, in words, where one has a choice."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from sqlstream.catalog import Column
@@ -101,6 +101,12 @@ class RankedRows(ChangingResult):
     def result(self, relations: Mapping[str, str]) -> str:
         ranked = self.rows.ranked(self.ranking, self.rows.named_rows(relations))
         return f"SELECT {names(self.columns)} FROM ({ranked})"
+
+    def emitted(self, relations: Mapping[str, str]) -> str:
+        """Return the SELECT of all that is kept of append-only rows, also beyond a limit that an upgrade made smaller."""
+        if self.rows.changing:
+            return self.result(relations)
+        return replace(self, ranking=replace(self.ranking, limit=None)).result(relations)
 
 
 @dataclass(frozen=True)

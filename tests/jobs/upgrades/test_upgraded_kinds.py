@@ -63,7 +63,7 @@ class Case:
     becomes: type[Kept | Adapted]
     tables: tuple[str, str]
     out: tuple[str, str]
-    query: tuple[str, str]
+    query: tuple[str, ...]
     expected: str
     shown: str = "*"
     late: bool = False
@@ -117,6 +117,10 @@ WITH kept AS (SELECT * FROM a WHERE since OR s < 10 UNION ALL
 SELECT k, x{by}, {y} row_number() OVER (PARTITION BY s // 10 ORDER BY x DESC) AS r FROM kept WHERE s < 70
 QUALIFY r <= CASE WHEN s < 10 THEN 2 ELSE {n} END
 """
+TOP = """WITH op AS (SELECT * FROM (
+    SELECT k, x, row_number() OVER (PARTITION BY k ORDER BY x DESC) AS r FROM a
+) WHERE r <= {n}) """
+OF_KEYS = "SELECT k, x, row_number() OVER (PARTITION BY k ORDER BY x DESC) AS r FROM a QUALIFY r <= {n}"
 RUNS = "(PARTITION BY k ORDER BY {time})"
 FRAME = "(PARTITION BY k ORDER BY {time} ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)"
 SPENT = "SELECT k, total, visits, seen FROM Spent(TABLE a PARTITION BY k ORDER BY ts)"
@@ -232,6 +236,44 @@ CASES = [
             RANKS.format(columns="k, x, y", n=3, shown="k, x, y, r"),
         ),
         BEST.format(by="", y="CASE WHEN since THEN y END,", n=3),
+    ),
+    Case(
+        "fewer best rows",
+        Adapted,
+        (A, A),
+        ("k STRING, x INT, r BIGINT",) * 2,
+        (f"{TOP.format(n=3)} SELECT k, x, r FROM op", f"{TOP.format(n=1)} SELECT k, x, r FROM op"),
+        OF_KEYS.format(n=1),
+    ),
+    Case(
+        "fewer rows of LIMIT",
+        Adapted,
+        (A, A),
+        ("k STRING, x INT",) * 2,
+        tuple(f"WITH op AS (SELECT k, x FROM a ORDER BY x DESC LIMIT {n}) SELECT k, x FROM op" for n in (4, 2)),
+        "FROM (SELECT k, x FROM a ORDER BY x DESC LIMIT 2)",
+    ),
+    Case(
+        "more rows WITH TIES",
+        Adapted,
+        (A, A),
+        ("k STRING, x INT",) * 2,
+        tuple(
+            f"WITH op AS (SELECT k, x FROM a ORDER BY x DESC FETCH FIRST {n} ROWS WITH TIES) SELECT k, x FROM op"
+            for n in (4, 5)
+        ),
+        "FROM (SELECT k, x FROM a ORDER BY x DESC LIMIT 5)",
+    ),
+    Case(
+        "fewer best rows below an aggregate",
+        Adapted,
+        (A, A),
+        ("n BIGINT, s BIGINT",) * 2,
+        (
+            f"{TOP.format(n=4)}, sums AS (SELECT count(*) AS n, sum(x) AS s FROM op) SELECT n, s FROM sums",
+            f"{TOP.format(n=2)}, sums AS (SELECT count(*) AS n, sum(x) AS s FROM op) SELECT n, s FROM sums",
+        ),
+        f"SELECT count(*), sum(x) FROM ({OF_KEYS.format(n=2)})",
     ),
     kept(
         "OVER",

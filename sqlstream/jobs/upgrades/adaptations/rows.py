@@ -25,7 +25,8 @@ def adapt_rows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -
     if changing and carrying.added:
         raise CannotAdapt(f"the column {listed(carrying.added)} was not kept, and rows without it may be taken back")
     limits = [shape.settings.get("n") for shape in (carrying.old_shape, carrying.new_shape)]
-    if limits[1] is not None and (limits[0] is None or int(limits[1]) < int(limits[0])):
+    is_smaller = limits[1] is not None and (limits[0] is None or int(limits[1]) < int(limits[0]))
+    if is_smaller and changing:
         raise CannotAdapt(
             f"rows beyond the best {limits[1]} were emitted, and would have to be taken back; filter the table that is written"
         )
@@ -37,6 +38,10 @@ def adapt_rows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -
     notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
     if changing and limits[0] != limits[1]:
         notes.append(f"n: was {limits[0] or 'all'}, is {limits[1] or 'all'}; all rows are kept")
+    elif is_smaller:
+        notes.append(
+            f"n: was {limits[0] or 'all'}, is {limits[1]}; of a key the rows beyond that are taken back when its next row comes"
+        )
     else:
         notes += n_notes(carrying)
     notes += [*kept_columns_note(carrying.added), *removed_notes(carrying)]
