@@ -131,7 +131,9 @@ def discard(warehouse: Warehouse, name: str, project: str, *, lock: bool = False
     """Delete what a job left, its results first: what is half deleted can be deleted again. Its lock stays unless asked."""
     assert name, "the folder of no name is that of all jobs"
     fs, paths = warehouse.fs, warehouse.job(name)
-    # Commits without a record would be a job that has lost it.
+    # Commits without a record would be a job that has lost it, and a status with a version that is not committed one that has
+    # lost its commits.
+    fs.delete(paths.status)
     fs.delete_tree(paths.commits)
     record = _record(warehouse, paths)
     kinds = [s.kind for s in record.sinks] if isinstance(record, JobRecord) else built_in()

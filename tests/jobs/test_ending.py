@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 import sqlstream
 from sqlstream.errors import UsageError
+from sqlstream.queries.query import Sandbox
+from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import DRAINED, read_status, write_status
 from tests.kinds import job_of
@@ -48,6 +50,26 @@ def test_a_job_without_a_name_spoils_nothing(tmp_path: Path) -> None:
         looking.drop("u")
         assert looking.query("SELECT job FROM sqlstream.jobs").fetchall() == [("t_values",)]
         assert looking.query("FROM t").fetchall() == [(1,)]
+
+
+def test_jobs_are_listed_at_each_step_of_dropping_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with session(tmp_path) as made:
+        made.sql(TWO)
+    delete, delete_tree, seen = LocalFilesystem.delete, LocalFilesystem.delete_tree, list[list[str]]()
+    looking = Sandbox(Warehouse(str(tmp_path / "warehouse")))
+
+    def look() -> None:
+        seen.append([job for (job,) in looking.query("SELECT job FROM sqlstream.jobs ORDER BY job").fetchall()])
+
+    with session(tmp_path) as dropping:
+        monkeypatch.setattr(LocalFilesystem, "delete", lambda fs, path: (look(), delete(fs, path), look()))
+        monkeypatch.setattr(LocalFilesystem, "delete_tree", lambda fs, path: (look(), delete_tree(fs, path), look()))
+        dropping.drop("u")
+        monkeypatch.undo()
+    looking.close()
+    assert seen[0] == ["t_values", "u"]
+    assert seen[-1] == ["t_values"]
+    assert all("t_values" in jobs for jobs in seen)
 
 
 @pytest.mark.parametrize(("status", "text"), [("INCOMPATIBLE", '{"format": 5, "job": "u"}'), ("DAMAGED", "")])
