@@ -23,6 +23,13 @@ INSERT INTO copies SELECT id, item FROM orders;
 """
 
 
+CHEAP = """
+SET 'execution.checkpointing.interval' = '20 ms';
+CREATE TABLE cheap (item STRING PRIMARY KEY NOT ENFORCED, orders BIGINT);
+INSERT INTO cheap SELECT item, COUNT(*) FROM orders WHERE price < 5 GROUP BY item;
+"""
+
+
 POPULAR = """
 CREATE TABLE popular (item STRING PRIMARY KEY NOT ENFORCED, orders BIGINT);
 INSERT INTO popular SELECT item, COUNT(*) FROM orders GROUP BY item;
@@ -185,6 +192,22 @@ def test_pictures_of_a_job(page: Page, revenue: Site, shot: Shot) -> None:
     shot(page, "page-phone")
     page.reload()
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_a_filter_is_a_box_between_those_that_it_is_between(page: Page, site: Site) -> None:
+    site.feed()
+    site.submit(CHEAP)
+    page.goto("/#/job/cheap")
+    expect(page.locator(".node-title")).to_have_text(["orders", "aggregate_1", "filter", "cheap"])
+    expect(page.locator(".of-fragment .node-lines")).to_have_text('WHERE "price" < 5')
+    expect(page.locator(".wire")).to_have_count(3)
+    # What passes it is not counted, what comes and what goes is.
+    expect(page.locator(".wire-label")).to_have_text([re.compile(r"\d/s$"), "", re.compile(r"\d/s$")])
+    page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    assert not overflows(page)
+    # All of the text is to be seen, or is said to go on.
+    lines = page.locator(".of-fragment .node-lines")
+    assert lines.evaluate("e => e.getBoundingClientRect().bottom <= e.parentElement.getBoundingClientRect().bottom")
 
 
 def test_a_job_that_is_not_there(page: Page, site: Site) -> None:
