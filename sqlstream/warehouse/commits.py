@@ -28,15 +28,17 @@ def newest_commit(fs: Filesystem, job: JobPaths) -> int | None:
 
 def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
     """Return the newest version, None before the first commit. Raises DamageError when its commit is not whole."""
+    path, fault = job.commits, GONE
     for _ in range(_MOST_LOOKS):
         newest = newest_commit(fs, job)
         if newest is None:
             return None
         path = f"{job.commits}/{newest}"
-        if (fault := commit_fault(fs, path)) is None:
+        found = commit_fault(fs, path)
+        if found is None:
             return newest
         # One that was there a moment ago was deleted since: the job is being dropped, or goes back.
-        if fault != GONE:
+        if (fault := found) != GONE:
             break
     raise damage(path, fault)
 
