@@ -15,7 +15,7 @@ from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
 from sqlstream.warehouse.leases import lock_job
 from sqlstream.warehouse.locks import SessionLock
 from sqlstream.warehouse.paths import JobPaths, Warehouse
-from sqlstream.warehouse.status import DRAINED, FINISHED, effective_status, request_stop
+from sqlstream.warehouse.status import DRAINED, FINISHED, STOPPED, effective_status, request_stop
 
 STOP_SECONDS = 60.0
 # All that waits leaves at the end of the input: one large batch after another.
@@ -90,16 +90,23 @@ def drop(
 
     `before` is called with its record, if that can be read, when nobody else can run the job any more.
     """
-    existing(warehouse, name)
-    lock = lock_job(warehouse.fs, warehouse.job(name), session)
+    paths = existing(warehouse, name)
+    # A process that says that the job has ended lets go of it a moment later.
+    lock = lock_job(warehouse.fs, paths, session, in_turn=has_ended(warehouse, name))
     try:
-        if isinstance(record := _record(warehouse, warehouse.job(name)), JobRecord):
+        if isinstance(record := _record(warehouse, paths), JobRecord):
             before(record)
         discard(warehouse, name, project)
         for check in [*checks(warehouse, name)]:
             drop_check(warehouse, check.name)
     finally:
         lock.release()
+
+
+def has_ended(warehouse: Warehouse, name: str) -> bool:
+    """Tell whether a job says that it was stopped, or has ended; its process may still be there."""
+    status = effective_status(warehouse.fs, warehouse.job(name))
+    return status is not None and status.state in (STOPPED, FINISHED, DRAINED)
 
 
 def existing(warehouse: Warehouse, name: str) -> JobPaths:
@@ -131,7 +138,9 @@ def discard(warehouse: Warehouse, name: str, project: str, *, lock: bool = False
     """Delete what a job left, its results first: what is half deleted can be deleted again. Its lock stays unless asked."""
     assert name, "the folder of no name is that of all jobs"
     fs, paths = warehouse.fs, warehouse.job(name)
-    # Commits without a record would be a job that has lost it.
+    # Commits without a record would be a job that has lost it, and a status with a version that is not committed one that has
+    # lost its commits.
+    fs.delete(paths.status)
     fs.delete_tree(paths.commits)
     record = _record(warehouse, paths)
     kinds = [s.kind for s in record.sinks] if isinstance(record, JobRecord) else built_in()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import Project
@@ -23,6 +24,7 @@ from sqlstream.warehouse.jobs import JobRecord
 from sqlstream.warehouse.leases import lock_job
 from sqlstream.warehouse.locks import SessionLock
 from sqlstream.warehouse.paths import Warehouse
+from sqlstream.warehouse.status import RESTARTING, RUNNING
 
 
 class SessionJobs:
@@ -64,6 +66,11 @@ class SessionJobs:
 
     def drop(self, name: str) -> None:
         """Delete a job: its state, its checkpoint, and the rows that it wrote."""
+        for job in self.started:
+            if job.name.lower() == name.lower() and job.status not in (RUNNING, RESTARTING):
+                # What it ended with was told, or is not asked for any more.
+                with suppress(SqlStreamError):
+                    job.wait()
         ending.drop(self._warehouse, self._lock(), name, self._project.root, before=self._retain)
 
     def _retain(self, record: JobRecord) -> None:

@@ -88,6 +88,12 @@ class Client:
         try:
             connection.request(method, address, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
+        except ssl.SSLCertVerificationError as error:
+            raise UsageError(
+                f'the certificate of the server at "{self._url}" is not trusted',
+                detail=f"{error.verify_message.capitalize()}.",
+                hint="Name the certificate of its authority, or its own, in PEM: SSL_CERT_FILE=FILE in the environment.",
+            ) from error
         except (OSError, http.client.HTTPException, socket.gaierror) as error:
             raise UsageError(
                 f'the server at "{self._url}" does not answer', detail=str(error), hint="Start one: sqlstream serve."

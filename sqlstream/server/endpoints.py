@@ -189,8 +189,10 @@ def _await_supervisor(warehouse: Warehouse, name: str) -> None:
 
 
 def _drop(call: HttpCall) -> messages.Done:
-    settings, name = call.service.settings, call.path["job"]
-    if is_going_on(call.service.warehouse, name):
+    settings, name, warehouse = call.service.settings, call.path["job"], call.service.warehouse
+    if ending.has_ended(warehouse, name):
+        _await_supervisor(warehouse, name)
+    if is_going_on(warehouse, name):
         raise HttpError(409, f'job "{name}" is being run', hint="Stop it first.")
     notices: list[str] = []
     with Session(settings.project.root, settings.project.warehouse, load=False, notice=notices.append) as session:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import duckdb
@@ -15,7 +15,7 @@ from sqlstream.jobs import ending
 from sqlstream.queries.query import Sandbox, list_relations
 from sqlstream.server.messages import JobDetails, Jobs, JobSummary, QueryableRelation, RelationList, Savepoints
 from sqlstream.server.states import states_of, window_of
-from sqlstream.warehouse.jobs import TABLE, JobRecord, readable_record
+from sqlstream.warehouse.jobs import TABLE, JobRecord, RowPath, readable_record
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import LOST, RESTARTING
 
@@ -101,25 +101,48 @@ def _sources(record: JobRecord, name: str) -> list[str]:
 
 
 def graph_of(record: JobRecord) -> dict[str, Any]:
-    """Return the sources, operators and sinks of a job, and which reads which; jobs of early versions say no more than names."""
-    nodes: list[dict[str, Any]] = [{"id": s.name, "kind": "source", "table": s.table} for s in record.scans]
-    edges: list[dict[str, str]] = []
+    """Return the sources, fragments, operators and sinks of a job, and which reads which.
+
+    A fragment is what is done to rows on their way, but for projections: filters, lookups. Jobs of early versions say no more
+    than names.
+    """
+    graph = _Graph(record)
     for operator in record.operators:
-        nodes.append(
-            {
-                "id": operator.name,
-                "kind": operator.kind,
-                "keys": operator.key_columns,
-                "bound": operator.bound,
-                "window": window_of(operator),
-            }
-        )
-        inputs = operator.shape.inputs if operator.shape is not None else ()
-        edges += [{"from": source, "to": operator.name} for name in inputs for source in _sources(record, name)]
+        node = {"kind": operator.kind, "keys": operator.key_columns, "bound": operator.bound}
+        graph.nodes.append({"id": operator.name, **node, "window": window_of(operator)})
+        shape = operator.shape
+        if shape is not None:
+            graph.connect(shape.paths or [RowPath(name) for name in shape.inputs], operator.name)
     for sink in record.sinks:
         id = f"sink {sink.table}"
-        nodes.append(
-            {"id": id, "kind": "sink", "table": sink.table, "connector": "" if sink.kind == TABLE else sink.kind}
-        )
-        edges += [{"from": source, "to": id} for path in sink.paths for source in _sources(record, path.source)]
-    return {"nodes": nodes, "edges": edges}
+        connector = "" if sink.kind == TABLE else sink.kind
+        graph.nodes.append({"id": id, "kind": "sink", "table": sink.table, "connector": connector})
+        graph.connect(sink.paths, id)
+    return {"nodes": graph.nodes, "edges": graph.edges}
+
+
+class _Graph:
+    """The graph of a job as it is made; rows to which the same is done go through the same fragment."""
+
+    def __init__(self, record: JobRecord):
+        self._record = record
+        self._fragments: dict[tuple[str, tuple[str, ...]], str] = {}
+        self.nodes: list[dict[str, Any]] = [{"id": s.name, "kind": "source", "table": s.table} for s in record.scans]
+        self.edges: list[dict[str, str]] = []
+
+    def connect(self, paths: Iterable[RowPath], target: str) -> None:
+        """Add the edges of rows that come to an operator or a sink."""
+        for path in paths:
+            for source in _sources(self._record, path.source):
+                self._add(self._fragment(source, path.steps) if path.steps else source, target)
+
+    def _fragment(self, source: str, steps: tuple[str, ...]) -> str:
+        if (source, steps) not in self._fragments:
+            id = self._fragments[source, steps] = f"fragment {len(self._fragments) + 1}"
+            self.nodes.append({"id": id, "kind": "fragment", "steps": list(steps)})
+            self._add(source, id)
+        return self._fragments[source, steps]
+
+    def _add(self, source: str, target: str) -> None:
+        if (edge := {"from": source, "to": target}) not in self.edges:
+            self.edges.append(edge)

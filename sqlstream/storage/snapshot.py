@@ -76,11 +76,15 @@ class JobHistory:
     @cached_property
     def _committed(self) -> int | None:
         """The newest version. Raises DamageError when the job ended with a newer one."""
-        status = read_status(self._fs, self._paths)
-        committed = last_committed(self._fs, self._paths)
-        if status and status.version is not None and status.version > (-1 if committed is None else committed):
-            raise damage(f"{self._paths.commits}/{status.version}", GONE)
-        return committed
+        said = -1
+        for _ in range(_LOOKS):
+            status = read_status(self._fs, self._paths)
+            committed = last_committed(self._fs, self._paths)
+            if status is None or status.version is None or status.version <= (-1 if committed is None else committed):
+                return committed
+            # Who drops a job deletes what it said of itself, and then its commits.
+            said = status.version
+        raise damage(f"{self._paths.commits}/{said}", GONE)
 
     @cached_property
     def newest(self) -> JobVersion | None:

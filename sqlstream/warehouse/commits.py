@@ -15,6 +15,8 @@ from sqlstream.warehouse.stores import Changed, StoreFilesystem
 # Commits that stay. A power cut takes what was written in the last half minute, which is so many small batches: one before them
 # must be whole.
 KEPT_COMMITS = 100
+# Of whoever reads the newest commit while the commits are deleted, one after the other.
+_MOST_LOOKS = 2 * KEPT_COMMITS
 # Of a commit; those that Spark wrote for earlier versions have no digest.
 _COMMIT_VERSION = re.compile(r"v\d+(?: ([0-9a-f]{16}))?")
 
@@ -26,10 +28,19 @@ def newest_commit(fs: Filesystem, job: JobPaths) -> int | None:
 
 def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
     """Return the newest version, None before the first commit. Raises DamageError when its commit is not whole."""
-    newest = newest_commit(fs, job)
-    if newest is not None and (fault := commit_fault(fs, f"{job.commits}/{newest}")):
-        raise damage(f"{job.commits}/{newest}", fault)
-    return newest
+    path, fault = job.commits, GONE
+    for _ in range(_MOST_LOOKS):
+        newest = newest_commit(fs, job)
+        if newest is None:
+            return None
+        path = f"{job.commits}/{newest}"
+        found = commit_fault(fs, path)
+        if found is None:
+            return newest
+        # One that was there a moment ago was deleted since: the job is being dropped, or goes back.
+        if (fault := found) != GONE:
+            break
+    raise damage(path, fault)
 
 
 def write_commit(fs: Filesystem, job: JobPaths, version: int, spark_millis: int = 0) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,13 @@ from msgspec.structs import replace
 
 import sqlstream
 from sqlstream.errors import UsageError
+from sqlstream.queries.query import Sandbox
+from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.paths import Warehouse
-from sqlstream.warehouse.status import DRAINED, read_status, write_status
+from sqlstream.warehouse.status import DRAINED, STOPPED, read_status, write_status
+from tests.jobs.test_state_checks import done, put, start
 from tests.kinds import job_of
+from tests.processes import wait_until
 
 TWO = """
 CREATE TABLE t (a INT); CREATE TABLE u (a INT);
@@ -23,6 +29,14 @@ INSERT INTO u SELECT a FROM (VALUES (2)) AS v(a)
 
 def session(project: Path, notices: list[str] | None = None) -> sqlstream.Session:
     return sqlstream.Session(str(project), notice=([] if notices is None else notices).append)
+
+
+@pytest.fixture
+def opened_session(tmp_path: Path) -> Iterator[sqlstream.Session]:
+    with sqlstream.Session(
+        str(tmp_path), conf={"sqlstream.unbounded-state": "allow"}, notice=lambda text: None
+    ) as opened:
+        yield opened
 
 
 def test_a_job_without_a_name_spoils_nothing(tmp_path: Path) -> None:
@@ -48,6 +62,34 @@ def test_a_job_without_a_name_spoils_nothing(tmp_path: Path) -> None:
         looking.drop("u")
         assert looking.query("SELECT job FROM sqlstream.jobs").fetchall() == [("t_values",)]
         assert looking.query("FROM t").fetchall() == [(1,)]
+
+
+def test_jobs_are_listed_at_each_step_of_dropping_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with session(tmp_path) as made:
+        made.sql(TWO)
+    seen: list[list[str]] = []
+    looking = Sandbox(Warehouse(str(tmp_path / "warehouse")))
+
+    def look() -> None:
+        seen.append([job for (job,) in looking.query("SELECT job FROM sqlstream.jobs ORDER BY job").fetchall()])
+
+    def watched(delete: Callable[[LocalFilesystem, str], None]) -> Callable[[LocalFilesystem, str], None]:
+        def deleted(fs: LocalFilesystem, path: str) -> None:
+            look()
+            delete(fs, path)
+            look()
+
+        return deleted
+
+    with session(tmp_path) as dropping:
+        monkeypatch.setattr(LocalFilesystem, "delete", watched(LocalFilesystem.delete))
+        monkeypatch.setattr(LocalFilesystem, "delete_tree", watched(LocalFilesystem.delete_tree))
+        dropping.drop("u")
+        monkeypatch.undo()
+    looking.close()
+    assert seen[0] == ["t_values", "u"]
+    assert seen[-1] == ["t_values"]
+    assert all("t_values" in jobs for jobs in seen)
 
 
 @pytest.mark.parametrize(("status", "text"), [("INCOMPATIBLE", '{"format": 5, "job": "u"}'), ("DAMAGED", "")])
@@ -115,3 +157,32 @@ def test_only_a_job_that_runs_can_be_drained(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as error:
             once.stop("u", drain=True)
         assert (error.value.message, error.value.detail) == ('job "u" is not running', "It is FINISHED.")
+
+
+def test_a_job_that_has_stopped_is_dropped_though_nobody_has_waited_for_it(opened_session: sqlstream.Session) -> None:
+    put(opened_session, "1", (1, 5))
+    job = start(opened_session)
+    done(opened_session, job, 1)
+    with pytest.raises(UsageError, match="is being run by process"):
+        opened_session.drop("sums")
+    job.stop()
+    wait_until(lambda: opened_session.query("SELECT status FROM sqlstream.jobs").fetchall() == [(STOPPED,)])
+    opened_session.drop("SUMS")
+    assert opened_session.query("SELECT status FROM sqlstream.jobs").fetchall() == []
+
+
+def test_a_job_is_dropped_when_the_process_that_has_stopped_it_lets_go_of_it(
+    opened_session: sqlstream.Session, tmp_path: Path
+) -> None:
+    put(opened_session, "1", (1, 5))
+    job = start(opened_session)
+    done(opened_session, job, 1)
+    job.stop()
+    wait_until(lambda: job.status == STOPPED)
+    # It still has the lock.
+    letting_go = threading.Timer(0.5, job.wait)
+    letting_go.start()
+    with session(tmp_path) as other:
+        other.drop("sums")
+    letting_go.join()
+    assert opened_session.query("SELECT status FROM sqlstream.jobs").fetchall() == []

@@ -23,6 +23,13 @@ INSERT INTO copies SELECT id, item FROM orders;
 """
 
 
+CHEAP = """
+SET 'execution.checkpointing.interval' = '20 ms';
+CREATE TABLE cheap (item STRING PRIMARY KEY NOT ENFORCED, orders BIGINT);
+INSERT INTO cheap SELECT item, COUNT(*) FROM orders WHERE price < 5 GROUP BY item;
+"""
+
+
 POPULAR = """
 CREATE TABLE popular (item STRING PRIMARY KEY NOT ENFORCED, orders BIGINT);
 INSERT INTO popular SELECT item, COUNT(*) FROM orders GROUP BY item;
@@ -136,6 +143,8 @@ def test_a_job_is_seen_moving(page: Page, revenue: Site, shot: Shot) -> None:
     ends = "SELECT DISTINCT window_end FROM state.revenue.window_aggregate_1"
     sql = f"SELECT 'window to ' || strftime(window_end, '%H:%M:%S') FROM ({ends}) ORDER BY window_end"
     wait_until(lambda: [[text] for text in page.locator(".of-window b").all_inner_texts()] == revenue.rows(sql))
+    # A join whose rows may be ten seconds apart holds them so long.
+    expect(page.locator(".of-window small").first).to_contain_text("of event time, 10 s after its end")
     sql = "SELECT strftime(watermark, '%H:%M:%S') FROM sqlstream.jobs WHERE job = 'revenue'"
     wait_until(lambda: [[page.locator(".tile dd").nth(6).inner_text()]] == revenue.rows(sql))
     expect(page.locator(".axis-row.holds b")).to_have_text("payments")
@@ -185,6 +194,22 @@ def test_pictures_of_a_job(page: Page, revenue: Site, shot: Shot) -> None:
     shot(page, "page-phone")
     page.reload()
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_a_filter_is_a_box_between_those_that_it_is_between(page: Page, site: Site) -> None:
+    site.feed()
+    site.submit(CHEAP)
+    page.goto("/#/job/cheap")
+    expect(page.locator(".node-title")).to_have_text(["orders", "aggregate_1", "filter", "cheap"])
+    expect(page.locator(".of-fragment .node-lines")).to_have_text('WHERE "price" < 5')
+    expect(page.locator(".wire")).to_have_count(3)
+    # What passes it is not counted, what comes and what goes is.
+    expect(page.locator(".wire-label")).to_have_text([re.compile(r"\d/s$"), "", re.compile(r"\d/s$")])
+    page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    assert not overflows(page)
+    # All of the text is to be seen, or is said to go on.
+    lines = page.locator(".of-fragment .node-lines")
+    assert lines.evaluate("e => e.getBoundingClientRect().bottom <= e.parentElement.getBoundingClientRect().bottom")
 
 
 def test_a_job_that_is_not_there(page: Page, site: Site) -> None:

@@ -420,7 +420,7 @@ def test_files_that_are_no_certificate_and_key(project: Path, tmp_path: Path) ->
             replace(settings_of(project), certificate=certificate, key=key).check()
 
 
-def test_tls_with_certificate_files(project: Path, tmp_path: Path) -> None:
+def test_tls_with_certificate_files(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = Authority("authority")
     pem = str(authority.give("server", tmp_path / "server.pem"))
     trusted = ssl.create_default_context(cafile=str(authority.write(tmp_path / "ca.pem")))
@@ -433,6 +433,12 @@ def test_tls_with_certificate_files(project: Path, tmp_path: Path) -> None:
             httpx.get(f"{url}/v1/health")
         with pytest.raises(httpx.HTTPError):
             httpx.get(f"{url.replace('https', 'http')}/v1/health")
+        # The command line.
+        with pytest.raises(UsageError, match="is not trusted") as raised:
+            Client(url).get("health")
+        assert "SSL_CERT_FILE" in str(raised.value.hint)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        assert Client(url).get("health")["version"]
 
 
 @pytest.fixture(scope="module")

@@ -304,6 +304,24 @@ def test_of_two_submissions_of_a_job_at_the_same_time_one_is_refused(
     assert len(list(submissions(Warehouse(settings.project.warehouse)))) == 1
 
 
+def test_a_job_can_be_dropped_as_soon_as_it_is_seen_to_have_stopped(project: Path) -> None:
+    with (
+        serving(settings_of(project), without_spark(project)) as (url, _),
+        httpx.Client(base_url=url, timeout=60) as client,
+        ended(client),
+    ):
+        for _ in range(3):
+            client.post("/v1/jobs", json={"sql": SQL}).raise_for_status()
+            wait_until(lambda: runs(client))
+            # Whoever stops it is answered when its process has ended, others see before what it says of itself.
+            stopping = threading.Thread(target=stop, args=(Warehouse(str(project / "warehouse")), "sums"))
+            stopping.start()
+            wait_until(lambda: job(client).get("status") == "STOPPED")
+            dropped = client.delete("/v1/jobs/sums")
+            stopping.join()
+            assert dropped.status_code == 200, dropped.text
+
+
 def test_a_job_that_fails_stays_so_and_says_why(project: Path) -> None:
     with (
         serving(settings_of(project), without_spark(project)) as (url, service),

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from sqlstream.catalog import Column
 from sqlstream.errors import UsageError
 from sqlstream.units import from_millis
-from sqlstream.warehouse.commits import last_committed
+from sqlstream.warehouse.commits import last_committed, write_commit
 from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.jobs import (
     FORMAT,
     JobRecord,
@@ -111,3 +112,21 @@ def test_versions_are_the_numbers_in_the_checkpoint(warehouse: Warehouse) -> Non
     for name in ("9", "10", ".11.crc", ".12.0123.tmp", "_metadata"):
         Path(job.commits, name).write_text('v1\n{"nextBatchWatermarkMs":0}')
     assert last_committed(warehouse.fs, job) == 10
+
+
+def test_a_commit_that_is_deleted_while_it_is_looked_for_is_no_damage(warehouse: Warehouse) -> None:
+    job = warehouse.job("counts")
+    for version in (9, 10):
+        write_commit(warehouse.fs, job, version)
+    listed = LocalFilesystem.entries
+
+    class Deleting(LocalFilesystem):
+        """Deletes the newest file behind each look."""
+
+        def entries(self, directory: str) -> list[str]:
+            found = listed(self, directory)
+            for newest in sorted(found, key=int)[-1:]:
+                os.unlink(f"{directory}/{newest}")
+            return found
+
+    assert last_committed(Deleting(), job) is None

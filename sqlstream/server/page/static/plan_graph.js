@@ -1,4 +1,4 @@
-// The plan of a job as a graph: its sources, operators and sinks in layers, with numbers that change.
+// The plan of a job as a graph: its sources, fragments, operators and sinks in layers, with numbers that change.
 
 import { fill, h, say, svg } from "./dom.js";
 
@@ -41,7 +41,7 @@ export function planGraph(graph, title, target) {
 
 function box(node, title, href) {
   const says = h("div", { class: "node-lines" });
-  const kind = { source: "source", sink: "sink" }[node.kind] ?? "operator";
+  const kind = { source: "source", sink: "sink", fragment: "fragment" }[node.kind] ?? "operator";
   const element = h(
     href === null ? "div" : "a",
     { class: `node of-${kind}`, href },
@@ -56,13 +56,15 @@ function box(node, title, href) {
       element.dataset.tone = tone ?? "";
       if (lines.join("\n") === shown) return;
       shown = lines.join("\n");
-      fill(says, lines.map((line) => h("div", {}, line)));
+      fill(says, lines.map((line) => h("div", { title: line }, line)));
     },
   };
 }
 
 function described(node) {
   if (node.kind === "source") return "source";
+  // Its title says all.
+  if (node.kind === "fragment") return "";
   if (node.kind === "sink") return node.connector ? `sink · ${node.connector}` : "table";
   return node.kind.replaceAll("_", " ");
 }

@@ -67,7 +67,9 @@ function sourceRow(source, at, line) {
 
 function windowRow({ operator, start, end, closes, rows, grows }, watermark, at, line) {
   const left = watermark === null ? null : closes - watermark;
-  const when = left === null ? "" : left > 0 ? `closes in ${duration(left)} of event time` : "closes with the next batch";
+  // Rows may be late, and what reads a join is behind by the join's bounds.
+  const after = closes > end ? `, ${duration(closes - end)} after its end` : "";
+  const when = left === null ? "" : left > 0 ? `closes in ${duration(left)} of event time${after}` : "closes with the next batch";
   const bar = h("div", { class: "axis-window", title: `${moment(start)} to ${moment(end)}` });
   Object.assign(bar.style, { left: at(start ?? end - 1e6), right: `calc(100% - ${at(end)})` });
   const title = `${grows ? "session" : "window"} to ${moment(end).slice(11)}`;

@@ -165,9 +165,9 @@ function ago(time) {
 
 function plan(state) {
   const { graph } = state.details;
-  const titleOf = (node) => node.table ?? node.id;
+  const titleOf = (node) => (node.kind === "fragment" ? fragmentTitle(node) : (node.table ?? node.id));
   const targetOf = (node) => {
-    if (node.kind === "source") return null;
+    if (node.kind === "source" || node.kind === "fragment") return null;
     if (node.kind === "sink") return node.connector ? null : link("results", node.table);
     return link("job", state.name, "state", node.id);
   };
@@ -177,6 +177,8 @@ function plan(state) {
   const sourceSpeed = (id) => speed((batch) => batch.sources[id]?.rows);
   const sinkSpeed = (id) => speed((batch) => sinkRows(batch, id.slice("sink ".length)));
   const operatorSpeed = (id) => speed((batch) => batch.operators[id]?.rows_out ?? 0);
+  const nodeOf = (id) => graph.nodes.find((node) => node.id === id);
+  const leaving = (id) => (nodeOf(id)?.kind === "source" ? sourceSpeed(id) : operatorSpeed(id));
   return section("Plan", "rows per second on its edges", {
     element: drawn.element,
     draw: () =>
@@ -184,12 +186,20 @@ function plan(state) {
         lines: (node) => nodeLines(state, node),
         tone: (node) => (holders(state).has(node.id) ? "warning" : null),
         flow: ({ from, to }) => {
-          const [source, sink] = [graph.nodes.find((n) => n.id === from), graph.nodes.find((n) => n.id === to)];
-          const found = source?.kind === "source" ? sourceSpeed(from) : sink?.kind === "sink" ? sinkSpeed(to) : operatorSpeed(from);
+          const isSink = nodeOf(to)?.kind === "sink";
+          if (nodeOf(from)?.kind === "fragment" && !isSink) {
+            // What passes it is not counted.
+            return { label: "", isFlowing: leaving(graph.edges.find((edge) => edge.to === from).from) > 0 };
+          }
+          const found = isSink && nodeOf(from)?.kind !== "source" ? sinkSpeed(to) : leaving(from);
           return { label: rate(found), isFlowing: found > 0 };
         },
       }),
   });
+}
+
+function fragmentTitle({ steps }) {
+  return steps.every((step) => step.startsWith("WHERE ")) ? "filter" : "fragment";
 }
 
 function sinkRows(batch, table) {
@@ -199,6 +209,7 @@ function sinkRows(batch, table) {
 
 function nodeLines({ history, details }, node) {
   const batch = history.newest;
+  if (node.kind === "fragment") return node.steps;
   if (node.kind === "source") {
     const source = batch?.sources[node.id];
     return [`${short(source?.rows ?? 0)} rows`, source && source.watermark !== null ? clock(source.watermark) : "no watermark"];
