@@ -146,3 +146,19 @@ def test_comments_that_look_like_hints() -> None:
     script = """/*++++ a decoration ++++*/ SELECT '/*+ no(hint) */' -- /*+ none(here) */
         , "/*+ nor(here) */" /* nor /*+ here() */ */ FROM t"""
     assert len(parse_script(SourceText("q", script))) == 1
+
+
+@pytest.mark.parametrize(
+    "relation",
+    [
+        "(t) AS x",
+        "( (t /* twice */) ) x",
+        "(t AS x)",
+        "(TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' HOUR))) x",
+        "(f(TABLE t PARTITION BY (k))) x",
+        "(t x JOIN u USING (k))",
+        "u, (t) x WHERE (x.a) = (u.a)",
+    ],
+)
+def test_a_table_may_stand_in_parentheses(relation: str) -> None:
+    assert parse_script(SourceText("q", f"SELECT x.a FROM {relation}"))
