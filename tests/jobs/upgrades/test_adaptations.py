@@ -92,7 +92,11 @@ def test_types_become_wider_and_keys_get_other_names_and_places(tmp_path: Path) 
 def test_an_average_does_not_begin_beside_a_sum_that_goes_on(tmp_path: Path) -> None:
     old = Driven(f"{A} SELECT k, sum(x) AS s FROM a GROUP BY k", tmp_path / "old")
     reason = refused(old, f"{A} SELECT k, sum(x) AS s, avg(x) AS m FROM a GROUP BY k", tmp_path / "new")
-    assert reason == '"m" needs more than what is kept for "s", and shares that with it'
+    shares = '"m" needs more than what is kept for "s", and shares that with it'
+    assert reason == f'{shares}: count("x") is not kept, and count(*) counts NULLs, too'
+    counted = Driven(f"{A} SELECT k, count(x) AS n FROM a GROUP BY k", tmp_path / "counted")
+    reason = refused(counted, f"{A} SELECT k, count(x) AS n, avg(x) AS m FROM a GROUP BY k", tmp_path / "new")
+    assert reason.endswith(': sum("x") is not kept')
     # Of itself it may.
     new = Driven(f"{A} SELECT k, avg(x) AS m FROM a GROUP BY k", tmp_path / "new")
     assert not isinstance(old.change(new), NotAdaptable)

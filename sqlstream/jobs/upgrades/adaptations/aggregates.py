@@ -80,11 +80,24 @@ def added_calls(
         if shared := [held[t, c] for t, columns in item.columns.items() for c in columns if (t, c) in held]:
             raise CannotAdapt(
                 f'"{item.name}" needs more than what is kept for {listed(shared[:1])}, and shares that with it'
+                f"{_lacks(item, shared[0])}"
             )
     notes = [f"{listed(kept)}: from what is kept"] if kept else []
     if begins:
         notes.append(f"{listed(begins)}: {SINCE}; rows before are not in it")
     return made, notes
+
+
+def _lacks(item: ShapeItem, other: ShapeItem) -> str:
+    """Return what an average needs beside a sum or a count, which a migration can say, for people; else nothing."""
+    values = item.value.removeprefix("avg")
+    if item.value != f"avg{values}":
+        return ""
+    lacks = {
+        f"sum{values}": f": count{values} is not kept, and count(*) counts NULLs, too",
+        f"count{values}": f": sum{values} is not kept",
+    }
+    return lacks.get(other.value, "")
 
 
 def removed_notes(carrying: Carrying) -> list[str]:
