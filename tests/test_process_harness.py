@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,7 +23,7 @@ from sqlstream import (
     state,
     table,
 )
-from sqlstream.errors import JobError, SqlStreamError, UsageError
+from sqlstream.errors import BindError, JobError, SqlStreamError, UsageError
 from sqlstream.functions.process.context import Timer
 from sqlstream.testing import Emitted, ProcessHarness
 from tests.slt_aggregating_functions import Summaries
@@ -259,6 +259,72 @@ def test_a_state_that_is_assigned_to_is_not_lost() -> None:
         pytest.raises(JobError, match='process function "assigned" replaced its state "last" by 7'),
     ):
         harness.rows([{"k": 1, "x": 7}])
+
+
+@dataclass
+class Even:
+    x: int
+
+
+@dataclass
+class Odd:
+    x: int
+
+
+class Twin(NamedTuple):
+    x: int
+
+
+@process
+class Sorted:
+    """Yields rows of its result, and of the side outputs `odd` and `twin`; `alike` and `same` have one class."""
+
+    odd: SideOutput[Odd] = side_output()
+    twin: SideOutput[Twin] = side_output()
+    alike: SideOutput[Point] = side_output()
+    same: SideOutput[Point] = side_output()
+
+    def process(self, ctx: Context, row: Row) -> Iterator[Even | Odd]:
+        yield Odd(row.x) if row.x % 2 else Even(row.x)
+        if row.x == 0:
+            ctx.emit("odd", Odd(-1))
+        ctx.timers.at(ctx.event_time)
+
+    def on_timer(self, ctx: Context) -> list[Even | Twin] | None:
+        return [Twin(9), Even(8)] if ctx.key == 1 else None
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_rows_of_side_outputs_are_yielded(ordered: bool) -> None:
+    at = datetime(2026, 1, 1, 10)
+    with ProcessHarness(Sorted, keys="k", on_time="ts", ordered=ordered) as harness:
+        harness.rows([{"k": k, "x": x, "ts": at} for k, x in ((1, 0), (1, 3), (2, 1))])
+        harness.finish()
+        assert [(e.key, e.row, e.time) for e in harness.emitted()] == [(1, Even(0), at), (1, Even(8), at)]
+        assert [(e.key, e.row, e.time) for e in harness.emitted("twin")] == [(1, Twin(9), at)]
+        assert [(e.key, e.row, e.time) for e in harness.emitted("odd")] == [
+            (1, Odd(-1), at),
+            (1, Odd(3), at),
+            (2, Odd(1), at),
+        ]
+
+
+def test_the_hint_says_which_side_outputs_a_method_yields() -> None:
+    class Unsaid(Sorted):
+        def on_timer(self, ctx: Context) -> Iterator[Even]:  # type: ignore[override]
+            yield Odd(9)  # type: ignore[misc]
+
+    class Ambiguous(Sorted):
+        def on_timer(self, ctx: Context) -> Iterator[Even | Point]:  # type: ignore[override]
+            yield Even(9)
+
+    at = datetime(2026, 1, 1, 10)
+    with ProcessHarness(process(Unsaid), keys="k", on_time="ts") as harness:
+        harness.rows([{"k": 1, "x": 1, "ts": at}])
+        with pytest.raises(JobError, match=r"emitted Odd\(x=9\) \(Odd\), not a Even"):
+            harness.finish()
+    with pytest.raises(BindError, match="is not one class"):
+        ProcessHarness(process(Ambiguous), keys="k", on_time="ts")
 
 
 @process

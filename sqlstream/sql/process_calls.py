@@ -11,6 +11,10 @@ from sqlstream.sql.spans import mark
 from sqlstream.sql.windows import WindowParser
 
 _USAGE = "Write f(TABLE t PARTITION BY k, threshold => 5)."
+_COLUMNS = (
+    "PARTITION BY and ORDER BY take columns. Compute one in a subquery: TABLE (SELECT a + b AS k, * FROM t) PARTITION BY k. "
+    "A constant behind them that begins with a name needs its own: threshold => .."
+)
 
 
 class TableArgumentSQL(exp.Expression):
@@ -89,7 +93,9 @@ class ProcessCallParser(WindowParser):
         arguments = [self._parse_argument()]
         while self._match(TokenType.COMMA):
             arguments.append(self._parse_argument())
-        self._need_token(TokenType.R_PAREN, '")"')
+        if not self._match(TokenType.R_PAREN):
+            columns = {"partition_by", "order_by"} & {*arguments[-1].args["value"].args}
+            raise self._wanted('")"', _COLUMNS if columns else None)
         call = ProcessCall(this=self._named(name), expressions=arguments)
         if wrapped:
             call.set("inner", (name.start, self._prev.end + 1))

@@ -39,6 +39,7 @@ from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape
 from sqlstream.functions.process.state_declarations import StateDeclarations, class_hints, declared_by
 from sqlstream.functions.process.vectors import hinted_row
+from sqlstream.functions.process.yielded import classes_of, without_sides
 
 # Arguments that every call can have beside the function's own.
 RESERVED = ("on_time", "uid")
@@ -76,6 +77,8 @@ class _Declaration:
         self.made, self.root = made, root
         self.options = process_options(made)
         self.name = name or self.options.name or sql_name(made.__name__)
+        # The methods that yield rows of side outputs, too.
+        self.yielding: set[str] = set()
 
     def function(self) -> ProcessFunction:
         self._check_name()
@@ -84,10 +87,10 @@ class _Declaration:
         methods = [*tables, *([_Method("on_timer", timer, None)] if timer else [])]
         hints = {m.name: self._hints(m.inner) for m in methods}
         shapes = [self._row_shape(m, hints[m.name]) for m in tables]
-        result = self._result(methods, hints)
+        sides = dict(self._side_outputs())
+        result = self._result(methods, hints, sides)
         declared = StateDeclarations(self.made, self.name, self.root, self.options.vectorized, self.location)
         states = declared.states()
-        sides = dict(self._side_outputs())
         partitioned = [t for t in tables if not is_broadcast(self.made, t.name)]
         self._check_vectorized(partitioned, [s for s in states if not s.broadcast], bool(sides), timer)
         scalars, scalar_hints = self._scalars()
@@ -107,6 +110,7 @@ class _Declaration:
             scalar_hints,
             self.root,
             location,
+            frozenset(self.yielding),
         )
         return ProcessFunction(
             name=self.name,
@@ -247,7 +251,9 @@ class _Declaration:
             method.table, method.name, tuple(columns) if shape.made else None, line, changes, broadcast
         )
 
-    def _result(self, methods: list[_Method], hints: Mapping[str, Mapping[str, Any]]) -> ResultShape:
+    def _result(
+        self, methods: list[_Method], hints: Mapping[str, Mapping[str, Any]], sides: Mapping[str, ResultShape]
+    ) -> ResultShape:
         """Return what methods emit; all that emit rows emit the same."""
         for method in (m for m in methods if m.table is not None and is_broadcast(self.made, m.name)):
             what = f'method "{method.name}" of process function "{self.name}"'
@@ -265,13 +271,16 @@ class _Declaration:
             if "return" not in hints[method.name]:
                 raise self._error(f"{what} has no hint of what it emits", span, "Write -> Iterator[Alert], or -> None.")
             try:
-                hint = emitted(hints[method.name]["return"])
+                given = emitted(hints[method.name]["return"])
+                hint = without_sides(given, classes_of(sides))
                 shape = None if hint is None else result_shape(hint, VALUE)
             except types.UnusableType as error:
                 hint = "Write -> Iterator[Alert], of a dataclass, a NamedTuple or a type of SQL."
                 raise self._error(f"what {what} emits has no usable type: {error}", span, hint) from error
             if shape is None:
                 continue
+            if hint is not given:
+                self.yielding.add(method.name)
             if found is not None and shape != found:
                 message = f'{what} emits other rows than method "{before}"'
                 raise self._error(message, span, "All methods of a class emit rows of one class.")

@@ -17,6 +17,7 @@ class Implementation:
     `rows` are the shapes of what its tables' methods get, `sides` those of its side outputs. `hints` are those of its states
     (of a map: of its keys, then its values; of an aggregating one: of its accumulator), `scalars` those of the parameters of its
     `__init__`. `aggregates` are the functions of its aggregating states. `root` is the folder relative to which files are shown.
+    The methods in `yielding` yield rows of side outputs, too.
     """
 
     name: str
@@ -29,3 +30,4 @@ class Implementation:
     scalars: Mapping[str, Any]
     root: str
     location: str
+    yielding: frozenset[str]

@@ -26,6 +26,7 @@ from sqlstream.functions.process.broadcast_states import (
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.states import AggregatingState, Handle, ListState, MapState, ReducingState, ValueState
 from sqlstream.functions.process.vectors import listing
+from sqlstream.functions.process.yielded import classes_of, routing
 from sqlstream.functions.source_locations import raised_at
 
 # So many that nobody uses stay open.
@@ -46,8 +47,8 @@ class Instance:
         self.handles: dict[str, Handle] = {}
         self.shared: dict[str, SharedHandle] = {}
         self._made = self._opened(self._values(arguments))
-        self.methods: list[Callable[..., Any]] = [getattr(self._made, t.method) for t in function.tables]
-        self.on_timer: Callable[..., Any] | None = getattr(self._made, "on_timer", None)
+        self.methods: list[Callable[..., Any]] = [self._method(t.method) for t in function.tables]
+        self.on_timer: Callable[..., Any] | None = self._method("on_timer") if function.has_timers else None
         if function.vectorized == "key":
             self.methods = list(map(listing, self.methods))
             self.on_timer = listing(self.on_timer) if self.on_timer else None
@@ -56,6 +57,11 @@ class Instance:
         self.shared = {s.name: self._shared(s) for s in function.broadcast_states}
         self._check_unassigned()
         self._made.__dict__.update(self._own)
+
+    def _method(self, name: str) -> Callable[..., Any]:
+        found: Callable[..., Any] = getattr(self._made, name)
+        given = self.implementation
+        return routing(found, classes_of(given.sides)) if name in given.yielding else found
 
     @property
     def _own(self) -> dict[str, Any]:

@@ -1,0 +1,51 @@
+"""Rows of side outputs that a method yields among those of the result: their class says to which output they go."""
+
+from __future__ import annotations
+
+import functools
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from sqlstream.functions.process.context import Context
+from sqlstream.functions.process.shapes import ResultShape
+
+
+def classes_of(sides: Mapping[str, ResultShape]) -> dict[Any, str]:
+    """Return the side outputs by the classes of their rows, without those that have a class in common, or plain values."""
+    found = [shape.made for shape in sides.values() if shape.made is not None]
+    return {shape.made: name for name, shape in sides.items() if found.count(shape.made) == 1}
+
+
+def without_sides(hint: Any, classes: Collection[Any]) -> Any:
+    """Return the hint of a row without the classes of side outputs that it has beside others.
+
+    >>> without_sides(int | str, [str, float]), without_sides(str, [str]), without_sides(str | None, [str])
+    (<class 'int'>, <class 'str'>, str | None)
+    """
+    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+        return hint
+    rest = tuple(one for one in typing.get_args(hint) if one not in classes)
+    if len(rest) == len(typing.get_args(hint)) or not {*rest} - {type(None)}:
+        return hint
+    return typing.Union[rest]  # noqa: UP007
+
+
+def routing(method: Callable[..., Any], classes: Mapping[Any, str]) -> Callable[..., Any]:
+    """Return a method that emits the rows of side outputs, and gives the others."""
+
+    @functools.wraps(method)
+    def call(context: Context, *row: Any) -> Iterable[Any] | None:
+        result = method(context, *row)
+        if result is None:
+            return None
+        own = []
+        for one in result:
+            if (output := classes.get(type(one))) is None:
+                own.append(one)
+            else:
+                context.emit(output, one)
+        return own
+
+    return call
