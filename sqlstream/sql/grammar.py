@@ -56,7 +56,28 @@ def check(
         start += span.start - len(prefix)
         wrong = Span(source, start, start + length)
         # Most of what it says is "syntax error at or near".
-        raise ParseError(message if message.startswith("VALUES") else f'unexpected "{wrong.text}"', wrong)
+        message = message if message.startswith("VALUES") else f'unexpected "{wrong.text}"'
+        raise ParseError(message, wrong, hint=_hint(text, wrong, _names(tokens, node, wrong), span.start - len(prefix)))
+
+
+def _names(tokens: Sequence[Token], node: exp.Expr, wrong: Span) -> list[Token]:
+    """Return what sqlglot has read as a name of the last two tokens up to an error.
+
+    It takes most words behind a table or a value for an alias: GROUP in `FROM t GROUP x`.
+    """
+    found = [part for part in node.find_all(exp.Identifier) if not isinstance(part.parent, exp.Alias | exp.TableAlias)]
+    names = {place[0] for part in found if (place := marks(part))}
+    return [token for token in [t for t in tokens if t.end < wrong.end][-2:] if token.start in names]
+
+
+def _hint(text: str, wrong: Span, names: Sequence[Token], offset: int) -> str | None:
+    """Return what to do where a name is a word that DuckDB reserves: with another name the text is right up to there."""
+    for name in names:
+        start, end = name.start - offset, name.end + 1 - offset
+        error = _syntax_error(f"{text[:start]}{'x' * (end - start)}{text[end:]}")
+        if error is None or error[1] > wrong.start - offset:
+            return f'"{name.text}" is a reserved word here: write it in quotes.'
+    return None
 
 
 class _Canvas:

@@ -21,6 +21,9 @@ state has up to 1,000 buckets (see `buckets`).
 
 With `--only lookups`: lookups of single keys over HTTP, in a state of at most 5 million keys, while its job goes on.
 
+With `--only databases`: what the sinks of PostgreSQL, MariaDB, SQLite and DuckDB write, in batches of the same size (see
+`databases`).
+
 - *rows/s once warm*: rows of the batches after the warm-up (a quarter of all), divided by the time from the commit of the
   last batch of the warm-up to that of the last batch with data. Commits are dated by the files in the checkpoint, in both
   systems alike. Whatever happens in between counts: compaction of state, finding files, snapshots. With several runs
@@ -77,6 +80,7 @@ LOOKUPS, LOOKUP_KEYS = "lookups", 5_000_000
 # As a job grows: the same work with more tasks, and many buckets.
 SCALING, SCALED_WORKS, SCALED_TASKS = "scaling", ("tumbling_few", "tumbling_many"), (1, 2, 4)
 BUCKETS = "buckets"
+DATABASES = "databases"
 KNOWN = [
     *dict.fromkeys(w.group for w in WORKS),
     *GROUPS,
@@ -86,6 +90,7 @@ KNOWN = [
     KAFKA,
     SAVEPOINTS,
     LOOKUPS,
+    DATABASES,
     SCALING,
     BUCKETS,
     LATENCIES,
@@ -156,6 +161,8 @@ def main(
             bench.savepoints()
         if LOOKUPS in only:
             bench.lookups(min(rows, LOOKUP_KEYS))
+        if DATABASES in only:
+            bench.databases()
         if SCALING in only:
             bench.scaling()
         if BUCKETS in only:
@@ -186,6 +193,10 @@ class _Bench:
         # Of this run alone; it stays behind when something fails, with Spark's log in it.
         self.runs = Path(tempfile.mkdtemp(prefix="runs-", dir=data))
         self.log.unlink(missing_ok=True)
+
+    @property
+    def _rows_per_batch(self) -> int:
+        return self.results.rows // self.results.batches
 
     def _wanted(self, *systems: str) -> list[str]:
         return [s for s in systems if not any(word.lower() in s.lower() for word in self.without)]
@@ -240,7 +251,7 @@ class _Bench:
 
         Batches have as many rows as those of other works.
         """
-        rows, per_batch = self.results.rows * 3 // 10, self.results.rows // self.results.batches
+        rows, per_batch = self.results.rows * 3 // 10, self._rows_per_batch
         source = join_data(self.data, work, rows, max(4, rows * len(work.inputs) // per_batch), self.cores)
 
         def run(system: str, folder: Path) -> Figures:
@@ -259,7 +270,7 @@ class _Bench:
 
     def processes(self, work: ProcessWork, flink: Flink | None) -> None:
         """Run every system on one process function; it has rows as a join has, at least in six batches."""
-        rows, per_batch = self.results.rows * 3 // 10, self.results.rows // self.results.batches
+        rows, per_batch = self.results.rows * 3 // 10, self._rows_per_batch
         source = process_data(self.data, work, rows, max(6, rows // per_batch), self.cores)
 
         def run(system: str, folder: Path) -> Figures:
@@ -326,6 +337,18 @@ class _Bench:
         from tests.bench.lookups import measure
 
         console.print(measure(self.runs / LOOKUPS, keys).text)
+
+    def databases(self) -> None:
+        """Measure the sinks of databases with batches as large as those of other works; what comes out is printed."""
+        from tests.bench.databases import OPEN, measure, missing
+
+        for connector in self._wanted(*OPEN):
+            if reason := missing(connector):
+                console.print(f"{connector}: not measured, {reason}")
+                continue
+            for run in measure(self.runs / DATABASES, connector, self._rows_per_batch, self.results.repeat):
+                console.print(run.text)
+        console.print(f"{self._rows_per_batch:,} rows a batch; {self._load()}")
 
     def scaling(self) -> None:
         """Run works with more and more tasks over the same files; what comes out is printed."""

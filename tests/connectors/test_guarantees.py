@@ -19,15 +19,15 @@ from tests.connectors.mortal_jobs import CELLS, ROWS, script
 
 # Of each job.
 KILLS = 3
-ONCE, AT_LEAST, AT_MOST, NEITHER = "exactly once", "at least once", "at most once", "neither at least nor at most once"
+ONCE, AT_LEAST, AT_MOST, NO_GUARANTEE = "exactly once", "at least once", "at most once", "no guarantee"
 SAID = {
     ("Kept", "AnySink"): AT_LEAST,
     ("Kept", "IdempotentSink"): ONCE,
     ("Kept", "Ahead"): AT_LEAST,
     ("Kept", "TwoPhases"): ONCE,
-    ("Gone", "AnySink"): NEITHER,
+    ("Gone", "AnySink"): NO_GUARANTEE,
     ("Gone", "IdempotentSink"): AT_MOST,
-    ("Gone", "Ahead"): NEITHER,
+    ("Gone", "Ahead"): NO_GUARANTEE,
     ("Gone", "TwoPhases"): AT_MOST,
 }
 

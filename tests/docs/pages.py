@@ -20,12 +20,13 @@ What a block is stands in the words behind its fence; readers see only the block
 
 A block of SQL whose first line is `-- file.sql` is that file, too. A comment `<!-- run: VERB .. -->` moves time: `advance
 MILLISECONDS`, `tick TABLE TIME`, `finish`, `restart`, `read` (a batch of each source that feeds itself), `files` (the files
-that tables with the connector `filesystem` find, which are not read otherwise), `upgrade FILE` (the job of the file goes on
-with the query that it has there, as `run --upgrade --yes` lets it), `restore JOB SAVEPOINT` (the job goes back, with the query
-that it had then; what it would read again is not fed again). `<!-- run: printed -->` is what the last bare SELECT, or INSERT
-into a `print` table, has printed: the `text` block that follows shows it. `<!-- run: spark -->` runs a page's commands with
-Spark, and a page with `<!-- run: kafka -->` finds a broker at `KAFKA_SERVERS`. `<!-- run: server -->` starts the server of the
-project, which the page knows as `http://127.0.0.1:8642`.
+that tables with the connector `filesystem` find, which are not read otherwise), `checks` (jobs look at their state checks, as
+they do by themselves behind each batch), `upgrade FILE` (the job of the file goes on with the query that it has there, as
+`run --upgrade --yes` lets it), `restore JOB SAVEPOINT` (the job goes back, with the query that it had then; what it would
+read again is not fed again). `<!-- run: printed -->` is what the last bare SELECT, or INSERT into a `print` table, has
+printed: the `text` block that follows shows it. `<!-- run: spark -->` runs a page's commands with Spark, and a page with
+`<!-- run: kafka -->` finds a broker at `KAFKA_SERVERS`. `<!-- run: server -->` starts the server of the project, which the
+page knows as `http://127.0.0.1:8642`.
 """
 
 from __future__ import annotations
@@ -51,11 +52,12 @@ from sqlstream.compiler.compiler import Explanation
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import find_project
 from sqlstream.connectors import registry
-from sqlstream.errors import SourceText, SqlStreamError
+from sqlstream.errors import JobError, SourceText, SqlStreamError
 from sqlstream.functions import load
 from sqlstream.jobs.launch import job_spec, planned_text, recorded_text
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader
-from sqlstream.local.stepped import takes_files
+from sqlstream.local.stepped import SteppedRun, takes_files
+from sqlstream.runtime.state_checks import StateChecks
 from sqlstream.runtime.worker import release
 from sqlstream.session.explaining import explained
 from sqlstream.session.project_query import open_project_query
@@ -314,7 +316,8 @@ class _Run:
     def _command(self, words: list[str]) -> str:
         program, *arguments = [word.replace(SERVER, self._address) for word in words]
         assert program == "sqlstream", f"{program} is not run"
-        assert self.stream is None or arguments[0] != "run" or "VALUES" in arguments[-1], "this would start Spark"
+        is_small = any(words in arguments[-1] for words in ("VALUES", "CREATE STATE CHECK"))
+        assert self.stream is None or arguments[0] != "run" or is_small, "this would start Spark"
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             try:
@@ -350,6 +353,9 @@ class _Run:
                 from tests.server.serving import serving, settings_of
 
                 self._address, _ = self._stack.enter_context(serving(settings_of(self.root or Path())))
+            case "checks":
+                for run in self.stream.runs.values():
+                    _look_at_checks(run)
             case "upgrade":
                 self._upgrade(self.stream, arguments[0])
             case "restore":
@@ -412,6 +418,18 @@ class _Run:
             return explained(answer.job, answer.stage)
         assert isinstance(answer, PlannedJob)
         return explained(answer, "plan")
+
+
+def _look_at_checks(run: SteppedRun) -> None:
+    """Let a job look at its state checks, which the engine that runs pages does not; print the error that would stop it."""
+    totals, checks = run.totals, StateChecks(run.job, run.commits.warehouse)
+    rows = {name: sum(one.state_rows for one in found.values()) for name, found in totals.buckets.items()}
+    try:
+        checks.look(totals.version, rows)
+    except JobError as error:
+        print(error.render())
+    finally:
+        checks.close()
 
 
 def _forget_packages(modules: Iterable[str] = ()) -> None:

@@ -16,6 +16,50 @@ syntax error: unexpected "b"
  1 | SELECT a, FORM t b
    |                  ^
 ====
+SELECT n, at, m FROM t
+----
+syntax error: unexpected ","
+  --> q.sql:1:13
+   |
+ 1 | SELECT n, at, m FROM t
+   |             ^
+hint: "at" is a reserved word here: write it in quotes.
+====
+SELECT `ü` FROM t WHERE upper(at) = 'x' GROUP BY order
+----
+syntax error: unexpected ")"
+  --> q.sql:1:33
+   |
+ 1 | SELECT `ü` FROM t WHERE upper(at) = 'x' GROUP BY order
+   |                                 ^
+hint: "at" is a reserved word here: write it in quotes.
+====
+SELECT * FROM order
+----
+syntax error: unexpected "order"
+  --> q.sql:1:15
+   |
+ 1 | SELECT * FROM order
+   |               ^^^^^
+hint: "order" is a reserved word here: write it in quotes.
+====
+CREATE TABLE t (at TIMESTAMP(3), WATERMARK FOR at AS at - INTERVAL '1' SECOND)
+----
+syntax error: unexpected "-"
+  --> q.sql:1:57
+   |
+ 1 | CREATE TABLE t (at TIMESTAMP(3), WATERMARK FOR at AS at - INTERVAL '1' SECOND)
+   |                                                         ^
+hint: "at" is a reserved word here: write it in quotes.
+====
+SELECT a FROM t GROUP x
+----
+syntax error: unexpected "GROUP"
+  --> q.sql:1:17
+   |
+ 1 | SELECT a FROM t GROUP x
+   |                 ^^^^^
+====
 SELECT a
   FROM t WHERE
 ----
