@@ -59,7 +59,7 @@ def _interact(opened: Shell) -> None:
     project = opened.session.project
     opened.output.say(f"sqlstream, project {project.root}\n\\? lists the commands, Ctrl-D ends the shell.", "dim")
     prompt = Prompt(opened.session, history_file())
-    with opened.ended_by_sigterm(prompt.leave), closing(opened):
+    with opened.ended_by_sigterm(prompt.leave), opened.interrupted_by_ctrl_c(), closing(opened):
         interact(opened, prompt)
 
 

@@ -70,8 +70,7 @@ class InterruptedBySignals:
         self._written.close()
         self._thread.join()
         self._read.close()
-        # Without an error the KeyboardInterrupt got lost: DuckDB ignores what is raised in a module that it imports.
-        if self._is_interrupted and (error is None or isinstance(error, Exception)):
+        if self._is_interrupted and isinstance(error, Exception):
             raise KeyboardInterrupt from None
 
     def _watch(self) -> None:

@@ -184,6 +184,15 @@ class Shell:
         return stop_on_signals(stopping, self._terminated)
 
     @contextmanager
+    def interrupted_by_ctrl_c(self) -> Iterator[None]:
+        """Let Ctrl-C raise KeyboardInterrupt meanwhile, also in a process that was started with it ignored, as scripts start some."""
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    @contextmanager
     def ended_by_sigterm(self, leave: Callable[[], bool] = lambda: False) -> Iterator[None]:
         """Let SIGTERM end the shell as `\\q` does, meanwhile, and not the process: so its jobs stop after their batch.
 

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -155,7 +156,10 @@ def test_columns_come_from_what_follows_the_cursor_too(suggestions: Suggestions)
 
 
 class Terminal:
-    """`sqlstream shell` on a pseudo-terminal, whose jobs run in its process."""
+    """`sqlstream shell` on a pseudo-terminal, whose jobs run in its process.
+
+    It is started with Ctrl-C ignored, as a script starts what runs in the background.
+    """
 
     def __init__(self, project: Path):
         self._main, other = pty.openpty()
@@ -163,7 +167,14 @@ class Terminal:
         environment |= {"PROMPT_TOOLKIT_NO_CPR": "1", "COLUMNS": "100", "LINES": "30"}
         command = [sys.executable, "-m", "tests.shell.in_process", "shell", "--project", str(project)]
         self._process = subprocess.Popen(
-            command, stdin=other, stdout=other, stderr=other, env=environment, cwd=ROOT, start_new_session=True
+            command,
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            env=environment,
+            cwd=ROOT,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
         )
         os.close(other)
         self._seen = ""

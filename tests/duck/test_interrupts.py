@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -12,10 +11,6 @@ import duckdb
 import pytest
 
 from sqlstream.duck.interrupts import keyboard_interrupts
-from sqlstream.session.stopping import InterruptedBySignals
-
-# It would take days.
-LONG = "SELECT count(*) FROM range(100000000000) a, range(1000) b"
 
 
 @pytest.fixture(autouse=True)
@@ -53,23 +48,3 @@ def fail() -> None:
 def test_another_error_stays_what_it_is() -> None:
     with pytest.raises(RuntimeError, match="of a function"):
         fail()
-
-
-def query_after_a_lost_ctrl_c(connection: duckdb.DuckDBPyConnection | None) -> None:
-    with InterruptedBySignals() as interrupted:
-        # As DuckDB does with what is raised in a module that it imports.
-        with contextlib.suppress(KeyboardInterrupt):
-            press_ctrl_c()
-        if connection is not None:
-            interrupted.opened(connection)
-            connection.execute(LONG)
-
-
-def test_a_ctrl_c_that_got_lost_before_the_query_ends_it() -> None:
-    with duckdb.connect() as connection, pytest.raises(KeyboardInterrupt):
-        query_after_a_lost_ctrl_c(connection)
-
-
-def test_a_ctrl_c_that_got_lost_counts_when_the_query_has_ended() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        query_after_a_lost_ctrl_c(None)
