@@ -185,7 +185,7 @@ class Shell:
 
     @contextmanager
     def interrupted_by_ctrl_c(self) -> Iterator[None]:
-        """Let Ctrl-C raise KeyboardInterrupt meanwhile, also in a process that was started with it ignored, as scripts start some."""
+        """Let Ctrl-C raise KeyboardInterrupt meanwhile, also in a process that was started with it ignored."""
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             yield
