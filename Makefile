@@ -28,7 +28,7 @@ demo-kafka: $(VENV)/.clicks kafka ## Count clicks in windows from one topic of a
 demo-shop: $(VENV)/.shop kafka ## Run a shop on Kafka, PostgreSQL and Delta, kill its jobs, and check their results
 	@$(BIN)/python examples/shop/shop.py $(ARGS)
 
-quick: $(VENV)/.test ## Run the quick tests: no Java, about a minute on two cores
+quick: $(VENV)/.test ## Run the quick tests: no Java, some minutes on two cores
 	@$(call in_folder,1) $(BIN)/python -m pytest $(PARALLEL) 2 -m "not spark and not kafka and not slow" $(PYTEST)
 
 # Three workers on two cores: much of the time one of them waits for a JVM, a broker or the end of a process. The first tests
