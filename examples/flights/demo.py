@@ -27,7 +27,7 @@ DATA, STREAM, WAREHOUSE = DEMO / "data", DEMO / "stream", DEMO / "warehouse"
 SQLSTREAM = str(Path(sys.executable).with_name("sqlstream"))
 PLACE = ("--warehouse", str(WAREHOUSE), "--project", str(ROOT))
 DAYS_AT_START, DAYS, SECONDS_PER_DAY = 3, 31, 1.5
-DEADLINE = time.monotonic() + 150
+DEADLINE = time.monotonic() + 600
 
 OPEN_HOURS = """
 SELECT origin, count(*) AS open_hours, sum(departed) AS departed, max(max_delay) AS max_delay,
