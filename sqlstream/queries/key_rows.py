@@ -10,12 +10,13 @@ from functools import cached_property
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck import key_hash
 from sqlstream.duck.internal_columns import internal
-from sqlstream.duck.sql import names, no_rows, quote_name, quote_text, typed
+from sqlstream.duck.sql import names, no_rows, over, quote_name, quote_text, typed
 from sqlstream.duck.types import stored_type, time_literal, time_literal_type
 from sqlstream.queries.prepared import PreparedStatements
 from sqlstream.queries.versions import StateRelation
@@ -24,11 +25,11 @@ from sqlstream.storage.key_index import LARGE_ROWS, Hashes, KeyIndex, SegmentInd
 from sqlstream.storage.row_hashes import can_hash, hashed_rows
 from sqlstream.storage.segments import BATCH_COLUMN, Segment, check_segments, scan
 from sqlstream.storage.snapshot import JobVersion
-from sqlstream.warehouse.declarations import TableDeclaration
+from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 from sqlstream.warehouse.jobs import JobRecord
 from sqlstream.warehouse.paths import Warehouse
 
-_BUCKET = internal("bucket")
+_BUCKET, _NUMBER = internal("bucket"), internal("number")
 _PLAIN = {
     "VARCHAR": pa.string(),
     "BOOLEAN": pa.bool_(),
@@ -58,7 +59,19 @@ class AskedView:
 
     @cached_property
     def sql(self) -> str:
-        return self.relation.operator.views[self.relation.name]
+        """The SELECT of the view.
+
+        Rows that a table's changes add up to have a name in it where it takes them more than once: without its optimizer, DuckDB
+        plans a subquery, and runs it, as often as it stands there.
+        """
+        view, named = self.relation.operator.views[self.relation.name], list[str]()
+        for table in self.tables:
+            merged = f"({table.merge.replace(MERGED, quote_name(table.name))})" if table.merge is not None else ""
+            if merged and view.count(merged) > 1:
+                name = internal(f"merged_{table.name}")
+                named.append(f"{name} AS MATERIALIZED {merged}")
+                view = view.replace(merged, name)
+        return f"WITH {', '.join(named)} SELECT * FROM ({view})" if named else view
 
     @cached_property
     def key_sql(self) -> str:
@@ -99,6 +112,54 @@ class AskedView:
     def is_of_key(self) -> str:
         return " AND ".join(
             f"{quote_name(c.name)} IS NOT DISTINCT FROM {_parameter(i, c)}" for i, c in enumerate(self.columns, 1)
+        )
+
+    @cached_property
+    def shows_key(self) -> bool:
+        """Whether the rows of the view have the columns of the key."""
+        columns = {name for name, _ in self.relation.operator.view_columns}
+        return self.relation.name == self.relation.operator.name and columns >= set(self.relation.operator.key_columns)
+
+    def seen_rows(self, table: TableDeclaration, rows: str, at: JobVersion, keys: int) -> str:
+        """Return the SELECT of those rows of a table that a version sees, by parameters that follow those of so many keys."""
+        parameter = keys * len(self.columns) + 1
+        seen = f"{BATCH_COLUMN} <= CAST(${parameter} AS BIGINT)"
+        if table.time_column is not None and at.watermark is not None:
+            timed = [t.name for t in self.tables if t.time_column is not None]
+            parameter += 1 + timed.index(table.name)
+            kind = time_literal_type(table.time_type)
+            seen += f" AND {quote_name(table.time_column)} > CAST(${parameter} AS {kind})"
+        return f"SELECT {names(table.columns)} FROM ({rows}) WHERE {seen}"
+
+    def values_of(self, at: JobVersion) -> list[str]:
+        """Return the values of the parameters behind those of keys: the version, the watermarks."""
+        found = [f"{at.version}::BIGINT"]
+        if at.watermark is not None:
+            found += [time_literal(at.watermark, t.time_type) for t in self.tables if t.time_column is not None]
+        return found
+
+    def several(self, rows: Mapping[str, str], at: JobVersion, keys: int) -> str:
+        """Return the SELECT of the view's rows of so many keys, each behind the number of its key, or NULL for a row of others.
+
+        `rows` are the names of relations with the rows of the tables.
+        """
+        relations = {
+            table.name: self.seen_rows(table, f"SELECT {self.selected[table.name]} FROM {rows[table.name]}", at, keys)
+            for table in self.tables
+        }
+        width = len(self.columns)
+        listed = ", ".join(
+            f"({key}, {', '.join(_parameter(key * width + i, c) for i, c in enumerate(self.columns, 1))})"
+            for key in range(keys)
+        )
+        keyed = [internal(f"key_{i}") for i in range(width)]
+        same = " AND ".join(
+            f"_row.{quote_name(name)} IS NOT DISTINCT FROM _asked.{key}"
+            for name, key in zip(self.relation.operator.key_columns, keyed, strict=True)
+        )
+        return (
+            f"SELECT _asked.{_NUMBER}, _row.* FROM ({over(relations, self.sql)}) _row"
+            f" LEFT JOIN (VALUES {listed}) _asked({_NUMBER}, {', '.join(keyed)}) ON {same}"
         )
 
     @cached_property
@@ -168,23 +229,18 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 @dataclass(frozen=True)
-class RowsOfKey:
-    """The rows of a key that a version sees; indexes of segments take at most `memory` bytes. What takes long runs in `aside`."""
+class StoredRows:
+    """The rows that a version sees of keys of a bucket; indexes of segments take at most `memory` bytes.
+
+    What takes long runs in `aside`.
+    """
 
     warehouse: Warehouse
     view: AskedView
-    key: StoredKey
+    keys: Sequence[StoredKey]
     at: JobVersion
     memory: int
     aside: Callable[[], AbstractContextManager[None]]
-
-    def values(self) -> list[str]:
-        """Return the values of the statement, in the order of its parameters: the key, the version, the watermarks."""
-        found = [*self.key.values, f"{self.at.version}::BIGINT"] if self.view.tables else []
-        watermark = self.at.watermark
-        if watermark is not None:
-            found += [time_literal(watermark, t.time_type) for t in self.view.tables if t.time_column is not None]
-        return found
 
     def find(
         self,
@@ -193,14 +249,14 @@ class RowsOfKey:
         table: TableDeclaration,
         segments: Sequence[Segment],
     ) -> tuple[pa.Table, list[Segment]]:
-        """Return stored rows of a table in memory among which are all of the key, but for those of the segments to read."""
+        """Return stored rows of a table in memory among which are all of the keys, but for those of the segments to read."""
         found, unindexed = list[pa.Table](), list[Segment]()
         for segment in segments:
             if segment.first_batch > self.at.version or (segment.until or self.at.version + 1) <= self.at.version:
                 continue
             index = self._index(connection, directory, table, segment)
             types = tuple(index.schema.field(c.name).type for c in self.view.columns) if index is not None else ()
-            if index is None or (hashes := self.key.hashes(types)) is None:
+            if index is None or (hashes := self._hashes(types)) is None:
                 unindexed.append(segment)
             elif index.has(hashes):
                 rows = index.find(hashes)
@@ -211,11 +267,19 @@ class RowsOfKey:
             return self.view.empty[table.name], unindexed
         return found[0] if len(found) == 1 else pa.concat_tables(found, promote_options="permissive"), unindexed
 
+    def _hashes(self, types: tuple[pa.DataType, ...]) -> Hashes | None:
+        """Return the hashes of the keys among keys of some types, each once; None where those of a key are others."""
+        found = [key.hashes(types) for key in self.keys]
+        known = [hashes for hashes in found if hashes is not None]
+        if len(known) < len(found):
+            return None
+        return known[0] if len(known) == 1 else np.unique(np.concatenate(known))
+
     def _index(
         self, connection: duckdb.DuckDBPyConnection, directory: str, table: TableDeclaration, segment: Segment
     ) -> KeyIndex | None:
         """Return the index of a segment, None where there is none: it has no room, or the key cannot be looked for in it."""
-        if not self.key.can_hash:
+        if not all(key.can_hash for key in self.keys):
             return None
         columns = [*table.columns, *([Column(BATCH_COLUMN, "BIGINT")] if segment.compacted else [])]
         keys = tuple(c.name for c in self.view.columns)
@@ -227,17 +291,8 @@ class RowsOfKey:
             return indexes.index(connection, segment)
 
     def relation(self, table: TableDeclaration, rows: str, directory: str, unindexed: Sequence[Segment]) -> str:
-        """Return the SELECT of the key's rows of a table that the version sees: of those behind a name, and in segments."""
+        """Return the SELECT of the only key's rows of a table: of those behind a name, and in segments."""
         selects = [f"SELECT {self.view.selected[table.name]} FROM {rows}"]
         if unindexed:
             selects.append(scan(self.warehouse.fs, directory, table.columns, unindexed, batch=True))
-        parameter = len(self.view.columns) + 1
-        seen = f"{BATCH_COLUMN} <= CAST(${parameter} AS BIGINT)"
-        if table.time_column is not None and self.at.watermark is not None:
-            timed = [t.name for t in self.view.tables if t.time_column is not None]
-            parameter += 1 + timed.index(table.name)
-            kind = time_literal_type(table.time_type)
-            seen += f" AND {quote_name(table.time_column)} > CAST(${parameter} AS {kind})"
-        return (
-            f"SELECT {names(table.columns)} FROM ({' UNION ALL '.join(selects)}) WHERE {seen} AND {self.view.is_of_key}"
-        )
+        return f"{self.view.seen_rows(table, ' UNION ALL '.join(selects), self.at, 1)} AND {self.view.is_of_key}"

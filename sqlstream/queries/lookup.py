@@ -2,7 +2,8 @@
 
 A key is in one bucket. Of the segments of that bucket a process keeps the rows, with an index by their keys' hashes
 (`storage/key_index.py`). So a lookup lists the commits, takes rows in memory, and runs the view over them as a statement that is
-planned already: nearly all of what a query of so few rows costs is its plan.
+parsed already. Nearly all of what a query of so few rows costs is to parse and to plan it, so keys that are asked for at the same
+time are looked up by one statement.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, TypeAlias
 
 import duckdb
+import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.duck import clock, databases, key_hash
 from sqlstream.duck.sql import over
 from sqlstream.errors import DamageError, QueryError
-from sqlstream.queries.key_rows import AskedView, RowsOfKey, StoredKey
+from sqlstream.queries.key_rows import AskedView, StoredKey, StoredRows
+from sqlstream.queries.lookup_turns import Request, Turns
 from sqlstream.queries.prepared import PreparedStatements
 from sqlstream.queries.versions import Version, find_state, find_version, no_version
 from sqlstream.queries.why import check_key_value
@@ -38,6 +42,8 @@ from sqlstream.warehouse.records import GONE
 _ATTEMPTS = 4
 _MOST_MANIFESTS = 1_000
 _MOST_ASKED = 100
+# So many keys are looked up by one statement.
+_MOST_TOGETHER = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,31 +91,43 @@ class _Lent:
     statements: PreparedStatements
 
 
-class Turn:
-    """Whose turn it is: of the lookups that find all in memory one runs at a time, and what takes long runs beside them.
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A key of a state that is looked for, at a version or the newest one."""
 
-    A lookup leaves the interpreter to other threads for each of its statements. If several were at it, each would wait to get it
-    back, up to 5 ms (`sys.getswitchinterval`) each time: all would take several times as long as one after the other.
-    """
+    job: str
+    operator: str
+    key: Sequence[str | None]
+    version: Version | None = None
 
-    def __init__(self) -> None:
-        self._running, self._reading = threading.Lock(), threading.Lock()
 
-    def __enter__(self) -> None:
-        self._running.acquire()
+_Request: TypeAlias = Request[Question, FoundRows]
 
-    def __exit__(self, *error: object) -> None:
-        self._running.release()
 
-    @contextmanager
-    def left(self) -> Iterator[None]:
-        """Let others have their turns while a block runs that takes long; there is one such block at a time."""
-        self._running.release()
-        try:
-            with self._reading:
-                yield
-        finally:
-            self._running.acquire()
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A key that is looked for in a view, as its operator stands at a version, with the segments of its bucket by table."""
+
+    asked: AskedView
+    version: JobVersion
+    at: JobVersion
+    key: StoredKey
+    directory: str
+    segments: Mapping[str, Sequence[Segment]]
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The variables by which the view tells the time."""
+        tells_time = "getvariable" in self.asked.sql
+        return clock.view_variables(self.version.time, self.version.watermark) if tells_time else {}
+
+
+class _TakesLong(Exception):
+    """A lookup is not to be answered beside others."""
+
+
+def _not_now() -> AbstractContextManager[None]:
+    raise _TakesLong
 
 
 class Lookups:
@@ -124,36 +142,65 @@ class Lookups:
         self._manifests = Manifests()
         self._free: list[_Lent] = []
         self._asked: dict[object, AskedView] = {}
-        self._turn = Turn()
+        self._turns = Turns(self._answer, _MOST_TOGETHER)
 
     def find(self, job: str, operator: str, key: Sequence[str | None], version: Version | None = None) -> FoundRows:
         """Return the rows of a key, which has a value for each key column, in their order. Raises QueryError."""
-        with self._turn, self._lent() as lent:
-            for attempt in range(_ATTEMPTS):
-                try:
-                    return self._find(lent, job, operator, key, version)
-                except (FileNotFoundError, DamageError, duckdb.IOException) as error:
-                    if attempt == _ATTEMPTS - 1 or (isinstance(error, DamageError) and error.fault != GONE):
-                        raise
-                    self._histories.forget(job.lower())
+        return self._turns.ask(Question(job, operator, key, version))
+
+    def _answer(self, requests: Sequence[_Request]) -> None:
+        """Answer requests: those together that ask for keys of the same state and version, the others one by one."""
+        with self._lent() as lent:
+            if len(requests) > 1:
+                self._answer_together(lent, requests)
+            for request in requests:
+                if not request.is_answered:
+                    try:
+                        request.answer(self._alone(lent, request.question))
+                    except Exception as error:
+                        request.fail(error)
+
+    def _answer_together(self, lent: _Lent, requests: Sequence[_Request]) -> None:
+        """Answer those of some requests whose rows are in memory, and about which there is nothing to say."""
+        groups: dict[tuple[int, int], list[tuple[_Request, _Wanted]]] = {}
+        for request in requests:
+            # What fails is asked alone, which tells why.
+            with suppress(Exception):
+                wanted = self._wanted(lent, request.question)
+                if wanted.asked.shows_key and None not in request.question.key:
+                    groups.setdefault((id(wanted.asked), wanted.version.version), []).append((request, wanted))
+        for group in groups.values():
+            if len(group) > 1:
+                with suppress(Exception):
+                    found = self._found_together(lent, [wanted for _, wanted in group])
+                    for (request, _), rows in zip(group, found, strict=True):
+                        request.answer(rows)
+
+    def _alone(self, lent: _Lent, question: Question) -> FoundRows:
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._found(lent, self._wanted(lent, question))
+            except (FileNotFoundError, DamageError, duckdb.IOException) as error:
+                if attempt == _ATTEMPTS - 1 or (isinstance(error, DamageError) and error.fault != GONE):
+                    raise
+                self._histories.forget(question.job.lower())
         raise AssertionError("unreachable")
 
-    def _find(
-        self, lent: _Lent, job: str, operator: str, key: Sequence[str | None], version: Version | None
-    ) -> FoundRows:
-        history = self._histories.of(job.lower())
+    def _wanted(self, lent: _Lent, question: Question) -> _Wanted:
+        """Return what a question is about. Raises QueryError."""
+        history = self._histories.of(question.job.lower())
+        title = f"{question.job}.{question.operator}"
         newest = history.newest
         if newest is None:
             # Either there is no such job, or it has no version.
-            find_state({history.name: history} if history.record is not None else {}, f"{job}.{operator}", None)
-            raise QueryError(f'job "{job}" has no version yet', hint="It has one once it has committed a batch.")
+            find_state({history.name: history} if history.record is not None else {}, title, None)
+            raise QueryError(
+                f'job "{question.job}" has no version yet', hint="It has one once it has committed a batch."
+            )
         labels = labels_of(_record(history), newest.newest)
-        asked = self._asked_of(lent.connection, history, f"{job}.{operator}", labels)
-        stored = _stored(lent, asked, key)
-        at = newest if version is None else find_version(lent.connection, history, version, None)
-        return self._read(lent, history, asked, at, stored)
-
-    def _read(self, lent: _Lent, history: JobHistory, asked: AskedView, at: JobVersion, key: StoredKey) -> FoundRows:
+        asked = self._asked_of(lent.connection, history, title, labels)
+        key = _stored(lent, asked, question.key)
+        at = newest if question.version is None else find_version(lent.connection, history, question.version, None)
         operator = asked.relation.operator
         paths = self._warehouse.job(asked.record.job).operator(operator.name)
         segments: Mapping[str, Sequence[Segment]] = {}
@@ -167,19 +214,46 @@ class Lookups:
             segments = manifest.tables
         seen = operator_version(operator, at)
         assert seen is not None
-        rows = RowsOfKey(self._warehouse, asked, key, seen, self._memory, self._turn.left)
-        directory, relations, is_indexed = paths.data(key.label), dict[str, str](), True
+        return _Wanted(asked, at, seen, key, paths.data(key.label), segments)
+
+    def _found(self, lent: _Lent, wanted: _Wanted) -> FoundRows:
+        asked = wanted.asked
+        rows = StoredRows(self._warehouse, asked, [wanted.key], wanted.at, self._memory, self._turns.left)
+        relations, is_indexed = dict[str, str](), True
         for number, table in enumerate(asked.tables):
-            found, unindexed = rows.find(lent.connection, directory, table, segments.get(table.name, ()))
-            relations[table.name] = rows.relation(table, lent.statements.put(number, found), directory, unindexed)
+            segments = wanted.segments.get(table.name, ())
+            found, unindexed = rows.find(lent.connection, wanted.directory, table, segments)
+            slot = lent.statements.put(number, found)
+            relations[table.name] = rows.relation(table, slot, wanted.directory, unindexed)
             is_indexed = is_indexed and not unindexed
-        variables = clock.view_variables(at.time, at.watermark) if "getvariable" in asked.sql else None
-        sql, values = over(relations, asked.sql), rows.values()
+        sql = over(relations, asked.sql)
+        values = [*wanted.key.values, *asked.values_of(wanted.at)] if asked.tables else []
         if is_indexed:
-            return _found(at, lent.statements.execute(sql, values, variables))
-        with self._turn.left():
+            answer = lent.statements.execute(sql, values, wanted.variables)
+            return FoundRows(wanted.version, _types(answer), answer.fetchall())
+        with self._turns.left():
             # Which files there are to read changes with each batch.
-            return _found(at, lent.statements.execute_once(sql, values, variables))
+            answer = lent.statements.execute_once(sql, values, wanted.variables)
+            return FoundRows(wanted.version, _types(answer), answer.fetchall())
+
+    def _found_together(self, lent: _Lent, group: Sequence[_Wanted]) -> list[FoundRows]:
+        """Return the rows of several keys, by one statement. Raises _TakesLong where some are in files, or of no key."""
+        first, relations = group[0], dict[str, str]()
+        buckets: dict[str, list[_Wanted]] = {}
+        for wanted in group:
+            buckets.setdefault(wanted.directory, []).append(wanted)
+        for number, table in enumerate(first.asked.tables):
+            parts = list[pa.Table]()
+            for directory, some in buckets.items():
+                keys = [wanted.key for wanted in some]
+                stored = StoredRows(self._warehouse, first.asked, keys, first.at, self._memory, _not_now)
+                rows, unindexed = stored.find(lent.connection, directory, table, some[0].segments.get(table.name, ()))
+                if unindexed:
+                    raise _TakesLong
+                parts.append(rows)
+            found = pa.concat_tables(parts, promote_options="permissive")
+            relations[table.name] = lent.statements.put(number, found)
+        return _split(lent, group, relations)
 
     def _asked_of(
         self, connection: duckdb.DuckDBPyConnection, history: JobHistory, title: str, labels: tuple[int, ...]
@@ -226,8 +300,28 @@ class Lookups:
             lent.connection.close()
 
 
-def _found(at: JobVersion, answer: duckdb.DuckDBPyConnection) -> FoundRows:
-    return FoundRows(at, {column[0]: str(column[1]) for column in answer.description}, answer.fetchall())
+def _split(lent: _Lent, group: Sequence[_Wanted], relations: Mapping[str, str]) -> list[FoundRows]:
+    """Return what a view says of each key, where `relations` have the rows of them all."""
+    first = group[0]
+    # DuckDB parses a statement for each number of keys: there are few.
+    count = 1 << (len(group) - 1).bit_length()
+    keys = [wanted.key.values for wanted in group]
+    keys += [keys[-1]] * (count - len(group))
+    values = [*chain.from_iterable(keys), *first.asked.values_of(first.at)]
+    sql = first.asked.several(relations, first.at, count)
+    answer = lent.statements.execute(sql, values, first.variables)
+    types = dict(list(_types(answer).items())[1:])
+    found: list[list[Sequence[Any]]] = [[] for _ in range(count)]
+    for number, *row in answer.fetchall():
+        if number is None:
+            # Of an outer join, a row need not have the key; and other keys may have the hash of one.
+            raise _TakesLong
+        found[number].append(tuple(row))
+    return [FoundRows(first.version, types, rows) for rows in found[: len(group)]]
+
+
+def _types(answer: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    return {column[0]: str(column[1]) for column in answer.description}
 
 
 def _record(history: JobHistory) -> JobRecord:

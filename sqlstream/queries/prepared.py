@@ -1,4 +1,4 @@
-"""Statements that a connection plans once and runs often, over rows that are others each time."""
+"""Statements that a connection parses once and runs often, over rows that are others each time."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class _Slot:
 
 
 class PreparedStatements:
-    """The statements of one connection. To plan one takes several times as long as to run it over a few rows.
+    """The statements of one connection. Over a few rows, to parse one takes several times as long as all the rest.
 
-    The values of a statement are constants, as SQL, of the types to which it casts its parameters `$1` to `$n`: for one of
-    another type DuckDB plans it anew.
+    DuckDB 2 plans a prepared statement anew each time that it runs, but does not parse it. The values of a statement are
+    constants, as SQL, of the types to which it casts its parameters `$1` to `$n`.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection):
@@ -76,7 +76,7 @@ class PreparedStatements:
         return self._connection.execute(_call(_ONCE, values))
 
     def relation(self, sql: str, values: Sequence[str]) -> duckdb.DuckDBPyRelation:
-        """Return what a statement finds, which is planned and kept as by `execute`."""
+        """Return what a statement finds, which is parsed and kept as by `execute`."""
         if (sql,) not in self._statements:
             self.execute(sql, values)
         return self._connection.sql(_call(self._statements[sql,], values))

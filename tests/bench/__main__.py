@@ -336,7 +336,8 @@ class _Bench:
         """Measure lookups of single keys; what comes out is printed, and not kept with the other results."""
         from tests.bench.lookups import measure
 
-        console.print(measure(self.runs / LOOKUPS, keys).text)
+        for run in measure(self.runs / LOOKUPS, keys):
+            console.print(run.text)
 
     def databases(self) -> None:
         """Measure the sinks of databases with batches as large as those of other works; what comes out is printed."""

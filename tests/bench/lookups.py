@@ -27,7 +27,7 @@ import psutil
 
 from tests.processes import wait_until
 
-CLIENTS, SECONDS, WARM_UP = 2, 15.0, 100
+CLIENTS, SECONDS, WARM_UP = (2, 8), 15.0, 100
 # So many keys change in each batch that comes meanwhile.
 CHANGED = 1_000
 SQL = """
@@ -41,12 +41,13 @@ INSERT INTO counts SELECT k, COUNT(*), SUM(v) FROM events GROUP BY k;
 
 @dataclass(frozen=True, slots=True)
 class LookupsRun:
-    """What was measured: milliseconds of a lookup, how many there were in a second, and batches of the job meanwhile.
+    """What was measured with so many clients: milliseconds of a lookup, how many there were in a second, and batches meanwhile.
 
     `processor` is what the server takes of it for a lookup, in milliseconds, with all else that it does meanwhile.
     """
 
     keys: int
+    clients: int
     first: float
     median: float
     p99: float
@@ -57,14 +58,14 @@ class LookupsRun:
     @property
     def text(self) -> str:
         return (
-            f"lookups in a state of {self.keys:,} keys while its job commits ({self.batches} batches): median"
-            f" {self.median:.1f} ms, p99 {self.p99:.1f} ms, {self.per_second:.0f} per second with {CLIENTS} clients,"
+            f"lookups in a state of {self.keys:,} keys while its job commits ({self.batches} batches), {self.clients} clients:"
+            f" median {self.median:.1f} ms, p99 {self.p99:.1f} ms, {self.per_second:.0f} per second,"
             f" {self.processor:.1f} ms of the processor each; the first one {self.first:.0f} ms"
         )
 
 
-def measure(folder: Path, keys: int) -> LookupsRun:
-    """Run a job over so many keys under a server, and look them up."""
+def measure(folder: Path, keys: int) -> list[LookupsRun]:
+    """Run a job over so many keys under a server, and look them up, by few clients and by more."""
     for name in ("in", "catalog"):
         (folder / name).mkdir(parents=True)
     _write(folder, "first", f"range({keys})")
@@ -76,15 +77,20 @@ def measure(folder: Path, keys: int) -> LookupsRun:
         stop = threading.Event()
         feed = threading.Thread(target=_feed, args=(folder, keys, stop))
         feed.start()
-        before, used = _version(client), _processor(server)
-        times = _asked(url, keys)
-        used, batches = _processor(server) - used, _version(client) - before
+        runs = [_run(client, server, keys, count, first) for count in CLIENTS]
         stop.set()
         feed.join()
         client.post("/v1/jobs/counts/stop", json={})
+    return runs
+
+
+def _run(client: httpx.Client, server: psutil.Process, keys: int, clients: int, first: float) -> LookupsRun:
+    before, used = _version(client), _processor(server)
+    times = _asked(str(client.base_url), keys, clients)
+    used, batches = _processor(server) - used, _version(client) - before
     quantiles = statistics.quantiles(times, n=100)
     median, count = statistics.median(times), len(times)
-    return LookupsRun(keys, first, median, quantiles[98], count / SECONDS, batches, used * 1000 / count)
+    return LookupsRun(keys, clients, first, median, quantiles[98], count / SECONDS, batches, used * 1000 / count)
 
 
 @contextlib.contextmanager
@@ -118,10 +124,10 @@ def _feed(folder: Path, keys: int, stop: threading.Event) -> None:
         _write(folder, f"more-{number}", f"range({begin}, {begin + CHANGED})")
 
 
-def _asked(url: str, keys: int) -> list[float]:
-    """Let the clients ask at the same time, and return the milliseconds of all lookups."""
+def _asked(url: str, keys: int, count: int) -> list[float]:
+    """Let so many clients ask at the same time, and return the milliseconds of all lookups."""
     command = [sys.executable, "-m", "tests.bench.lookups", url, str(keys), str(SECONDS)]
-    clients = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(CLIENTS)]
+    clients = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
     found = [client.communicate()[0] for client in clients]
     return [time for text in found for time in json.loads(text)]
 

@@ -8,13 +8,15 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sqlstream.errors import QueryError
-from sqlstream.queries.lookup import Lookups
+from sqlstream.queries.lookup import FoundRows, Lookups, Question
+from sqlstream.queries.lookup_turns import Request
 from sqlstream.storage.histories import JobHistories
 from sqlstream.storage.key_index import forget_indexes
 from sqlstream.testing import Stream
@@ -75,6 +77,81 @@ def test_every_kind_of_state(kind: str) -> None:
         lookups.close()
 
 
+def together(lookups: Lookups, questions: Sequence[Question]) -> list[FoundRows | None]:
+    """Return what lookups find by statements that are about several keys, None for what they leave to others."""
+    requests = [Request[Question, FoundRows](question) for question in questions]
+    with lookups._lent() as lent:
+        lookups._answer_together(lent, requests)
+    return [request.awaited() if request.is_answered else None for request in requests]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_that_are_looked_up_together(kind: str) -> None:
+    random_ = random.Random(kind)
+    with job_of(kind) as stream:
+        lookups = lookups_in(stream)
+        kept = versions(stream)
+        views = [view for view, _ in views_by_key(stream, lookups)]
+        answered = dict.fromkeys(views, 0)
+        for count in (2, 3, 6, 9):
+            questions = [
+                Question("result", random_.choice(views), [random_.choice(KEYS)], random_.choice([kept[0], kept[-1]]))
+                for _ in range(count * len(views))
+            ]
+            alone = [lookups.find(q.job, q.operator, q.key, q.version) for q in questions]
+            for question, one, found in zip(questions, alone, together(lookups, questions), strict=True):
+                if found is not None:
+                    answered[question.operator] += 1
+                    assert (found.version, found.types) == (one.version, one.types)
+                    assert written(found.rows) == written(one.rows), question
+        # Of an outer join a row need not have the key.
+        assert answered["o"] or kind == "join"
+        lookups.close()
+
+
+def test_what_is_asked_together_with_what_fails() -> None:
+    sql = """
+    SET 'sqlstream.unbounded-state' = 'allow';
+    CREATE TABLE t (k INT, v INT);
+    WITH o AS (SELECT k, COUNT(*) AS n FROM t GROUP BY k) SELECT * FROM o
+    """
+    with Stream(sql) as stream:
+        for v in range(3):
+            stream.batch("t", [(k, v) for k in range(8)])
+        lookups = lookups_in(stream)
+        keys: list[list[str | None]] = [["1"], ["x"], ["01"], ["+1"], [None], ["9"], ["1", "2"], ["1"]]
+        requests = [Request[Question, FoundRows](Question("result", "o", key)) for key in keys]
+        requests.append(Request(Question("result", "nothing", ["1"])))
+        lookups._answer(requests)
+        errors = {1: '"x" is no value of key column "k"', 6: "has 1 column, not 2", 8: "nothing"}
+        for number, request in enumerate(requests):
+            if number in errors:
+                with pytest.raises(QueryError, match=errors[number]):
+                    request.awaited()
+            else:
+                assert [row[:2] for row in request.awaited().rows] == ([(1, 3)] if number in (0, 2, 3, 7) else [])
+        lookups.close()
+
+
+def test_many_threads_find_what_one_finds() -> None:
+    sql = """
+    SET 'sqlstream.unbounded-state' = 'allow';
+    CREATE TABLE t (k INT);
+    WITH o AS (SELECT k, COUNT(*) AS n FROM t GROUP BY k) SELECT * FROM o
+    """
+    with Stream(sql, parallelism=2) as stream:
+        stream.batch("t", [(k,) for k in range(200) for _ in range(k % 5)])
+        lookups = lookups_in(stream)
+
+        def found(k: int) -> int:
+            return sum(row[1] for row in lookups.find("result", "o", [str(k)]).rows)
+
+        with ThreadPoolExecutor(16) as threads:
+            assert list(threads.map(found, range(200))) == [k % 5 for k in range(200)]
+        lookups.close()
+
+
 # Values of each type that a key can have, as they are written; what a lookup is asked for.
 VALUES = {
     "STRING": ["", "a", "A", " a", "a'b", 'a"b', "a\\b", "$1", "a\0b", "ä€𝄞", "x" * 300, "NULL", "1"],
@@ -115,14 +192,21 @@ def test_every_type_of_key(memory: int) -> None:
                 ]
                 stream.batch(f"t{i}", rows)
         lookups = lookups_in(stream, memory)
-        for i, values in enumerate(VALUES.values()):
+        for i, (kind, values) in enumerate(VALUES.items()):
+            questions = [Question(f"r{i}", "aggregate_1", [k, who], 2) for k in values for who in ("x", "nobody")]
+            for question, found in zip(questions, together(lookups, questions), strict=True):
+                # Lists have no index, nor has anything where there is no room for one.
+                assert (found is None) == (memory == 0 or kind == "ARRAY<INT>")
+                if found is not None:
+                    alone = lookups.find(question.job, question.operator, question.key, question.version)
+                    assert written(found.rows) == written(alone.rows), question
             for version in (1, 2):
                 seen = stream.query(f"SELECT k::VARCHAR, * FROM state.r{i}.aggregate_1 AT (VERSION => {version})")
                 assert seen
                 for k in [*values, None]:
                     for who in ("x", None, "nobody"):
-                        found = lookups.find(f"r{i}", "aggregate_1", [k, who], version).rows
-                        assert written(found) == written(row[1:] for row in seen if (row[0], row[2]) == (k, who)), (
+                        looked = lookups.find(f"r{i}", "aggregate_1", [k, who], version).rows
+                        assert written(looked) == written(row[1:] for row in seen if (row[0], row[2]) == (k, who)), (
                             k,
                             who,
                         )
