@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlstream.catalog import Column
 from sqlstream.duck import databases
-from sqlstream.duck.sql import names, quote_text, typed
+from sqlstream.duck.sql import names, quote_name, quote_text, typed
 from sqlstream.storage.zsets import WEIGHT, summed
 
 if TYPE_CHECKING:
@@ -68,11 +68,28 @@ class Batch:
 
     def deletes(self) -> str:
         """Return the SELECT of the keys whose row is gone, and has no other one in its place."""
-        keys = [column for column in self.columns if column.name in self.key]
         if not self.is_changing or self.order:
-            return f"SELECT {names(keys)} FROM ({self.rows()}) WHERE false"
-        per_key = f"GROUP BY {self._key} HAVING max({WEIGHT}) < 0"
-        return f"SELECT {names(keys)} FROM ({self.changes()}) {per_key}"
+            return f"SELECT {self._key} FROM ({self.rows()}) WHERE false"
+        return self.gone(f"({self.changes()})")
+
+    def gone(self, changes: str) -> str:
+        """Return what `deletes` does, of changes as of `changes`, which go behind FROM."""
+        return f"SELECT {self._key} FROM {changes} GROUP BY {self._key} HAVING max({WEIGHT}) < 0"
+
+    def known(self, changes: str) -> str:
+        """Return the SELECT of the new row of each key that loses one; `changes`, as of `changes`, goes behind FROM."""
+        return f"{self._added(changes)} SEMI JOIN {self._taken(changes)}"
+
+    def new(self, changes: str) -> str:
+        """Return the SELECT of the new row of each key that loses none; `changes`, as of `changes`, goes behind FROM."""
+        return f"{self._added(changes)} ANTI JOIN {self._taken(changes)}"
+
+    def _added(self, changes: str) -> str:
+        return f"SELECT {names(self.columns)} FROM (FROM {changes} WHERE {WEIGHT} > 0) _row"
+
+    def _taken(self, changes: str) -> str:
+        same = " AND ".join(f"_row.{name} IS NOT DISTINCT FROM _taken.{name}" for name in map(quote_name, self.key))
+        return f"(FROM {changes} WHERE {WEIGHT} < 0) _taken ON {same}"
 
     def table(self, sql: str) -> pa.Table:
         """Run a query; return its rows."""

@@ -16,6 +16,8 @@ Savepoints, restores, forks and another parallelism (`savepoints`) with a state 
 The queries of examples/nexmark run over `--rows` events, from the built-in generator and from Parquet files, which Flink reads,
 too.
 
+Topics of Kafka (`--only kafka`) are read in batches as large as sqlstream's default, whatever `--batches` says, by Spark, too.
+
 With `--only scaling`: two works with 1, 2 and 4 tasks at a time. With `--only buckets`: what a batch takes of the driver as the
 state has up to 1,000 buckets (see `buckets`).
 
@@ -287,7 +289,7 @@ class _Bench:
         bench = KafkaBench(spark_jars(), flink, self.runs, self.log)
         systems = tuple(self._wanted(SQLSTREAM, SPARK, *((HEAP,) if flink else ())))
         results = self.results
-        runs = bench.run(work, results.rows, results.batches, self.cores, results.repeat, systems)
+        runs = bench.run(work, results.rows, self.cores, results.repeat, systems)
         for system, every in runs.items():
             median = sorted(every, key=lambda run: run.rows_per_second)[len(every) // 2]
             results.kafka.setdefault(work.name, {})[system] = median

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import random
+from collections import Counter
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from sqlstream.errors import DataError, JobError, UsageError
 from sqlstream.testing import Stream
@@ -79,6 +83,44 @@ def test_known_rows_stay_on_their_pages(database: Database) -> None:
     updates = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'roomy'"
     wait_until(lambda: database.run(updates)[0][0] == 300)
     assert database.run(updates) == [(300, 300)]
+
+
+def test_rows_that_others_have_written_with_the_same_keys(database: Database) -> None:
+    """Rows of keys that are new to the job are added as they come; where there are others, they take their places."""
+    random_ = random.Random(9)
+    sums = Counter[int]()
+    database.run("CREATE TABLE shared (item bigint PRIMARY KEY, n bigint, total bigint, kept int DEFAULT 7)")
+    with Stream(COUNTS.format(options=options(database, "shared"))) as stream:
+        for batch in range(12):
+            others = random_.sample(range(30), 3) if batch % 4 == 0 else []
+            for item in others:
+                database.run(f"INSERT INTO shared VALUES ({item}, -1, -1, 8) ON CONFLICT DO NOTHING")
+            rows = [(random_.randrange(batch, 30), 20) for _ in range(8)]
+            stream.batch("sold", rows)
+            sums.update(item for item, _ in rows)
+            found = dict(database.run("SELECT item, n FROM shared WHERE n > 0"))
+            assert found == {item: n for item, n in sums.items() if n < 5}, batch
+    assert {kept for (kept,) in database.run("SELECT DISTINCT kept FROM shared WHERE n > 0")} == {7, 8}
+
+
+def test_a_table_with_policies_takes_no_copy(database: Database) -> None:
+    database.run(
+        "CREATE ROLE careful LOGIN",
+        "CREATE SCHEMA careful",
+        "CREATE TABLE careful.guarded (id bigint PRIMARY KEY, name text)",
+        "GRANT ALL ON careful.guarded TO careful",
+        "GRANT ALL ON SCHEMA careful TO careful",
+        "ALTER TABLE careful.guarded ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY any_row ON careful.guarded USING (true)",
+    )
+    careful = Database(make_conninfo(database.url, user="careful"))
+    given = options(careful, "careful.guarded")
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        careful.run("COPY careful.guarded FROM STDIN")
+    with Stream(copying("id BIGINT, name STRING", given, key="id")) as stream:
+        stream.batch("given", [(1, "a"), (2, "b")])
+        stream.batch("given", [(2, "c"), (3, "d")])
+    assert database.run("SELECT * FROM careful.guarded ORDER BY 1") == [(1, "a"), (2, "c"), (3, "d")]
 
 
 def test_types_and_values(database: Database) -> None:

@@ -15,6 +15,7 @@ from sqlstream.connectors.kafka.cluster import Answers, Cluster, Unanswered
 from sqlstream.connectors.kafka.options import BOUNDED, STARTUP
 from sqlstream.connectors.kafka.ranges import OffsetRange, TopicPartition, shared
 from sqlstream.connectors.kafka.reader import lost_offsets
+from sqlstream.connectors.kafka.sizes import MessageSizes
 from sqlstream.errors import OutageError, UsageError
 from sqlstream.units import duration, seconds
 
@@ -45,7 +46,8 @@ class TopicDiscovery(Discovery):
         self._table, self._position, self._context = table, position, context
         self.bounded = options.bounded_mode(table) != options.UNBOUNDED
         self.interval = None if self.bounded else options.duration_of(table, options.POLL)
-        self._max_rows = options.max_rows(table)
+        self._max_rows, self._max_bytes = options.max_rows(table), options.max_bytes(table)
+        self._sizes = MessageSizes(table)
         self._group = table.options.get(GROUP)
         self._looked_at = context.clock()
         self._troubled_since: float | None = None
@@ -180,10 +182,10 @@ class TopicDiscovery(Discovery):
 
     def next_batch(self) -> Sequence[OffsetRange] | None:
         self._check_ends()
-        ranges = [
-            OffsetRange(*partition, start := self._reached(partition), start + count)
-            for partition, count in shared(self._waiting(), self._max_rows).items()
-        ]
+        wanted = shared(self._waiting(), self._max_rows)
+        starts = {partition: self._reached(partition) for partition in wanted}
+        taken = self._sizes.cut(wanted, starts, self._max_bytes)
+        ranges = [OffsetRange(*p, start, start + taken[p]) for p, start in starts.items()]
         self._position.add(ranges)
         return ranges or None
 

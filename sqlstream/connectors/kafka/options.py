@@ -9,9 +9,9 @@ from typing import Final
 from sqlstream.catalog import Table
 from sqlstream.connectors.kafka.client import GROUP, SERVERS
 from sqlstream.connectors.kafka.cluster import topics
-from sqlstream.connectors.options import COUNT, DURATION, NUMBER, TEXT, OptionType, TableOption
+from sqlstream.connectors.options import COUNT, DURATION, NUMBER, SIZE, TEXT, OptionType, TableOption
 from sqlstream.errors import BindError
-from sqlstream.units import Duration, parse_duration
+from sqlstream.units import Duration, parse_bytes, parse_duration
 
 EARLIEST, LATEST, GROUP_OFFSETS = "earliest-offset", "latest-offset", "group-offsets"
 TIMESTAMP, SPECIFIC, UNBOUNDED = "timestamp", "specific-offsets", "unbounded"
@@ -61,7 +61,14 @@ TOPIC_PATTERN = TableOption(
     "topic-pattern", _PATTERN, "in place of `topic`: a regular expression for whole names of topics", instead_of="topic"
 )
 MAX_ROWS = TableOption(
-    "scan.max-rows-per-batch", COUNT, "the most offsets that a batch takes, of all partitions", "500000", mutable=True
+    "scan.max-rows-per-batch", COUNT, "the most offsets that a batch takes, of all partitions", "1000000", mutable=True
+)
+MAX_BYTES = TableOption(
+    "scan.max-bytes-per-batch",
+    SIZE,
+    "about how many bytes of keys and values a batch takes at most, as some messages tell that are read before",
+    "256 MB",
+    mutable=True,
 )
 POLL = TableOption("scan.poll-interval", DURATION, "how often to ask for new rows", "100 ms", mutable=True)
 TOPICS_INTERVAL = TableOption(
@@ -92,7 +99,7 @@ BOUNDED_OPTIONS = (
     TableOption(f"{BOUNDED}.timestamp-millis", NUMBER, "the time at which to end, in ms since 1970"),
     TableOption(f"{BOUNDED}.specific-offsets", _OFFSETS, "where to end in each partition"),
 )
-READING_OPTIONS = (MAX_ROWS, POLL, TOPICS_INTERVAL, ON_LOSS, OUTAGE)
+READING_OPTIONS = (MAX_ROWS, MAX_BYTES, POLL, TOPICS_INTERVAL, ON_LOSS, OUTAGE)
 SOURCE_OPTIONS = (
     TOPIC,
     TOPIC_PATTERN,
@@ -135,6 +142,10 @@ def duration_of(table: Table, option: TableOption) -> Duration:
 
 def max_rows(table: Table) -> int:
     return int(table.options.get(MAX_ROWS.name, MAX_ROWS.default))
+
+
+def max_bytes(table: Table) -> int:
+    return parse_bytes(table.options.get(MAX_BYTES.name, MAX_BYTES.default))
 
 
 def continues(table: Table) -> bool:

@@ -17,8 +17,11 @@ from sqlstream.connectors.relational.server import KEYS, ROWS, ServerTransaction
 from sqlstream.connectors.relational.writer import DatabaseSink
 from sqlstream.duck.sql import names, quote_name
 from sqlstream.errors import UsageError
+from sqlstream.storage.zsets import WEIGHT
 
 if TYPE_CHECKING:
+    import duckdb
+
     from sqlstream.connectors.batch import Batch
 
 _DIALECT = PostgreSQL()
@@ -26,6 +29,10 @@ _DIALECT = PostgreSQL()
 _CHUNK = 50_000
 # What jobs that make the same table wait for, each for the others: an arbitrary number.
 _MAKING = 7_160_514
+# The net changes of a batch, in DuckDB.
+_CHANGES = "_changes"
+# Where adding rows fails again and again, so many batches go by before it is tried once more.
+_MOST_PASSED = 1024
 
 
 class PostgreSQLTransaction(ServerTransaction):
@@ -36,20 +43,65 @@ class PostgreSQLTransaction(ServerTransaction):
         " ON CONFLICT (sink) DO UPDATE SET batch = excluded.batch, written_at = now()"
     )
 
+    def __init__(self, writer: PostgreSQLWriter, con: Any):
+        super().__init__(writer, con)
+        self._direct, self._no_copy = writer.direct, writer.no_copy
+
     def insert(self, batch: Batch) -> None:
-        self._copy(batch, batch.rows(), batch.columns, self.target)
+        with batch.connection() as duck:
+            self._copy(duck, batch.rows(), batch.columns, self.target)
+
+    def replace(self, batch: Batch) -> None:
+        """Write a batch of a table with a key.
+
+        Of a key that loses no row the table has none, but for what others have written. Its row is added as it comes, which takes
+        the server less than half the time; that is undone, and done otherwise, where it fails.
+        """
+        with batch.connection() as duck:
+            if batch.order or not self._direct.is_due():
+                self._delete(duck, batch, batch.deletes())
+                self._upsert(duck, batch, batch.upserts())
+                return
+            duck.execute(f"CREATE TEMP TABLE {_CHANGES} AS {batch.changes()}")
+            counted = f"SELECT count(*) FILTER ({WEIGHT} < 0), count(*) FILTER ({WEIGHT} > 0) FROM {_CHANGES}"
+            [(taken, added)] = duck.execute(counted).fetchall()
+            if taken:
+                self._delete(duck, batch, batch.gone(_CHANGES))
+                self._upsert(duck, batch, batch.known(_CHANGES))
+            if added:
+                self._add(duck, batch, batch.new(_CHANGES))
 
     def delete(self, batch: Batch, key: Sequence[Column]) -> None:
-        if self._stage(batch, batch.deletes(), key, KEYS):
+        with batch.connection() as duck:
+            self._delete(duck, batch, batch.deletes())
+
+    def upsert(self, batch: Batch, key: Sequence[Column]) -> None:
+        with batch.connection() as duck:
+            self._upsert(duck, batch, batch.upserts())
+
+    def _delete(self, duck: duckdb.DuckDBPyConnection, batch: Batch, keys: str) -> None:
+        key = [c for c in batch.columns if c.name in self.table.primary_key]
+        if batch.is_changing and self._stage(duck, keys, key, KEYS):
             same = " AND ".join(f"_row.{quote_name(c.name)} = _key.{quote_name(c.name)}" for c in key)
             self.con.execute(f"DELETE FROM {self.target} _row USING {KEYS} _key WHERE {same}")
 
-    def upsert(self, batch: Batch, key: Sequence[Column]) -> None:
-        if self._stage(batch, batch.upserts(), batch.columns, ROWS):
-            columns, rows = [c.name for c in batch.columns], f"SELECT {names(batch.columns)} FROM {ROWS}"
-            self.con.execute(_DIALECT.upsert(self.target, columns, [c.name for c in key], rows))
+    def _upsert(self, duck: duckdb.DuckDBPyConnection, batch: Batch, rows: str) -> None:
+        if self._stage(duck, rows, batch.columns, ROWS):
+            columns, key = [c.name for c in batch.columns], self.table.primary_key
+            staged = f"SELECT {names(batch.columns)} FROM {ROWS}"
+            self.con.execute(_DIALECT.upsert(self.target, columns, key, staged))
 
-    def _stage(self, batch: Batch, sql: str, columns: Sequence[Column], name: str) -> int:
+    def _add(self, duck: duckdb.DuckDBPyConnection, batch: Batch, rows: str) -> None:
+        """Write rows of keys that the table should not have."""
+        try:
+            with self.con.transaction():
+                self._copy(duck, self._in_order(rows), batch.columns, self.target)
+            self._direct.succeed()
+        except self._no_copy:
+            self._direct.fail()
+            self._upsert(duck, batch, rows)
+
+    def _stage(self, duck: duckdb.DuckDBPyConnection, sql: str, columns: Sequence[Column], name: str) -> int:
         """Copy rows into a temporary table of the session, with the types of the target; return their number.
 
         They are in the order of their keys: so the server finds the rows of a page, and of its index, one after the other. Where
@@ -57,23 +109,49 @@ class PostgreSQLTransaction(ServerTransaction):
         """
         rows = f"SELECT {names(columns)} FROM {self.target} WITH NO DATA"
         self.con.execute(f"CREATE TEMP TABLE IF NOT EXISTS {name} ON COMMIT DELETE ROWS AS {rows}")
-        key = ", ".join(map(quote_name, self.table.primary_key))
-        return self._copy(batch, f"SELECT * FROM ({sql}) ORDER BY {key}", columns, name)
+        return self._copy(duck, self._in_order(sql), columns, name)
 
-    def _copy(self, batch: Batch, sql: str, columns: Sequence[Column], target: str) -> int:
+    def _in_order(self, sql: str) -> str:
+        return f"SELECT * FROM ({sql}) ORDER BY {', '.join(map(quote_name, self.table.primary_key))}"
+
+    def _copy(self, duck: duckdb.DuckDBPyConnection, sql: str, columns: Sequence[Column], target: str) -> int:
         from pyarrow import csv
 
         options, count = csv.WriteOptions(include_header=False), 0
-        with (
-            batch.connection() as duck,
-            self.con.cursor().copy(f"COPY {target} ({names(columns)}) FROM STDIN (FORMAT csv)") as copy,
-        ):
+        with self.con.cursor().copy(f"COPY {target} ({names(columns)}) FROM STDIN (FORMAT csv)") as copy:
             for rows in duck.sql(_DIALECT.values(columns, sql)).to_arrow_reader(_CHUNK):
                 text = io.BytesIO()
                 csv.write_csv(rows, text, options)
                 copy.write(text.getbuffer())
                 count += rows.num_rows
         return count
+
+
+class Attempts:
+    """Whether to try again what may fail: after each time that it has, twice as many others go by.
+
+    >>> attempts, tried = Attempts(), []
+    >>> for number in range(20):
+    ...     if attempts.is_due():
+    ...         tried.append(number)
+    ...         attempts.fail()
+    >>> tried
+    [0, 3, 8, 17]
+    """
+
+    def __init__(self) -> None:
+        self._failed = self._left = 0
+
+    def is_due(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+    def fail(self) -> None:
+        self._failed += 1
+        self._left = min(2**self._failed, _MOST_PASSED)
+
+    def succeed(self) -> None:
+        self._failed = 0
 
 
 class PostgreSQLWriter(ServerWriter):
@@ -91,6 +169,9 @@ class PostgreSQLWriter(ServerWriter):
         self._psycopg: Any = client.load(table)
         self.error = self._psycopg.Error
         self.passing_errors = (self._psycopg.OperationalError, self._psycopg.InterfaceError)
+        self.direct = Attempts()
+        # A row of the key is there; or the table has rules by row of who may write, and takes no COPY.
+        self.no_copy = (self._psycopg.errors.UniqueViolation, self._psycopg.errors.FeatureNotSupported)
 
     def connect(self) -> Any:
         try:

@@ -43,9 +43,7 @@ class KafkaBench:
     folder: Path
     log: Path
 
-    def run(
-        self, work: KafkaWork, rows: int, batches: int, cores: int, repeat: int, wanted: Systems
-    ) -> dict[str, list[KafkaRun]]:
+    def run(self, work: KafkaWork, rows: int, cores: int, repeat: int, wanted: Systems) -> dict[str, list[KafkaRun]]:
         """Run systems in turns over topics of so many messages in all."""
         each = rows // len(work.topics)
         found: dict[str, list[KafkaRun]] = {}
@@ -59,13 +57,13 @@ class KafkaBench:
                     fill(server, f"{topic}-{share}", topic, count, cores)
             for _ in range(repeat):
                 for system in wanted:
-                    found.setdefault(system, []).append(self._both(server, system, work, rows, batches, cores))
+                    found.setdefault(system, []).append(self._both(server, system, work, rows, cores))
         if len({tuple(run.summary) for runs in found.values() for run in runs}) > 1:
             answers = {system: runs[0].summary for system, runs in found.items()}
             raise RuntimeError(f"the systems do not agree on {work.name}: {answers}")
         return found
 
-    def _both(self, server: str, system: str, work: KafkaWork, rows: int, batches: int, cores: int) -> KafkaRun:
+    def _both(self, server: str, system: str, work: KafkaWork, rows: int, cores: int) -> KafkaRun:
         seconds, output = [], ""
         for share in ("first", "all"):
             output = f"{work.name}-{uuid4().hex[:8]}"
@@ -73,7 +71,7 @@ class KafkaBench:
             folder = self.folder / output
             folder.mkdir(parents=True)
             topics = {topic: f"{topic}-{share}" for topic in work.topics}
-            task = Task(system, work.name, server, topics, output, rows // batches, cores, str(folder), self.spark_jars)
+            task = Task(system, work.name, server, topics, output, cores, str(folder), self.spark_jars)
             seconds.append(self._seconds(task, work))
         start, whole = seconds
         rest = rows - rows // START_SHARE

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlstream.connectors.kafka.options import MAX_ROWS
 from tests.bench import plain_spark
 from tests.bench.child import answer
 from tests.bench.data import DELAY_SECONDS
@@ -28,7 +29,6 @@ class Task:
     server: str
     topics: Mapping[str, str]
     output: str
-    rows_per_batch: int
     cores: int
     folder: str
     jars: list[str]
@@ -63,15 +63,14 @@ def _sqlstream(task: Task, work: KafkaWork) -> None:
 
 
 def statements(task: Task, work: KafkaWork, *, flink: bool = False) -> list[str]:
-    """Return the tables and the INSERT, for sqlstream or Flink, which differ in how a batch is bounded only."""
+    """Return the tables and the INSERT, for sqlstream or Flink, which differ in a name of a type only."""
     found = []
-    per_batch = "" if flink else f", 'scan.max-rows-per-batch' = '{task.rows_per_batch // len(work.topics)}'"
     connection = f"'connector' = 'kafka', 'properties.bootstrap.servers' = '{task.server}', 'format' = 'json'"
     for name in work.topics:
         columns = ", ".join(f"{c} {_type(type, flink)}" for c, type in TOPICS[name].columns.items())
         mark = f"WATERMARK FOR ts AS ts - INTERVAL '{DELAY_SECONDS}' SECOND"
         start = "'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset'"
-        options = f"{connection}, 'topic' = '{task.topics[name]}', {start}{per_batch}"
+        options = f"{connection}, 'topic' = '{task.topics[name]}', {start}"
         found.append(f"CREATE TABLE {name} ({columns}, {mark}) WITH ({options})")
     columns = ", ".join(f"{c} {_type(type, flink)}" for c, type in work.columns.items())
     found.append(f"CREATE TABLE emitted ({columns}) WITH ({connection}, 'topic' = '{task.output}')")
@@ -89,7 +88,7 @@ def _spark(task: Task, work: KafkaWork) -> None:
         schema = ", ".join(f"{c} {type}" for c, type in TOPICS[name].columns.items())
         read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", task.server)
         read = read.option("subscribe", task.topics[name]).option("startingOffsets", "earliest")
-        read = read.option("maxOffsetsPerTrigger", task.rows_per_batch // len(work.topics))
+        read = read.option("maxOffsetsPerTrigger", MAX_ROWS.default)
         rows = read.load().selectExpr(f"from_json(CAST(value AS STRING), '{schema}') AS row").select("row.*")
         rows.withWatermark("ts", f"{DELAY_SECONDS} seconds").createOrReplaceTempView(name)
     found = spark.sql(work.spark).selectExpr("to_json(struct(*)) AS value")

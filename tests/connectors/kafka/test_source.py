@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,9 @@ import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from sqlstream.connectors.kafka.ranges import OffsetRange
+from sqlstream.connectors.kafka.ranges import TopicPartition as MessagePartition
 from sqlstream.connectors.kafka.reader import reader
+from sqlstream.connectors.kafka.sizes import MessageSizes
 from sqlstream.errors import DataError, SqlStreamError
 from sqlstream.testing import Stream
 from tests.connectors.kafka.topics import Topic, rows_of
@@ -238,3 +241,29 @@ def test_a_job_goes_on_where_it_was_and_finds_new_partitions(kafka: str, tmp_pat
         topic.grow(2)
         topic.send({"n": 5}, partition=1)
         wait_until(lambda: kept(3, 4, 5))
+
+
+def test_a_batch_takes_fewer_messages_where_they_are_long(kafka: str) -> None:
+    topic = Topic(kafka, 2)
+    topic.send(*({"n": n, "text": "x" * 2_000} for n in range(2_000)))
+    topic.send(*({"n": n, "text": ""} for n in range(2_000)), partition=1)
+    for limit, most in (("1 MB", 1_100), ("256 MB", 4_000)):
+        script = topic.table("n INT", f", 'scan.max-bytes-per-batch' = '{limit}'")
+        with Stream(f"{script} CREATE TABLE kept (n INT); INSERT INTO kept SELECT n FROM t;") as stream:
+            stream.finish()
+            batches = [rows for (rows,) in stream.query("SELECT rows_in FROM sqlstream.batches WHERE rows_in > 0")]
+            assert stream.query("SELECT count(*), count(DISTINCT n) FROM kept") == [(4_000, 2_000)]
+        assert sum(batches) == 4_000
+        # Of a MB about a fourth of the messages.
+        assert most * 0.8 < max(batches) <= most, batches
+
+
+def test_lengths_are_not_known_where_nobody_answers(kafka: str) -> None:
+    topic = Topic(kafka)
+    with Stream(topic.table("n INT") + "SELECT n FROM t") as stream:
+        [table] = [s.table for run in stream.runs.values() for s in run.job.plan.scans]
+        gone = replace(table, options={**table.options, "properties.bootstrap.servers": "localhost:1"})
+        sizes, partition = MessageSizes(gone), MessagePartition(topic.name, 0)
+        for _ in range(3):
+            # Only the first time takes long.
+            assert sizes.cut({partition: 1_000}, {partition: 0}, 1) == {partition: 1_000}
