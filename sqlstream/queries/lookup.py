@@ -142,48 +142,38 @@ class Lookups:
         self._manifests = Manifests()
         self._free: list[_Lent] = []
         self._asked: dict[object, AskedView] = {}
-        self._turns = Turns(self._answer, _MOST_TOGETHER)
+        self._turns = Turns[Question, FoundRows](self._together, self._alone, _MOST_TOGETHER)
 
     def find(self, job: str, operator: str, key: Sequence[str | None], version: Version | None = None) -> FoundRows:
         """Return the rows of a key, which has a value for each key column, in their order. Raises QueryError."""
         return self._turns.ask(Question(job, operator, key, version))
 
-    def _answer(self, requests: Sequence[_Request]) -> None:
-        """Answer requests: those together that ask for keys of the same state and version, the others one by one."""
-        with self._lent() as lent:
-            if len(requests) > 1:
-                self._answer_together(lent, requests)
-            for request in requests:
-                if not request.is_answered:
-                    try:
-                        request.answer(self._alone(lent, request.question))
-                    except Exception as error:
-                        request.fail(error)
-
-    def _answer_together(self, lent: _Lent, requests: Sequence[_Request]) -> None:
+    def _together(self, requests: Sequence[_Request]) -> None:
         """Answer those of some requests whose rows are in memory, and about which there is nothing to say."""
         groups: dict[tuple[int, int], list[tuple[_Request, _Wanted]]] = {}
-        for request in requests:
-            # What fails is asked alone, which tells why.
-            with suppress(Exception):
-                wanted = self._wanted(lent, request.question)
-                if wanted.asked.shows_key and None not in request.question.key:
-                    groups.setdefault((id(wanted.asked), wanted.version.version), []).append((request, wanted))
-        for group in groups.values():
-            if len(group) > 1:
+        with self._lent() as lent:
+            for request in requests:
+                # What fails is asked alone, which tells why.
                 with suppress(Exception):
-                    found = self._found_together(lent, [wanted for _, wanted in group])
-                    for (request, _), rows in zip(group, found, strict=True):
-                        request.answer(rows)
+                    wanted = self._wanted(lent, request.question)
+                    if wanted.asked.shows_key and None not in request.question.key:
+                        groups.setdefault((id(wanted.asked), wanted.version.version), []).append((request, wanted))
+            for group in groups.values():
+                if len(group) > 1:
+                    with suppress(Exception):
+                        found = self._found_together(lent, [wanted for _, wanted in group])
+                        for (request, _), rows in zip(group, found, strict=True):
+                            request.answer = rows
 
-    def _alone(self, lent: _Lent, question: Question) -> FoundRows:
-        for attempt in range(_ATTEMPTS):
-            try:
-                return self._found(lent, self._wanted(lent, question))
-            except (FileNotFoundError, DamageError, duckdb.IOException) as error:
-                if attempt == _ATTEMPTS - 1 or (isinstance(error, DamageError) and error.fault != GONE):
-                    raise
-                self._histories.forget(question.job.lower())
+    def _alone(self, question: Question) -> FoundRows:
+        with self._lent() as lent:
+            for attempt in range(_ATTEMPTS):
+                try:
+                    return self._found(lent, self._wanted(lent, question))
+                except (FileNotFoundError, DamageError, duckdb.IOException) as error:
+                    if attempt == _ATTEMPTS - 1 or (isinstance(error, DamageError) and error.fault != GONE):
+                        raise
+                    self._histories.forget(question.job.lower())
         raise AssertionError("unreachable")
 
     def _wanted(self, lent: _Lent, question: Question) -> _Wanted:

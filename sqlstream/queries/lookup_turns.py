@@ -1,9 +1,8 @@
-"""Requests from several threads, answered one after the other, or several that wait together."""
+"""Questions of several threads, answered one after the other, or several that wait together."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
@@ -13,67 +12,54 @@ A = TypeVar("A")
 
 
 class Request(Generic[Q, A]):
-    """What a thread has asked, and its answer or error once there is one."""
+    """What a thread has asked, with the answer once there is one; one that `is_single` is not answered together with others."""
 
     def __init__(self, question: Q):
         self.question = question
-        self._answer: A | None = None
-        self._error: BaseException | None = None
-        self._answered = threading.Event()
-
-    @property
-    def is_answered(self) -> bool:
-        return self._answered.is_set()
-
-    def answer(self, found: A) -> None:
-        self._answer = found
-        self._answered.set()
-
-    def fail(self, error: BaseException) -> None:
-        self._error = error
-        self._answered.set()
-
-    def awaited(self) -> A:
-        """Wait for the answer. Raises what the request failed with."""
-        self._answered.wait()
-        if self._error is not None:
-            raise self._error
-        return self._answer  # type: ignore[return-value]
+        self.answer: A | None = None
+        self.is_single = False
 
 
 class Turns(Generic[Q, A]):
-    """Lets one thread at a time answer requests: its own, and those that wait by then, `most` at most.
+    """Lets one thread at a time answer its question, and with it those that wait by then: `most` together.
 
     A lookup leaves the interpreter to other threads for each of its statements. If several were at it, each would wait to get it
     back, up to 5 ms (`sys.getswitchinterval`) each time: all would take several times as long as one after the other.
+
+    `together` sets answers of requests, as far as it can. What it leaves is asked `alone`, each by its own thread.
     """
 
-    def __init__(self, answer: Callable[[Sequence[Request[Q, A]]], None], most: int):
-        self._answer, self._most = answer, most
-        self._waiting: deque[Request[Q, A]] = deque()
-        self._running, self._reading = threading.Lock(), threading.Lock()
+    def __init__(self, together: Callable[[Sequence[Request[Q, A]]], None], alone: Callable[[Q], A], most: int) -> None:
+        self._together, self._alone, self._most = together, alone, most
+        self._waiting: list[Request[Q, A]] = []
+        self._changing, self._running, self._reading = threading.Lock(), threading.Lock(), threading.Lock()
 
     def ask(self, question: Q) -> A:
-        """Return the answer to a question, or raise its error."""
-        request = Request[Q, A](question)
-        self._waiting.append(request)
+        """Return the answer to a question. Raises what `alone` does."""
+        own = Request[Q, A](question)
+        with self._changing:
+            self._waiting.append(own)
         with self._running:
-            # A thread that had its turn before may have taken it along.
-            if request in self._waiting:
-                self._take_turn(request)
-        return request.awaited()
+            # Whoever took it along has answered it, or has put it back.
+            if own.answer is None:
+                self._answer_with_others(own)
+            return self._alone(question) if own.answer is None else own.answer
 
-    def _take_turn(self, own: Request[Q, A]) -> None:
-        self._waiting.remove(own)
-        taken = [own]
-        while self._waiting and len(taken) < self._most:
-            taken.append(self._waiting.popleft())
+    def _answer_with_others(self, own: Request[Q, A]) -> None:
+        with self._changing:
+            self._waiting.remove(own)
+            others = [r for r in self._waiting if not r.is_single][: 0 if own.is_single else self._most - 1]
+            self._waiting = [r for r in self._waiting if r not in others]
+        if not others:
+            return
         try:
-            self._answer(taken)
-        except BaseException as error:
-            for request in taken:
-                if not request.is_answered:
-                    request.fail(error)
+            self._together([own, *others])
+        finally:
+            with self._changing:
+                for request in others:
+                    if request.answer is None:
+                        request.is_single = True
+                        self._waiting.append(request)
 
     @contextmanager
     def left(self) -> Iterator[None]:

@@ -80,9 +80,8 @@ def test_every_kind_of_state(kind: str) -> None:
 def together(lookups: Lookups, questions: Sequence[Question]) -> list[FoundRows | None]:
     """Return what lookups find by statements that are about several keys, None for what they leave to others."""
     requests = [Request[Question, FoundRows](question) for question in questions]
-    with lookups._lent() as lent:
-        lookups._answer_together(lent, requests)
-    return [request.awaited() if request.is_answered else None for request in requests]
+    lookups._together(requests)
+    return [request.answer for request in requests]
 
 
 @pytest.mark.slow
@@ -121,16 +120,14 @@ def test_what_is_asked_together_with_what_fails() -> None:
             stream.batch("t", [(k, v) for k in range(8)])
         lookups = lookups_in(stream)
         keys: list[list[str | None]] = [["1"], ["x"], ["01"], ["+1"], [None], ["9"], ["1", "2"], ["1"]]
-        requests = [Request[Question, FoundRows](Question("result", "o", key)) for key in keys]
-        requests.append(Request(Question("result", "nothing", ["1"])))
-        lookups._answer(requests)
-        errors = {1: '"x" is no value of key column "k"', 6: "has 1 column, not 2", 8: "nothing"}
-        for number, request in enumerate(requests):
-            if number in errors:
-                with pytest.raises(QueryError, match=errors[number]):
-                    request.awaited()
+        questions = [*(Question("result", "o", key) for key in keys), Question("result", "nothing", ["1"])]
+        for number, found in enumerate(together(lookups, questions)):
+            if number in (0, 2, 3, 5, 7):
+                assert found is not None
+                assert [row[:2] for row in found.rows] == ([] if number == 5 else [(1, 3)])
             else:
-                assert [row[:2] for row in request.awaited().rows] == ([(1, 3)] if number in (0, 2, 3, 7) else [])
+                # They are asked alone, which tells what is wrong with them.
+                assert found is None
         lookups.close()
 
 
@@ -149,6 +146,13 @@ def test_many_threads_find_what_one_finds() -> None:
 
         with ThreadPoolExecutor(16) as threads:
             assert list(threads.map(found, range(200))) == [k % 5 for k in range(200)]
+            failing = [threads.submit(lookups.find, "result", "o", [key]) for key in ("x", "1", "y", "2") * 4]
+            for number, future in enumerate(failing):
+                if number % 2:
+                    assert future.result().rows[0][1] == number // 2 % 2 + 1
+                else:
+                    with pytest.raises(QueryError, match=f'"{"xy"[number // 2 % 2]}" is no value of key column "k"'):
+                        future.result()
         lookups.close()
 
 
