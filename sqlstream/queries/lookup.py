@@ -24,7 +24,7 @@ from sqlstream.duck import clock, databases, key_hash
 from sqlstream.duck.sql import over
 from sqlstream.errors import DamageError, QueryError
 from sqlstream.queries.key_rows import AskedView, StoredKey, StoredRows
-from sqlstream.queries.lookup_turns import Request, Turns
+from sqlstream.queries.lookup_turns import Turns, Waiting
 from sqlstream.queries.prepared import PreparedStatements
 from sqlstream.queries.versions import Version, find_state, find_version, no_version
 from sqlstream.queries.why import check_key_value
@@ -101,7 +101,7 @@ class Question:
     version: Version | None = None
 
 
-_Request: TypeAlias = Request[Question, FoundRows]
+_Request: TypeAlias = Waiting[Question, FoundRows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-class Request(Generic[Q, A]):
+class Waiting(Generic[Q, A]):
     """What a thread has asked, with the answer once there is one; one that `is_single` is not answered together with others."""
 
     def __init__(self, question: Q):
@@ -29,14 +29,14 @@ class Turns(Generic[Q, A]):
     `together` sets answers of requests, as far as it can. What it leaves is asked `alone`, each by its own thread.
     """
 
-    def __init__(self, together: Callable[[Sequence[Request[Q, A]]], None], alone: Callable[[Q], A], most: int) -> None:
+    def __init__(self, together: Callable[[Sequence[Waiting[Q, A]]], None], alone: Callable[[Q], A], most: int) -> None:
         self._together, self._alone, self._most = together, alone, most
-        self._waiting: list[Request[Q, A]] = []
+        self._waiting: list[Waiting[Q, A]] = []
         self._changing, self._running, self._reading = threading.Lock(), threading.Lock(), threading.Lock()
 
     def ask(self, question: Q) -> A:
         """Return the answer to a question. Raises what `alone` does."""
-        own = Request[Q, A](question)
+        own = Waiting[Q, A](question)
         with self._changing:
             self._waiting.append(own)
         with self._running:
@@ -45,7 +45,7 @@ class Turns(Generic[Q, A]):
                 self._answer_with_others(own)
             return self._alone(question) if own.answer is None else own.answer
 
-    def _answer_with_others(self, own: Request[Q, A]) -> None:
+    def _answer_with_others(self, own: Waiting[Q, A]) -> None:
         with self._changing:
             self._waiting.remove(own)
             others = [r for r in self._waiting if not r.is_single][: 0 if own.is_single else self._most - 1]

@@ -16,7 +16,7 @@ import pytest
 
 from sqlstream.errors import QueryError
 from sqlstream.queries.lookup import FoundRows, Lookups, Question
-from sqlstream.queries.lookup_turns import Request
+from sqlstream.queries.lookup_turns import Waiting
 from sqlstream.storage.histories import JobHistories
 from sqlstream.storage.key_index import forget_indexes
 from sqlstream.testing import Stream
@@ -79,7 +79,7 @@ def test_every_kind_of_state(kind: str) -> None:
 
 def together(lookups: Lookups, questions: Sequence[Question]) -> list[FoundRows | None]:
     """Return what lookups find by statements that are about several keys, None for what they leave to others."""
-    requests = [Request[Question, FoundRows](question) for question in questions]
+    requests = [Waiting[Question, FoundRows](question) for question in questions]
     lookups._together(requests)
     return [request.answer for request in requests]
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sqlstream.queries.lookup_turns import Request, Turns
+from sqlstream.queries.lookup_turns import Turns, Waiting
 from tests.processes import wait_until
 
 
@@ -20,7 +20,7 @@ class Doubling:
         self.groups = list[list[int]]()
         self.begun, self.goes_on = threading.Event(), threading.Event()
 
-    def together(self, requests: Sequence[Request[int, int]]) -> None:
+    def together(self, requests: Sequence[Waiting[int, int]]) -> None:
         self.groups.append([request.question for request in requests])
         for request in requests:
             if request.question % 2 == 0:
