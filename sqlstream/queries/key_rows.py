@@ -116,9 +116,11 @@ class AskedView:
 
     @cached_property
     def shows_key(self) -> bool:
-        """Whether the rows of the view have the columns of the key."""
-        columns = {name for name, _ in self.relation.operator.view_columns}
-        return self.relation.name == self.relation.operator.name and columns >= set(self.relation.operator.key_columns)
+        """Whether each row of the view has its key in the key columns: of an outer join they may be NULL."""
+        operator = self.relation.operator
+        columns = {name for name, _ in operator.view_columns}
+        is_result = self.relation.name == operator.name
+        return is_result and operator.kind != "join" and columns >= set(operator.key_columns)
 
     def seen_rows(self, table: TableDeclaration, rows: str, at: JobVersion, keys: int) -> str:
         """Return the SELECT of those rows of a table that a version sees, by parameters that follow those of so many keys."""

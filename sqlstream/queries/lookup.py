@@ -122,12 +122,12 @@ class _Wanted:
         return clock.view_variables(self.version.time, self.version.watermark) if tells_time else {}
 
 
-class _TakesLong(Exception):
-    """A lookup is not to be answered beside others."""
+class _Alone(Exception):
+    """A key has to be looked up by a statement of its own."""
 
 
 def _not_now() -> AbstractContextManager[None]:
-    raise _TakesLong
+    raise _Alone
 
 
 class Lookups:
@@ -149,7 +149,7 @@ class Lookups:
         return self._turns.ask(Question(job, operator, key, version))
 
     def _together(self, requests: Sequence[_Request]) -> None:
-        """Answer those of some requests whose rows are in memory, and about which there is nothing to say."""
+        """Set the answers of requests that a common statement can answer: their rows are in memory, and nothing is wrong."""
         groups: dict[tuple[int, int], list[tuple[_Request, _Wanted]]] = {}
         with self._lent() as lent:
             for request in requests:
@@ -227,7 +227,7 @@ class Lookups:
             return FoundRows(wanted.version, _types(answer), answer.fetchall())
 
     def _found_together(self, lent: _Lent, group: Sequence[_Wanted]) -> list[FoundRows]:
-        """Return the rows of several keys, by one statement. Raises _TakesLong where some are in files, or of no key."""
+        """Return the rows of several keys, by one statement. Raises _Alone where some are in files, or of other keys."""
         first, relations = group[0], dict[str, str]()
         buckets: dict[str, list[_Wanted]] = {}
         for wanted in group:
@@ -239,7 +239,7 @@ class Lookups:
                 stored = StoredRows(self._warehouse, first.asked, keys, first.at, self._memory, _not_now)
                 rows, unindexed = stored.find(lent.connection, directory, table, some[0].segments.get(table.name, ()))
                 if unindexed:
-                    raise _TakesLong
+                    raise _Alone
                 parts.append(rows)
             found = pa.concat_tables(parts, promote_options="permissive")
             relations[table.name] = lent.statements.put(number, found)
@@ -304,8 +304,8 @@ def _split(lent: _Lent, group: Sequence[_Wanted], relations: Mapping[str, str]) 
     found: list[list[Sequence[Any]]] = [[] for _ in range(count)]
     for number, *row in answer.fetchall():
         if number is None:
-            # Of an outer join, a row need not have the key; and other keys may have the hash of one.
-            raise _TakesLong
+            # Another key may have the hash of one of these.
+            raise _Alone
         found[number].append(tuple(row))
     return [FoundRows(first.version, types, rows) for rows in found[: len(group)]]
 

@@ -1,4 +1,4 @@
-"""Questions of several threads, answered one after the other, or several that wait together."""
+"""Answers questions of several threads: one at a time, or together those that wait at the same time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ A = TypeVar("A")
 
 
 class Waiting(Generic[Q, A]):
-    """What a thread has asked, with the answer once there is one; one that `is_single` is not answered together with others."""
+    """A question whose answer a thread waits for. One that `is_single` is answered by that thread itself."""
 
     def __init__(self, question: Q):
         self.question = question
@@ -21,12 +21,12 @@ class Waiting(Generic[Q, A]):
 
 
 class Turns(Generic[Q, A]):
-    """Lets one thread at a time answer its question, and with it those that wait by then: `most` together.
+    """Lets one thread at a time answer its question, together with those of threads that wait by then, `most` at a time.
 
     A lookup leaves the interpreter to other threads for each of its statements. If several were at it, each would wait to get it
     back, up to 5 ms (`sys.getswitchinterval`) each time: all would take several times as long as one after the other.
 
-    `together` sets answers of requests, as far as it can. What it leaves is asked `alone`, each by its own thread.
+    `together` sets the answers that it can. Each question that it leaves is asked `alone`, by its own thread.
     """
 
     def __init__(self, together: Callable[[Sequence[Waiting[Q, A]]], None], alone: Callable[[Q], A], most: int) -> None:
@@ -40,7 +40,7 @@ class Turns(Generic[Q, A]):
         with self._changing:
             self._waiting.append(own)
         with self._running:
-            # Whoever took it along has answered it, or has put it back.
+            # A thread that had its turn before may have answered it; otherwise it is among those that wait.
             if own.answer is None:
                 self._answer_with_others(own)
             return self._alone(question) if own.answer is None else own.answer

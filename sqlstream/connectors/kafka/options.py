@@ -66,7 +66,7 @@ MAX_ROWS = TableOption(
 MAX_BYTES = TableOption(
     "scan.max-bytes-per-batch",
     SIZE,
-    "about how many bytes of keys and values a batch takes at most, as some messages tell that are read before",
+    "about how many bytes of keys and values a batch takes at most; a sample of messages tells how long they are",
     "256 MB",
     mutable=True,
 )

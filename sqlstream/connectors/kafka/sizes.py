@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import closing
+from statistics import mean
 from typing import Any
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.kafka.client import client_library, settings
 from sqlstream.connectors.kafka.ranges import TopicPartition
 
-# So many messages of a partition tell enough, or what came of them in so many seconds.
-_SAMPLE, _SECONDS = 200, 2.0
-# Of so few offsets the length matters little.
-_FEW = 500
-# Topics change; so old what is known of one may be, in seconds.
-_KNOWN_SECONDS = 60.0
-# A broker that does not answer is asked again so much later.
-_AGAIN_SECONDS = 10.0
-# What is not asked for is fetched with it.
-_FETCH = {"queued.max.messages.kbytes": "1024", "fetch.message.max.bytes": "1000000", "fetch.wait.max.ms": "50"}
+# Brokers take no longer message, unless they are told to.
+_LONGEST = 1 << 20
+# How many messages of a partition are read, of how many partitions at a time, and for how many seconds at most.
+_SAMPLE, _PARTITIONS, _SECONDS = 200, 16, 1.0
+# After so many seconds a partition may have other messages; and a broker that did not answer is asked again.
+_KNOWN_SECONDS, _AGAIN_SECONDS = 60.0, 10.0
+_FIXED = {
+    "group.id": "sqlstream",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "log_level": 0,
+    "fetch.wait.max.ms": "50",
+    # A consumer fetches more than is read of it: not much more.
+    "queued.max.messages.kbytes": "1024",
+    "fetch.message.max.bytes": "1000000",
+}
 
 
 class MessageSizes:
-    """About how many bytes of keys and values an offset stands for, in each partition."""
+    """How many bytes of keys and values an offset stands for in each partition, as some of its messages tell."""
 
     def __init__(self, table: Table):
         self._table = table
@@ -36,42 +45,57 @@ class MessageSizes:
     ) -> dict[TopicPartition, int]:
         """Return how many of the wanted offsets of each partition, at least one, have about `most` bytes together.
 
-        Where a broker does not answer in time, they are not cut: the next batch is.
+        Partitions that are not known yet count as the others do. Where no broker answers in time, nothing is cut.
         """
-        moment = time.monotonic()
-        old = moment - _KNOWN_SECONDS
-        unknown = [p for p, count in wanted.items() if count > _FEW and self._known.get(p, (0.0, old))[1] <= old]
-        if unknown and moment >= self._not_before:
-            self._known |= self._found({p: starts[p] for p in unknown})
-            self._not_before = time.monotonic() + _AGAIN_SECONDS
-        total = sum(count * self._known[p][0] for p, count in wanted.items() if p in self._known)
+        if sum(wanted.values()) * _LONGEST <= most:
+            return dict(wanted)
+        self._look(wanted, starts)
+        known = {p: self._known[p][0] for p in wanted if p in self._known}
+        if not known:
+            return dict(wanted)
+        other = mean(known.values())
+        total = sum(count * known.get(p, other) for p, count in wanted.items())
         if total <= most:
             return dict(wanted)
-        return {p: max(int(count * most / total), 1) if p in self._known else count for p, count in wanted.items()}
+        return {p: max(int(count * most / total), 1) for p, count in wanted.items()}
 
-    def _found(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[float, float]]:
-        """Read some messages of partitions from offsets on; return what their lengths tell, and when."""
-        kafka = client_library(self._table)
-        own = {"group.id": "sqlstream", "enable.auto.commit": False, "auto.offset.reset": "error", "log_level": 0}
-        consumer = kafka.Consumer({"client.id": "sqlstream", **settings(self._table), **_FETCH, **own})
-        sizes, ends, counts = dict.fromkeys(starts, 0), dict(starts), dict.fromkeys(starts, 0)
-        try:
-            consumer.assign([kafka.TopicPartition(*p, offset) for p, offset in starts.items()])
-            deadline = time.monotonic() + _SECONDS
-            while min(counts.values()) < _SAMPLE and time.monotonic() < deadline:
-                for message in _messages(consumer.consume(_SAMPLE, 0.1)):
-                    partition = TopicPartition(message.topic(), message.partition())
-                    sizes[partition] += len(message.key() or b"") + len(message.value() or b"")
-                    counts[partition] += 1
-                    ends[partition] = message.offset() + 1
-        except kafka.KafkaException:
-            # Who reads the messages says what is wrong.
-            return {}
-        finally:
-            consumer.close()
+    def _look(self, wanted: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]) -> None:
+        """Read messages of the partitions that most is wanted of, and that are not known, or were long ago."""
         moment = time.monotonic()
-        return {p: (sizes[p] / (ends[p] - start), moment) for p, start in starts.items() if counts[p]}
+        old = moment - _KNOWN_SECONDS
+        unknown = [p for p in wanted if p not in self._known or self._known[p][1] <= old]
+        if not unknown or moment < self._not_before:
+            return
+        asked = sorted(unknown, key=lambda p: -wanted[p])[:_PARTITIONS]
+        found = self._read({p: (starts[p], starts[p] + min(wanted[p], _SAMPLE)) for p in asked})
+        moment = time.monotonic()
+        self._known |= {p: (size, moment) for p, size in found.items()}
+        if not found:
+            self._not_before = moment + _AGAIN_SECONDS
+
+    def _read(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, float]:
+        """Read messages of the offsets [start, end) of partitions; return how many bytes an offset has."""
+        kafka = client_library(self._table)
+        sizes, reached = dict.fromkeys(ranges, 0), {p: start for p, (start, _) in ranges.items()}
+        open_ranges, deadline = set(ranges), time.monotonic() + _SECONDS
+        try:
+            with closing(kafka.Consumer({"client.id": "sqlstream", **settings(self._table), **_FIXED})) as consumer:
+                consumer.assign([kafka.TopicPartition(*p, start) for p, (start, _) in ranges.items()])
+                while open_ranges and time.monotonic() < deadline:
+                    for message in consumer.consume(_SAMPLE, 0.1):
+                        partition = TopicPartition(message.topic(), message.partition())
+                        if partition not in open_ranges:
+                            continue
+                        # One with an error is the end of the partition, or what whoever reads the batch will say.
+                        if message.error() is None:
+                            sizes[partition] += _length(message)
+                            reached[partition] = message.offset() + 1
+                        if message.error() is not None or reached[partition] >= ranges[partition][1]:
+                            open_ranges.discard(partition)
+        except kafka.KafkaException:
+            return {}
+        return {p: sizes[p] / (reached[p] - start) for p, (start, _) in ranges.items() if reached[p] > start}
 
 
-def _messages(taken: Iterable[Any]) -> Iterable[Any]:
-    return (message for message in taken if message.error() is None)
+def _length(message: Any) -> int:
+    return len(message.key() or b"") + len(message.value() or b"")

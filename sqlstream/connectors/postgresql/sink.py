@@ -31,7 +31,7 @@ _CHUNK = 50_000
 _MAKING = 7_160_514
 # The net changes of a batch, in DuckDB.
 _CHANGES = "_changes"
-# Where adding rows fails again and again, so many batches go by before it is tried once more.
+# Where COPY fails again and again, at most so many batches are upserted before it is tried once more.
 _MOST_PASSED = 1024
 
 
@@ -54,14 +54,13 @@ class PostgreSQLTransaction(ServerTransaction):
     def replace(self, batch: Batch) -> None:
         """Write a batch of a table with a key.
 
-        Of a key that loses no row the table has none, but for what others have written. Its row is added as it comes, which takes
-        the server less than half the time; that is undone, and done otherwise, where it fails.
+        Where a batch takes no row of a key away, the table has none, unless somebody else wrote it. COPY adds the new row to the
+        table, which takes the server about half as long as an upsert. If that fails, it is undone, and the row is upserted.
         """
+        if batch.order or not self._direct.is_due():
+            super().replace(batch)
+            return
         with batch.connection() as duck:
-            if batch.order or not self._direct.is_due():
-                self._delete(duck, batch, batch.deletes())
-                self._upsert(duck, batch, batch.upserts())
-                return
             duck.execute(f"CREATE TEMP TABLE {_CHANGES} AS {batch.changes()}")
             counted = f"SELECT count(*) FILTER ({WEIGHT} < 0), count(*) FILTER ({WEIGHT} > 0) FROM {_CHANGES}"
             [(taken, added)] = duck.execute(counted).fetchall()
@@ -92,7 +91,7 @@ class PostgreSQLTransaction(ServerTransaction):
             self.con.execute(_DIALECT.upsert(self.target, columns, key, staged))
 
     def _add(self, duck: duckdb.DuckDBPyConnection, batch: Batch, rows: str) -> None:
-        """Write rows of keys that the table should not have."""
+        """Add rows of keys that the table should not have; upsert them where it has one."""
         try:
             with self.con.transaction():
                 self._copy(duck, self._in_order(rows), batch.columns, self.target)
@@ -128,7 +127,7 @@ class PostgreSQLTransaction(ServerTransaction):
 
 
 class Attempts:
-    """Whether to try again what may fail: after each time that it has, twice as many others go by.
+    """Tells whether to try what may fail: each failure doubles the number of times that it is not tried.
 
     >>> attempts, tried = Attempts(), []
     >>> for number in range(20):

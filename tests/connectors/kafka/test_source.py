@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -260,12 +262,32 @@ def test_a_batch_takes_fewer_messages_where_they_are_long(kafka: str) -> None:
     assert 4 <= few - whole + 1 <= 8, batches
 
 
-def test_lengths_are_not_known_where_nobody_answers(kafka: str) -> None:
-    topic = Topic(kafka)
+def test_partitions_of_few_or_lost_messages_are_not_waited_for(kafka: str) -> None:
+    topic = Topic(kafka, 3)
+    topic.send(*({"text": "x" * 988} for _ in range(500)))
+    topic.send({"text": "x" * 88}, partition=1)
+    topic.send("{}", "{}", partition=2)
+    topic.forget(2, partition=2)
+    first, second, lost = (MessagePartition(topic.name, number) for number in range(3))
+    with Stream(topic.table("n INT") + "SELECT n FROM t") as stream:
+        [table] = [s.table for run in stream.runs.values() for s in run.job.plan.scans]
+        sizes, began = MessageSizes(table), time.monotonic()
+        # What is not known of the last one is taken to be as of the others.
+        wanted = {first: 400, second: 1, lost: 2}
+        cut = sizes.cut(wanted, dict.fromkeys(wanted, 0), 200_000)
+        assert time.monotonic() - began < 0.9
+    assert {p: size for p, (size, _) in sizes._known.items()} == {first: 1_000, second: 100}
+    assert (195 <= cut[first] <= 200, cut[second], cut[lost]) == (True, 1, 1)
+
+
+def test_lengths_are_not_known_where_nobody_answers(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, read = Topic(kafka), Mock(wraps=MessageSizes._read)
+    monkeypatch.setattr(MessageSizes, "_read", lambda self, ranges: read(self, ranges))
     with Stream(topic.table("n INT") + "SELECT n FROM t") as stream:
         [table] = [s.table for run in stream.runs.values() for s in run.job.plan.scans]
         gone = replace(table, options={**table.options, "properties.bootstrap.servers": "localhost:1"})
         sizes, partition = MessageSizes(gone), MessagePartition(topic.name, 0)
         for _ in range(3):
-            # Only the first time takes long.
             assert sizes.cut({partition: 1_000}, {partition: 0}, 1) == {partition: 1_000}
+    # It is not asked, and waited for, with each batch.
+    assert read.call_count == 1
