@@ -8,13 +8,12 @@ time in the work of many sessions; with less, it and other works have fewer keys
 
 Process functions (`process`) run over a third of the rows, on Spark in Python and on PyFlink, too.
 
-From Kafka to Kafka (`kafka`): one broker on this machine, the same topics, JSON, also on Flink. A run over the first tenth of the
-messages tells how long a start takes.
+From Kafka to Kafka (`kafka`): one broker on this machine, the same topics, JSON, also on Flink.
 
 Savepoints, restores, forks and another parallelism (`savepoints`) with a state of 5 million keys, in this process and on Spark.
 
-The queries of examples/nexmark run over `--rows` events, from the built-in generator and from Parquet files, which Flink reads,
-too.
+The queries of examples/nexmark run over Parquet files of its events, in turns with Flink; `--record` keeps the runs (see
+`nexmark_results`).
 
 Topics of Kafka (`--only kafka`) are read in batches as large as sqlstream's default, whatever `--batches` says, by Spark, too.
 
@@ -28,8 +27,9 @@ With `--only databases`: what the sinks of PostgreSQL, MariaDB, SQLite and DuckD
 
 - *rows/s once warm*: rows of the batches after the warm-up (a quarter of all), divided by the time from the commit of the
   last batch of the warm-up to that of the last batch with data. Commits are dated by the files in the checkpoint, in both
-  systems alike. Whatever happens in between counts: compaction of state, finding files, snapshots. With several runs
-  (`--repeat`) it is the median. DuckDB has no batches: rows divided by the median time of three runs in one process.
+  systems alike. Whatever happens in between counts: compaction of state, finding files, snapshots. Flink says how many rows
+  it has read: its rate is that of the same rows. With several runs (`--repeat`) it is the median. DuckDB has no batches: rows
+  divided by the median time of three runs in one process.
 - *batch*: the median of those batches. *whole run*: from the start of the session to the end, all included.
 - *peak memory*: of the process, its JVM and its workers together, counting what they share once.
 - *smallest batch*: files of one row arrive one at a time; see `latency`. *start* and *query*: see `commands`.
@@ -51,7 +51,18 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.bench import changing, joining, latency, nexmark, nexmark_flink, report, saving, throughput
+from tests.bench import (
+    changing,
+    joining,
+    latency,
+    nexmark,
+    nexmark_flink,
+    nexmark_results,
+    rates,
+    report,
+    saving,
+    throughput,
+)
 from tests.bench.changing_work import CHANGING_WORKS, ChangingWork, changing_data, changing_work, changing_works_of
 from tests.bench.commands import explain_seconds, query_seconds, start_to_first_result
 from tests.bench.commits import MAX_BATCHES
@@ -68,11 +79,13 @@ from tests.bench.process import flink as process_flink
 from tests.bench.process.data import process_data
 from tests.bench.process.run import systems_of
 from tests.bench.process.work import PROCESS_WORKS, ProcessWork, process_works_of
+from tests.bench.rates import addition_seconds
 from tests.bench.report import Figures, Results
 from tests.bench.throughput import DUCKDB, SQLSTREAM
 from tests.bench.work import WORKS, Work, work_named, works_of
 
 ROOT = Path(__file__).resolve().parents[2]
+ROWS = 10_000_000
 SMALL_FILES, SMALL_WARM_UP = 45, 15
 LATENCIES, COMMANDS = "smallest_batch", "commands"
 # Of the works of which the result changes.
@@ -105,7 +118,9 @@ console = Console(highlight=False)
 
 
 @click.command()
-@click.option("--rows", default=10_000_000, show_default=True, help="Rows of each data set.")
+@click.option(
+    "--rows", type=int, help=f"Rows of each data set: {ROWS:,}, but of Nexmark as many as take its queries a minute."
+)
 @click.option("--batches", default=20, show_default=True, help="Micro-batches that they come in.")
 @click.option("--repeat", default=1, show_default=True, help="Runs of each; the median counts.")
 @click.option(
@@ -125,8 +140,14 @@ console = Console(highlight=False)
     "--data", default=ROOT / ".demo" / "bench", type=Path, help="Where the data is made, once, and runs write."
 )
 @click.option("--output", default=ROOT / "bench-results", type=Path, help="Where results.json, table.md, plot.png go.")
+@click.option(
+    "--record",
+    is_flag=True,
+    help="Keep the runs of Nexmark in tests/bench/results.",
+)
+@click.option("--busy", is_flag=True, help="Measure although other programs run.")
 def main(
-    rows: int,
+    rows: int | None,
     batches: int,
     repeat: int,
     only: tuple[str, ...],
@@ -134,8 +155,12 @@ def main(
     flink: Path | None,
     data: Path,
     output: Path,
+    record: bool,
+    busy: bool,
 ) -> None:
     """Run the benchmark and write its results."""
+    if not busy and (reason := rates.busy()):
+        raise click.ClickException(f"{reason}, and figures would mean little; --busy measures all the same")
     if not 4 <= batches <= MAX_BATCHES:
         raise click.UsageError(f"--batches must be from 4 to {MAX_BATCHES}")
     for name in only:
@@ -143,7 +168,7 @@ def main(
         if name not in (*KNOWN, *nexmark.QUERIES) and not known and not kafka_works_of((name,)):
             every: list[AnyWork] = [*WORKS, *CHANGING_WORKS, *JOIN_WORKS, *PROCESS_WORKS, *KAFKA_WORKS]
             raise click.UsageError(f'there is no work "{name}": {", ".join([*KNOWN, *(w.name for w in every)])}')
-    results = Results(report.machine(), rows, batches, repeat)
+    results = Results(report.machine(), rows or ROWS, batches, repeat)
     output.mkdir(parents=True, exist_ok=True)
     bench = _Bench(results, data.resolve(), (output / "log.txt").resolve(), without)
     try:
@@ -158,11 +183,12 @@ def main(
         for kafka_work in kafka_works_of(only or (KAFKA,)):
             bench.kafka(kafka_work, Flink(flink.resolve(), tuple(flink_jars())) if flink else None)
         for query in nexmark.QUERIES if not only or NEXMARK in only else [q for q in nexmark.QUERIES if q in only]:
-            bench.nexmark(query, Flink(flink.resolve()) if flink else None)
+            events = rows or nexmark.EVENTS[query]
+            bench.nexmark(query, events, Flink(flink.resolve()) if flink else None, record=record)
         if not only or SAVEPOINTS in only:
             bench.savepoints()
         if LOOKUPS in only:
-            bench.lookups(min(rows, LOOKUP_KEYS))
+            bench.lookups(min(results.rows, LOOKUP_KEYS))
         if DATABASES in only:
             bench.databases()
         if SCALING in only:
@@ -177,14 +203,15 @@ def main(
         # What was measured before something failed is worth keeping: a run takes long.
         report.write(results, output)
     shutil.rmtree(bench.runs)
-    console.print(report.table(results))
+    if results.works or results.changes or results.joins or results.processes:
+        console.print(report.table(results))
     console.print(report.targets(results))
     if results.kafka:
         console.print(report.kafka_table(results))
     if results.savepoints:
         console.print(report.saving_table(results))
     if results.nexmark:
-        console.print(report.nexmark_table(results))
+        console.print(nexmark_results.table(results.nexmark), soft_wrap=True)
 
 
 class _Bench:
@@ -266,7 +293,7 @@ class _Bench:
             return self._figures("joining", asdict(task))
 
         stores = (joining.STATE_4, joining.STATE_2) if work.spark else ()
-        flinks = tuple(BACKENDS) if flink and work.spark else ()
+        flinks = tuple(BACKENDS) if flink and work.spark and not work.loads_first else ()
         systems = self._wanted(SQLSTREAM, *stores, *flinks, DUCKDB)
         self._in_turns(work.name, work.title, systems, run, self.results.joins.setdefault(work.name, {}))
 
@@ -316,23 +343,25 @@ class _Bench:
                 shutil.rmtree(folder)
         _agree(name, every)
 
-    def nexmark(self, query: str, flink: Flink | None) -> None:
-        """Run a query of the example over the generator's events, and over the same ones in files, these on Flink, too."""
-        events = self.results.rows
-        files = nexmark.nexmark_files(self.data, events, self.results.batches * self.cores)
-        found = self.results.nexmark.setdefault(query, {})
-        for source in self._wanted(*nexmark.SOURCES, *(BACKENDS if flink else ())):
-            folder = self.runs / f"nexmark-{query}-{source.replace(' ', '_')}"
-            folder.mkdir()
-            task = nexmark.Task(query, source, str(files), events, self.cores, self.cores, str(folder))
-            if flink and source in BACKENDS:
-                found[source] = nexmark_flink.measure(flink, task, source, self.log)
-            else:
-                output, _ = self._measured("nexmark", asdict(task))
-                found[source] = nexmark.NexmarkRun(**json.loads(output))
-            speed = found[source].events_per_second
-            console.print(f"{query}, {source}: " + (f"{speed:,.0f} events/s" if speed else "refused, see the log"))
-            shutil.rmtree(folder)
+    def nexmark(self, query: str, events: int, flink: Flink | None, *, record: bool) -> None:
+        """Run a query of the example over files of its events, in turns with Flink."""
+        speed = addition_seconds()
+        for number in range(self.results.repeat):
+            for system in self._wanted(SQLSTREAM, *(BACKENDS if flink else ())):
+                folder = self.runs / f"nexmark-{query}-{system.replace(' ', '_')}-{number}"
+                folder.mkdir()
+                task = nexmark.task_of(query, events, self.data, self.cores, folder)
+                if flink and system in BACKENDS:
+                    run = nexmark_flink.measure(flink, task, system, self.log)
+                else:
+                    output, _ = self._measured("nexmark", asdict(task))
+                    run = nexmark.NexmarkRun(**json.loads(output))
+                result = nexmark_results.result(query, system, events, run, speed)
+                console.print(f"{query}, {system}: {result.text}")
+                self.results.nexmark.append(result)
+                if record:
+                    nexmark_results.record(result)
+                shutil.rmtree(folder)
 
     def lookups(self, keys: int) -> None:
         """Measure lookups of single keys; what comes out is printed, and not kept with the other results."""

@@ -1,14 +1,16 @@
-"""Flink SQL over the same rows: heap or RocksDB state, mini-batches, objects reused, a checkpoint every 10 s.
+"""Flink SQL over the same rows: heap or RocksDB state, settings of Flink's own runs of Nexmark, a checkpoint every 10 s.
 
 It reads the files of a folder in no order, and would drop rows as late: each table is one file per core for it, with every nth
-row, so that all readers go through event time together. A run over the first batch tells how long a start takes; the rest of
-the whole run's time is what the rest of the rows took.
+row, so that all readers go through event time together. How far it is, its REST interface says while it runs (see
+`flink_progress`): so its rate is that of the same rows as sqlstream's.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +21,32 @@ import pyspark
 from tests.bench.data import DELAY_SECONDS
 from tests.bench.join_work import JoinWork
 from tests.bench.joining import Task
+from tests.bench.rates import WARM_SHARE, Point, Rate, passes, warm_rate
 from tests.bench.throughput import Run
+
+BENCH = Path(__file__).parent
+ROOT = BENCH.parents[1]
 
 HEAP, ROCKSDB = "Flink, heap", "Flink, RocksDB"
 BACKENDS = {HEAP: "hashmap", ROCKSDB: "rocksdb"}
 # "result" is a word of Flink's SQL.
 OUTPUT = "joined"
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkRun:
+    """How many rows a job had read when, the seconds to its end, and those of its whole process, with the start of its JVM."""
+
+    points: tuple[Point, ...]
+    job_seconds: float
+    whole_seconds: float
+
+    def rate(self, total: int, share: float = WARM_SHARE) -> Rate:
+        """Return the rate after a share of all rows was read."""
+        return warm_rate(self.progress(total), total, self.whole_seconds, share)
+
+    def progress(self, total: int) -> list[Point]:
+        return passes(self.points, total, ended=self.job_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +67,18 @@ class Flink:
         folder = Path(task.folder)
         for name in work.inputs:
             files = [str(file) for file in sorted((Path(task.data) / name).iterdir())]
-            interleave(files[: task.cores], folder / "first" / name, task.cores)
-            interleave(files, folder / "all" / name, task.cores)
-        start = self._join_seconds(task, work, folder / "first", folder / "start", log)
-        whole = self._join_seconds(task, work, folder / "all", folder / "whole", log)
-        files = [str(p) for p in (folder / "whole" / OUTPUT).iterdir() if not p.name.startswith(".")]
+            interleave(files, folder / "in" / name, task.cores)
+        statements = list(_statements(work, folder / "in", folder / OUTPUT))
+        run = self.run(statements, task.system, task.cores, folder / "job", log)
+        written = [str(p) for p in (folder / OUTPUT).iterdir() if not p.name.startswith(".")]
         with duckdb.connect() as con:
-            [summary] = con.execute(work.summary(f"read_parquet({files})")).fetchall()
-        rest = task.batches - 1
-        return Run(task.rows_per_batch * rest / (whole - start), (whole - start) / rest * 1000, whole, list(summary))
+            [summary] = con.execute(work.summary(f"read_parquet({written})")).fetchall()
+        rate = run.rate(task.rows_per_batch * task.batches, task.warm_up / task.batches)
+        # It has no batches: the time of as many rows.
+        return Run(rate.per_second, task.rows_per_batch / rate.per_second * 1000, run.whole_seconds, list(summary))
 
-    def _join_seconds(self, task: Task, work: JoinWork, data: Path, folder: Path, log: Path) -> float:
-        statements = list(_statements(work, data, folder / OUTPUT))
-        return self.seconds(statements, task.system, task.cores, folder, log)
-
-    def seconds(self, statements: list[str], system: str, cores: int, folder: Path, log: Path) -> float:
-        """Run statements, of which the last one is a job, in a process of their own; return what they took without its start."""
+    def run(self, statements: list[str], system: str, cores: int, folder: Path, log: Path) -> FlinkRun:
+        """Run statements, of which the last one is a job, in a process of their own."""
         folder.mkdir(parents=True)
         request = {
             "jars": self.jars,
@@ -69,10 +87,20 @@ class Flink:
             "checkpoints": str(folder / "checkpoints"),
             "statements": statements,
         }
-        command = [str(self.environment / "bin" / "python"), "flink_job.py", json.dumps(request)]
+        return self.program(BENCH / "flink_job.py", request, log)
+
+    def program(self, path: Path, request: dict[str, object], log: Path, **environment: str) -> FlinkRun:
+        """Run a program of Flink's virtual environment, which prints its progress; a failure is a `CalledProcessError`."""
+        command = [str(self.environment / "bin" / "python"), path.name, json.dumps(request)]
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+        begun = time.monotonic()
         with log.open("ab") as errors:
-            done = subprocess.run(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, stderr=errors, check=True)
-        return float(json.loads(done.stdout.splitlines()[-1])["seconds"])
+            done = subprocess.run(
+                command, cwd=path.parent, stdout=subprocess.PIPE, stderr=errors, check=True, env=variables
+            )
+        answer = json.loads(done.stdout.splitlines()[-1])
+        points = tuple(Point(rows, seconds) for rows, seconds in answer["points"])
+        return FlinkRun(points, answer["seconds"], time.monotonic() - begun)
 
 
 def interleave(files: list[str], folder: Path, parts: int) -> None:
@@ -80,7 +108,7 @@ def interleave(files: list[str], folder: Path, parts: int) -> None:
 
     Times are INT96: in a row within a row, Flink reads no others.
     """
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with duckdb.connect() as con:
         rows = f"SELECT *, row_number() OVER () % {parts} AS part FROM read_parquet({files})"
         for part in range(parts):

@@ -37,7 +37,8 @@ class Input:
 class JoinWork:
     """A query over inputs; `spark` is the same in Spark's SQL, empty where Spark has nothing like it.
 
-    With `reports` "rows" it is measured by the rows of all inputs in a second, else by the time of a batch.
+    With `reports` "rows" it is measured by the rows of all inputs in a second, else by the time of a batch. With `loads_first`
+    the first batch is a large state for small ones: Flink, which reads all inputs at the same time, cannot be told to wait.
     """
 
     name: str
@@ -48,6 +49,7 @@ class JoinWork:
     spark: str
     duckdb: str
     reports: Literal["rows", "batch"] = "rows"
+    loads_first: bool = False
 
     def summary(self, rows: str) -> str:
         """Return the SELECT of how many rows there are, and a checksum of them."""
@@ -153,6 +155,7 @@ JOIN_WORKS = (
         _RATED,
         _RATED,
         "batch",
+        loads_first=True,
     ),
     JoinWork(
         "three_way_join",

@@ -12,23 +12,18 @@ from sqlglot import exp, transforms
 
 from sqlstream.connectors.nexmark.source import COLUMNS
 from tests.bench.flink import Flink, flink_files, interleave
-from tests.bench.nexmark import NexmarkRun, Task, script
+from tests.bench.nexmark import NexmarkRun, Task, kept, script
 
 
 def measure(flink: Flink, task: Task, system: str, log: Path) -> NexmarkRun:
-    """Run a query twice: over the files of the first batch, and over all."""
-    files, folder = sorted(str(path) for path in Path(task.data).glob("*.parquet")), Path(task.folder)
-    seconds = []
-    for run, some in (("start", files[: task.files_per_batch]), ("whole", files)):
-        interleave(some, folder / run / "data", task.cores)
-        statements = list(_statements(task, folder / run / "data"))
-        try:
-            seconds.append(flink.seconds(statements, system, task.cores, folder / run / "job", log))
-        except subprocess.CalledProcessError:
-            return NexmarkRun(None, 0)
-    start, whole = seconds
-    rest = task.events * (len(files) - task.files_per_batch) / len(files)
-    return NexmarkRun(rest / (whole - start), whole)
+    """Run a query over all files; the rows as Flink reads them are kept beside the files."""
+    files = sorted(str(path) for path in Path(task.data).glob("*.parquet"))
+    dealt = kept(Path(f"{task.data}-flink"), lambda folder: interleave(files, folder, task.cores))
+    try:
+        run = flink.run(list(_statements(task, dealt)), system, task.cores, Path(task.folder) / "job", log)
+    except subprocess.CalledProcessError:
+        return NexmarkRun([], 0)
+    return NexmarkRun([(point.rows, point.seconds) for point in run.progress(task.events)], run.whole_seconds)
 
 
 def _statements(task: Task, data: Path) -> Iterator[str]:

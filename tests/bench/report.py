@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
+import msgspec
 from rich.table import Table
 
 from tests.bench.changing import BatchRun
@@ -20,9 +20,11 @@ from tests.bench.joining import STATE_2, STATE_4
 from tests.bench.kafka.measure import KafkaRun
 from tests.bench.kafka.work import work_named as kafka_work
 from tests.bench.latency import Latency
-from tests.bench.nexmark import PARQUET, SOURCES, NexmarkRun
+from tests.bench.nexmark_results import Recorded
+from tests.bench.nexmark_results import table as nexmark_table
 from tests.bench.plain_spark import HEAP_STORE, ROCKSDB_STORE, STORES
 from tests.bench.process.work import UDAF, process_work
+from tests.bench.rates import addition_seconds
 from tests.bench.saving import ALONE, BESIDE, SavingRun
 from tests.bench.throughput import DUCKDB, SQLSTREAM, Run
 from tests.bench.work import work_named
@@ -68,7 +70,7 @@ class Results:
     changes: dict[str, dict[str, BatchRun]] = field(default_factory=dict)
     joins: dict[str, dict[str, Figures]] = field(default_factory=dict)
     processes: dict[str, dict[str, Figures]] = field(default_factory=dict)
-    nexmark: dict[str, dict[str, NexmarkRun]] = field(default_factory=dict)
+    nexmark: list[Recorded] = field(default_factory=list)
     kafka: dict[str, dict[str, KafkaRun]] = field(default_factory=dict)
     savepoints: dict[str, SavingRun] = field(default_factory=dict)
     latencies: dict[str, Latency] = field(default_factory=dict)
@@ -84,6 +86,7 @@ def machine() -> dict[str, object]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "load": os.getloadavg()[0],
+        "seconds of 10^7 additions": round(addition_seconds(), 2),
         **{name: version(name) for name in packages},
     }
 
@@ -127,38 +130,6 @@ def table(results: Results) -> Table:
     for number, name in enumerate(HEADER):
         found.add_column(name, justify="left" if number < 2 else "right")
     for row in _rows(results):
-        found.add_row(*row)
-    return found
-
-
-def _nexmark_rows(results: Results) -> Iterator[tuple[str, ...]]:
-    cores = int(str(results.machine["cores"]))
-    for query, runs in results.nexmark.items():
-        speeds = {system: run.events_per_second or 0.0 for system, run in runs.items()}
-        own = [speeds.get(source, 0.0) for source in SOURCES]
-        cells = [f"{s / 1000:,.0f} k" if s else "" for s in (*own, *(s / cores for s in own))]
-        for system in _flinks(results):
-            theirs = speeds.get(system, 0.0)
-            ratio = speeds.get(PARQUET, 0.0) / theirs if theirs else 0.0
-            cells.append(f"{theirs / 1000:,.0f} k ({ratio:.1f} x)" if theirs else "refused")
-        yield query, *cells
-
-
-def _nexmark_header(results: Results) -> list[str]:
-    speeds = [*(f"{s}, events/s" for s in SOURCES), *(f"{s}, events/s and core" for s in SOURCES)]
-    return ["query", *speeds, *(f"{system}, {PARQUET}, events/s (sqlstream is)" for system in _flinks(results))]
-
-
-def _flinks(results: Results) -> list[str]:
-    return [system for system in BACKENDS if any(system in runs for runs in results.nexmark.values())]
-
-
-def nexmark_table(results: Results) -> Table:
-    """Return the events a second of the Nexmark queries for a terminal."""
-    found = Table(title="Nexmark", title_justify="left")
-    for number, name in enumerate(_nexmark_header(results)):
-        found.add_column(name, justify="right" if number else "left")
-    for row in _nexmark_rows(results):
         found.add_row(*row)
     return found
 
@@ -295,7 +266,7 @@ def _reached(yes: bool) -> str:
 
 def write(results: Results, folder: Path) -> None:
     """Write results.json, table.md and plot.png."""
-    (folder / "results.json").write_text(json.dumps(asdict(results), indent=2) + "\n")
+    (folder / "results.json").write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
     lines = ["| " + " | ".join(HEADER) + " |", "|---|---|" + "---:|" * (len(HEADER) - 2)]
     lines += ["| " + " | ".join(row) + " |" for row in _rows(results)]
     lines += ["", *(f"- {line}" for line in [*_notes(results), *_targets(results)]), ""]
@@ -306,9 +277,7 @@ def write(results: Results, folder: Path) -> None:
         lines += ["| " + " | ".join(SAVING_HEADER) + " |", "|---|---|---:|---:|"]
         lines += [*("| " + " | ".join(row) + " |" for row in saving_rows(results)), ""]
     if results.nexmark:
-        header = _nexmark_header(results)
-        lines += ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
-        lines += [*("| " + " | ".join(row) + " |" for row in _nexmark_rows(results)), ""]
+        lines += [nexmark_table(results.nexmark), ""]
     lines += [", ".join(f"{name} {value}" for name, value in results.machine.items()), ""]
     (folder / "table.md").write_text("\n".join(lines))
     if results.works:

@@ -1,6 +1,6 @@
 """One run of sqlstream or Spark over topics, in a process of its own.
 
-python -m tests.bench.kafka.run '{"system": "sqlstream", "work": "kafka_filter", ...}'  prints the seconds as JSON
+python -m tests.bench.kafka.run '{"system": "sqlstream", "work": "kafka_filter", ...}'  prints a Took as JSON
 """
 
 from __future__ import annotations
@@ -8,16 +8,20 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from sqlstream.connectors.kafka.options import MAX_ROWS
+from sqlstream.storage.snapshot import JobHistory
 from tests.bench import plain_spark
 from tests.bench.child import answer
 from tests.bench.data import DELAY_SECONDS
 from tests.bench.kafka.work import TOPICS, KafkaWork, work_named
+from tests.bench.rates import Point, log_points, steady_clock
 from tests.kinds import job_of
 
 SQLSTREAM, SPARK = "sqlstream", "Spark"
+OUTPUT = "emitted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +40,21 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """The seconds that a job took, with the start of its session."""
+    """How many messages a job had read when, in seconds from the start of its session, and the seconds to its end."""
 
+    points: list[tuple[int, float]]
     seconds: float
 
 
 def measure(task: Task) -> Took:
     """Run a task in this process."""
-    work, begun = work_named(task.work), time.time()
-    if task.system == SQLSTREAM:
-        _sqlstream(task, work)
-    else:
-        _spark(task, work)
-    return Took(time.time() - begun)
+    begun, monotonic = time.time(), time.monotonic()
+    with steady_clock():
+        points = (_sqlstream if task.system == SQLSTREAM else _spark)(task, work_named(task.work), begun)
+    return Took([(point.rows, point.seconds) for point in points], time.monotonic() - monotonic)
 
 
-def _sqlstream(task: Task, work: KafkaWork) -> None:
+def _sqlstream(task: Task, work: KafkaWork, begun: float) -> list[Point]:
     from sqlstream import Session
 
     folder = Path(task.folder)
@@ -60,6 +63,7 @@ def _sqlstream(task: Task, work: KafkaWork) -> None:
         str(folder / "project"), str(folder / "warehouse"), {"parallelism.default": str(task.cores)}
     ) as session:
         job_of(session.sql(";\n".join(statements(task, work)))).wait()
+        return log_points(JobHistory(session.warehouse, OUTPUT).entries, begun)
 
 
 def statements(task: Task, work: KafkaWork, *, flink: bool = False) -> list[str]:
@@ -73,16 +77,16 @@ def statements(task: Task, work: KafkaWork, *, flink: bool = False) -> list[str]
         options = f"{connection}, 'topic' = '{task.topics[name]}', {start}"
         found.append(f"CREATE TABLE {name} ({columns}, {mark}) WITH ({options})")
     columns = ", ".join(f"{c} {_type(type, flink)}" for c, type in work.columns.items())
-    found.append(f"CREATE TABLE emitted ({columns}) WITH ({connection}, 'topic' = '{task.output}')")
-    return [*found, f"INSERT INTO emitted {work.query}"]
+    found.append(f"CREATE TABLE {OUTPUT} ({columns}) WITH ({connection}, 'topic' = '{task.output}')")
+    return [*found, f"INSERT INTO {OUTPUT} {work.query}"]
 
 
 def _type(type: str, flink: bool) -> str:
     return "TIMESTAMP(3)" if flink and type == "TIMESTAMP" else type
 
 
-def _spark(task: Task, work: KafkaWork) -> None:
-    settings = {"spark.jars": ",".join(task.jars)}
+def _spark(task: Task, work: KafkaWork, begun: float) -> list[Point]:
+    settings = {"spark.jars": ",".join(task.jars), "spark.sql.streaming.numRecentProgressUpdates": "1000"}
     spark = plain_spark.session(task.cores, rocksdb=work.name != "kafka_filter", settings=settings)
     for name in work.topics:
         schema = ", ".join(f"{c} {type}" for c, type in TOPICS[name].columns.items())
@@ -96,8 +100,15 @@ def _spark(task: Task, work: KafkaWork) -> None:
         found.writeStream.format("kafka").option("kafka.bootstrap.servers", task.server).option("topic", task.output)
     )
     writer = writer.option("checkpointLocation", f"{task.folder}/checkpoint").outputMode("append")
-    writer.trigger(availableNow=True).start().awaitTermination()
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    points, messages = list[Point](), 0
+    for batch in query.recentProgress:
+        messages += batch["numInputRows"]
+        ended = datetime.fromisoformat(batch["timestamp"]).timestamp() + batch["batchDuration"] / 1000
+        points.append(Point(messages, ended - begun))
     spark.stop()
+    return points
 
 
 if __name__ == "__main__":

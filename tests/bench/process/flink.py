@@ -1,14 +1,11 @@
 """PyFlink's `KeyedProcessFunction` over the same rows: Python in processes of its own or in Flink's threads, heap or RocksDB.
 
-As for Flink SQL, a run over the first batch tells how long a start takes; the rest of the whole run's time is what the rest of
-the rows took. Each input is one file per core, in the order of its batches: so all readers go through event time together.
+As for Flink SQL, its REST interface says how far it is. Each input is one file per core, in the order of its batches: so all
+readers go through event time together.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,7 +15,7 @@ import pyarrow.parquet as pq
 
 from tests.bench.data import DELAY_SECONDS
 from tests.bench.flink import Flink, flink_files
-from tests.bench.process.data import Task
+from tests.bench.process.data import Task, rows_in
 from tests.bench.process.work import EVERY, PATIENCE_SECONDS, THRESHOLD, ProcessWork
 from tests.bench.throughput import Run
 
@@ -30,52 +27,38 @@ SYSTEMS = {
     "PyFlink threads, RocksDB": ("rocksdb", "thread"),
 }
 OUTPUT = "emitted"
+PROGRAM = Path(__file__).with_name("flink_job.py")
 
 
 def measure(flink: Flink, task: Task, work: ProcessWork, log: Path) -> Run:
-    """Run a work over the first batch, then over all; a failure is a `CalledProcessError`."""
+    """Run a work; a failure is a `CalledProcessError`."""
     folder = Path(task.folder)
     for name in work.inputs:
         for core in range(task.cores):
-            files = sorted((Path(task.data) / name).glob(f"*-{core}.parquet"))
-            _join_files(files[:1], folder / "first" / name, core)
-            _join_files(files, folder / "all" / name, core)
-    start = _seconds(flink, task, work, folder / "first", folder / "start", log)
-    whole = _seconds(flink, task, work, folder / "all", folder / "whole", log)
-    files = [path for path in (folder / "whole" / OUTPUT).iterdir() if not path.name.startswith(".")]
+            _join_files(sorted((Path(task.data) / name).glob(f"*-{core}.parquet")), folder / "in" / name, core)
+    request = {
+        "job": work.name,
+        "settings": _settings(flink, task, folder / "job"),
+        "statements": list(_tables(work, folder / "in", folder / OUTPUT)),
+        "output": OUTPUT,
+        "threshold": THRESHOLD,
+        "patience_millis": PATIENCE_SECONDS * 1000,
+        "every": EVERY,
+    }
+    # On one machine, Flink would run Python in the program that starts the job, all tasks in one process.
+    run = flink.program(PROGRAM, request, log, _python_worker_execution_mode="process")
+    files = [path for path in (folder / OUTPUT).iterdir() if not path.name.startswith(".")]
     with duckdb.connect() as con:
         rows = f"read_parquet({[str(file) for file in files]})"
         [summary] = con.execute(work.summary(rows, task.closed_until)).fetchall()
-    rest = task.batches - 1
-    return Run(task.rows_per_batch * rest / (whole - start), (whole - start) / rest * 1000, whole, list(summary))
+    rate = run.rate(rows_in(folder / "in"), task.warm_up / task.batches)
+    return Run(rate.per_second, task.rows_per_batch / rate.per_second * 1000, run.whole_seconds, list(summary))
 
 
 def _join_files(files: list[Path], folder: Path, core: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     rows = pa.concat_tables(pq.read_table(file) for file in files)
     pq.write_table(rows, folder / f"part-{core}.parquet", use_deprecated_int96_timestamps=True)
-
-
-def _seconds(flink: Flink, task: Task, work: ProcessWork, data: Path, folder: Path, log: Path) -> float:
-    """Run the job in a process of its own; return what it took without its start."""
-    folder.mkdir(parents=True)
-    request = {
-        "job": work.name,
-        "settings": _settings(flink, task, folder),
-        "statements": list(_tables(work, data, folder / OUTPUT)),
-        "output": OUTPUT,
-        "threshold": THRESHOLD,
-        "patience_millis": PATIENCE_SECONDS * 1000,
-        "every": EVERY,
-    }
-    command = [str(flink.environment / "bin" / "python"), "flink_job.py", json.dumps(request)]
-    # On one machine, Flink would run Python in the program that starts the job, all tasks in one process.
-    environment = {**os.environ, "_python_worker_execution_mode": "process"}
-    with log.open("ab") as errors:
-        done = subprocess.run(
-            command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, stderr=errors, check=True, env=environment
-        )
-    return float(json.loads(done.stdout.splitlines()[-1])["seconds"])
 
 
 def _settings(flink: Flink, task: Task, folder: Path) -> dict[str, str]:

@@ -1,13 +1,13 @@
 """One job of PyFlink's DataStream API from start to end, in Flink's own virtual environment, which has nothing of ours.
 
-python flink_job.py '{"job": "alerts", "settings": {..}, "statements": [..], ...}'  prints seconds
+PYTHONPATH=../../.. python flink_job.py '{"job": "alerts", "settings": {..}, "statements": [..], ...}'
+prints the seconds, and how many rows its sources had read when, as JSON
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +15,8 @@ from pyflink.common import Configuration, Row, Types
 from pyflink.datastream import KeyedCoProcessFunction, KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from pyflink.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from pyflink.table import StreamTableEnvironment
+
+from tests.bench.flink_progress import Progress
 
 Task = dict[str, Any]
 _ALERT = Types.ROW_NAMED(["sensor", "temperature", "difference"], [Types.LONG(), Types.DOUBLE(), Types.DOUBLE()])
@@ -120,19 +122,19 @@ JOBS = {"alerts": alerts, "reconcile": reconcile, "visits": visits}
 
 
 def main(task: Task) -> None:
-    configuration = Configuration()
-    for name, value in task["settings"].items():
+    configuration, progress = Configuration(), Progress()
+    for name, value in (task["settings"] | progress.settings).items():
         configuration.set_string(name, value)
     environment = StreamExecutionEnvironment.get_execution_environment(configuration)
     tables = StreamTableEnvironment.create(environment)
-    begun = time.time()
+    progress.begin()
     for statement in task["statements"]:
         tables.execute_sql(statement)
     emitted = tables.from_data_stream(JOBS[task["job"]](tables, task))
     if task["job"] == "reconcile":
         emitted = tables.sql_query(f"SELECT ride_id, driver, amount, TO_TIMESTAMP_LTZ(millis, 3) AS ts FROM {emitted}")
     emitted.execute_insert(task["output"]).wait()
-    print(json.dumps({"seconds": time.time() - begun}))
+    print(json.dumps(progress.end()))
 
 
 if __name__ == "__main__":
