@@ -305,3 +305,30 @@ class LateRowsTold:
 
     def on_timer(self, ctx: Context) -> Iterator[Told]:
         yield Told(f"timer of {ctx.timer.name}", ctx.is_late)
+
+
+@dataclass
+class Lateness:
+    is_late: bool
+    is_ahead: bool
+
+
+@process
+class Latenesses:
+    """Says of each row whether it is late, and whether the watermark has reached its time."""
+
+    def process(self, ctx: Context, row: Row) -> Iterator[Lateness]:
+        assert ctx.event_time is not None
+        yield Lateness(ctx.is_late, ctx.watermark is not None and ctx.watermark >= ctx.event_time)
+
+
+@process
+class Echoes:
+    """Emits a row three seconds after each row, by a timer."""
+
+    def process(self, ctx: Context, row: Row) -> None:
+        assert ctx.event_time is not None
+        ctx.timers.at(ctx.event_time + timedelta(seconds=3))
+
+    def on_timer(self, ctx: Context) -> Iterator[Lateness]:
+        yield Lateness(ctx.is_late, False)

@@ -171,4 +171,24 @@ class Halves:
         return pa.table({"value": pc.divide(even["x"], 2)}) if even.num_rows else None
 
 
+@process(vectorized=True, emits=bool)
+class LatenessesByKey:
+    """Says of the rows of a key whether the watermark has reached the time of the last one."""
+
+    def process(self, ctx: Context, rows: pa.Table) -> pa.Table:
+        assert ctx.event_time is not None
+        ahead = ctx.watermark is not None and ctx.watermark >= ctx.event_time
+        return pa.table({"value": pa.array([ahead] * rows.num_rows), "rowtime": rows["ts"]})
+
+
+@process(vectorized="bucket", emits=bool)
+class CopiesByBucket:
+    """Says of rows whether the watermark has reached the time of the last one."""
+
+    def process(self, ctx: Context, rows: pa.Table) -> pa.Table:
+        ahead = ctx.watermark is not None and ctx.watermark >= pc.max(rows["ts"]).as_py()
+        found = rows.append_column("value", pa.array([ahead] * rows.num_rows))
+        return found.select(["k", "value", "ts"]).rename_columns(["k", "value", "rowtime"])
+
+
 VECTORIZED_PROCESS_FUNCTIONS = (AlertsByKey, Totals, AlertsByBucket, Kept, WrongTables, WrongState, Halves, Longest)

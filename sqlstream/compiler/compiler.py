@@ -32,6 +32,7 @@ from sqlstream.errors import (
     Span,
     SqlStreamError,
     StatementWarning,
+    UnboundedState,
     UnsupportedError,
     missing,
 )
@@ -455,7 +456,8 @@ class Compiler:
         )
         if self.options.text("sqlstream.unbounded-state").lower() == "error":
             for warning in planned.warnings:
-                raise UnsupportedError(warning.message, warning.span, hint=warning.hint)
+                if isinstance(warning, UnboundedState):
+                    raise UnsupportedError(warning.message, warning.span, hint=warning.hint)
         return planned
 
     def _name(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...]) -> str:

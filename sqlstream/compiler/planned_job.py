@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from sqlstream.catalog import DuckFunction
 from sqlstream.compiler.table_options import lasting
 from sqlstream.connectors.tables import is_bounded
-from sqlstream.errors import UnboundedState
+from sqlstream.errors import StatementWarning, UnboundedState
+from sqlstream.logical.plan.batch_order import divided
 from sqlstream.logical.plan.bounds import unbounded
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.tables import ResultSink
@@ -31,11 +32,10 @@ class PlannedJob:
     functions: tuple[DuckFunction, ...] = ()
 
     @property
-    def warnings(self) -> tuple[UnboundedState, ...]:
-        """What to tell whoever starts it: what state grows without a bound."""
-        if self.options.text("sqlstream.unbounded-state").lower() == "allow":
-            return ()
-        return tuple(unbounded(self.optimized, is_bounded))
+    def warnings(self) -> tuple[UnboundedState | StatementWarning, ...]:
+        """What its owner should know: what state grows without a bound, and what depends on how rows fall into batches."""
+        allows = self.options.text("sqlstream.unbounded-state").lower() == "allow"
+        return (*(() if allows else unbounded(self.optimized, is_bounded)), *divided(self.optimized))
 
     @property
     def sql(self) -> str:

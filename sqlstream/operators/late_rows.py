@@ -13,7 +13,7 @@ from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.types import time_literal
 from sqlstream.logical.plan import late_rows as plan
 from sqlstream.operators.operator import SideRows
-from sqlstream.units import EventTime
+from sqlstream.units import NO_TIME, Duration, EventTime
 
 TIME = Column(plan.TIME, "TIMESTAMP")
 MARK = Column(plan.MARK, "TIMESTAMP")
@@ -28,12 +28,14 @@ def late_output(place: int) -> str:
 class LateOutput:
     """The late rows of an input: their columns, each with that in which it arrives, and the SQL of the event time.
 
-    They leave in the form in which they arrive, that of storage.
+    They leave in the form in which they arrive, that of storage. The watermark of the operator may be kept a microsecond behind,
+    for rows of its time to be in time: `kept_back` says how far, and what is shown is that of the input.
     """
 
     place: int
     columns: tuple[tuple[Column, str], ...]
     time: str
+    kept_back: Duration = NO_TIME
 
     @property
     def leaving(self) -> tuple[Column, ...]:
@@ -48,7 +50,10 @@ class LateOutput:
             return
         con.register("_dropped", pa.concat_tables(dropped, promote_options="permissive"))
         items = [f"{arrived} AS c{i}" for i, (_, arrived) in enumerate(self.columns)]
-        items += [f"{self.time} AS {TIME.name}", f"{time_literal(watermark, MARK.type)} AS {MARK.name}"]
+        items += [
+            f"{self.time} AS {TIME.name}",
+            f"{time_literal(EventTime(watermark + self.kept_back), MARK.type)} AS {MARK.name}",
+        ]
         found = con.sql(f"SELECT {', '.join(items)} FROM _dropped").to_arrow_table()
         yield from (SideRows(late_output(self.place), some) for some in found.to_batches())
 

@@ -94,7 +94,7 @@ def operator_of(node: Stateful) -> Operator:
         case joins.IntervalJoin():
             left, right = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))
             return IntervalJoinOperator(
-                _matching(node), node.kind, (left, right), node.before, node.after, _late_inputs(node)
+                _matching(node), node.kind, (left, right), node.before, node.after, _late_inputs(node), node.kept_back
             )
         case joins.TemporalJoin():
             left, right = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))

@@ -196,7 +196,10 @@ class Advance:
         with connection(self.job) as con, user_errors(name), overflows(name):
             execute.set_clock(con, clock.time, clock.watermark)
             if clock.watermark is not None:
-                clock = replace(clock, watermark=behind(clock.watermark, delay))
+                # It never goes back, though an earlier version of sqlstream may have kept it back less.
+                reached = behind(clock.watermark, delay)
+                closed = self.state.closed
+                clock = replace(clock, watermark=reached if closed is None else max(reached, closed))
             waiting: dict[str, list[pa.RecordBatch]] = {}
             size = emitted = 0
             for changes in self.stage.operator.step(con, self.state, inputs, clock):

@@ -35,7 +35,7 @@ def test_rows_of_a_key_come_by_file_and_row() -> None:
     arrived = [pa.Table.from_pylist([row(i) for i in part]) for part in shuffled]
     with duckdb.connect() as con:
         arrivals = Arrivals(con, [INPUT], (KEY,), gives_times=False)
-        arrivals.take(cast(Bucket, None), [(Port("t", True), table) for table in arrived])
+        arrivals.take(cast(Bucket, None), [(Port("t", True), table) for table in arrived], None)
         assert arrivals.touch([]) == 1
         assert arrivals.rows(0).column("c0").to_pylist() == list(range(len(PLACES)))
 

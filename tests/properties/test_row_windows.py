@@ -29,8 +29,8 @@ class Model(Windows):
         before = self.watermark
         timed: list[Row] = [row for row in rows if row[3] is not None]
         super().batch(rows)
-        self.open += [row for row in timed if before is None or (row[3] or 0) > before]
-        self.late = self.late + sum(before is not None and (row[3] or 0) <= before for row in timed)
+        self.open += [row for row in timed if before is None or (row[3] or 0) >= before]
+        self.late = self.late + sum(before is not None and (row[3] or 0) < before for row in timed)
 
 
 def answer(rows: list[Row], size: int, slide: int, keyed: bool) -> Bag:

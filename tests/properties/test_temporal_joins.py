@@ -118,7 +118,7 @@ class Model:
         before = self.watermark
         for table, came in batch.items():
             for row in came:
-                (self.late if before is not None and row[4] <= before else self.accepted)[table].append(row)
+                (self.late if before is not None and row[4] < before else self.accepted)[table].append(row)
                 mark = (row[4] - self.delays[table]) // 1000 * 1000
                 self.marks[table] = max(self.marks.get(table, mark), mark)
 
@@ -131,7 +131,7 @@ class Model:
                 con.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?, make_timestamp(?))", [number, *row])
         if self.query.form != "changes":
             con.execute("UPDATE v SET op = 'I'")
-        before = "" if up_to is None else f" WHERE ts <= make_timestamp({up_to})"
+        before = "" if up_to is None else f" WHERE ts < make_timestamp({up_to})"
         return bag(con.execute(f"SELECT * FROM ({self.query.answer}){before}").fetchall())
 
     def reaching(self, rows: Batch) -> Iterator[tuple[str, Row]]:
@@ -150,7 +150,7 @@ class Model:
         found = {"p": 0, "v": 0}
         newest: dict[tuple[object, ...], Row] = {}
         for table, row in self.reaching(self.accepted):
-            if mark is None or row[4] > mark:
+            if mark is None or row[4] >= mark:
                 found[table] += 1
             elif table == "v":
                 key = tuple(row["_kxs".index(c)] for c in self.query.keys)

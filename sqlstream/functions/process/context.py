@@ -103,7 +103,7 @@ class Context:
 
     @property
     def is_late(self) -> bool:
-        """Whether the watermark had reached the event time of the row before the row came, or a row set this timer behind it.
+        """Whether the watermark was beyond the event time of the row before the row came, or a row set this timer behind it.
 
         What is emitted now is then late for windows above. It is never so with ORDER BY, without `on_time`, and in vectorized
         methods.

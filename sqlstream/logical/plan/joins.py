@@ -12,7 +12,7 @@ from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Keys, LateReads, Node, PassThrough, WindowColumns
-from sqlstream.logical.plan.windows import WINDOW_TIME, CountWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.windows import UNTIL_PASSED, WINDOW_TIME, CountWindows, SessionWindow, TimeWindows
 from sqlstream.units import NO_TIME, Duration, duration
 
 # Which rows there are beside the pairs that match, or instead of them.
@@ -201,8 +201,19 @@ class IntervalJoin(Joining):
     def on_time(self) -> bool:
         return True
 
+    @property
+    def kept_back(self) -> Duration:
+        """How far its watermark is kept back for rows of the newest time: not for rows of windows, which are late by the ends of
+        these, and not by the batch's own time, by which no row is late.
+        """
+        return NO_TIME if self.windowed or self.reads_by_clock else UNTIL_PASSED
+
     @cached_property
     def delay_below(self) -> Duration:
+        return Duration(self._delay_of_inputs + self.kept_back)
+
+    @cached_property
+    def _delay_of_inputs(self) -> Duration:
         below = max(node.delay for node in self.inputs)
         if not self.windowed and any(map(_has_windows, self.inputs)):
             # A window is emitted when the watermark is at its end, which is that much beyond its time.
@@ -216,7 +227,7 @@ class IntervalJoin(Joining):
 
     @property
     def delay(self) -> Duration:
-        return Duration(self.delay_below + self.reach)
+        return Duration(self._delay_of_inputs + self.reach)
 
     @cached_property
     def window_columns(self) -> WindowColumns | None:
@@ -269,6 +280,14 @@ class TemporalJoin(Joining):
     @property
     def time_attributes(self) -> tuple[str, ...]:
         return self.times[:1]
+
+    @cached_property
+    def delay_below(self) -> Duration:
+        return Duration(self.delay + UNTIL_PASSED)
+
+    @property
+    def delay(self) -> Duration:
+        return max(node.delay for node in self.inputs)
 
     @property
     def on_time(self) -> bool:

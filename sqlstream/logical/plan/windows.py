@@ -9,7 +9,7 @@ from typing import Literal
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.node import FEW_VALUES, Keys, LateReads, Node, PassThrough, SingleInput, WindowColumns
-from sqlstream.units import MILLISECOND, NO_TIME, Duration, duration
+from sqlstream.units import MICROSECOND, MILLISECOND, NO_TIME, Duration, duration
 
 # What a window table function adds to its input.
 BOUNDS = ("window_start", "window_end", "window_time")
@@ -17,6 +17,9 @@ BOUNDS = ("window_start", "window_end", "window_time")
 WINDOW_ID = "window_id"
 # How far window_time is before window_end.
 WINDOW_TIME = MILLISECOND
+# The watermark has passed a row when it is beyond its time, that is when it has reached the next microsecond: until then further
+# rows of that time may come.
+UNTIL_PASSED = MICROSECOND
 _BOUND_FIELDS = tuple(Field(name, "TIMESTAMP") for name in BOUNDS)
 
 
@@ -196,6 +199,10 @@ class CountWindows(SingleInput):
     @property
     def on_time(self) -> bool:
         return True
+
+    @cached_property
+    def delay_below(self) -> Duration:
+        return Duration(self.input.delay + UNTIL_PASSED)
 
     @property
     def window_columns(self) -> WindowColumns | None:

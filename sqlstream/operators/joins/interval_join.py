@@ -46,6 +46,7 @@ class IntervalJoinOperator(Operator):
     before: Duration
     after: Duration
     late_inputs: tuple[int, ...] = ()
+    kept_back: Duration = NO_TIME
 
     @property
     def kind(self) -> str:
@@ -95,7 +96,9 @@ class IntervalJoinOperator(Operator):
 
     @cached_property
     def _late(self) -> dict[int, LateOutput]:
-        return {place: self.matching.late(place, f"make_timestamp({AT.name})") for place in self.late_inputs}
+        return {
+            place: self.matching.late(place, f"make_timestamp({AT.name})", self.kept_back) for place in self.late_inputs
+        }
 
     @cached_property
     def side_outputs(self) -> dict[str, tuple[Column, ...]]:

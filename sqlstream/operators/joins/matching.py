@@ -11,6 +11,7 @@ from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.late_rows import LateOutput
 from sqlstream.operators.operator import Holds
+from sqlstream.units import Duration
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,10 @@ class Matching:
                 found.setdefault(column.name, {})[table] = (own.name,)
         return found
 
-    def late(self, place: int, time: str) -> LateOutput:
-        """Return the side output of late rows of an input, given the SQL of their event time."""
-        return LateOutput(
-            place, tuple((c, own.name) for c, (own, _) in zip(self.columns[place], self._own(place), strict=True)), time
-        )
+    def late(self, place: int, time: str, kept_back: Duration) -> LateOutput:
+        """Return the side output of late rows of an input, given the SQL of their event time (see LateOutput)."""
+        columns = tuple((c, own.name) for c, (own, _) in zip(self.columns[place], self._own(place), strict=True))
+        return LateOutput(place, columns, time, kept_back)
 
     def made(self, place: int, *more: str) -> str:
         """Return the SELECT of rows in that form, and more columns, from an input's `_rows`."""

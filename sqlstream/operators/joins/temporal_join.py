@@ -19,6 +19,7 @@ from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import ADDS, CHANGE, INTERNAL, PLACE, internal
 from sqlstream.duck.sql import Rows, names, no_rows, typed
 from sqlstream.duck.types import encoded
+from sqlstream.logical.plan.windows import UNTIL_PASSED
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.joins.matching import Matching
 from sqlstream.operators.keyed_state import KeyedState
@@ -110,7 +111,9 @@ class TemporalJoinOperator(Operator):
 
     @cached_property
     def _late(self) -> dict[int, LateOutput]:
-        return {place: self.matching.late(place, f"make_timestamp({AT.name})") for place in self.late_inputs}
+        return {
+            place: self.matching.late(place, f"make_timestamp({AT.name})", UNTIL_PASSED) for place in self.late_inputs
+        }
 
     @cached_property
     def side_outputs(self) -> dict[str, tuple[Column, ...]]:

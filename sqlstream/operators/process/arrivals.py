@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import MODIFIED, PATH, PLACE, ROW
@@ -20,12 +21,16 @@ from sqlstream.operators.scratch import keep
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, summed
+from sqlstream.units import EventTime
 
 if TYPE_CHECKING:
     from sqlstream.operators.process.operator import InputPlan
 
 # The keys of a batch with their numbers, from 0 on.
 TOUCHED, NUMBER = "_touched", "n"
+# Whether the watermark was beyond the event time of a row before the row came. It is a column of inputs of which some rows come
+# from an operator that emits them when the watermark passes them: their times do not tell.
+LATE = Column("_is_late", "BOOLEAN")
 # So many rows become Python objects together.
 BLOCK = 8_000
 # Where a row stands among those of a batch: the number of its file, then its number in it.
@@ -54,21 +59,24 @@ class Arrivals:
         self.broadcast = [(i, one) for i, one in enumerate(inputs) if one.broadcast]
         # The rows of inputs as they are stored.
         self._stored: dict[int, pa.Table] = {}
+        # Inputs whose rows have the column LATE in this batch.
+        self.marked: set[str] = set()
         # Whether rows of keys have event times, and what is emitted for them, too.
         self.timed, self.gives_times = self.keyed[0][1].time is not None, gives_times
 
-    def take(self, state: Bucket, inputs: Inputs) -> None:
+    def take(self, state: Bucket, inputs: Inputs, watermark: EventTime | None) -> None:
         """Make `_arrived_<n>` of the rows of each input; of those that waited some are due, which are there already."""
-        arrived: dict[str, list[pa.Table]] = {one.name: [] for one in self.inputs}
+        arrived: dict[str, list[tuple[pa.Table, bool]]] = {one.name: [] for one in self.inputs}
         for port, rows in inputs:
             table = state.read(rows, repeated=self._repeated(port.part)) if isinstance(rows, Segment) else rows
             # A call without rows has no columns either.
             if table.num_columns:
-                arrived[port.part].append(table)
+                arrived[port.part].append((table, port.on_time))
         for number, one in enumerate(self.inputs):
+            found = self._with_lateness(one, arrived[one.name], watermark)
             columns = self.columns(one)
             rows = f"FROM {due_name(one)}" if one.waits else no_rows(columns)
-            if found := arrived[one.name]:
+            if found:
                 if path := self._repeated(one.name):
                     found = [_as_dictionary(rows, *path) for rows in found]
                 stored = pa.concat_tables(found, promote_options="permissive")
@@ -76,6 +84,27 @@ class Arrivals:
                 self.con.register(f"_stored_{number}", self._stored[number])
                 rows = f"SELECT {typed(columns)} FROM _stored_{number}"
             self.con.execute(f"CREATE OR REPLACE TEMP VIEW _arrived_{number} AS {rows}")
+
+    def _with_lateness(
+        self, one: InputPlan, arrived: Sequence[tuple[pa.Table, bool]], watermark: EventTime | None
+    ) -> list[pa.Table]:
+        """Return the rows of an input, with the column LATE where needed; of each table it is known if its rows are on time."""
+        if not one.time or one.waits or watermark is None or not any(on_time for _, on_time in arrived):
+            return [rows for rows, _ in arrived]
+        self.marked.add(one.name)
+        found = []
+        for rows, on_time in arrived:
+            late = pa.repeat(False, rows.num_rows) if on_time else pc.less(rows.column("_time"), watermark)
+            found.append(rows.append_column(LATE.name, late))
+        return found
+
+    def late_before(self, number: int, watermark: EventTime | None) -> EventTime | None:
+        """Return the time behind which rows are late: the watermark, or the first time of a row that is on time behind it."""
+        if watermark is None or self.inputs[number].name not in self.marked:
+            return watermark
+        sql = f"SELECT min(_time) FROM _arrived_{number} WHERE NOT {LATE.name} AND _time < {watermark}"
+        [(first,)] = self.con.sql(sql).fetchall()
+        return watermark if first is None else EventTime(first)
 
     def touch(self, due: Sequence[str]) -> int:
         """Number the keys that have rows, or are among those that some SELECTs give; return how many there are."""
@@ -96,7 +125,7 @@ class Arrivals:
 
     def columns(self, one: InputPlan) -> tuple[Column, ...]:
         """The columns of the rows of an input: as they arrive, but with one number for the order of files."""
-        arriving = one.arriving(self.keys)
+        arriving = (*one.arriving(self.keys), *((LATE,) if one.name in self.marked else ()))
         if not self._has_files(one):
             return arriving
         return tuple(_STANDS if c.name == _STANDS.name else c for c in arriving if c.name not in _MORE_OF_PLACE)
@@ -136,10 +165,11 @@ class Arrivals:
         if one.changing:
             # What is added and taken away again is not there; what is taken away comes first, each row as often as it is.
             order = [f"r.{WEIGHT} > 0", *order]
-            net = summed(arriving[:-1], arrived)
+            net = summed(tuple(c for c in arriving if c.name != WEIGHT), arrived)
             arrived = f"(SELECT *, unnest(range(abs({WEIGHT}))) FROM ({net}))"
         items = [f"r.{c.name}" for c in own]
         items += [f"r.{UNTIL.name} - 1 AS _time" if one.waits else "r._time"] if one.time else []
+        items += [f"r.{LATE.name}"] if one.name in self.marked else []
         items += [f"r.{WEIGHT}"] if one.changing else []
         if one.broadcast:
             return self.con.sql(

@@ -5,6 +5,7 @@ Every bucket gets every row of a broadcast table and keeps the states whole, so 
 
 from __future__ import annotations
 
+import datetime as dt
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +23,7 @@ from sqlstream.functions.process.context import NO_EVENT_TIME, BroadcastContext,
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit
 from sqlstream.operators.operator import Clock
-from sqlstream.operators.process.arrivals import NUMBER, Arrivals, blocks
+from sqlstream.operators.process.arrivals import LATE, NUMBER, Arrivals, blocks
 from sqlstream.operators.process.collections import Collection
 from sqlstream.operators.process.runs import COUNTED, row_reader
 from sqlstream.operators.process.sweeps import is_sweep_due
@@ -34,8 +35,9 @@ from sqlstream.units import END_OF_INPUT, EventTime
 
 # The temporary table of the one that all keys are, in the place of those of a batch.
 EVERYONE = "_everyone"
-# The event time of a row (NEVER: it comes before all others), the method that gets it, the row, and whether it is taken away.
-_Row = tuple[EventTime, Callable[..., Any], Any, bool]
+# The event time of a row (NEVER: it comes before all others), the method that gets it, the row, whether it is taken away, and
+# whether it is late, None where its time tells.
+_Row = tuple[EventTime, Callable[..., Any], Any, bool, bool | None]
 
 
 class BroadcastRun:
@@ -91,14 +93,19 @@ class BroadcastRun:
         context = self._context
         watermark = context.watermark
         in_order = any(one.waits for _, one in self.arrivals.broadcast)
+        is_late: bool | None = None
         if watermark is not None and not in_order:
-            context._is_late = lambda: context.event_time is not None and context.event_time <= watermark
+            context._is_late = lambda: (
+                (context.event_time is not None and context.event_time < watermark) if is_late is None else is_late
+            )
         with self.instance.without_key():
-            for number, (micros, method, row, is_retraction) in enumerate(rows, 1):
+            for number, (micros, method, row, is_retraction, is_late) in enumerate(rows, 1):
                 for handle in self.handles:
                     handle.row = number
                 context.event_time = NO_EVENT_TIME if micros == NEVER else event_datetime(micros)
                 context.watermark = context.event_time if in_order and micros != NEVER else watermark
+                if is_late is False and watermark is not None and context.event_time <= watermark:
+                    context.watermark = context.event_time - dt.timedelta(microseconds=1)
                 context.is_retraction = is_retraction
                 self._call(method, context, row)
         if in_order:
@@ -115,7 +122,8 @@ class BroadcastRun:
             values = chain.from_iterable(map(row_reader(self.instance, number, one), blocks(table.select(range(own)))))
             times = table.column("_time").to_pylist() if one.time else repeat(NEVER)
             signs = pc.less(table.column(WEIGHT), 0).to_pylist() if one.changing else repeat(False)
-            found += zip(times, repeat(self.instance.methods[number]), values, signs, strict=False)
+            late = table.column(LATE.name).to_pylist() if LATE.name in table.column_names else repeat(None)
+            found += zip(times, repeat(self.instance.methods[number]), values, signs, late, strict=False)
         if any(one.waits for _, one in self.arrivals.broadcast):
             found.sort(key=itemgetter(0))
         return found

@@ -35,7 +35,7 @@ from sqlstream.operators.process.timers import KeyTimers
 from sqlstream.operators.scratch import keep
 from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN
-from sqlstream.units import END_OF_INPUT
+from sqlstream.units import END_OF_INPUT, EventTime
 
 # What is stored of the keys that have come, and what the function has returned for some of them.
 STORED, RETURNED = "_stored", "_returned"
@@ -59,6 +59,9 @@ class BucketTablesRun:
         # The keys that have come, as they are stored, where sorting their rows has told them.
         self.touched: pa.Table | None = None
         self.values = tuple(Column(s.name, s.type) for s in instance.function.keyed_states)
+        [(number, _)] = arrivals.keyed
+        # What is emitted for a time before this is late.
+        self.late_before = arrivals.late_before(number, clock.watermark)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Call the function, if rows have come; yield what it emits, and write the state that it returns."""
@@ -141,11 +144,14 @@ class BucketTablesRun:
     @property
     def _context(self) -> Context:
         watermark = self.clock.watermark
+        if watermark is not None and self.late_before is not None and self.late_before < watermark:
+            # For rows that are in time, the watermark is behind them.
+            watermark = EventTime(self.late_before - 1)
         timers = KeyTimers(NEVER if watermark is None else watermark, self.clock.time, False, False)
         context = Context(timers, _no_key, self._count, _no_output)
         context.watermark = None if watermark is None else event_datetime(watermark)
         context.processing_time = instant(self.clock.time)
-        context.input_ended = watermark == END_OF_INPUT
+        context.input_ended = self.clock.watermark == END_OF_INPUT
         return context
 
     def _count(self, name: str, number: int) -> None:
@@ -167,8 +173,8 @@ class BucketTablesRun:
             times = table.column(ROWTIME)
             if times.null_count:
                 raise self.instance.failed(f'returned rows without a time: column "{ROWTIME}" is NULL')
-            watermark = pa.scalar(NEVER if self.clock.watermark is None else self.clock.watermark, pa.int64())
-            table = table.append_column(LATE_RESULT.name, pc.less_equal(times.cast(pa.int64()), watermark))
+            watermark = pa.scalar(NEVER if self.late_before is None else self.late_before, pa.int64())
+            table = table.append_column(LATE_RESULT.name, pc.less(times.cast(pa.int64()), watermark))
         yield from table.to_batches()
 
     def _store(self, table: Any) -> None:

@@ -212,7 +212,7 @@ class ProcessOperator(Operator):
             ordered=self.function.vectorized != "bucket" or self.function.ordered,
         )
         waiting = WaitingRows(con, state, self.waiting_tables, clock) if self.in_order else None
-        arrivals.take(state, waiting.take(inputs) if waiting else inputs)
+        arrivals.take(state, waiting.take(inputs) if waiting else inputs, clock.watermark)
         if waiting:
             yield from waiting.late_rows()
         with instance_of(self.function, self.arguments) as instance:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import dis
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,18 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.functions import types
 from sqlstream.functions.codecs import decoded
 from sqlstream.functions.invocation import shown
-from sqlstream.functions.process.context import NO_EVENT_TIME, Context, Timer, event_datetime, instant
+from sqlstream.functions.process.context import NO_EVENT_TIME, Context, Timer, event_datetime, event_micros, instant
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit
 from sqlstream.functions.process.states import MapState, ValueState
 from sqlstream.operators.operator import Clock, SideRows
-from sqlstream.operators.process.arrivals import BLOCK, NUMBER, TOUCHED, Arrivals, blocks
+from sqlstream.operators.process.arrivals import BLOCK, LATE, NUMBER, TOUCHED, Arrivals, blocks
 from sqlstream.operators.process.collections import Collection, KeyCollection
 from sqlstream.operators.process.emitted import EmittedRows, SideOutputs
 from sqlstream.operators.process.keyrows import KeyRows
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 # The counters of the user's code begin so.
 COUNTED = "user."
+_MICROSECOND = dt.timedelta(microseconds=1)
 
 
 class BatchRun:
@@ -82,9 +85,11 @@ class BatchRun:
             one.state.name: Collection(con, state, tables, one, clock, hints[one.state.name])
             for one in tables.collections
         }
-        # The number of the current key; and whether what the timer that fires emits is late, None while rows come.
+        # The number of the current key; and whether what the current row, or the timer that fires, emits is late.
         self.number = 0
         self.fires_late: bool | None = None
+        # The watermark of the batch, as the user's code sees it.
+        self.watermark = self.context.watermark
 
     # -- the whole
 
@@ -178,15 +183,18 @@ class BatchRun:
     def _visit(self, number: int, calls: Calls) -> None:
         """Give a key its timers and its rows."""
         if self.timers.known and self.timers.is_any_due():
-            self._fire(number, late=False)
+            self._fire(number)
         for method, rows in calls:
             if size := rows.sizes[number]:
                 self._call(method, rows, size, number)
         if self.timers.is_behind:
-            self._fire(number, late=True)
+            self._fire(number)
 
     def _call(self, method: Any, rows: KeyedInput, size: int, number: int) -> None:
         """Give the rows of a key to a method."""
+        if rows.on_time is not None:
+            self._call_marked(method, rows, size, number)
+            return
         context, emitted, extend = self.context, self.emitted, self.emitted.extend
         before = len(emitted)
         late = context.watermark
@@ -204,22 +212,55 @@ class BatchRun:
                         extend(result)
                         if len(emitted) > before:
                             time = context.event_time
-                            before = self.output.mark(number, time, late=late is not None and time <= late)
+                            before = self.output.mark(number, time, late=late is not None and time < late)
         except (Exception, SystemExit) as error:
             raise self._raised(error, method, row) from error
         if rows.timed is None and len(emitted) > before:
             self.output.mark(number, None, late=False)
 
-    def _fire(self, number: int, *, late: bool) -> None:
+    def _call_marked(self, method: Any, rows: KeyedInput, size: int, number: int) -> None:
+        """Give rows of a key to a method of which some come from an operator that emits them when the watermark passes them.
+
+        Such a row is in time, and for it the watermark is behind its time.
+        """
+        assert rows.timed is not None
+        assert rows.on_time is not None
+        context, emitted = self.context, self.emitted
+        before, row = len(emitted), None
+        try:
+            for (row, context.event_time), time in islice(zip(rows.timed, rows.on_time, strict=False), size):
+                self.fires_late = time is None
+                self._see(time)
+                result = method(context, row)
+                if result is not None:
+                    emitted.extend(result)
+                    if len(emitted) > before:
+                        before = self.output.mark(number, context.event_time, late=time is None)
+        except (Exception, SystemExit) as error:
+            raise self._raised(error, method, row) from error
+        self.fires_late = None
+        self._see(None)
+
+    def _see(self, time: dt.datetime | None) -> None:
+        """Let the user's code see the watermark of the batch, or one behind a time that is in time though it has passed it."""
+        context, timers = self.context, self.timers
+        if time is None or self.watermark is None or time > self.watermark:
+            context.watermark, timers.late_before = self.watermark, timers.watermark
+        else:
+            context.watermark = time - _MICROSECOND
+            timers.late_before = EventTime(event_micros(time))
+
+    def _fire(self, number: int) -> None:
         """Call `on_timer` for the timers that are due, also for those that it sets behind the clock.
 
-        Timers that rows have set behind the watermark are `late`.
+        What is emitted by one that was set behind the watermark is late, but for those that a timer which was not has set.
         """
-        context = self.context
-        for fired, (_, timer) in enumerate(self.timers.due()):
+        context, timers = self.context, self.timers
+        for fired, (timer, is_late) in enumerate(timers.due()):
             context.event_time = timer.time if timer.is_event_time else NO_EVENT_TIME
-            self._call_timer(number, timer, fired, late=late and timer.is_event_time)
-        self.timers.is_behind, self.fires_late = False, None
+            timers.late_before = timers.watermark if is_late else NEVER
+            self._call_timer(number, timer, fired, late=is_late)
+        timers.is_behind, timers.late_before, self.fires_late = False, timers.watermark, None
 
     def _call_timer(self, number: int, timer: Timer, fired: int, *, late: bool = False) -> None:
         """Call `on_timer`, which was called so many times before at once."""
@@ -260,7 +301,7 @@ class BatchRun:
         if self.fires_late is not None:
             return self.fires_late
         time, watermark = self.context.event_time, self.context.watermark
-        return time is not None and watermark is not None and time <= watermark
+        return time is not None and watermark is not None and time < watermark
 
     def _clear(self) -> None:
         """Forget what there is of the current key."""
@@ -369,8 +410,14 @@ class KeyedInput:
     def __init__(self, table: pa.Table, reader: Any, count: int, timed: bool):
         numbers = table.column(NUMBER).to_numpy()
         self.sizes: list[int] = np.bincount(numbers, minlength=count).tolist() if count else []
-        own = table.drop_columns([NUMBER, "_time"] if timed else [NUMBER])
+        marked = LATE.name in table.column_names
+        own = table.drop_columns([NUMBER, *(["_time"] if timed else []), *([LATE.name] if marked else [])])
         self.rows: Iterator[Any] = chain.from_iterable(map(reader, blocks(own)))
+        # The time of each row that is not late, None of one that is, if their times do not tell.
+        self.on_time: Iterator[dt.datetime | None] | None = None
+        if marked:
+            times = pc.if_else(table.column(LATE.name), None, table.column("_time")).cast(pa.timestamp("us"))
+            self.on_time = iter(times.to_pylist())
         self.times: Iterator[Any] | None = None
         # The rows with their times: to be read in place of both.
         self.timed: Iterator[tuple[Any, Any]] | None = None

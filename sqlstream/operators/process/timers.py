@@ -130,12 +130,17 @@ class KeyTimers(Timers):
         self.changed: dict[Identity, int] | None = None
         # Set behind the clock, since the last call of `due`.
         self.is_behind = False
+        # Timers of event time that the current row, or timer, sets before this are late, and those that were.
+        self.late_before = watermark
+        self.late: set[Identity] = set()
         # No timer of event time is due before this, as far as `due_before` looks at them.
         self.soonest = FOREVER
 
     def enter(self, known: Mapping[Identity, int]) -> None:
         """Go to another key."""
         self.known, self.changed, self.is_behind = known, None, False
+        if self.late:
+            self.late = set()
         self.soonest = NEVER if known else FOREVER
 
     def leave(self, number: int, changes: Mapping[bool, TimerChanges]) -> None:
@@ -159,12 +164,15 @@ class KeyTimers(Timers):
                 return True
         return False
 
-    def due(self) -> Iterator[tuple[Identity, Timer]]:
-        """Yield timers that are due, each taken out before; those of event time first, each kind in the order of its times."""
+    def due(self) -> Iterator[tuple[Timer, bool]]:
+        """Yield timers that are due and whether each was set behind the watermark, taken out before.
+
+        Those of event time come first, each kind in the order of its times.
+        """
         while found := self._first():
             identity, due = found
             del self._own[identity]
-            yield identity, self._shown(identity, due)
+            yield self._shown(identity, due), identity in self.late
 
     def due_before(self, time: EventTime) -> Iterator[Timer]:
         """Yield timers of event time that are due before a time, each taken out before, in the order of their times."""
@@ -216,6 +224,10 @@ class KeyTimers(Timers):
             raise RuntimeError("a timer needs a method: def on_timer(self, ctx): ...")
         self._own[is_event, name or due] = due
         self.is_behind = self.is_behind or due <= (self.watermark if is_event else self.now)
+        if is_event and due < self.late_before:
+            self.late.add((True, name or due))
+        elif self.late:
+            self.late.discard((is_event, name or due))
         if is_event and due < self.soonest:
             self.soonest = due
 

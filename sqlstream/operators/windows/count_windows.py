@@ -19,6 +19,7 @@ from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import names, quote_name, typed
 from sqlstream.duck.types import encoded
+from sqlstream.logical.plan.windows import UNTIL_PASSED
 from sqlstream.operators.keyed_state import AT, TOUCHED, KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
 from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
@@ -105,7 +106,7 @@ class CountWindowOperator(Operator):
 
     @cached_property
     def _late(self) -> LateOutput:
-        return LateOutput(0, tuple((c, c.name) for c in self._stored), TIME.name)
+        return LateOutput(0, tuple((c, c.name) for c in self._stored), TIME.name, UNTIL_PASSED)
 
     @cached_property
     def side_outputs(self) -> dict[str, tuple[Column, ...]]:

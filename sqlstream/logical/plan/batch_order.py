@@ -1,0 +1,32 @@
+"""Warnings about nodes whose results depend on how the input is divided into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sqlstream.errors import StatementWarning
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.process import Process
+
+
+def divided(plans: Iterable[Node]) -> Iterator[StatementWarning]:
+    """Yield a warning for every process function of some plans whose event timers may fire before or after a row."""
+    seen: list[Process] = []
+    for node in (n for plan in plans for n in walk(plan)):
+        # Two sinks may have the same below them.
+        if isinstance(node, Process) and node not in seen and _meets_timers(node):
+            seen.append(node)
+            time = next(read.time for read in node.reads if read.time is not None)
+            yield StatementWarning(
+                f"what {node.label} emits may depend on how its rows are divided into batches",
+                node.span,
+                detail="In a batch, timers that are due fire before all rows of their key, and others after them.",
+                hint=f"With PARTITION BY .. ORDER BY {time} rows come in the order of time, and timers fire between them.",
+            )
+
+
+def _meets_timers(node: Process) -> bool:
+    """Tell whether a function may set timers of event time, and gets rows as they arrive."""
+    has_event_time = any(read.time is not None and not read.broadcast for read in node.reads)
+    return node.function.has_timers and has_event_time and not node.in_order and node.has_rowtime
