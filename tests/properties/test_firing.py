@@ -68,7 +68,9 @@ def test_changes_add_up_to_the_answer_over_the_rows_that_were_not_dropped(
     hint = f"/*+ ALLOWED_LATENESS('{lateness} us'){kept_late} */"
     with limits(small=small), stream_of(select.format(hint, kind.sql()), columns, delay, parallelism) as stream:
         play(stream, model, history)
+        assert stream.verify()
         finish(stream, model)
+        assert stream.verify()
         assert bag(stream.rows("out")) == answer(model.pairs, select.format("", "w"))
         numbers = "late_rows, missed_windows, state_rows, open_windows, next_end"
         found = stream.query(f"SELECT {numbers} FROM sqlstream.operators")

@@ -217,7 +217,9 @@ def test_aggregates_count_each_row_in_every_window_that_is_open_when_it_comes(
         windows = f"{key if kind.name == 'SESSION' else ''}window_start, window_end"
         shown = stream.query(f"SELECT DISTINCT {windows} FROM state.out.window_aggregate_1")
         assert stream.query("SELECT open_windows FROM sqlstream.operators") == [(len(shown),)]
+        assert stream.verify()
         finish(stream, model)
+        assert stream.verify()
         assert bag(stream.rows("out")) == answer(model.pairs, select.format("w"))
         numbers = "late_rows, missed_windows, state_rows, open_windows, next_end"
         found = stream.query(f"SELECT {numbers} FROM sqlstream.operators")
@@ -243,5 +245,6 @@ def test_ranks_are_those_among_all_rows_of_a_window(
         stream_of(select.format(key=key, ties="", windows=kind.sql()), columns, delay, parallelism) as stream,
     ):
         play(stream, model, history)
+        assert stream.verify()
         finish(stream, model)
         assert bag(stream.rows("out")) == answer(model.pairs, select.format(key=key, ties=ties, windows="w"))

@@ -19,6 +19,7 @@ from sqlstream.jobs.verification.functions import RunsFunctions
 from sqlstream.jobs.verification.inputs import ReadAgain
 from sqlstream.jobs.verification.lookups import looked_up
 from sqlstream.jobs.verification.report import TableReport, Verification
+from sqlstream.jobs.verification.sessions import RunsSessions
 from sqlstream.jobs.verification.upgraded import Earlier
 from sqlstream.logical.bind.hints import with_session_ttl
 from sqlstream.logical.plan.aggregates import Aggregate
@@ -29,7 +30,6 @@ from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.physical.batch import BatchQuery, CannotVerify, LeftOut
 from sqlstream.physical.batch.query import Inputs
-from sqlstream.physical.batch.windows import LATE_CHANGES
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.batches import Work, from_lines
 from sqlstream.runtime.worker import JobSpec, connection
@@ -224,17 +224,16 @@ def _answers(
         watermark = earlier.watermark if is_before else watermark
     made: dict[str, str] = {}
     found = {}
+    sessions = RunsSessions(con)
     for cause, corrections in _corrections(watermark):
-        given = Inputs(read, partial(_lookup, con, job), is_read=True, processed=runs)
+        given = Inputs(read, partial(_lookup, con, job), is_read=True, processed=runs, sessions=sessions)
         query = BatchQuery(corrections, given).of(sinks)
         if query not in made:
             made[query] = f"_{'earlier' if is_before else 'answer'}_{len(made)}"
             try:
                 con.execute(f"CREATE OR REPLACE TEMP TABLE {made[query]} AS {query}")
             except duckdb.Error as error:
-                said = str(error).splitlines()[0]
-                message = LATE_CHANGES if LATE_CHANGES in said else "the batch over all rows fails"
-                raise CannotVerify(message, detail=None if LATE_CHANGES in said else said) from error
+                raise CannotVerify("the batch over all rows fails", detail=str(error).splitlines()[0]) from error
         found[cause] = made[query]
     return found
 

@@ -51,13 +51,15 @@ class Inputs:
     """What scans read: SQL to write behind FROM for each. With `is_read` their rows have the columns READ and UNTIMED.
 
     `looked_up` gives that of a lookup table. `processed` runs a process function over its inputs, and returns the tables of what
-    it emits, by its outputs; without it a query with one cannot be made.
+    it emits, by its outputs; without it a query with one cannot be made. `sessions` returns a table of the rows of a SELECT, with
+    some keys, that were in time for their session; it is there where rows say when they were read.
     """
 
     read: Callable[[Scan], str]
     looked_up: Callable[[LookupJoin], str]
     is_read: bool = False
     processed: Callable[[Process, Sequence[FunctionInput], LeftOut], Mapping[str, str]] | None = None
+    sessions: Callable[[str, Sequence[str]], str] | None = None
 
 
 # Over the tables of the query themselves.
@@ -77,6 +79,8 @@ class BatchQuery:
         self._parts: dict[str, str] = {}
         self._made: dict[int, tuple[Node, BatchRows]] = {}
         self._emitted: dict[int, tuple[Node, Mapping[str, str]]] = {}
+        # How much longer sessions take rows than they last, by their nodes.
+        self._lateness: dict[int, Duration] = {}
 
     @property
     def runs(self) -> bool:
@@ -93,10 +97,14 @@ class BatchQuery:
             pairs = zip(below.columns, sink.columns, strict=True)
             items = ", ".join(f"CAST({quote_name(own)} AS {to.type}) AS {quote_name(to.name)}" for own, to in pairs)
             selects.append(f"SELECT {items} FROM {below.sql}")
-        return f"{self._with}\n" + "\nUNION ALL\n".join(selects)
+        return f"{self.with_parts}\n" + "\nUNION ALL\n".join(selects)
 
     @property
-    def _with(self) -> str:
+    def sessions(self) -> Callable[[str, Sequence[str]], str] | None:
+        return self._inputs.sessions
+
+    @property
+    def with_parts(self) -> str:
         parts = ",\n".join(f"{quote_name(name)} AS (\n    {sql}\n)" for name, sql in self._parts.items())
         return f"WITH {parts}"
 
@@ -289,11 +297,15 @@ class BatchQuery:
                 # The watermark has passed a row when it is beyond its time.
                 until = f"{windows.micros_of(below, read.time)} + 1"
                 where += f" AND ({MARK.name} IS NULL OR {until} > {MARK.name} - {node.delay_below})"
-        return FunctionInput(f"{self._with}\nSELECT {rows.listed}{rows.hidden} FROM {rows.sql}{where}", rows.is_read)
+        return FunctionInput(
+            f"{self.with_parts}\nSELECT {rows.listed}{rows.hidden} FROM {rows.sql}{where}", rows.is_read
+        )
 
     # -- windows
 
     def _window_aggregate(self, node: WindowAggregate) -> BatchRows:
+        if (sessions := _sessions_below(node)) is not None:
+            self._lateness[id(sessions)] = node.lateness
         late = windows.late_end(node, node.window.end, node.lateness)
         below = self.settled(node.input, late, node.delay_below)
         over = windows.late_end(node, node.window.end)
@@ -310,10 +322,9 @@ class BatchQuery:
 
     def _sessions(self, node: SessionWindow) -> BatchRows:
         if self.corrections.late and self.rows(node.input).is_read:
-            below = windows.accepted_in_sessions(self, node)
+            sql = windows.in_sessions_of_stream(self, node, self._lateness.get(id(node), NO_TIME))
         else:
-            below = self.settled(node.input, windows.gap_end(node), node.delay_below)
-        sql = windows.in_sessions(node, below)
+            sql = windows.in_sessions(node, self.settled(node.input, windows.gap_end(node), node.delay_below))
         due = self.corrections.is_over("epoch_us(window_end)", node.delay_below)
         columns = [f.name for f in node.schema]
         return self.add(node.name or "session", f"SELECT * FROM ({sql}) WHERE {due}", columns)
@@ -367,6 +378,14 @@ def _value(item: Item, below: BatchRows) -> str:
     if not below.is_read:
         raise CannotVerify("an expression depends on the time of the batch", expression.span)
     return f"CAST(make_timestamptz({AT.name}) AS {expression.type})"
+
+
+def _sessions_below(node: WindowAggregate) -> SessionWindow | None:
+    """Return the sessions whose rows an aggregate takes."""
+    below = node.input
+    while isinstance(below, Projection | Filter | Expand):
+        below = below.input
+    return below if isinstance(below, SessionWindow) else None
 
 
 def _is_corrected(node: Node) -> bool:

@@ -13,15 +13,15 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
-from sqlstream.physical.batch.rows import BATCH, MARK, BatchRows, listed
+from sqlstream.physical.batch.rows import MARK, BatchRows, listed
 from sqlstream.units import NO_TIME, Duration
 
 if TYPE_CHECKING:
     from sqlstream.physical.batch.query import BatchQuery
 
-# What the batch query fails with where late rows are taken away from sessions.
-LATE_CHANGES = "rows of sessions were changed late"
-_START, _END, _ROW, _SESSION = (internal(name) for name in ("start", "end", "number", "session"))
+# The bounds of a row's window, in microseconds; the time up to which sessions had closed when the row came.
+START, END, PASSED = (internal(name) for name in ("start", "end", "passed"))
+_ROW, _SESSION = (internal(name) for name in ("number", "session"))
 
 
 def time_of(node: Node, column: str) -> str:
@@ -48,18 +48,18 @@ def in_time_windows(node: TimeWindows, below: BatchRows) -> str:
     match node.kind:
         case "TUMBLE":
             starts = _floor(time, size, node.offset)
-            ends = f"{_START} + {size}"
+            ends = f"{START} + {size}"
         case "HOP":
             first = f"{_floor(f'({time} - {size})', slide, node.offset)} + {slide}"
             starts = f"unnest(generate_series({first}, {_floor(time, slide, node.offset)}, {slide}))"
-            ends = f"{_START} + {size}"
+            ends = f"{START} + {size}"
         case "CUMULATE":
             starts = _floor(time, size, node.offset)
-            first = f"{_START} + (({time} - {_START}) // {slide} + 1) * {slide}"
-            ends = f"unnest(generate_series({first}, {_START} + {size}, {slide}))"
-    started = f"SELECT *, {starts} AS {_START} FROM {below.sql}"
-    ended = f"SELECT *, {ends} AS {_END} FROM ({started})"
-    return f"SELECT {below.listed}, {bounds(_START, _END)}{below.hidden} FROM ({ended})"
+            first = f"{START} + (({time} - {START}) // {slide} + 1) * {slide}"
+            ends = f"unnest(generate_series({first}, {START} + {size}, {slide}))"
+    started = f"SELECT *, {starts} AS {START} FROM {below.sql}"
+    ended = f"SELECT *, {ends} AS {END} FROM ({started})"
+    return f"SELECT {below.listed}, {bounds(START, END)}{below.hidden} FROM ({ended})"
 
 
 def _floor(time: str, step: int, offset: int) -> str:
@@ -79,38 +79,32 @@ def in_sessions(node: SessionWindow, below: BatchRows) -> str:
     """Return the SELECT of rows with the bounds of their sessions."""
     time = micros_of(node.input, node.time_column)
     by = _by(node.keys)
-    ends = f"SELECT *, {time} AS {_START}, {gap_end(node)} AS {_END} FROM {below.sql}"
-    order = f"ORDER BY {_START}, {_END}"
-    before = f"max({_END}) OVER ({by} {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-    begins = f"SELECT *, coalesce({_START} > {before}, true) AS {_ROW} FROM ({ends})"
+    ends = f"SELECT *, {time} AS {START}, {gap_end(node)} AS {END} FROM {below.sql}"
+    order = f"ORDER BY {START}, {END}"
+    before = f"max({END}) OVER ({by} {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    begins = f"SELECT *, coalesce({START} > {before}, true) AS {_ROW} FROM ({ends})"
     # Rows of one time never begin two sessions: which of them comes first does not matter.
     number = f"sum(CAST({_ROW} AS INTEGER)) OVER ({by} {order} ROWS UNBOUNDED PRECEDING)"
     numbered = f"SELECT *, {number} AS {_SESSION} FROM ({begins})"
-    whole = f"SELECT * EXCLUDE ({_START}, {_END}), {_edges(node.keys, _START, _END)} FROM ({numbered})"
-    return f"SELECT {below.listed}, {bounds(_START, _END)} FROM ({whole})"
+    whole = f"SELECT * EXCLUDE ({START}, {END}), {_edges(node.keys, START, END)} FROM ({numbered})"
+    return f"SELECT {below.listed}, {bounds(START, END)} FROM ({whole})"
 
 
-def accepted_in_sessions(query: BatchQuery, node: SessionWindow) -> BatchRows:
-    """Return the rows that were in time for their session: a row that alone would be over may be near one that is open.
+def in_sessions_of_stream(query: BatchQuery, node: SessionWindow, lateness: Duration) -> str:
+    """Return the SELECT of the rows that were in time for their session, with its bounds.
 
-    A row that is taken away late may have been part of a session that has closed: then there is no batch answer.
+    A session that has closed takes no more rows. A row that alone would be over joins one that is open.
     """
     below = query.rows(node.input)
-    time, end = micros_of(node.input, node.time_column), gap_end(node)
-    alone = f"coalesce({end} <= {MARK.name} - {node.delay_below}, false)"
+    passed = f"{MARK.name} - {node.delay_below + lateness}"
     if node.input.is_changelog:
-        why = f"error('{LATE_CHANGES}')"
-        return query.consolidated(node.input, below, f" WHERE CASE WHEN {alone} THEN {why} ELSE true END")
-    items = f"{time} AS {_START}, {end} AS {_END}, {alone} AS {_ROW}"
-    named = query.add(f"{below.name}_pieces", f"SELECT *, {items} FROM {below.sql}", below.columns, is_read=True)
-    same = "".join(f" AND _open.{quote_name(k)} IS NOT DISTINCT FROM _row.{quote_name(k)}" for k in node.keys)
-    near = (
-        f"SELECT 1 FROM {named.sql} _open WHERE NOT _open.{_ROW} AND _open.{BATCH.name} <= _row.{BATCH.name}"
-        f" AND _open.{_END} > _row.{MARK.name} - {node.delay_below}"
-        f" AND _open.{_START} <= _row.{_END} AND _row.{_START} <= _open.{_END}{same}"
-    )
-    sql = f"SELECT {below.listed} FROM {named.sql} _row WHERE NOT _row.{_ROW} OR EXISTS ({near})"
-    return query.add(f"{below.name}_rows", sql, below.columns)
+        # A change is late when the watermark has passed the time of its row: then it touches nothing that has closed.
+        taken = f" WHERE coalesce({micros_of(node.input, node.time_column)} > {passed}, true)"
+        return in_sessions(node, query.consolidated(node.input, below, taken))
+    assert query.sessions is not None
+    items = f"{micros_of(node.input, node.time_column)} AS {START}, {gap_end(node)} AS {END}, {passed} AS {PASSED}"
+    bounded = query.sessions(f"{query.with_parts}\nSELECT *, {items} FROM {below.sql}", node.keys)
+    return f"SELECT {below.listed}, {bounds(START, END)} FROM {bounded}"
 
 
 def in_count_windows(node: CountWindows, below: BatchRows) -> str:
@@ -118,13 +112,13 @@ def in_count_windows(node: CountWindows, below: BatchRows) -> str:
     time = time_of(node.input, node.time_column)
     by, order = _by(node.keys), f"ORDER BY {time}, {below.listed}"
     size, slide = node.size, node.slide
-    numbered = f"SELECT *, row_number() OVER ({by} {order}) AS {_ROW}, count(*) OVER ({by}) AS {_END} FROM {below.sql}"
-    last = f"least(({_ROW} + {size - 1}) // {slide}, {_END} // {slide})"
+    numbered = f"SELECT *, row_number() OVER ({by} {order}) AS {_ROW}, count(*) OVER ({by}) AS {END} FROM {below.sql}"
+    last = f"least(({_ROW} + {size - 1}) // {slide}, {END} // {slide})"
     windows = f"unnest(generate_series(({_ROW} + {slide - 1}) // {slide}, {last})) AS {_SESSION}"
     placed = f"SELECT *, {windows} FROM ({numbered})"
     micros = micros_of(node.input, node.time_column)
-    whole = f"SELECT * EXCLUDE ({_END}), {_edges(node.keys, micros, micros)} FROM ({placed})"
-    return f"SELECT {below.listed}, {bounds(_START, _END)}, {_SESSION} AS window_id FROM ({whole})"
+    whole = f"SELECT * EXCLUDE ({END}), {_edges(node.keys, micros, micros)} FROM ({placed})"
+    return f"SELECT {below.listed}, {bounds(START, END)}, {_SESSION} AS window_id FROM ({whole})"
 
 
 def _by(keys: Sequence[str]) -> str:
@@ -134,7 +128,7 @@ def _by(keys: Sequence[str]) -> str:
 def _edges(keys: Sequence[str], start: str, end: str) -> str:
     """Return the select items of the bounds of windows, in microseconds: those of all rows with the same number of a key."""
     of_window = _by((*keys, _SESSION))
-    return f"min({start}) OVER ({of_window}) AS {_START}, max({end}) OVER ({of_window}) AS {_END}"
+    return f"min({start}) OVER ({of_window}) AS {START}, max({end}) OVER ({of_window}) AS {END}"
 
 
 def late_end(node: Node, column: str | None, lateness: Duration = NO_TIME) -> str:
