@@ -213,6 +213,10 @@ class OutageError(JobError):
     """Something that a job needs, such as a server, is not there now: the job may go on once it is back."""
 
 
+class UserCodeError(JobError):
+    """Code of the user's has raised an error, or given what it must not: a function, a source, a sink or a lookup."""
+
+
 class DamageError(JobError):
     """A file of the warehouse is not as it was written, or is gone.
 

@@ -126,6 +126,13 @@ _ALL = (
         "(default: none if its input ends, otherwise exponential-delay)",
         _choice("none", "fixed-delay", "failure-rate", "exponential-delay"),
     ),
+    Option(
+        "restart-strategy.user-code",
+        "outages",
+        "after which errors of your functions, sources, sinks and lookups a job starts again: outages (ConnectionError and "
+        "TimeoutError) or any",
+        _choice("outages", "any"),
+    ),
     Option("restart-strategy.fixed-delay.attempts", "1", "fixed-delay: how many times", _whole_number),
     Option("restart-strategy.fixed-delay.delay", "1 s", "fixed-delay: how long it waits", parse_duration),
     Option(

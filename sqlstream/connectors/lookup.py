@@ -14,7 +14,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.interface import LookupFunction
 from sqlstream.connectors.options import BOOLEAN, COUNT, DURATION, NUMBER, OptionType, TableOption
 from sqlstream.connectors.registry import lookup_of
-from sqlstream.errors import DataError, JobError, OutageError, Span, SqlStreamError
+from sqlstream.errors import DataError, JobError, OutageError, Span, SqlStreamError, UserCodeError
 from sqlstream.secrets import harmless
 from sqlstream.units import parse_duration, seconds
 
@@ -126,7 +126,9 @@ class CachedLookup:
 
 def _failure(table: Table, error: Exception, retries: int, span: Span | None) -> JobError:
     tried = f" {retries + 1} times" if retries else ""
-    kind = OutageError if isinstance(error, OutageError | OSError) else JobError
+    kind: type[JobError] = OutageError if isinstance(error, OutageError | OSError) else JobError
+    if isinstance(error, UserCodeError):
+        kind = UserCodeError
     if isinstance(error, SqlStreamError):
         reason, detail, hint = error.message, error.detail, error.hint
     else:

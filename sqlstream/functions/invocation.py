@@ -10,11 +10,13 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from sqlstream.errors import JobError
+from sqlstream.errors import JobError, OutageError, UserCodeError
 from sqlstream.functions.codecs import Codec, decoded, objects
 from sqlstream.functions.source_locations import raised_at
 
 SHOWN = 200
+# What tells an outage from other errors where DuckDB passes on no more than the text of an error.
+OUTAGE = "outage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +103,19 @@ class Invocation:
         return found
 
     def raised(self, error: BaseException, row: tuple[Any, ...], when: str = "") -> JobError:
-        return self.failed(f"{when}raised {named(error)}", raised_at(error.__traceback__, self.root), row)
+        place = raised_at(error.__traceback__, self.root)
+        return self.failed(f"{when}raised {named(error)}", place, row, outage=is_outage(error))
 
-    def failed(self, what: str, place: str | None, row: tuple[Any, ...] = ()) -> JobError:
+    def failed(self, what: str, place: str | None, row: tuple[Any, ...] = (), *, outage: bool = False) -> JobError:
         detail = f" --> {place or self.location}"
         if row:
             room = max(40, SHOWN // len(row))
             values = (f"{p.name}={shown(v, room)}" for p, v in zip(self.parameters, row, strict=True))
             detail += f"\narguments: {', '.join(values)}"
-        return JobError(f'function "{self.name}" {what}', detail=detail)
+        failed = (OutageError if outage else UserCodeError)(f'function "{self.name}" {what}', detail=detail)
+        if outage:
+            failed.kind = OUTAGE
+        return failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +134,11 @@ class Call(Invocation, ABC):
     @abstractmethod
     def constant(self) -> Any:
         """Return the result of a function without parameters, as Arrow would hand it out."""
+
+
+def is_outage(error: BaseException) -> bool:
+    """Tell whether an error of user's code says that something does not answer now: a file that is not there stays away."""
+    return isinstance(error, ConnectionError | TimeoutError)
 
 
 def named(error: BaseException) -> str:

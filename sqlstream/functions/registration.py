@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -16,12 +17,12 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 from sqlstream.catalog import AggregateFunction, AnyFunction, DuckFunction, Function
 from sqlstream.duck.sql import quote_name
 from sqlstream.duck.types import element_of, kind_of
-from sqlstream.errors import BindError, JobError
+from sqlstream.errors import BindError, JobError, OutageError, UserCodeError
 from sqlstream.functions import pickling as carry
 from sqlstream.functions import types
-from sqlstream.functions.invocation import Invocation
+from sqlstream.functions.invocation import OUTAGE, Invocation
 
-_START = 'job failed: function "'
+_START = re.compile(rf'({JobError.kind}|{OUTAGE}): (?=function ")')
 # The steps of an aggregate function that DuckDB calls: see AggregateSteps.
 STEPS = ("accumulate", "merge", "change", "scan", "finish")
 
@@ -120,11 +121,11 @@ def _rows(function: Function, call: str) -> str:
 
 def recover(error: duckdb.Error) -> JobError | None:
     """Return the error of a user's function that DuckDB passed on as text, or None for an error of another kind."""
-    _, found, rest = str(error).partition(_START)
-    if not found:
+    text = str(error)
+    if (found := _START.search(text)) is None:
         return None
-    message, _, detail = (_START + rest).removeprefix("job failed: ").partition("\n")
-    return JobError(message, detail=detail or None)
+    message, _, detail = text[found.end() :].partition("\n")
+    return (OutageError if found[1] == OUTAGE else UserCodeError)(message, detail=detail or None)
 
 
 class _Lazy:

@@ -7,10 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sqlstream.errors import JobError, OutageError, UserCodeError
 from sqlstream.options import Options
 from sqlstream.units import Duration, ProcessingTime, duration
 
 PREFIX = "restart-strategy"
+# Which errors of the user's code let a job start again.
+USER_CODE = f"{PREFIX}.user-code"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +184,11 @@ class ExponentialDelay(RestartStrategy):
             if attempt.failed - attempt.began >= self.reset:
                 last = number
         return attempts[last:]
+
+
+def covered_errors(options: Options) -> tuple[type[JobError], ...]:
+    """Return the kinds of errors after which a job starts again, if its strategy says so."""
+    return (OutageError, UserCodeError) if options.text(USER_CODE).lower() == "any" else (OutageError,)
 
 
 def strategy_of(options: Options, *, bounded: bool) -> RestartStrategy:

@@ -32,16 +32,23 @@ _POLL_SECONDS = 0.05
 
 
 class RestartingRun:
-    """Runs a job, and runs it again after an outage, as its strategy says; otherwise like the run of an attempt.
+    """Runs a job, and runs it again after errors that are `covered`, as its strategy says; otherwise like the run of an attempt.
 
     `attempt` makes a run that goes on after the last committed batch. The first one is made at once, so that what is wrong
     from the start is raised to whoever starts the job.
     """
 
-    def __init__(self, fs: Filesystem, paths: JobPaths, attempt: Callable[[], Run], strategy: RestartStrategy):
+    def __init__(
+        self,
+        fs: Filesystem,
+        paths: JobPaths,
+        attempt: Callable[[], Run],
+        strategy: RestartStrategy,
+        covered: tuple[type[JobError], ...] = (OutageError,),
+    ):
         self._fs, self._paths = fs, paths
-        self._attempt, self._strategy = attempt, strategy
-        self.tell_outages = True
+        self._attempt, self._strategy, self._covered = attempt, strategy, covered
+        self.untold: tuple[type[SqlStreamError], ...] = ()
         self._run = self._new_run()
         self._attempts: list[Attempt] = []
         # When the latest attempt began.
@@ -123,7 +130,7 @@ class RestartingRun:
         while True:
             self._run.join()
             error = self._run.error
-            if not isinstance(error, OutageError):
+            if error is None or not isinstance(error, self._covered):
                 return
             if self._run.is_stopping:
                 self._end(FAILED, error)
@@ -145,9 +152,9 @@ class RestartingRun:
                     return
 
     def _new_run(self) -> Run:
-        """Return a run that leaves it to this one to say of an outage whether the job starts again."""
+        """Return a run that leaves it to this one to say of an error whether the job starts again."""
         run = self._attempt()
-        run.tell_outages = False
+        run.untold = self._covered
         return run
 
     def _next_pause(self, began: ProcessingTime) -> float | None:
@@ -156,7 +163,7 @@ class RestartingRun:
         pause = self._strategy.delay(self._attempts)
         return None if pause is None else seconds(pause)
 
-    def _wait(self, error: OutageError, pause: float) -> None:
+    def _wait(self, error: SqlStreamError, pause: float) -> None:
         """Say that the job starts again, and wait until then, or until it is to stop."""
         made = Restart(now(), self.totals.version, error.render(), Duration(round(pause * 1e6)), self._strategy.limits)
         number = add_restart(self._fs, self._paths, made)
@@ -170,14 +177,14 @@ class RestartingRun:
     def _is_asked_to_stop(self) -> bool:
         return self._stop_requested.is_set() or requested_stop(self._fs, self._paths) is not None
 
-    def _begin_again(self) -> OutageError | None:
-        """Make the next attempt and let it run; return the outage that it meets at once."""
+    def _begin_again(self) -> SqlStreamError | None:
+        """Make the next attempt and let it run; return the error that it meets at once, if that is covered."""
         self._warnings.extend(self._run.take_warnings())
         try:
             run = self._new_run()
-        except OutageError as error:
-            return error
         except SqlStreamError as error:
+            if isinstance(error, self._covered):
+                return error
             self._end(FAILED, error)
             return None
         except Exception as error:

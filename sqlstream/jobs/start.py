@@ -17,7 +17,7 @@ from sqlstream.jobs.difference import difference
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, planned_text, recorded_text
 from sqlstream.jobs.parallelism import SpreadProgress, begun_outside, newest_entry, spread
-from sqlstream.jobs.restart_strategies import NoRestart, strategy_of
+from sqlstream.jobs.restart_strategies import NoRestart, covered_errors, strategy_of
 from sqlstream.jobs.restarting import RestartingRun
 from sqlstream.jobs.restoring import Restore, Restorer
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader, upgradable
@@ -178,17 +178,12 @@ class Starter:
     def _ended(self, planned: PlannedJob, record: JobRecord) -> str | None:
         """Return how a job has ended for good, None for one that can go on; raise when it cannot go on with this query."""
         check_same_query(planned, record)
-        status = read_status(self.warehouse.fs, self.warehouse.job(planned.name))
-        if status is None or status.state not in (FINISHED, DRAINED):
+        ended = ended_for_good(self.warehouse, planned.name)
+        if ended is None:
             return None
-        why = (
-            " To read new files in later runs, set 'execution.end-of-input' = 'wait' before it finishes,"
-            " or 'source.monitor-interval' on its tables; to run it anew, use --fresh."
-        )
-        if status.state == DRAINED:
-            why = " All its windows were closed, so it cannot continue; to run it anew, use --fresh."
-        self.notice(f'job "{planned.name}" is {status.state.lower()} and was skipped.{why}')
-        return status.state
+        state, notice = ended
+        self.notice(notice)
+        return state
 
     def _run(
         self, planned: PlannedJob, name: str, record: JobRecord | None, engine: Engine, receivers: Receivers
@@ -217,6 +212,7 @@ class Starter:
             self.warehouse.job(name),
             lambda: engine.run(spec, layout, pace, receivers),
             strategy,
+            covered_errors(options),
         )
 
     def _spread(self, spec: JobSpec, record: JobRecord, wanted: Layout) -> Layout:
@@ -253,6 +249,20 @@ class Starter:
 
     def _discard(self, name: str, *, lock: bool = False) -> None:
         ending.discard(self.warehouse, name, self.project.root, lock=lock)
+
+
+def ended_for_good(warehouse: Warehouse, name: str) -> tuple[str, str] | None:
+    """Return how a job has ended that cannot go on, and what to say of it; None for one that can."""
+    status = read_status(warehouse.fs, warehouse.job(name))
+    if status is None or status.state not in (FINISHED, DRAINED):
+        return None
+    why = (
+        " To read new files in later runs, set 'execution.end-of-input' = 'wait' before it finishes,"
+        " or 'source.monitor-interval' on its tables; to run it anew, use --fresh."
+    )
+    if status.state == DRAINED:
+        why = " All its windows were closed, so it cannot continue; to run it anew, use --fresh."
+    return status.state, f'job "{name}" is {status.state.lower()} and was skipped.{why}'
 
 
 def check_same_query(planned: PlannedJob, record: JobRecord) -> None:

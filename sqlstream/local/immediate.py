@@ -30,7 +30,7 @@ class ImmediateRun:
     """A job that is run by `start`; a further one of the same name adds a batch to it. Otherwise like a run on Spark."""
 
     is_waiting = is_stopping = False
-    tell_outages = True
+    untold: tuple[type[SqlStreamError], ...] = ()
 
     def __init__(self, job: JobSpec, receivers: Receivers):
         self.job = job

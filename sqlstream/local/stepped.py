@@ -29,7 +29,7 @@ class SteppedRun:
     """A job that does nothing by itself; `clock` is its processing time."""
 
     is_waiting = True
-    tell_outages = True
+    untold: tuple[type[SqlStreamError], ...] = ()
 
     def __init__(self, job: JobSpec, receivers: Receivers, clock: Callable[[], ProcessingTime]):
         self.job, self.receivers, self.clock = job, receivers, clock

@@ -65,11 +65,10 @@ class Resources:
 class Run(Protocol):
     """A job that an engine runs. `state` is RUNNING or RESTARTING, then FINISHED, DRAINED, STOPPED or FAILED with `error`.
 
-    Its status says so to others. Of an outage it says nothing where it does not `tell_outages`: then whoever has started it says
-    whether it starts again.
+    Its status says so to others. Of `untold` errors it says nothing: whoever has started it says whether it starts again.
     """
 
-    tell_outages: bool
+    untold: tuple[type[SqlStreamError], ...]
 
     @property
     def state(self) -> str: ...

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from sqlstream.connectors.worker_calls import Workers
-from sqlstream.errors import JobError, OutageError, SqlStreamError
+from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, hand_on, have_enough
 from sqlstream.runtime.feed import Feed
@@ -58,7 +58,7 @@ class JobThread(threading.Thread, ABC):
         self.error: SqlStreamError | None = None
         self.cause: BaseException | None = None
         self.feed: Feed | None = None
-        self.tell_outages = True
+        self.untold: tuple[type[SqlStreamError], ...] = ()
         self._has_begun = False
         self._checks, self._checked = StateChecks(job, self.commits.warehouse), -1
         self._stop_requested = threading.Event()
@@ -316,7 +316,7 @@ class JobThread(threading.Thread, ABC):
         if requested_stop(self.fs, self.paths) is not None:
             self._stop_requested.set()
         self.fs.delete(self.paths.stop)
-        if self.tell_outages or not isinstance(self.error, OutageError):
+        if not isinstance(self.error, self.untold):
             self._write_status()
 
     def _close_feed(self) -> None:

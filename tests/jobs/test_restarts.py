@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 import sqlstream
+from sqlstream import Context, process, udaf, udf, udtf
 from sqlstream.connectors import Sink
 from sqlstream.errors import JobError, OutageError, SourceText
+from sqlstream.functions.kinds import declare_any
 from sqlstream.jobs import restarting
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.restart_strategies import ExponentialDelay, NoRestart, strategy_of
@@ -151,6 +154,130 @@ def test_an_outage_that_lasts_ends_the_job(
     (project / "down").unlink()
     _, job = start(settings)
     wait_until(lambda: rows(project) == EVERY)
+
+
+def ask(folder: str) -> None:
+    """Call a server that may be down."""
+    down = Path(folder) / "down"
+    if not down.exists():
+        return
+    times, error = down.read_text().split(" ", 1)
+    if int(times) > 0:
+        down.write_text(f"{int(times) - 1} {error}")
+        kinds = {"ConnectionError": ConnectionResetError, "TimeoutError": TimeoutError, "ValueError": ValueError}
+        raise kinds[error]("the server is down")
+
+
+@udf(deterministic=False)
+def asked(n: int, folder: str) -> int:
+    ask(folder)
+    return n
+
+
+@udf(vectorized=True, deterministic=False)
+def asked_at_once(n: pa.Int64Array, folder: pa.StringArray) -> pa.Int64Array:
+    ask(folder[0].as_py())
+    return n
+
+
+@dataclass
+class Answer:
+    m: int = 0
+
+
+@udtf
+def answers(n: int, folder: str) -> Iterator[Answer]:
+    ask(folder)
+    yield Answer(n)
+
+
+@udaf
+class AskedSum:
+    def accumulate(self, acc: Answer, n: int, folder: str) -> None:
+        ask(folder)
+        acc.m += n
+
+    def finish(self, acc: Answer) -> int:
+        return acc.m
+
+
+@dataclass
+class Given:
+    n: int
+
+
+@process
+class Asking:
+    def __init__(self, folder: str):
+        self.folder = folder
+
+    def process(self, ctx: Context, row: Given) -> Iterator[Answer]:
+        ask(self.folder)
+        yield Answer(row.n)
+
+
+QUERIES = {
+    "asked": "SELECT asked(n, '{}') FROM given",
+    "asked_at_once": "SELECT asked_at_once(n, '{}') FROM given",
+    "answers": "SELECT m FROM given CROSS JOIN LATERAL TABLE(answers(n, '{}'))",
+    "asked_sum": "SELECT asked_sum(n, '{}') FROM given GROUP BY n",
+    "asking": "SELECT m FROM asking(TABLE given PARTITION BY n, folder => '{}')",
+}
+KINDS: dict[str, Any] = {
+    "asked": asked,
+    "asked_at_once": asked_at_once,
+    "answers": answers,
+    "asked_sum": AskedSum,
+    "asking": Asking,
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(
+    ("error", "settings", "restarted"),
+    [
+        ("ConnectionError", "", 2),
+        ("TimeoutError", "", 2),
+        ("ValueError", "", 0),
+        ("ValueError", "SET 'restart-strategy.user-code' = 'any';", 2),
+    ],
+)
+def test_an_outage_that_a_function_meets_is_waited_for(
+    project: Path, name: str, error: str, settings: str, restarted: int
+) -> None:
+    (project / "down").write_text(f"2 {error}")
+    tables = SCRIPT.partition("CREATE TABLE taken")[0]
+    script = f"{settings}{tables} CREATE TABLE found (n BIGINT); INSERT INTO found {QUERIES[name].format(project)}"
+    with sqlstream.Session(str(project), notice=lambda text: None) as session:
+        session.compiler.add_functions([declare_any(KINDS[name])])
+        [planned] = jobs_of(session.compile(SourceText("t", script)))
+        job = job_of(session._jobs.start(planned, {}, engine=LocalEngine()))
+        count = "SELECT count(*), sum(n) FROM found"
+        wait_until(
+            lambda: job.status == "FAILED" or (job.status == "RUNNING" and session.query(count).fetchall() == [(5, 10)])
+        )
+        assert session.query("SELECT restarts FROM sqlstream.jobs").fetchall() == [(restarted,)]
+        kind = "ConnectionResetError" if error == "ConnectionError" else error
+        if restarted:
+            assert job.status == "RUNNING"
+            told = session.query("SELECT error FROM sqlstream.restarts").fetchall()
+            assert all(f'function "{name}"' in text and f"{kind}: the server is down" in text for (text,) in told)
+            job.stop()
+            job.wait()
+        else:
+            with pytest.raises(JobError, match=f"{kind}: the server is down") as raised:
+                job.wait()
+            assert not isinstance(raised.value, OutageError)
+
+
+def test_a_sink_that_fails_otherwise_is_run_again_if_that_is_asked_for(
+    project: Path, start: Callable[..., Any]
+) -> None:
+    (project / "down").write_text("3 ValueError")
+    session, job = start("SET 'restart-strategy.user-code' = 'any';")
+    wait_until(lambda: rows(project) == EVERY or job.status == "FAILED")
+    assert rows(project) == EVERY
+    assert session.query("SELECT status, restarts FROM sqlstream.jobs").fetchall() == [("RUNNING", 3)]
 
 
 def test_a_job_whose_process_died_is_said_to_restart_until_it_runs(project: Path, start: Callable[..., Any]) -> None:

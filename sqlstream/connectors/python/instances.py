@@ -19,8 +19,9 @@ from sqlstream.connectors.lookup import OPTIONS as LOOKUP_OPTIONS
 from sqlstream.connectors.options import MONITOR, SCAN_OPTIONS, TEXT, TableOption
 from sqlstream.connectors.python.classes import AnySink, OwnTable, Source
 from sqlstream.duck.internal_columns import PARTITION
-from sqlstream.errors import BindError, JobError, OutageError, SqlStreamError, missing
+from sqlstream.errors import BindError, OutageError, SqlStreamError, UserCodeError, missing
 from sqlstream.functions import pickling as carry
+from sqlstream.functions.invocation import is_outage
 from sqlstream.functions.source_locations import raised_at
 from sqlstream.secrets import harmless
 
@@ -185,6 +186,5 @@ def _errors(table: str, path: str, what: str) -> Iterator[None]:
         at = raised_at(error.__traceback__, "")
         reason = f"{type(error).__qualname__}: {error}" if str(error) else type(error).__qualname__
         message = f'{what} "{path}" of table "{table}" raised {reason}'
-        # A server that does not answer may do so later; a file that is not there stays away.
-        outage = isinstance(error, ConnectionError | TimeoutError)
-        raise (OutageError if outage else JobError)(message, detail=f" --> {at}" if at else None) from harmless(error)
+        kind = OutageError if is_outage(error) else UserCodeError
+        raise kind(message, detail=f" --> {at}" if at else None) from harmless(error)

@@ -10,10 +10,10 @@ from typing import Any
 
 from sqlstream.catalog import ProcessFunction, StateDeclaration
 from sqlstream.duck import databases
-from sqlstream.errors import JobError
+from sqlstream.errors import JobError, OutageError, UserCodeError
 from sqlstream.functions import pickling, types
 from sqlstream.functions.codecs import decoded
-from sqlstream.functions.invocation import named, shown
+from sqlstream.functions.invocation import is_outage, named, shown
 from sqlstream.functions.process.advice import advice
 from sqlstream.functions.process.api import DeclaredState
 from sqlstream.functions.process.broadcast_states import (
@@ -184,12 +184,15 @@ class Instance:
         """Return the error for what the user's code has raised, for a row if that is known."""
         place = raised_at(error.__traceback__, self.implementation.root)
         hint = hint or advice(error, self.handles | self.shared, row)
-        return self.failed(f"{when}raised {named(error)}", about, place, hint)
+        return self.failed(f"{when}raised {named(error)}", about, place, hint, outage=is_outage(error))
 
-    def failed(self, what: str, about: str = "", place: str | None = None, hint: str | None = None) -> JobError:
+    def failed(
+        self, what: str, about: str = "", place: str | None = None, hint: str | None = None, *, outage: bool = False
+    ) -> JobError:
         """Return an error of the function, with the key and the row that it is about."""
         detail = f" --> {place or self.implementation.location}" + (f"\n{about}" if about else "")
-        return JobError(f'process function "{self.function.name}" {what}', detail=detail, hint=hint)
+        kind = OutageError if outage else UserCodeError
+        return kind(f'process function "{self.function.name}" {what}', detail=detail, hint=hint)
 
 
 _Key = tuple[bytes, tuple[str, ...]]
