@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
@@ -317,6 +318,39 @@ def _merged(table: Table, options: Mapping[str, str], span: Span) -> Table:
     return replace(table, options={**table.options, **options})
 
 
+_CREATE = re.compile(
+    r"\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMPORARY\s+)?(?:TABLE|VIEW|FUNCTION)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
+    r'(?:"(?P<quoted>(?:[^"]|"")+)"|`(?P<ticked>[^`]+)`|(?P<plain>\w+))',
+    re.IGNORECASE,
+)
+_OF_FUNCTION = re.compile(r"\bCREATE\s+(?:TEMPORARY\s+)?FUNCTION\b", re.IGNORECASE)
+
+
+def names_declared(text: str) -> list[str]:
+    """Return the names that a text declares.
+
+    >>> names_declared('CREATE TABLE a (x INT) WITHH; create or replace view "b ""c" AS')
+    ['a', 'b "c']
+    """
+    return [
+        found["quoted"].replace('""', '"') if found["quoted"] else found["ticked"] or found["plain"]
+        for found in _CREATE.finditer(text)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogFault:
+    """Why a file of the catalog, or a statement in one, declares nothing: an error, and the names that it would declare."""
+
+    error: SqlStreamError
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        place = f"{self.error.span}: " if self.error.span is not None else ""
+        named = f"; so there is no {', '.join(self.names)}" if self.names else ""
+        return f"{place}{self.error.message}{named}"
+
+
 class Catalog:
     """Names to definitions; names are matched without regard to case, as in DuckDB."""
 
@@ -328,6 +362,8 @@ class Catalog:
         self.process_functions: dict[str, ProcessFunction] = {}
         # Why files of the project's functions could not be loaded.
         self.broken: list[SqlStreamError] = []
+        # What the project's files with declarations could not declare.
+        self.faults: list[CatalogFault] = []
         # Names of tables that jobs have written, whether they are declared here or not.
         self.written: Callable[[], Iterable[str]] = tuple
         # What becomes of a table under the hint OPTIONS, at a place in the text.
@@ -339,11 +375,34 @@ class Catalog:
         return self.tables.get(key) or self.views.get(key)
 
     def relation(self, name: str) -> Table | View | None:
-        """Return the table or view of this name. Raises the problem of a table whose columns are not known."""
+        """Return the table or view of this name. Raises the problem of a table whose columns are not known.
+
+        So does what is wrong with the file that would declare it.
+        """
         found = self.declared(name)
         if isinstance(found, Table) and not found.columns and found.problem is not None:
             raise found.problem
+        if found is None and (fault := self.fault(name)) is not None:
+            raise fault.error
         return found
+
+    def fault(self, name: str) -> CatalogFault | None:
+        """Return why a name is not declared that a file of the catalog would declare."""
+        return next((fault for fault in self.faults if name.lower() in map(str.lower, fault.names)), None)
+
+    def leave_out(self, error: SqlStreamError, text: str = "") -> None:
+        """Declare nothing of what a text would, which may be no SQL: an error tells why, to whoever uses it."""
+        names = names_declared(text)
+        for name in names:
+            self.drop(name)
+        if _OF_FUNCTION.search(text):
+            self.broken.append(error)
+        known = next((place for place, fault in enumerate(self.faults) if fault.error is error), None)
+        if known is None:
+            self.faults.append(CatalogFault(error, tuple(names)))
+        else:
+            before = self.faults[known].names
+            self.faults[known] = CatalogFault(error, tuple(dict.fromkeys([*before, *names])))
 
     def function(self, name: str) -> Function | None:
         return self.functions.get(name.lower())

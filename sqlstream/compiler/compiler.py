@@ -14,6 +14,7 @@ import duckdb
 
 from sqlstream.catalog import AggregateFunction, AnyFunction, Catalog, Function, Table, View
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery, answer
+from sqlstream.compiler.declarations import Declarations, checked_definition, script_of
 from sqlstream.compiler.job_checks import check_limits, check_tables
 from sqlstream.compiler.job_names import JobNames
 from sqlstream.compiler.planned_job import PlannedJob
@@ -124,6 +125,7 @@ class Compiler:
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._binder: Binder | None = None
         self._names = JobNames()
+        self._declarations = Declarations()
         self._defining = False
         # Called with the name, the options and the place of each table whose options a script gives, before anything that
         # they name is opened: whoever may not trust the script raises an error.
@@ -177,6 +179,14 @@ class Compiler:
             self.catalog.add(function)
         self._binder = None
 
+    def take_over(self, other: Compiler, but: Iterable[str]) -> None:
+        """Know what another compiler does, but for tables and views of some names."""
+        catalog, left_out = other.catalog, set(map(str.lower, but))
+        self.add_functions([*catalog.duck_functions, *catalog.process_functions.values()])
+        for entry in catalog:
+            if entry.name.lower() not in left_out:
+                self.catalog.add(entry)
+
     @property
     def binder(self) -> Binder:
         if self._binder is None:
@@ -203,29 +213,45 @@ class Compiler:
         """Compile scripts and return their jobs alone."""
         return [one for one in self.scripts(sources) if isinstance(one, PlannedJob)]
 
-    def definitions(self, source: SourceText) -> None:
-        """Compile a catalog file, which holds nothing but CREATE TABLE, CREATE VIEW and CREATE FUNCTION."""
-        for statement in parse_script(source):
-            if isinstance(statement, CreateFunction):
-                self._create_function(statement)
-                continue
-            if not isinstance(statement, CreateTable | CreateView):
-                raise BindError(
-                    "a catalog file holds CREATE TABLE, CREATE VIEW and CREATE FUNCTION only",
-                    head(statement),
-                    hint="Put it into a script, and run that.",
-                )
-            existing = self.catalog.declared(statement.name.text)
-            if existing is not None and existing.span is not None:
-                raise BindError(
-                    f'"{statement.name.text}" is declared twice, first in {existing.span.source.name}',
-                    statement.name.span,
-                )
-            self._defining = True
+    def definitions(self, source: SourceText, *, leave_out: bool = False) -> None:
+        """Compile a catalog file, which holds nothing but CREATE TABLE, CREATE VIEW and CREATE FUNCTION.
+
+        With `leave_out` what is wrong in it declares nothing (`Catalog.faults`), instead of raising.
+        """
+        try:
+            parsed = parse_script(source)
+        except SqlStreamError as error:
+            if not leave_out:
+                raise
+            self.catalog.leave_out(error, source.text)
+            return
+        for statement in parsed:
             try:
-                self.statement(statement)
-            finally:
-                self._defining = False
+                self._definition(statement)
+            except SqlStreamError as error:
+                if not leave_out:
+                    raise
+                self.catalog.leave_out(error, statement.span.text)
+
+    def _definition(self, statement: Statement) -> None:
+        if isinstance(statement, CreateFunction):
+            self._create_function(statement)
+            return
+        statement = checked_definition(statement)
+        existing = self.catalog.declared(statement.name.text)
+        if existing is not None and existing.span is not None:
+            raise BindError(
+                f'"{statement.name.text}" is declared twice, first in {existing.span.source.name}',
+                statement.name.span,
+            )
+        if (fault := self.catalog.fault(statement.name.text)) is not None:
+            # Which of the two is meant nobody can tell.
+            raise fault.error
+        self._defining = True
+        try:
+            self.statement(statement)
+        finally:
+            self._defining = False
 
     def statement(self, statement: Statement) -> Compiled | None:
         """Compile one statement."""
@@ -242,10 +268,13 @@ class Compiler:
                 self._define(self._view(statement), statement)
             case Drop():
                 self._drop(statement)
+                self._declarations.forget(statement.name.text)
             case CreateFunction():
                 self._create_function(statement)
+                self._declarations.add(statement.name.text, statement.span)
             case DropFunction():
                 self._drop_function(statement)
+                self._declarations.forget(statement.name.text)
             case SetOption(key=key, value=value):
                 if not self.options.set(key.text, value.value, key.span, value.span):
                     self.warn(StatementWarning(f"--set {key.text} goes over this SET, which does nothing", key.span))
@@ -346,6 +375,8 @@ class Compiler:
         existing = self.catalog.declared(entry.name)
         if existing is None or (statement.or_replace and type(existing) is type(entry)):
             self.catalog.add(entry)
+            if not self._defining:
+                self._declarations.add(entry.name, statement.span)
         elif statement.or_replace:
             kind = "TABLE" if isinstance(existing, Table) else "VIEW"
             hint = f"Give it another name, or write DROP {kind} first."
@@ -453,6 +484,7 @@ class Compiler:
             physical=plan(optimized),
             options=self.options.copy(),
             functions=self.catalog.duck_functions,
+            script=script_of(statement.span.written, self._declarations, self.options.values, self.table_options.given),
         )
         if self.options.text("sqlstream.unbounded-state").lower() == "error":
             for warning in planned.warnings:

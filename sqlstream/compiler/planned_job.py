@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from sqlstream.catalog import DuckFunction
+from sqlstream.compiler.declarations import Script
 from sqlstream.compiler.table_options import lasting
 from sqlstream.connectors.tables import is_bounded
 from sqlstream.errors import StatementWarning, UnboundedState
@@ -20,7 +21,10 @@ from sqlstream.sql.nodes import Insert, Select, StatementSet
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job as its statement asks for it: plans at every stage, the options and functions in force, and its identity."""
+    """A job as its statement asks for it: plans at every stage, the options and functions in force, and its identity.
+
+    `script` is what it needs of its script beside the statement; None where that has secrets.
+    """
 
     name: str
     statement: Insert | StatementSet | Select
@@ -30,6 +34,7 @@ class PlannedJob:
     physical: PhysicalPlan
     options: Options
     functions: tuple[DuckFunction, ...] = ()
+    script: Script | None = None
 
     @property
     def warnings(self) -> tuple[UnboundedState | StatementWarning, ...]:

@@ -42,6 +42,11 @@ class TableOptions:
         return self._given.get(table.lower(), {})
 
     @property
+    def given(self) -> Mapping[str, Mapping[str, str]]:
+        """The options by the names of their tables."""
+        return {name: self._given[key] for key, name in self._names.items()}
+
+    @property
     def starting(self) -> frozenset[str]:
         """The tables, in lower case, of which it was said from outside where to begin to read them."""
         return frozenset(n for n, options in self._given.items() if any(key.startswith(STARTUP) for key in options))

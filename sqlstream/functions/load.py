@@ -26,32 +26,46 @@ def load(directory: str, broken: list[SqlStreamError] | None = None) -> list[Any
 
     Files import each other by name, or relatively; an installed module of the same name comes first. Files are
     shown relative to the directory's parent. Loading again reads the files again. Raises SqlStreamError for a file that
-    does not import, unless there is a list for what is `broken`, BindError for a function that SQL cannot call and for two
-    functions of one name.
+    does not import, BindError for a function that SQL cannot call and for two functions of one name; where there is a list for
+    what is `broken`, errors go there, and the functions are left out.
     """
     folder = Path(directory).resolve()
     root = str(folder.parent)
     found: dict[str, AnyFunction] = {}
+    twice: set[str] = set()
     with _package(folder) as package:
         for path in _files(folder):
             try:
                 module = _imported(path, folder, package, root)
             except SqlStreamError as error:
-                if broken is None:
-                    raise
-                broken.append(error)
+                _tell(error, broken)
                 continue
             own = {id(v): v for v in vars(module).values() if is_marked(v) and v.__module__ == module.__name__}
             for value in own.values():
-                function = declare_any(value, root=root)
-                if (other := found.get(function.name.lower())) is not None:
-                    raise BindError(
-                        f'function "{function.name}" is defined twice',
-                        detail=f" --> {other.location}\n --> {function.location}",
-                        hint=f"Rename one of them, or give it another name in SQL: @{decorator_of(function)}(name='...').",
-                    )
-                found[function.name.lower()] = function
-    return list(found.values())
+                try:
+                    function = declare_any(value, root=root)
+                except SqlStreamError as error:
+                    _tell(error, broken)
+                    continue
+                if (other := found.setdefault(function.name.lower(), function)) is not function:
+                    twice.add(function.name.lower())
+                    _tell(_defined_twice(function, other), broken)
+    return [function for name, function in found.items() if name not in twice]
+
+
+def _tell(error: SqlStreamError, broken: list[SqlStreamError] | None) -> None:
+    """Note an error, or raise it where nobody notes any."""
+    if broken is None:
+        raise error
+    broken.append(error)
+
+
+def _defined_twice(function: AnyFunction, other: AnyFunction) -> BindError:
+    return BindError(
+        f'function "{function.name}" is defined twice',
+        detail=f" --> {other.location}\n --> {function.location}",
+        hint=f"Rename one of them, or give it another name in SQL: @{decorator_of(function)}(name='...').",
+    )
 
 
 def find(reference: str, span: Span, name: str, root: str) -> AnyFunction:

@@ -28,6 +28,7 @@ from sqlstream.warehouse.jobs import (
     JobRecord,
     OperatorRecord,
     ScanRecord,
+    ScriptRecord,
     SinkRecord,
     TableRecord,
     WindowRecord,
@@ -47,6 +48,14 @@ def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> s
             hint = missing("job", name, names.values()) if names else None
             raise UsageError(f'there is no job "{name}" in the SQL to start anew', hint=hint)
     return {names[name.lower()] for name in fresh}
+
+
+def check_fresh(anew: Collection[str], *, savepoint: str | None, upgrades: bool) -> None:
+    """Raise UsageError where jobs that begin anew are to go on, too."""
+    if anew and savepoint is not None:
+        raise UsageError("a job begins anew, or from a savepoint", hint="Leave out --fresh, or --from.")
+    if anew and upgrades:
+        raise UsageError("a job begins anew, or is upgraded", hint="Leave out --fresh, or --upgrade.")
 
 
 def only_jobs(compiled: Iterable[Compiled], wanted: Collection[str]) -> list[Compiled]:
@@ -200,16 +209,28 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
             for s in plan.sinks
         ),
         retains_state=planned.options.retains_state,
+        script=_script(planned),
     )
+
+
+def _script(planned: PlannedJob) -> ScriptRecord | None:
+    """Return what is kept of the script of a job that goes on."""
+    script = planned.script
+    if script is None or planned.appends:
+        return None
+    return ScriptRecord(script.declarations, script.options, script.tables)
 
 
 def _window(node: Stateful | None) -> WindowRecord | None:
     """Return where the view of a node shows the windows that its result is of, if it is of windows of time."""
-    if not isinstance(node, Windowed) or node.window_columns is None:
+    if not isinstance(node, Windowed):
+        return None
+    window = node.window if isinstance(node, WindowAggregate) else node.window_columns
+    if window is None:
         return None
     lateness = node.lateness if isinstance(node, WindowAggregate) else NO_TIME
     grow = isinstance(node, SessionWindow) or isinstance(made_above(node), SessionWindow)
-    return WindowRecord(node.window_columns.start, node.window_columns.end, lateness, grow)
+    return WindowRecord(window.start, window.end, lateness, grow)
 
 
 def _ttl(node: Stateful | None) -> Duration:

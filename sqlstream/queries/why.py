@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 
+from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.duck.types import kind_of
 from sqlstream.errors import QueryError, Span, missing
@@ -41,6 +42,11 @@ _WHOLE = (
     "ubigint",
     "uhugeint",
 )
+
+
+def place_of_key(number: int) -> str:
+    """Return the name of the argument that has the value of a key column which is known by its place, from 0 on."""
+    return internal(f"key_{number}")
 
 
 def create_why(
@@ -100,24 +106,30 @@ def _key(
     if columns and len(operator.hash_columns) != len(operator.key_columns):
         message = f'the record of job "{relation.job.name}" is of an earlier version of sqlstream'
         raise QueryError(message, span, hint="Run the job, which writes it anew.")
+    of_key = f'The key of "{relation.title}" is {", ".join(operator.key_columns)}.'
+    places = {place_of_key(number): name for number, name in enumerate(columns)}
     given: dict[str, Given] = {}
     for one in named:
-        name = (one.name or "").lower()
+        name = places.get(one.name or "", (one.name or "").lower())
+        if columns and name.startswith(INTERNAL):
+            raise QueryError(f'"{one.value}" is one value too many for a key', one.span, hint=of_key)
         if name not in columns:
             hint = missing("key column", one.name or "", operator.key_columns)
             if not columns:
                 hint = f'Operator "{operator.name}" has no key columns: leave them out.'
-            raise QueryError(f'"{one.name}" is no key column of "{relation.title}"', one.span, hint=hint)
+            named_or_not = (
+                f'"{one.name}" is no key column of' if not name.startswith(INTERNAL) else "there is no key in"
+            )
+            raise QueryError(f'{named_or_not} "{relation.title}"', one.span, hint=hint)
         if name in given:
             raise QueryError(f'key column "{one.name}" has two values', one.span)
         given[name] = one
     if absent := [column for name, column in columns.items() if name not in given]:
-        hint = f'The key of "{relation.title}" is {", ".join(operator.key_columns)}.'
-        raise QueryError(f'there is no value for key column "{absent[0]}"', span, hint=hint)
+        raise QueryError(f'there is no value for key column "{absent[0]}"', span, hint=of_key)
     types = {name: type for table in operator.tables for name, type in table.columns}
     pairs = zip(columns, operator.hash_columns, strict=True) if columns else ()
     return tuple(
-        check_key_value(connection, given[name].name or "", given[name].value, types[stored], given[name].span)
+        check_key_value(connection, columns[name], given[name].value, types[stored], given[name].span)
         for name, stored in pairs
     )
 

@@ -34,7 +34,7 @@ from sqlstream.session.changes import ChangeReceiver, Changes, RowReceiver
 from sqlstream.session.migrating import upgrade_with
 from sqlstream.session.output import RowPrinter, printers
 from sqlstream.session.state_queries import query
-from sqlstream.session.state_tools import asked, diff_sql, folders_in, why_sql
+from sqlstream.session.state_tools import Key, asked, diff_sql, folders_in, why_sql
 from sqlstream.session.verifying import existing_record, verify, verify_planned
 from sqlstream.storage.check import Checkup, check_job
 from sqlstream.warehouse.paths import Warehouse
@@ -79,8 +79,12 @@ class Session:
         if load:
             with plainly():
                 load_project(self.project, self.compiler)
-            for error in self.compiler.catalog.broken:
-                self.notice(f"warning: {error.message}; its functions are not known")
+            faults = self.compiler.catalog.faults
+            for error in (e for e in self.compiler.catalog.broken if all(e is not fault.error for fault in faults)):
+                what = "its functions are" if "cannot be imported" in error.message else "it is"
+                self.notice(f"warning: {error.message}; {what} not known")
+            for fault in faults:
+                self.notice(f"warning: {fault}")
 
     # -- statements
 
@@ -131,7 +135,7 @@ class Session:
                 continue
             for warning in one.warnings:
                 # That of whoever called `sql`: contextlib's is between.
-                warnings.warn(warning.render(), stacklevel=3)
+                warnings.warn(f"{one.name}: {warning.render()}", stacklevel=3)
             if one.is_query and number == len(compiled):
                 return self._select(one)
             restore = restored.get(one.name)
@@ -200,17 +204,17 @@ class Session:
             folders = folders_in(older, newer)
             return asked(lambda sql: query(self.project, self.compiler, sql, folders), diff_sql(state, older, newer))
 
-    def why(
-        self, state: str, key: Mapping[str, object] | None = None, *, at: Version | None = None
-    ) -> duckdb.DuckDBPyRelation:
-        """Return what a state, `job.operator`, holds for a key, which has a value for each key column, and what becomes of it.
+    def why(self, state: str, key: Key = (), *, at: Version | None = None) -> duckdb.DuckDBPyRelation:
+        """Return what a state, `job.operator`, holds for a key, and what becomes of it.
+
+        The key has values by the names of the key columns, or in their order, or is the value of the only one.
 
         Each row is a thing to say: the `part`, the `name` of a view, window or source, a `text` or the `content` of a row, and
         the `time` that it is about. `at` is an older version, or a savepoint. Raises QueryError.
         """
         with plainly():
             folders = folders_in(*(() if at is None else (at,)))
-            return asked(lambda sql: query(self.project, self.compiler, sql, folders), why_sql(state, key or {}, at))
+            return asked(lambda sql: query(self.project, self.compiler, sql, folders), why_sql(state, key, at))
 
     def ttl(self, state: str, *ttls: str) -> duckdb.DuckDBPyRelation:
         """Return what times to live, such as "1 h", would keep of the state of `job` or `job.operator`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any
 
 import duckdb
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import Catalog, Table
 from sqlstream.compiler.catalog_answers import Answer, WarehouseQuery
 from sqlstream.compiler.compiler import Compiler
 from sqlstream.compiler.loading import load_project
@@ -29,6 +30,8 @@ from sqlstream.sql.nodes import DescribeState, Show
 from sqlstream.sql.statements import describes_state, parse_script, shows_what_scripts_show
 from sqlstream.warehouse.paths import Warehouse
 
+_MISSING = re.compile(r'(table|function) "(.+)" does not exist')
+
 
 def query(
     project: Project,
@@ -45,7 +48,34 @@ def query(
     `folders` are those of savepoints outside of the warehouse that it may read, by how it names them, `given` more relations, by
     schema and name. `opened` is called with the connection before the query runs, for whoever may interrupt it.
     """
-    folders = folders or {}
+    try:
+        return _query(project, compiler, sql, folders or {}, given, limits, opened)
+    except SqlStreamError as error:
+        # A file of the project that is broken matters only to a query that needs it.
+        raise _unloaded(compiler.catalog, error) or error from None
+
+
+def _unloaded(catalog: Catalog, error: SqlStreamError) -> SqlStreamError | None:
+    """Return why what a query names does not exist, where a file would have declared or defined it."""
+    found = _MISSING.match(error.message)
+    if found is None:
+        return None
+    if found[1] == "function":
+        about = (one for one in catalog.broken if found[2] in one.render())
+        return next(about, next(iter(catalog.broken), None))
+    fault = catalog.fault(found[2])
+    return None if fault is None else fault.error
+
+
+def _query(
+    project: Project,
+    compiler: Compiler,
+    sql: str,
+    folders: Mapping[str, Warehouse],
+    given: Mapping[tuple[str, str], str] | None,
+    limits: QueryLimits | None,
+    opened: Callable[[duckdb.DuckDBPyConnection], object] | None,
+) -> duckdb.DuckDBPyRelation:
     functions = compiler.catalog.duck_functions
     table_functions = [f.name for f in compiler.catalog.functions.values() if f.kind == "table"]
     readable = [t for t in compiler.catalog.tables.values() if is_queried(t) and t.columns]
@@ -162,12 +192,7 @@ class ProjectQueries:
     def __init__(self, project: Project):
         self._project = project
         self._compiler = Compiler(Options(project.configuration.options), project=project.root, plans_jobs=False)
-        self._broken: SqlStreamError | None = None
-        try:
-            load_project(project, self._compiler)
-        except SqlStreamError as e:
-            # A file that is broken matters only to a query that needs it.
-            self._broken = e
+        load_project(project, self._compiler)
 
     def query(
         self,
@@ -178,11 +203,7 @@ class ProjectQueries:
         opened: Callable[[duckdb.DuckDBPyConnection], object] | None = None,
     ) -> duckdb.DuckDBPyRelation:
         """Return the result of a query; for its arguments see `query` of this module."""
-        try:
-            return query(self._project, self._compiler, sql, folders, limits=limits, opened=opened)
-        except SqlStreamError as e:
-            unloaded = self._compiler.catalog.broken if "does not exist" in e.message else ()
-            raise self._broken or next(iter(unloaded), e) from None
+        return query(self._project, self._compiler, sql, folders, limits=limits, opened=opened)
 
     def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Give a connection the project's functions."""

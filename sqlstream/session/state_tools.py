@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import QueryError, UsageError
 from sqlstream.queries.versions import Version
+from sqlstream.queries.why import place_of_key
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.savepoints import is_savepoint
 
 T = TypeVar("T")
+# The key of a state: values by columns, or in their order; of one column the value itself.
+Key: TypeAlias = Mapping[str, object] | Sequence[object] | str | int | float | bool | None
 
 
 def diff_sql(state: str, older: Version, newer: Version) -> str:
@@ -35,13 +38,16 @@ def folders_in(*versions: Version) -> dict[str, Warehouse]:
     return found
 
 
-def why_sql(state: str, key: Mapping[str, object], version: Version | None = None) -> str:
-    """Return the query of what a state holds for a key.
+def why_sql(state: str, key: Key, version: Version | None = None) -> str:
+    """Return the query of what a state holds for a key: its values by the names of their columns, or in the order of these.
 
     >>> print(why_sql("departures.by_hour", {"origin": "EWR", "gate": None}))
     FROM sqlstream.why('departures.by_hour', "origin" := 'EWR', "gate" := NULL)
     """
     given = [quote_text(state), *([] if version is None else [_version(version)])]
+    if not isinstance(key, Mapping):
+        values = key if isinstance(key, list | tuple) else [key]
+        key = {place_of_key(number): value for number, value in enumerate(values)}
     given += [f"{quote_name(name)} := {'NULL' if v is None else quote_text(str(v))}" for name, v in key.items()]
     return f"FROM sqlstream.why({', '.join(given)})"
 
@@ -56,3 +62,13 @@ def asked(query: Callable[[str], T], sql: str) -> T:
         return query(sql)
     except QueryError as error:
         raise QueryError(error.message, detail=error.detail, hint=error.hint) from error
+
+
+def ttl_listing(state: str, ttls: Sequence[str]) -> str:
+    """Return the query of what times to live would keep of a state, for people."""
+    listed = ", ".join(map(quote_text, (state, *ttls)))
+    columns = (
+        "concat(operator, ' (' || state || ')') AS operator, ttl, concat(keys, ' of ', keys_now) AS keys, "
+        "concat(rows, ' of ', rows_now) AS rows, format_bytes(bytes) AS bytes, returned_keys, exact"
+    )
+    return f"SELECT {columns} FROM sqlstream.ttl({listed})"

@@ -14,11 +14,13 @@ from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import Project
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
-from sqlstream.errors import BindError, QueryError, SourceText, Span, UsageError, missing
+from sqlstream.errors import BindError, QueryError, SourceText, Span, SqlStreamError, UsageError, missing
 from sqlstream.jobs.launch import job_spec, planned_text, recorded_text
 from sqlstream.jobs.verification import Verification, verify_job
 from sqlstream.queries.arguments import Given, placed
 from sqlstream.queries.versions import Version, find_version
+from sqlstream.sql.nodes import CreateTable, CreateView
+from sqlstream.sql.statements import parse_script
 from sqlstream.storage.snapshot import JobHistory
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from sqlstream.warehouse.paths import Warehouse
@@ -57,6 +59,8 @@ def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compil
         raise UsageError(
             f'the SQL has no job "{record.job}", or one with another plan', hint="Is it the script that ran?"
         )
+    if (own := _by_script(compiler, record)) is not None:
+        return own
     try:
         plans = [one for one in compiler.scripts([SourceText("job", record.sql)]) if isinstance(one, PlannedJob)]
     except BindError as error:
@@ -66,6 +70,28 @@ def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compil
     if len(plans) != 1 or planned_text(plans[0]) != recorded_text(record):
         raise NotDeclared(f'the catalog of the project gives job "{record.job}" another plan', hint=IN_PYTHON)
     return plans[0]
+
+
+def _by_script(compiler: Compiler, record: JobRecord) -> PlannedJob | None:
+    """Return the plan of a job over the tables that its script declared, and those of the catalog that it did not.
+
+    None where the warehouse does not know the script, or that gives another plan by now.
+    """
+    if record.script is None:
+        return None
+    texts = [*record.script.declarations, record.sql]
+    own = Compiler(project=compiler.project, table_options=record.script.tables)
+    try:
+        for option, value in record.script.options.items():
+            own.options.set(option, value)
+        statements = [statement for text in texts for statement in parse_script(SourceText("job", text))]
+        own.take_over(compiler, [s.name.text for s in statements if isinstance(s, CreateTable | CreateView)])
+        plans = [one for one in map(own.statement, statements) if isinstance(one, PlannedJob)]
+    except SqlStreamError:
+        return None
+    finally:
+        own.close()
+    return plans[0] if len(plans) == 1 and planned_text(plans[0]) == recorded_text(record) else None
 
 
 def verify(

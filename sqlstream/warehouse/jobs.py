@@ -182,12 +182,24 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     paths: tuple[RowPath, ...] = ()
 
 
+class ScriptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a job needs of its script beside its statement: the declarations in it, options, and options of its tables.
+
+    All without secrets.
+    """
+
+    declarations: tuple[str, ...] = ()
+    options: Mapping[str, str] = {}
+    tables: Mapping[str, Mapping[str, str]] = {}
+
+
 class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
     """What stays the same while a job lives: its SQL, its plan, the shape of its state, and what it was made with.
 
     With `retains_state` a savepoint keeps its last version when it is dropped. `lives` are of a job that went back to savepoints:
     when it was created before, and up to which version it still has what it wrote then. A job that goes on with a changed query
-    was `upgraded_from` the savepoint of this name; not if migrations made its state.
+    was `upgraded_from` the savepoint of this name; not if migrations made its state. There is no `script` in records of earlier
+    versions, nor where it has secrets.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {7: partial(upgraded_times, names=("created_at",))}
@@ -206,6 +218,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     retains_state: bool = False
     lives: tuple[tuple[ProcessingTime, int], ...] = ()
     upgraded_from: str = ""
+    script: ScriptRecord | None = None
 
     def sink(self, table: str) -> SinkRecord | None:
         """Return the sink that is a table of the warehouse with a name, matched without regard to case."""

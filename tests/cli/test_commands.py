@@ -120,9 +120,18 @@ def test_a_table_declared_twice_names_both_files(project: Path) -> None:
 
 def test_a_catalog_holds_definitions_only(project: Path) -> None:
     (project / "catalog" / "job.sql").write_text("SELECT k FROM events")
+    (project / "catalog" / "odd.sql").write_text("CREATE TABLE odd (k INT) WITHH")
     done = run(project, "explain", "-e", "SELECT k FROM events")
-    assert done.returncode == 2
-    assert "a catalog file holds CREATE TABLE, CREATE VIEW and CREATE FUNCTION only" in done.stderr
+    assert done.returncode == 0
+    only = "a catalog file holds CREATE TABLE, CREATE VIEW and CREATE FUNCTION only"
+    assert done.stderr.splitlines() == [
+        f"warning: catalog/job.sql:1:1: {only}",
+        'warning: catalog/odd.sql:1:26: unexpected "WITHH"; so there is no odd',
+    ]
+    assert "error: there is no warehouse" in run(project, "jobs").stderr
+    wrong = run(project, "explain", "-e", "SELECT k FROM odd")
+    assert wrong.returncode == 2
+    assert " --> catalog/odd.sql:1:26" in wrong.stderr
 
 
 @pytest.mark.parametrize("stage", ["ast", "logical", "optimized", "physical"])

@@ -10,6 +10,7 @@ from sqlstream.compiler.project import Project, find_project
 from sqlstream.errors import QueryError, SqlStreamError
 from sqlstream.server.query_pool import QueryPool
 from sqlstream.session.project_query import open_project_query
+from sqlstream.session.session import Session
 from tests.queries.small_job import SmallJob
 
 
@@ -58,6 +59,67 @@ def test_files_that_are_hidden_declare_nothing(project: Project) -> None:
     assert sorted(compiler.catalog.tables) == ['a"b', "gone"]
     compiler.close()
     assert open_project_query(project, """SELECT sum(x) FROM "a""B" """).fetchall() == [(3,)]
+
+
+def test_what_is_wrong_in_a_catalog_fails_those_that_use_it(project: Project) -> None:
+    catalog = Path(project.catalog)
+    # It is read before the others.
+    (catalog / "bad.sql").write_text("CREATE TABLE wrong (x INT) WITHH; CREATE TABLE beside (x INT);")
+    (catalog / "half.sql").write_text(
+        "CREATE TABLE odd (x NO_SUCH_TYPE); CREATE VIEW of_odd AS SELECT x FROM odd; CREATE TABLE fine (x INT);"
+        "SET 'pipeline.name' = 'x';"
+    )
+    (catalog / "twice.sql").write_text("CREATE TABLE fine (x STRING); CREATE TABLE fine (x STRING);")
+    (catalog / "text.sql").write_bytes(b"\xff")
+    assert open_project_query(project, """SELECT sum(x) FROM "a""B" """).fetchall() == [(3,)]
+    assert open_project_query(project, "SELECT job FROM sqlstream.jobs").fetchall() == []
+    listed = {row[0] for row in open_project_query(project, "SHOW TABLES").fetchall()}
+    assert listed >= {'a"B', "gone"}
+    assert not listed & {"wrong", "beside", "odd", "fine"}
+    for name, message in (
+        ("wrong", 'unexpected "WITHH"'),
+        ("beside", 'unexpected "WITHH"'),
+        ("odd", "NO_SUCH_TYPE"),
+        ("of_odd", "NO_SUCH_TYPE"),
+        ("fine", "declared twice"),
+    ):
+        with pytest.raises(SqlStreamError, match=message) as raised:
+            open_project_query(project, f"SELECT * FROM {name}")
+        assert raised.value.span is not None
+        assert raised.value.span.source.name.startswith("catalog/")
+    with pytest.raises(QueryError, match='table "nothing" does not exist'):
+        open_project_query(project, "SELECT * FROM nothing")
+    notices: list[str] = []
+    with Session(project.root, project.warehouse, notice=notices.append) as session:
+        found = session.sql("CREATE TABLE t (a INT); INSERT INTO t VALUES (1); SHOW TABLES")
+        assert found is not None
+        with pytest.raises(SqlStreamError, match='unexpected "WITHH"'):
+            session.sql("INSERT INTO wrong SELECT x FROM gone")
+        # What a script declares is there.
+        session.sql("CREATE TABLE wrong (x INT); INSERT INTO wrong VALUES (2)")
+        assert session.query("SELECT x FROM wrong").fetchall() == [(2,)]
+    assert 'warning: catalog/bad.sql:1:28: unexpected "WITHH"; so there is no wrong, beside' in notices
+    assert any(
+        notice.startswith("warning: catalog/half.sql") and "a catalog file holds" in notice for notice in notices
+    )
+    assert any("text.sql" in notice and "cannot be read" in notice for notice in notices)
+
+
+def test_functions_that_are_wrong_fail_those_that_call_them(project: Project) -> None:
+    udfs = Path(project.root) / "udfs"
+    udfs.mkdir()
+    begin = "from sqlstream import udf\n\n@udf\ndef "
+    (udfs / "a.py").write_text(f"{begin}twice(x: int) -> int:\n    return x\n")
+    (udfs / "b.py").write_text(f"{begin}twice(x: int) -> int:\n    return 2 * x\n")
+    (udfs / "c.py").write_text(
+        f"{begin}untyped(x):\n    return x\n\n\n@udf\ndef one_more(x: int) -> int:\n    return x + 1\n"
+    )
+    assert open_project_query(project, "SELECT one_more(1)").fetchall() == [(2,)]
+    assert open_project_query(project, "SELECT job FROM sqlstream.jobs").fetchall() == []
+    for name in ("twice", "untyped"):
+        with pytest.raises(SqlStreamError, match=name) as raised:
+            open_project_query(project, f"SELECT {name}(1)")
+        assert "does not exist" not in raised.value.message
 
 
 def test_a_pool_reads_a_catalog_anew_wherever_it_is(project: Project) -> None:

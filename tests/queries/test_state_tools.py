@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from sqlstream.errors import QueryError
+from sqlstream.session.state_tools import Key, why_sql
 from sqlstream.storage.savepoints import take
 from sqlstream.testing import Stream
 from sqlstream.warehouse.paths import Warehouse
@@ -189,7 +190,7 @@ def test_what_is_said_of_a_key_tells_when_its_window_closes_and_what_holds_it_op
         said = dict(stream.query("SELECT part, text FROM sqlstream.why('result.o', 1, k := 'a') WHERE content IS NULL"))
     assert said["window"] == (
         "window from 2024-01-01 10:00:00 to 2024-01-01 11:00:00 closes when the watermark passes 2024-01-01 11:00:00 "
-        "(63 min ahead), and can change until it passes 2024-01-01 11:20:00"
+        "(1 h 3 min ahead), and can change until it passes 2024-01-01 11:20:00"
     )
     assert said["watermark"] == "the watermark is at 2024-01-01 09:57:00"
     assert said["source"].startswith("t holds the watermark: its newest row is of 2024-01-01 10:02:00")
@@ -220,6 +221,26 @@ def test_mistakes_are_explained(late_job: Stream, call: str, message: str, hint:
     assert (raised.value.hint or "").startswith(hint or "")
     if "keeps no" in message:
         assert "Its oldest version is 0 of" in (raised.value.detail or "")
+
+
+def test_a_key_may_be_given_without_the_names_of_its_columns() -> None:
+    script = f"{TABLES}WITH o AS (SELECT v, k, COUNT(*) AS n FROM t GROUP BY v, k) SELECT * FROM o"
+    with Stream(script) as stream:
+        stream.batch("t", [("a", 1, "2024-01-01 10:00"), (None, 2, "2024-01-01 10:00")])
+        same: tuple[tuple[Key, str], ...] = (((1, "a"), "v := 1, k := 'a'"), ([2, None], "v := 2, k := NULL"))
+        for values, named in same:
+            found = stream.query(why_sql("result.o", values))
+            assert found == stream.query(f"FROM sqlstream.why('result.o', {named})")
+            assert [row[0] for row in found].count("state") == 1
+        wrong: tuple[tuple[Key, str], ...] = (
+            (["a", 1], '"a" is no value of key column "v"'),
+            ([1, "a", "b"], '"b" is one value too many for a key'),
+            (1, 'there is no value for key column "k"'),
+        )
+        for values, message in wrong:
+            with pytest.raises(QueryError, match=message) as raised:
+                stream.query(why_sql("result.o", values))
+            assert raised.value.hint in (None, 'The key of "result.o" is v, k.')
 
 
 def test_a_value_that_is_not_of_the_type_of_the_key_is_refused() -> None:
