@@ -93,7 +93,8 @@ class WindowAggregate(AtWindowEnd):
 
     @property
     def window_columns(self) -> WindowColumns | None:
-        return self.window
+        """None where results change: nothing says when the last one of a window has come, so its bounds are columns as others."""
+        return None if self.corrects else self.window
 
     @cached_property
     def window_size(self) -> Duration | None:

@@ -11,6 +11,7 @@ from sqlstream.logical.plan.node import (
     FEW_VALUES,
     Keys,
     LateReads,
+    Node,
     SingleInput,
     Updating,
     WindowColumns,
@@ -29,7 +30,7 @@ class WindowRank(AtWindowEnd):
     With a `limit` only rows up to that rank. Keeps the rows of open windows (that can still be within the limit), and forgets
     them with the window; rows that come after their window has closed are dropped and counted, and kept where `late_rows` names
     a table for them. The SQL of an `order` says the direction, too. Rows that are equal in it are numbered in the order of all
-    their columns.
+    their columns. `named_bounds` are those of the window's bounds that the query names beside the keys.
     """
 
     name: str
@@ -42,10 +43,17 @@ class WindowRank(AtWindowEnd):
     late_rows: str | None = None
     late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+    named_bounds: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def label(self) -> str:
         return f"{self.function.upper()} in windows"
+
+    def over_changes(self, changes: Node) -> Rank:
+        """Return the same ranks over rows of windows that change: among all rows with the same bounds, as any other keys."""
+        bounds = (Expression.of_column(name, "TIMESTAMP") for name in self.named_bounds)
+        keys = (*bounds, *self.keys)
+        return Rank(changes, self.name, self.column, self.function, keys, self.order, self.limit, span=self.span)
 
     @property
     def expressions(self) -> tuple[Expression, ...]:

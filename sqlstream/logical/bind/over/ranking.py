@@ -28,6 +28,8 @@ class _Call:
     partition: Partition
     windowed: bool
     span: Span
+    # The bounds of windows that it is partitioned by.
+    bounds: tuple[str, ...] = ()
 
     @property
     def sql(self) -> tuple[object, ...]:
@@ -71,12 +73,15 @@ class Ranks:
             )
         window = self.node.window_columns
         partition = [block.rewrite(p) for p in call.args.get("partition_by") or ()]
-        bounds = {quote_name(c) for c in (window.start, window.end, window.time) if c is not None} if window else set()
+        own = (window.start, window.end, window.time) if window else ()
+        bounds = {quote_name(c): c for c in own if c is not None}
         named = {sql for p in partition if (sql := to_duckdb(p)) in bounds}
         windowed = window is not None and tells_windows_apart(self.node, window, named)
         keys = tuple(p for p in partition if not windowed or to_duckdb(p) not in bounds)
         order = tuple(block.rewrite(o) for o in call.args["order"].expressions)
-        found = _Call(function, Partition(keys, order), windowed, span)
+        found = _Call(
+            function, Partition(keys, order), windowed, span, tuple(c for sql, c in bounds.items() if sql in named)
+        )
         for column, known in self._calls.items():
             if known.sql == found.sql:
                 return column
@@ -120,7 +125,9 @@ class Ranks:
             if window is None:
                 node = Rank(node, "", column, call.function, keys, order, span=call.span)
             else:
-                node = WindowRank(node, "", column, call.function, keys, window, order, None, span=call.span)
+                node = WindowRank(
+                    node, "", column, call.function, keys, window, order, None, span=call.span, named_bounds=call.bounds
+                )
         # What waits for later rows leaves behind the watermark: nothing above it is in the order of time.
         return _in_order(node, overs, block, waiting=True)
 

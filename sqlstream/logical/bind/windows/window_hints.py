@@ -83,7 +83,10 @@ def _replaced(node: Node, old: Node, new: Node) -> Node:
     if node is old:
         return new
     [below] = node.children
-    return node.with_children((_replaced(below, old, new),))
+    replaced = _replaced(below, old, new)
+    if isinstance(node, WindowRank) and replaced.window_columns is None:
+        return node.over_changes(replaced)
+    return node.with_children((replaced,))
 
 
 def _check(name: str, node: Windowed | Process, span: Span) -> None:
