@@ -58,6 +58,8 @@ _BYTES = {
 }
 # So that a time and a duration add up to one that DuckDB has.
 _LONGEST = Duration(1_000_000 * 86_400_000_000)
+# Units of more than a second, as clocks show them.
+_CLOCK = (("d", 86_400 * SECOND), ("h", 3_600 * SECOND), ("min", 60 * SECOND), ("s", SECOND))
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
 
 
@@ -157,6 +159,24 @@ def duration(length: Duration) -> str:
         if length % micros == 0:
             return f"{length // micros} {unit}"
     return f"{length / 1000:g} ms" if length < 1_000_000 else f"{length / 1_000_000:.6f}".rstrip("0") + " s"
+
+
+def rounded_duration(length: Duration) -> str:
+    """Return a length of time as people say it: rounded, in its two largest units, of less than a minute in one.
+
+    >>> rounded_duration(Duration(283_511_034)), rounded_duration(Duration(3_000_000_000)), rounded_duration(Duration(1_500_000))
+    ('4 min 44 s', '50 min', '1.5 s')
+    >>> rounded_duration(Duration(90_061_000_000)), rounded_duration(Duration(59_960_000)), rounded_duration(Duration(20))
+    ('1 d 1 h', '1 min', '0.02 ms')
+    """
+    if length < SECOND:
+        return f"{length / MILLISECOND:.3g} ms"
+    if length < 59_950_000:
+        return f"{length / SECOND:.1f}".removesuffix(".0") + " s"
+    place = next(i for i, (name, step) in enumerate(_CLOCK) if length >= step or name == "min")
+    (name, step), (smaller, part) = _CLOCK[place : place + 2]
+    count, rest = divmod(round(length / part) * part, step)
+    return f"{count} {name}" + (f" {rest // part} {smaller}" if rest else "")
 
 
 def parse_bytes(text: str) -> int:

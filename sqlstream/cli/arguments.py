@@ -134,7 +134,7 @@ def open_session(
         project,
         warehouse,
         conf,
-        table_options=_table_options(tables),
+        table_options=parsed_table_options(tables),
         notice=notice or (lambda text: click.echo(text, err=True)),
         load=load,
     )
@@ -154,7 +154,7 @@ def parsed_settings(given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _table_options(given: tuple[str, ...]) -> dict[str, dict[str, str]]:
+def parsed_table_options(given: tuple[str, ...]) -> dict[str, dict[str, str]]:
     """Return what --set-table says, by table."""
     found: dict[str, dict[str, str]] = {}
     for text in given:
@@ -177,6 +177,11 @@ def query_text(sql: str | None, file: str | None) -> str:
     if sql is None or sql == "-":
         return read_text(file or "-")
     return sql
+
+
+def is_job(word: str) -> bool:
+    """Tell whether a word of the command line names a job, and no file of SQL."""
+    return word != "-" and not word.endswith(".sql") and not os.path.exists(word)
 
 
 def compile_all(session: Session, files: tuple[str, ...], statements: tuple[str, ...]) -> list[Compiled]:

@@ -23,6 +23,8 @@ def job_names(context: click.Context, parameter: click.Parameter, incomplete: st
     from sqlstream.compiler.project import find_project
     from sqlstream.warehouse.paths import Warehouse
 
+    if context.find_root().params.get("server"):
+        return []
     try:
         project = find_project(context.params.get("project"), context.params.get("warehouse"))
         names = Warehouse(project.warehouse).jobs()

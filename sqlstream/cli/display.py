@@ -61,7 +61,7 @@ class Display:
 
     def warn(self, job: str, warning: SqlStreamError | str) -> None:
         """Show a warning about a job."""
-        self.say(f"warning: {warning}" if isinstance(warning, str) else warning.render(self.width))
+        self.say(f"{job}: {f'warning: {warning}' if isinstance(warning, str) else warning.render(self.width)}")
 
     def wait_for(self, job: Job, count_windows: Callable[[], int | None]) -> None:
         """Say why a job without an end is silent, when it is."""

@@ -13,6 +13,7 @@ import click
 from sqlstream.cli.arguments import (
     compile_all,
     format_of,
+    is_job,
     naming_scripts,
     open_session,
     query_text,
@@ -23,6 +24,7 @@ from sqlstream.cli.arguments import (
 )
 from sqlstream.cli.completion import SHELLS, completion_script, job_names
 from sqlstream.cli.configuration import config
+from sqlstream.cli.parameters import RunCommand, fresh_of, with_drop, with_explain, with_query, with_run, with_stop
 from sqlstream.cli.serve import serve
 from sqlstream.cli.shell import shell
 from sqlstream.cli.state_commands import COMMANDS
@@ -38,15 +40,6 @@ Examples:
 
 # What a shell says of a command that wrote into a pipe which nobody reads any more.
 _BROKEN_PIPE = 128 + signal.SIGPIPE
-# A value of --fresh that no job has as its name.
-_ALL = "\0"
-
-
-class _Run(click.Command):
-    """The command whose --fresh stands alone or has a value behind `=`: it never takes the word after it, a file's name."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [f"--fresh={_ALL}" if word == "--fresh" else word for word in args])
 
 
 class _Cli(click.Group):
@@ -56,13 +49,9 @@ class _Cli(click.Group):
         own = super().get_command(ctx, cmd_name)
         if own is None or not ctx.params.get("server"):
             return own
-        from sqlstream.cli.remote import remote
+        from sqlstream.cli.remote import command_of
 
-        found = remote.get_command(ctx, cmd_name)
-        if found is None:
-            hint = f"A server answers {', '.join(remote.list_commands(ctx))}."
-            raise UsageError(f'"{cmd_name}" works on a warehouse, and not on a server', hint=hint)
-        return found
+        return command_of(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -86,30 +75,9 @@ def cli(context: click.Context, server: str | None) -> None:
         click.echo(context.get_help())
 
 
-@cli.command(cls=_Run, short_help="Run SQL: an INSERT is a job, a SELECT prints changes.")
-@click.argument("files", nargs=-1, metavar="[FILE.sql ...]")
-@click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL to run after the files.")
+@cli.command(cls=RunCommand, short_help="Run SQL: an INSERT is a job, a SELECT prints changes.")
+@with_run
 @with_settings
-@click.option(
-    "--fresh",
-    multiple=True,
-    metavar="[=JOB]",
-    help="Delete the state and the results of the jobs, and start anew; with =JOB those of one job (can be repeated).",
-)
-@click.option(
-    "--from", "savepoint", metavar="SAVEPOINT", help="Let the job go on from a savepoint: a name, or a folder."
-)
-@click.option("--as", "as_job", metavar="NAME", help="With --from: as another job, beside the one of the savepoint.")
-@click.option(
-    "--upgrade", is_flag=True, help="Let jobs go on whose queries have changed, after showing what becomes of them."
-)
-@click.option("--yes", is_flag=True, help="With --upgrade or --migrate: do it without asking.")
-@click.option(
-    "--migrate",
-    metavar="FILE",
-    help="Upgrade with state that the MIGRATE STATE statements of a file make; also with --from.",
-)
-@click.option("--job", "only", multiple=True, metavar="JOB", help="Run this job of the SQL alone (can be repeated).")
 @click.option("--debug", is_flag=True, help="Show what Spark and Python said when something fails.")
 @with_monitoring
 @with_folders
@@ -135,7 +103,7 @@ def run(
     from sqlstream.cli.json_log import reporting
     from sqlstream.cli.run import run_jobs, served, unused
     from sqlstream.cli.upgrades import asked_upgrade, confirm, warn_people
-    from sqlstream.jobs.launch import fresh_jobs, only_jobs
+    from sqlstream.jobs.launch import check_fresh, fresh_jobs, only_jobs
     from sqlstream.jobs.restoring import plan_restore
 
     with reporting(log_format) as log:
@@ -146,11 +114,8 @@ def run(
                 session.notice(f"warning: {text}")
             if not planned:
                 session.notice("nothing to run: the SQL has neither an INSERT nor a query")
-            anew = fresh_jobs(planned, True if _ALL in fresh else fresh)
-            if anew and savepoint is not None:
-                raise UsageError("a job begins anew, or from a savepoint", hint="Leave out --fresh, or --from.")
-            if anew and (upgrade or migrate):
-                raise UsageError("a job begins anew, or is upgraded", hint="Leave out --fresh, or --upgrade.")
+            anew = fresh_jobs(planned, fresh_of(fresh))
+            check_fresh(anew, savepoint=savepoint, upgrades=upgrade or migrate is not None)
             planned, restored = plan_restore(
                 planned, session.warehouse, savepoint, as_job, session.compiler.table_options.starting
             )
@@ -177,8 +142,7 @@ def run(
 
 
 @cli.command(short_help="Query state, results and sqlstream.*, also of jobs that run.")
-@click.argument("sql", required=False)
-@click.option("-f", "--file", metavar="FILE", help="Read the query from a file.")
+@with_query
 @with_output
 @with_folders
 def query(
@@ -191,22 +155,8 @@ def query(
 
 
 @cli.command(short_help="Show the plan of a query: operators, state, guarantees.")
-@click.argument("files", nargs=-1, metavar="[FILE.sql]")
-@click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL to explain.")
+@with_explain
 @with_settings
-@click.option("--verbose", is_flag=True, help="Show Spark's stages, internal names and the SQL of every step.")
-@click.option(
-    "--stage",
-    type=click.Choice(["ast", "logical", "optimized", "physical", "state"]),
-    help="Show the query on its way to the plan, or the state tables that it keeps.",
-)
-@click.option(
-    "--batch",
-    is_flag=True,
-    help="Show the query as one batch in DuckDB, which `verify` compares with; also of JOB, or JOB FILE.sql.",
-)
-@click.option("--against", metavar="JOB", help="Show what becomes of the state of a job that goes on with this query.")
-@click.option("--migrate", metavar="FILE", help="With --against: with the MIGRATE STATE statements of a file.")
 @with_folders
 def explain(
     files: tuple[str, ...],
@@ -230,7 +180,7 @@ def explain(
     from sqlstream.session.verifying import existing_record, planned_job
 
     with open_session(project, warehouse, settings, tables) as session:
-        if batch and files and files[0] != "-" and not files[0].endswith(".sql") and not os.path.exists(files[0]):
+        if batch and files and is_job(files[0]):
             name, *rest = files
             given = compile_all(session, tuple(rest), statements) if rest or statements else ()
             with naming_scripts(name):
@@ -260,18 +210,7 @@ def jobs(project: str | None, warehouse: str | None) -> None:
 
 
 @cli.command(short_help="Stop jobs after their batch, or with --drain for good.")
-@click.argument("names", nargs=-1, metavar="[JOB ...]", shell_complete=job_names)
-@click.option("--all", "everything", is_flag=True, help="Stop every job of the warehouse that is running.")
-@click.option(
-    "--drain", is_flag=True, help="Read no more, close all windows as at the end of the input; the job cannot continue."
-)
-@click.option(
-    "--savepoint",
-    is_flag=False,
-    flag_value="",
-    metavar="[NAME]",
-    help="Take a savepoint of each job that has stopped; NAME is for one job.",
-)
+@with_stop
 @with_folders
 def stop(
     names: tuple[str, ...],
@@ -309,8 +248,7 @@ def stop(
 
 
 @cli.command(short_help="Delete a job, its state and its rows; or a savepoint.")
-@click.argument("job", required=False, shell_complete=job_names)
-@click.option("--savepoint", metavar="SAVEPOINT", help="Delete a savepoint, and no job.")
+@with_drop
 @with_folders
 def drop(job: str | None, savepoint: str | None, project: str | None, warehouse: str | None) -> None:
     """Delete a job: its state, its checkpoint, and the rows that it wrote. Its savepoints stay."""

@@ -1,20 +1,106 @@
-"""The commands of `sqlstream --server URL`: those that a server answers."""
+"""The commands of `sqlstream --server URL`: those that a server answers, with the parameters that they have on a warehouse."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sqlstream.cli.arguments import format_of, parsed_settings, query_text, with_output
+from sqlstream.cli.arguments import (
+    format_of,
+    is_job,
+    parsed_settings,
+    parsed_table_options,
+    query_text,
+    with_output,
+    with_settings,
+)
+from sqlstream.cli.parameters import (
+    RunCommand,
+    fresh_of,
+    with_diff,
+    with_drop,
+    with_explain,
+    with_query,
+    with_run,
+    with_savepoint,
+    with_savepoints,
+    with_stop,
+    with_ttl,
+    with_verify,
+    with_why,
+)
 from sqlstream.errors import UsageError
 
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
 
-@click.group()
+# Commands that no server answers, with why.
+LOCAL_COMMANDS: Mapping[str, str] = {
+    "check": "It reads the files of a warehouse.",
+    "completion": "It asks no server.",
+    "config": "It shows the configuration of a project.",
+    "docs": "It asks no server.",
+    "init": "It asks no server.",
+    "serve": "It is the server.",
+    "shell": "It runs jobs in its own process.",
+}
+# Parameters that the other commands do not have for a server, with why: of all commands, and of some.
+FOLDERS: Mapping[str, str] = dict.fromkeys(
+    ("project", "warehouse", "config", "profile"), "The server has the project and the warehouse."
+)
+LOCAL_PARAMETERS: Mapping[str, Mapping[str, str]] = {
+    "run": {
+        "debug": "The job runs in a process of the server's: its output is in server/output of the warehouse.",
+        "metrics": "The server has the metrics of all jobs, at /metrics.",
+        "log_format": "The job runs in a process of the server's.",
+    },
+    "savepoint": {"to": "The folder would be on the server's machine."},
+}
+
+
+class _Command(click.Command):
+    """A command that says why an option of its local counterpart is not there."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name.lstrip("-").replace("-", "_")
+            why = {**FOLDERS, **LOCAL_PARAMETERS.get(self.name or "", {})}.get(name)
+            if why is None:
+                raise
+            raise UsageError(f'option "{error.option_name}" is not for a server', hint=why) from None
+
+
+class _RunCommand(RunCommand, _Command):
+    """The command that runs SQL."""
+
+
+class _Group(click.Group):
+    command_class = _Command
+
+
+@click.group(cls=_Group)
 def remote() -> None:
     """Hold the commands that a server answers."""
+
+
+def command_of(context: click.Context, name: str) -> click.Command:
+    """Return a command as a server answers it. Raises UsageError for one that works on a warehouse alone."""
+    found = remote.get_command(context, name)
+    if found is None:
+        raise UsageError(
+            f'"{name}" works on a warehouse, and not on a server',
+            detail=LOCAL_COMMANDS.get(name),
+            hint=f"A server answers {', '.join(remote.list_commands(context))}.",
+        )
+    return found
 
 
 def _client() -> Any:
@@ -25,7 +111,7 @@ def _client() -> Any:
     return Client(click.get_current_context().find_root().params["server"])
 
 
-def _script(files: tuple[str, ...], statements: tuple[str, ...]) -> str:
+def _script(files: Sequence[str], statements: Sequence[str]) -> str:
     """Return the SQL of files and of -e as one script. Raises UsageError when there is none."""
     from sqlstream.compiler.project import read_text
 
@@ -36,35 +122,38 @@ def _script(files: tuple[str, ...], statements: tuple[str, ...]) -> str:
     return "\n;\n".join(text.rstrip().rstrip(";") for text in texts)
 
 
-@remote.command(short_help="Submit SQL: its jobs run under the server.")
-@click.argument("files", nargs=-1, metavar="[FILE.sql ...]")
-@click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL to run after the files.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set an option; goes over SET in the SQL.")
-@click.option(
-    "--fresh", multiple=True, metavar="JOB", help="Delete the state and the results of a job, and start anew."
-)
-@click.option("--from", "savepoint", metavar="SAVEPOINT", help="Let the job go on from a savepoint.")
-@click.option("--as", "as_job", metavar="NAME", help="With --from: as another job, beside the one of the savepoint.")
-@click.option("--upgrade", is_flag=True, help="Let jobs go on whose queries have changed.")
-@click.option("--migrate", metavar="FILE", help="Upgrade with the MIGRATE STATE statements of a file.")
+def _options(settings: tuple[str, ...], tables: tuple[str, ...]) -> dict[str, Any]:
+    return {"settings": parsed_settings(settings), "tables": parsed_table_options(tables)}
+
+
+@remote.command(cls=_RunCommand, short_help="Submit SQL: its jobs run under the server.")
+@with_run
+@with_settings
 def run(
     files: tuple[str, ...],
     statements: tuple[str, ...],
-    settings: tuple[str, ...],
     fresh: tuple[str, ...],
     savepoint: str | None,
     as_job: str | None,
     upgrade: bool,
+    yes: bool,
     migrate: str | None,
+    only: tuple[str, ...],
+    settings: tuple[str, ...],
+    tables: tuple[str, ...],
 ) -> None:
     """Submit SQL to the server, which runs its jobs, and starts them again when they die."""
+    from sqlstream.cli.upgrades import ask
     from sqlstream.compiler.project import read_text
     from sqlstream.session.rendering import write_rows
 
-    body: dict[str, Any] = {"sql": _script(files, statements), "upgrade": upgrade}
-    body |= {"settings": parsed_settings(settings), "fresh": fresh, "savepoint": savepoint, "as_job": as_job}
+    body = {"sql": _script(files, statements), "upgrade": upgrade, **_options(settings, tables)}
+    body |= {"fresh": fresh_of(fresh), "savepoint": savepoint, "as_job": as_job, "only": only}
     body["migrate"] = None if migrate is None else read_text(migrate)
-    found = _client().post("jobs", body=body)
+    client = _client()
+    if (upgrade or migrate is not None) and (plans := client.post("upgrade-plans", body=body)["plans"]):
+        ask(plans, yes=yes)
+    found = client.post("jobs", body=body)
     for warning in found["warnings"]:
         click.echo(warning, err=True)
     for answer in found["answers"]:
@@ -73,20 +162,24 @@ def run(
         click.echo(f'job "{job}" submitted', err=True)
 
 
-def _show(sql: str, form: str, output: str | None) -> None:
+@contextmanager
+def _relation(rows: pa.Table) -> Iterator[duckdb.DuckDBPyRelation]:
     import duckdb
 
-    from sqlstream.session.rendering import show_relation
-
-    rows = _client().query(sql)
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        show_relation(connection.from_arrow(rows), form, output)
+        yield connection.from_arrow(rows)
+
+
+def _show(sql: str, form: str, output: str | None) -> None:
+    from sqlstream.session.rendering import show_relation
+
+    with _relation(_client().query(sql)) as found:
+        show_relation(found, form, output)
 
 
 @remote.command(short_help="Query state, results and sqlstream.*.")
-@click.argument("sql", required=False)
-@click.option("-f", "--file", metavar="FILE", help="Read the query from a file.")
+@with_query
 @with_output
 def query(sql: str | None, file: str | None, form: str | None, output: str | None) -> None:
     """Query state, results and sqlstream.* in the warehouse of the server."""
@@ -102,35 +195,87 @@ def jobs() -> None:
 
 
 @remote.command(short_help="List the savepoints of the warehouse.")
-def savepoints() -> None:
-    """List the savepoints of the server's warehouse."""
-    from sqlstream.queries.listings import SAVEPOINTS
+@with_savepoints
+def savepoints(job: str | None) -> None:
+    """List the savepoints of the server's warehouse, or those of one job."""
+    from sqlstream.queries.listings import savepoints_of
 
-    _show(f"{SAVEPOINTS} ORDER BY taken_at, savepoint", "table", None)
+    _show(savepoints_of(job), "table", None)
+
+
+@remote.command(short_help="Show which rows of a state changed between two versions.")
+@with_diff
+@with_output
+def diff(state: str, older: str, newer: str, limit: int, form: str | None, output: str | None) -> None:
+    """Show which rows of a state were added, removed and changed from version OLDER to version NEWER, and why."""
+    from sqlstream.cli.state_tools import show_diff
+
+    asked = {"state": state, "older": older, "newer": newer}
+    with _relation(_client().rows("diff", body=asked)) as found:
+        show_diff(found, form or format_of(output), output, limit)
+
+
+@remote.command(short_help="Explain what a state holds for a key, and until when.")
+@with_why
+@with_output
+def why(state: str, key: tuple[str, ...], version: str | None, form: str | None, output: str | None) -> None:
+    """Explain what a state holds for a key: rows, open windows and when they close, timers, when it is forgotten."""
+    from sqlstream.cli.state_tools import key_of, show_why
+
+    asked = {"state": state, "key": key_of(key), "version": version}
+    with _relation(_client().rows("why", body=asked)) as found:
+        show_why(found, form or format_of(output), output)
+
+
+@remote.command(short_help="Show what a time to live would keep of a job's state.")
+@with_ttl
+def ttl(state: str, ttls: tuple[str, ...]) -> None:
+    """Show what each time to live would keep of a job's state, and how many keys came back after that long."""
+    from sqlstream.session.state_tools import ttl_listing
+
+    _show(ttl_listing(state, ttls), "table", None)
+
+
+@remote.command(short_help="Compare what a job wrote with a batch over what it read.")
+@with_verify
+@with_settings
+def verify(
+    job: str,
+    files: tuple[str, ...],
+    statements: tuple[str, ...],
+    version: str | None,
+    settings: tuple[str, ...],
+    tables: tuple[str, ...],
+) -> int:
+    """Compute the query of a job as a batch on the server, and explain every difference from what the job wrote."""
+    sql = _script(files, statements) if files or statements else None
+    body = {"version": version, "sql": sql, **_options(settings, tables)}
+    found = _client().post("jobs", job, "verify", body=body)
+    click.echo(found["text"])
+    return 0 if found["explained"] else 1
 
 
 @remote.command(short_help="Stop jobs after their batch, or with --drain for good.")
-@click.argument("names", nargs=-1, required=True, metavar="JOB ...")
-@click.option("--drain", is_flag=True, help="Read no more, close all windows; the job cannot continue.")
-@click.option(
-    "--savepoint",
-    is_flag=False,
-    flag_value="",
-    metavar="[NAME]",
-    help="Take a savepoint of each job that has stopped; NAME is for one job.",
-)
-def stop(names: tuple[str, ...], drain: bool, savepoint: str | None) -> None:
+@with_stop
+def stop(names: tuple[str, ...], everything: bool, drain: bool, savepoint: str | None) -> None:
     """Stop running jobs after their batch."""
+    if everything == bool(names):
+        raise UsageError("stop takes the names of jobs, or --all", hint="See what is running with: sqlstream jobs")
+    client = _client()
+    if everything:
+        running = ("RUNNING", "RESTARTING")
+        names = tuple(one["job"] for one in client.get("jobs")["jobs"] if one["status"] in running)
     if savepoint and len(names) > 1:
         raise UsageError("a savepoint is of one job", hint="Leave out its name, and each gets one of its own.")
     for name in names:
-        found = _client().post("jobs", name, "stop", body={"drain": drain, "savepoint": savepoint})
+        found = client.post("jobs", name, "stop", body={"drain": drain, "savepoint": savepoint})
         click.echo(found["message"], err=True)
+    if not names:
+        click.echo("no job is running", err=True)
 
 
 @remote.command(short_help="Take a savepoint of a job, running or not.")
-@click.argument("job")
-@click.argument("name", required=False)
+@with_savepoint
 def savepoint(job: str, name: str | None) -> None:
     """Take a savepoint of the newest version of a job."""
     found = _client().post("jobs", job, "savepoints", body={"name": name})
@@ -138,8 +283,7 @@ def savepoint(job: str, name: str | None) -> None:
 
 
 @remote.command(short_help="Delete a job, its state and its rows; or a savepoint.")
-@click.argument("job", required=False)
-@click.option("--savepoint", metavar="SAVEPOINT", help="Delete a savepoint, and no job.")
+@with_drop
 def drop(job: str | None, savepoint: str | None) -> None:
     """Delete a job: its state, its checkpoint, and the rows that it wrote."""
     if (job is None) == (savepoint is None):
@@ -149,14 +293,32 @@ def drop(job: str | None, savepoint: str | None) -> None:
 
 
 @remote.command(short_help="Show the plan of a query, or what becomes of a job with it.")
-@click.argument("files", nargs=-1, metavar="[FILE.sql]")
-@click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL to explain.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set an option; goes over SET in the SQL.")
-@click.option("--against", metavar="JOB", help="Show what becomes of the state of a job that goes on with this query.")
+@with_explain
+@with_settings
 def explain(
-    files: tuple[str, ...], statements: tuple[str, ...], settings: tuple[str, ...], against: str | None
+    files: tuple[str, ...],
+    statements: tuple[str, ...],
+    verbose: bool,
+    stage: str | None,
+    batch: bool,
+    against: str | None,
+    migrate: str | None,
+    settings: tuple[str, ...],
+    tables: tuple[str, ...],
 ) -> None:
     """Show the plan of a query as the server makes it."""
-    body = {"sql": _script(files, statements), "settings": parsed_settings(settings)}
+    from sqlstream.compiler.project import read_text
+
+    body: dict[str, Any] = _options(settings, tables)
+    if batch and files and is_job(files[0]):
+        name, *rest = files
+        body["sql"] = _script(rest, statements) if rest or statements else ""
+        click.echo(_client().post("jobs", name, "batch-query", body=body)["plan"])
+        return
+    if migrate is not None and against is None:
+        raise UsageError("--migrate is for a job that goes on", hint="Name the job with --against.")
+    body["sql"] = _script(files, statements)
+    body["stage"] = "batch" if batch else stage or ("physical" if verbose else "plan")
+    body["migrate"] = None if migrate is None else read_text(migrate)
     path = ("plan",) if against is None else ("jobs", against, "upgrade-plan")
     click.echo(_client().post(*path, body=body)["plan"])

@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from sqlstream.cli.query import show
-from sqlstream.duck.sql import quote_text
 from sqlstream.jobs.savepoints import take_savepoint
-from sqlstream.queries.listings import SAVEPOINTS
+from sqlstream.queries.listings import savepoints_of
 from sqlstream.warehouse.paths import Warehouse
 
 
@@ -21,5 +20,4 @@ def take(warehouse: Warehouse, job: str, name: str | None, to: str | None) -> No
 
 def show_savepoints(job: str | None, project: str | None, warehouse: str | None) -> None:
     """Print the savepoints of a warehouse, or those of a job."""
-    of_job = f" WHERE lower(job) = {quote_text(job.lower())}" if job is not None else ""
-    show(f"{SAVEPOINTS}{of_job} ORDER BY taken_at, savepoint", "table", None, project, warehouse)
+    show(savepoints_of(job), "table", None, project, warehouse)

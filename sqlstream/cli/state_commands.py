@@ -13,14 +13,11 @@ from sqlstream.cli.arguments import (
     with_output,
     with_settings,
 )
-from sqlstream.cli.completion import job_names
+from sqlstream.cli.parameters import with_diff, with_savepoint, with_savepoints, with_ttl, with_verify, with_why
 
 
 @click.command(short_help="Show which rows of a state changed between two versions.")
-@click.argument("state", metavar="JOB.OPERATOR")
-@click.argument("older")
-@click.argument("newer")
-@click.option("--limit", default=100, show_default=True, help="Print so many rows of the table at most; 0: all.")
+@with_diff
 @with_output
 @with_folders
 def diff(
@@ -38,17 +35,15 @@ def diff(
     A version is a number, the name or the folder of a savepoint, or a time such as "2026-03-01 10:05:00", in UTC: the newest
     version that was committed by then.
     """
-    from sqlstream.cli.state_tools import show_diff
+    from sqlstream.cli.state_tools import of_project, show_diff
+    from sqlstream.session.state_tools import diff_sql
 
-    show_diff(state, (older, newer), form or format_of(output), output, limit, project, warehouse)
+    found = of_project(diff_sql(state, older, newer), (older, newer), project, warehouse)
+    show_diff(found, form or format_of(output), output, limit)
 
 
 @click.command(short_help="Explain what a state holds for a key, and until when.")
-@click.argument("state", metavar="JOB.OPERATOR")
-@click.argument("key", nargs=-1, metavar="[COLUMN=VALUE ...]")
-@click.option(
-    "--at", "version", metavar="VERSION", help="Explain an older version: a number, a time in UTC, or a savepoint."
-)
+@with_why
 @with_output
 @with_folders
 def why(
@@ -62,20 +57,18 @@ def why(
 ) -> None:
     """Explain what a state holds for a key: rows, open windows and when they close, timers, when it is forgotten.
 
-    The key has a value for each key column of the operator, as origin=EWR; the value NULL is none.
+    The key has a value for each key column of the operator, in their order, or each as origin=EWR; the value NULL is none.
     """
-    from sqlstream.cli.state_tools import show_why
+    from sqlstream.cli.state_tools import key_of, of_project, show_why
+    from sqlstream.session.state_tools import why_sql
 
-    show_why(state, key, version, form or format_of(output), output, project, warehouse)
+    versions = () if version is None else (version,)
+    found = of_project(why_sql(state, key_of(key), version), versions, project, warehouse)
+    show_why(found, form or format_of(output), output)
 
 
 @click.command(name="verify", short_help="Compare what a job wrote with a batch over what it read.")
-@click.argument("job", shell_complete=job_names)
-@click.argument("files", nargs=-1, metavar="[FILE.sql ...]")
-@click.option("-e", "statements", multiple=True, metavar="SQL", help="SQL that declares the job, after the files.")
-@click.option(
-    "--at", "version", metavar="VERSION", help="Verify an older version: a number, a time in UTC, or a savepoint."
-)
+@with_verify
 @with_settings
 @with_folders
 def verify_(
@@ -102,8 +95,7 @@ def verify_(
 
 
 @click.command(short_help="Take a savepoint of a job, running or not.")
-@click.argument("job", shell_complete=job_names)
-@click.argument("name", required=False)
+@with_savepoint
 @click.option("--to", metavar="DIR", help="Write a folder that is whole in itself, and can be moved, instead.")
 @with_folders
 def savepoint(job: str, name: str | None, to: str | None, project: str | None, warehouse: str | None) -> None:
@@ -118,7 +110,7 @@ def savepoint(job: str, name: str | None, to: str | None, project: str | None, w
 
 
 @click.command(short_help="List the savepoints of the warehouse.")
-@click.argument("job", required=False)
+@with_savepoints
 @with_folders
 def savepoints(job: str | None, project: str | None, warehouse: str | None) -> None:
     """List the savepoints of the warehouse, or those of one job."""
@@ -128,20 +120,14 @@ def savepoints(job: str | None, project: str | None, warehouse: str | None) -> N
 
 
 @click.command(short_help="Show what a time to live would keep of a job's state.")
-@click.argument("state", metavar="JOB[.OPERATOR]")
-@click.argument("ttls", nargs=-1, required=True, metavar="TTL ...")
+@with_ttl
 @with_folders
 def ttl(state: str, ttls: tuple[str, ...], project: str | None, warehouse: str | None) -> None:
     """Show what each time to live, such as 1h or 7d, would keep of a job's state, and how many keys came back after that long."""
     from sqlstream.cli.query import show
-    from sqlstream.duck.sql import quote_text
+    from sqlstream.session.state_tools import ttl_listing
 
-    listed = ", ".join(map(quote_text, (state, *ttls)))
-    columns = (
-        "concat(operator, ' (' || state || ')') AS operator, ttl, concat(keys, ' of ', keys_now) AS keys, "
-        "concat(rows, ' of ', rows_now) AS rows, format_bytes(bytes) AS bytes, returned_keys, exact"
-    )
-    show(f"SELECT {columns} FROM sqlstream.ttl({listed})", "table", None, project, warehouse)
+    show(ttl_listing(state, ttls), "table", None, project, warehouse)
 
 
 COMMANDS = (diff, why, verify_, savepoint, savepoints, ttl)

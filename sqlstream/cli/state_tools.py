@@ -16,26 +16,22 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError
 from sqlstream.session.project_query import open_project_query
 from sqlstream.session.rendering import show_relation, write_rows, write_table
-from sqlstream.session.state_tools import asked, diff_sql, folders_in, why_sql
+from sqlstream.session.state_tools import asked, folders_in
 from sqlstream.session.texts import printable
 
 CHANGES = ("added", "removed", "changed")
 
 
-def show_diff(
-    state: str,
-    versions: tuple[str, str],
-    form: str,
-    output: str | None,
-    limit: int,
-    project: str | None,
-    warehouse: str | None,
-) -> None:
-    """Write the rows of a state that differ between two versions; as a table for people so many of them at most (0: all)."""
+def of_project(
+    sql: str, versions: Sequence[str], project: str | None, warehouse: str | None
+) -> duckdb.DuckDBPyRelation:
+    """Return what a query of the state tools finds, also in folders of savepoints that versions name."""
     folders = folders_in(*versions)
-    found = asked(
-        partial(open_project_query, find_project(project, warehouse), folders=folders), diff_sql(state, *versions)
-    )
+    return asked(partial(open_project_query, find_project(project, warehouse), folders=folders), sql)
+
+
+def show_diff(found: duckdb.DuckDBPyRelation, form: str, output: str | None, limit: int) -> None:
+    """Write the rows of a state that differ between two versions; as a table for people so many of them at most (0: all)."""
     if form != "table" or output is not None:
         show_relation(found, form, output)
         return
@@ -62,19 +58,8 @@ def _side_by_side(found: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     return found.project(", ".join(items))
 
 
-def show_why(
-    state: str,
-    given: Sequence[str],
-    version: str | None,
-    form: str,
-    output: str | None,
-    project: str | None,
-    warehouse: str | None,
-) -> None:
-    """Write what a state holds for a key, which is given as texts `column=value`; the value NULL is none."""
-    sql = why_sql(state, _key(given), version)
-    folders = folders_in(*([] if version is None else [version]))
-    found = asked(partial(open_project_query, find_project(project, warehouse), folders=folders), sql)
+def show_why(found: duckdb.DuckDBPyRelation, form: str, output: str | None) -> None:
+    """Write what a state holds for a key, and what becomes of it."""
     if form != "table" or output is not None:
         show_relation(found, form, output)
         return
@@ -96,12 +81,17 @@ def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _key(given: Sequence[str]) -> Mapping[str, str | None]:
+def key_of(given: Sequence[str]) -> Mapping[str, str | None] | Sequence[str | None]:
+    """Return a key that is given as texts: values in the order of the key columns, or `column=value`; the value NULL is none."""
+    if not any("=" in text for text in given):
+        return [None if text == "NULL" else text for text in given]
     found: dict[str, str | None] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UsageError(f'"{text}" is not COLUMN=VALUE', hint="Write the key as origin=EWR.")
+            raise UsageError(
+                f'"{text}" is not COLUMN=VALUE', hint="Write all of the key as origin=EWR, or no column at all."
+            )
         if name in found:
             raise UsageError(f'key column "{name}" has two values')
         found[name] = None if value == "NULL" else value

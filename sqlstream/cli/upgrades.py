@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import click
 
@@ -11,15 +12,11 @@ from sqlstream.compiler.compiler import Compiled
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import read_text
 from sqlstream.errors import SourceText, SqlStreamError, UsageError, terminal_width
-from sqlstream.jobs.launch import planned_text, recorded_text
 from sqlstream.jobs.restoring import Restore
-from sqlstream.jobs.upgrades.text import explanation
-from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader, check_open, newest, upgradable
+from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.session.migrating import upgrade_with
 from sqlstream.session.session import Session
-from sqlstream.storage.restoring import interrupted
-from sqlstream.warehouse.jobs import read_record
-from sqlstream.warehouse.savepoints import find_savepoint
+from sqlstream.session.upgrade_plans import upgrade_texts
 
 
 def asked_upgrade(
@@ -51,17 +48,25 @@ def confirm(
     Then the warnings about jobs have been given to `warn`, before, so that what is asked about is the last that is shown.
     Raises UsageError where that cannot be, or where there is nobody to ask, and Abort when the answer is no.
     """
-    jobs = [one for one in planned if isinstance(one, PlannedJob)]
-    texts = [text for one in jobs if (text := _explained(session, one, restored.get(one.name), upgrade)) is not None]
+    texts = upgrade_texts(session, planned, restored, upgrade, partial(click.echo, err=True))
     if not texts:
         return False
-    for one in jobs:
+    for one in (one for one in planned if isinstance(one, PlannedJob)):
         for warning in one.warnings:
             warn(one.name, warning)
+    ask(texts, yes=yes)
+    return True
+
+
+def ask(texts: Sequence[str], *, yes: bool) -> None:
+    """Show what becomes of jobs, and ask whether to go on, if nobody said `yes`.
+
+    Raises UsageError where there is nobody to ask, and Abort when the answer is no.
+    """
     for text in texts:
         click.echo(text, err=True)
     if yes:
-        return True
+        return
     if not sys.stdin.isatty():
         raise UsageError(
             "an upgrade has to be confirmed, and there is no terminal to ask on",
@@ -70,41 +75,8 @@ def confirm(
     if not click.confirm("Go on like this?", err=True):
         click.echo("nothing was changed", err=True)
         raise click.Abort
-    return True
 
 
 def warn_people(job: str, warning: SqlStreamError) -> None:
     """Show a warning about a job in the terminal."""
-    click.echo(warning.render(terminal_width(sys.stderr)), err=True)
-
-
-def _explained(session: Session, planned: PlannedJob, restore: Restore | None, upgrade: Upgrade) -> str | None:
-    upgrader = Upgrader(session.warehouse, planned, session.project.root, upgrade)
-    if restore is not None:
-        savepoint = find_savepoint(session.warehouse, restore.savepoint)
-        saved = read_record(savepoint.warehouse.fs, savepoint.warehouse.job(savepoint.record.job))
-        is_same = saved is not None and recorded_text(saved) == planned_text(planned)
-        if saved is None or (is_same and not upgrader.migrates(saved)):
-            return None
-        comparison = upgrader.compared(saved, is_fork=restore.is_fork, state=savepoint.warehouse)
-        text = explanation(comparison, saved.job, savepoint.record.version)
-    elif (half := interrupted(session.warehouse, planned.name)) is not None and half.savepoint is not None:
-        # That is completed first, and is no question any more; what the query changes then is one.
-        saved, savepoint = half.record, half.savepoint
-        if not upgrade.changes(saved, planned):
-            return None
-        check_open(saved.job, newest(savepoint.warehouse, savepoint.record.job))
-        comparison = upgrader.compared(saved, state=savepoint.warehouse)
-        text = explanation(comparison, saved.job, savepoint.record.version)
-    else:
-        saved = upgradable(session.warehouse, planned, upgrade)
-        entry = newest(session.warehouse, planned.name)
-        if saved is None or entry is None:
-            return None
-        check_open(saved.job, entry)
-        comparison = upgrader.compared(saved)
-        text = explanation(comparison, saved.job, entry.version)
-    if comparison.refused:
-        click.echo(text, err=True)
-    upgrader.check(comparison)
-    return text
+    click.echo(f"{job}: {warning.render(terminal_width(sys.stderr))}", err=True)

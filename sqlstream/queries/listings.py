@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sqlstream.duck.sql import quote_text
+
 # What SHOW JOBS and `sqlstream jobs` show.
 JOBS = (
     "SELECT job, status, version, watermark, rows_in, rows_out, started_at, pid,"
@@ -12,3 +14,9 @@ SAVEPOINTS = (
     "SELECT savepoint, job, version, taken_at, watermark, rows, bytes, format,"
     " split_part(error, chr(10), 1) AS error FROM sqlstream.savepoints"
 )
+
+
+def savepoints_of(job: str | None) -> str:
+    """Return the query of the savepoints of a job, or of all."""
+    of_job = f" WHERE lower(job) = {quote_text(job.lower())}" if job is not None else ""
+    return f"{SAVEPOINTS}{of_job} ORDER BY taken_at, savepoint"

@@ -11,7 +11,7 @@ from sqlstream.duck.internal_columns import EXPIRES_AT
 from sqlstream.storage.joblog import LogEntry, holders
 from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics
 from sqlstream.storage.views import behind
-from sqlstream.units import END_OF_INPUT, Duration, EventTime, ProcessingTime, duration
+from sqlstream.units import END_OF_INPUT, Duration, EventTime, ProcessingTime, rounded_duration
 from sqlstream.warehouse.jobs import OperatorRecord
 
 _SECOND = 1_000_000
@@ -74,7 +74,7 @@ def due_times(
 def _ahead(time: EventTime, watermark: EventTime | None) -> str:
     if watermark is None:
         return ": there is no watermark yet"
-    return f" ({duration(Duration(time - watermark))} ahead)" if time > watermark else ""
+    return f" ({rounded_duration(Duration(time - watermark))} ahead)" if time > watermark else ""
 
 
 def _parsed(text: str) -> EventTime:

@@ -58,7 +58,11 @@ class Client:
 
     def query(self, sql: str) -> pa.Table:
         """Return the rows of a state query."""
-        response = self._opened("POST", ("query",), {"sql": sql}, {}, _ARROW)
+        return self.rows("query", body={"sql": sql})
+
+    def rows(self, *path: str, body: Mapping[str, Any]) -> pa.Table:
+        """Return what an address answers that has rows."""
+        response = self._opened("POST", path, body, {}, _ARROW)
         try:
             with pa.ipc.open_stream(cast(IO[bytes], response)) as reader:
                 return reader.read_all()

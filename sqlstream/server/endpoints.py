@@ -26,7 +26,7 @@ from sqlstream.server.problems import HttpError
 from sqlstream.server.queries import ARROW, JSON, Asked, Queries
 from sqlstream.server.settings import ServerSettings
 from sqlstream.server.states import versions_of
-from sqlstream.server.submitting import planned, submit
+from sqlstream.server.submitting import planned, submit, upgrade_plans, verified
 from sqlstream.server.supervisor import Supervisor
 from sqlstream.server.table_tails import TableTails
 from sqlstream.session.row_values import json_row
@@ -154,6 +154,18 @@ def _submit(call: HttpCall) -> messages.Submitted:
 
 def _plan(call: HttpCall) -> messages.Plan:
     return messages.Plan(planned(call.service.settings, call.role, call.body, None))
+
+
+def _upgrade_plans(call: HttpCall) -> messages.Plans:
+    return messages.Plans(upgrade_plans(call.service.settings, call.role, call.body))
+
+
+def _batch_query(call: HttpCall) -> messages.Plan:
+    return messages.Plan(planned(call.service.settings, call.role, call.body, call.path["job"], of_job=True))
+
+
+def _verify(call: HttpCall) -> messages.Verified:
+    return verified(call.service.settings, call.role, call.body, call.path["job"])
 
 
 def _upgrade_plan(call: HttpCall) -> messages.Plan:
@@ -330,6 +342,33 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         messages.Plan,
     ),
     Endpoint("POST", "/v1/plan", Role.SUBMIT, "Show the plan of SQL", _plan, messages.PlanRequest, messages.Plan),
+    Endpoint(
+        "POST",
+        "/v1/upgrade-plans",
+        Role.SUBMIT,
+        "Show what becomes of the states of the jobs of a script, before it is submitted",
+        _upgrade_plans,
+        messages.SubmitRequest,
+        messages.Plans,
+    ),
+    Endpoint(
+        "POST",
+        "/v1/jobs/{job}/batch-query",
+        Role.SUBMIT,
+        "Show the query of a job as one batch",
+        _batch_query,
+        messages.PlanRequest,
+        messages.Plan,
+    ),
+    Endpoint(
+        "POST",
+        "/v1/jobs/{job}/verify",
+        Role.SUBMIT,
+        "Compare what a job wrote with a batch over what it read",
+        _verify,
+        messages.VerifyRequest,
+        messages.Verified,
+    ),
     Endpoint("GET", "/v1/savepoints", Role.READ, "List the savepoints", _savepoints, answer=messages.Savepoints),
     Endpoint(
         "DELETE", "/v1/savepoints/{savepoint}", Role.SUBMIT, "Delete a savepoint", _drop_savepoint, answer=messages.Done

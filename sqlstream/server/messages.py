@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -38,40 +38,52 @@ class DiffRequest(Request, frozen=True):
 
 
 class WhyRequest(Request, frozen=True):
-    """What is asked of `sqlstream.why`: `state` is `job.operator`, `key` has a value for each key column.
+    """What is asked of `sqlstream.why`: `state` is `job.operator`; `key` has the values by key columns, or in their order.
 
     `version` is a number, a time in UTC, or a savepoint; without one the newest version is explained.
     """
 
     state: str
-    key: dict[str, str | int | float | bool | None] = {}
+    key: dict[str, str | int | float | bool | None] | list[str | int | float | bool | None] = {}
     version: int | str | None = None
 
 
 class SubmitRequest(Request, frozen=True):
     """A script. `settings` are as those of `--set`, `tables` the options of tables as those of `--set-table`.
 
-    `fresh` names jobs that begin anew. With `savepoint` its job goes on from there, with `as_job` as another one. With `upgrade`
-    jobs go on whose queries have changed; `migrate` has MIGRATE STATE statements.
+    `fresh` names jobs that begin anew; if it is true, all do. With `savepoint` its job goes on from there, with `as_job` as
+    another one. With `upgrade` jobs go on whose queries have changed; `migrate` has MIGRATE STATE statements. No
+    other jobs of the script run than those that `only` names, if it does.
     """
 
     sql: str
     settings: dict[str, str] = {}
     tables: dict[str, dict[str, str]] = {}
-    fresh: tuple[str, ...] = ()
+    fresh: tuple[str, ...] | bool = ()
     savepoint: str | None = None
     as_job: str | None = None
     upgrade: bool = False
     migrate: str | None = None
+    only: tuple[str, ...] = ()
 
 
 class PlanRequest(Request, frozen=True):
-    """A script that is planned, and not started."""
+    """A script that is planned, and not started. `stage` is that of `sqlstream explain`, or `plan`, `physical` or `batch`."""
 
     sql: str
     settings: dict[str, str] = {}
     tables: dict[str, dict[str, str]] = {}
     migrate: str | None = None
+    stage: Literal["plan", "ast", "logical", "optimized", "physical", "state", "batch"] = "plan"
+
+
+class VerifyRequest(Request, frozen=True):
+    """How a job is verified: at a `version`, by default the newest; by its script, or by what the warehouse knows of that."""
+
+    version: int | str | None = None
+    sql: str | None = None
+    settings: dict[str, str] = {}
+    tables: dict[str, dict[str, str]] = {}
 
 
 class StopRequest(Request, frozen=True):
@@ -219,6 +231,19 @@ class Plan(msgspec.Struct, frozen=True):
     """A plan, or what becomes of a job's state, as text."""
 
     plan: str
+
+
+class Plans(msgspec.Struct, frozen=True):
+    """What becomes of the states of several jobs, as texts: of those whose queries have changed."""
+
+    plans: list[str]
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """How what a job wrote differs from a batch over what it read, as text; `explained` tells whether all differences are."""
+
+    text: str
+    explained: bool
 
 
 class ColumnType(msgspec.Struct, frozen=True):

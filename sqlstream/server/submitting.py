@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
 import duckdb
@@ -12,18 +12,21 @@ from sqlstream.compiler.compiler import Compiled, Explanation
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import SourceText, Span, SqlStreamError, UsageError
-from sqlstream.jobs.launch import check_only_writer, fresh_jobs
+from sqlstream.jobs.launch import check_fresh, check_only_writer, fresh_jobs, only_jobs, planned_text, recorded_text
 from sqlstream.jobs.restart_strategies import PREFIX
-from sqlstream.jobs.restoring import plan_restore
-from sqlstream.jobs.start import check_same_query
+from sqlstream.jobs.restoring import Restore, plan_restore
+from sqlstream.jobs.start import check_same_query, ended_for_good
+from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.secrets import places, shown
 from sqlstream.server.access import Role
-from sqlstream.server.messages import Answered, PlanRequest, SubmitRequest, Submitted
+from sqlstream.server.messages import Answered, PlanRequest, SubmitRequest, Submitted, Verified, VerifyRequest
 from sqlstream.server.restrictions import TableRestrictions, check_request
 from sqlstream.server.settings import ServerSettings
 from sqlstream.session.explaining import explained
+from sqlstream.session.migrating import upgrade_with
 from sqlstream.session.session import Session
-from sqlstream.session.upgrade_plans import compared_with
+from sqlstream.session.upgrade_plans import compared_with, upgrade_texts
+from sqlstream.session.verifying import NotDeclared, existing_record, planned_job
 from sqlstream.sql.nodes import head
 from sqlstream.units import now
 from sqlstream.warehouse.jobs import read_record
@@ -50,7 +53,8 @@ def submit(settings: ServerSettings, role: Role, request: SubmitRequest) -> Subm
         compiled, restored = plan_restore(
             compiled, session.warehouse, request.savepoint, request.as_job, session.compiler.table_options.starting
         )
-        jobs = [one for one in compiled if isinstance(one, PlannedJob)]
+        wanted = only_jobs(compiled, request.only) if request.only else compiled
+        jobs = [one for one in wanted if isinstance(one, PlannedJob)]
         for job in jobs:
             if job.is_query:
                 hint = "Write INSERT INTO a table, or ask POST /v1/query for what is in state and tables."
@@ -59,12 +63,17 @@ def submit(settings: ServerSettings, role: Role, request: SubmitRequest) -> Subm
             # It stays in the warehouse.
             _check_secrets(source)
             _check_options(request)
-        anew = fresh_jobs(compiled, request.fresh)
-        for job in jobs:
-            if not job.appends and job.name not in restored:
-                _check_startable(session.warehouse, job, is_anew=job.name in anew, upgrades=_upgrades(request))
-        answers = [_answered(session, one) for one in compiled if not isinstance(one, PlannedJob)]
-        warnings = [*notices, *(warning.render() for job in jobs for warning in job.warnings)]
+        anew = fresh_jobs(wanted, request.fresh)
+        check_fresh(anew, savepoint=request.savepoint, upgrades=_upgrades(request))
+        for job in [job for job in jobs if not job.appends and job.name not in restored]:
+            _check_startable(session.warehouse, job, is_anew=job.name in anew, upgrades=_upgrades(request))
+            if job.name not in anew and (skipped := _skipped(session.warehouse, job)) is not None:
+                jobs.remove(job)
+                notices.append(skipped)
+        if _upgrades(request):
+            _texts_of_upgrade(session, jobs, restored, request)
+        answers = [_answered(session, one) for one in wanted if not isinstance(one, PlannedJob)]
+        warnings = [*notices, *(f"{job.name}: {one.render()}" for job in jobs for one in job.warnings)]
         if not jobs:
             return Submitted(None, [], warnings, answers)
         made = _submission(request, jobs, tuple(anew))
@@ -75,16 +84,75 @@ def submit(settings: ServerSettings, role: Role, request: SubmitRequest) -> Subm
         return Submitted(made.id, [*made.starts, *made.jobs], warnings, answers)
 
 
-def planned(settings: ServerSettings, role: Role, request: PlanRequest, job: str | None) -> str:
-    """Return the plans of a script, or what becomes of the state of a job that goes on with it."""
+def _skipped(warehouse: Warehouse, job: PlannedJob) -> str | None:
+    """Return what to say of a job that has ended for good with this query, and so does not run."""
+    record = read_record(warehouse.fs, warehouse.job(job.name))
+    if record is None or recorded_text(record) != planned_text(job):
+        return None
+    ended = ended_for_good(warehouse, job.name)
+    return None if ended is None else ended[1]
+
+
+def _texts_of_upgrade(
+    session: Session, jobs: Sequence[PlannedJob], restored: Mapping[str, Restore], request: SubmitRequest
+) -> list[str]:
+    """Return what becomes of jobs whose queries have changed. Raises UsageError, with that, where one cannot go on."""
+    upgrade = Upgrade()
+    if request.migrate is not None:
+        migrations = SourceText("migrate", request.migrate)
+        upgrade = upgrade_with(session.project, session.compiler, jobs, migrations, restored.values())
+    refused: list[str] = []
+    try:
+        return upgrade_texts(session, jobs, restored, upgrade, refused.append)
+    except UsageError as error:
+        error.detail = "\n".join([*refused, *([error.detail] if error.detail else [])]) or None
+        raise
+
+
+def upgrade_plans(settings: ServerSettings, role: Role, request: SubmitRequest) -> list[str]:
+    """Return what would become of the jobs of a script whose queries have changed, if it were submitted."""
     source = SourceText("request", request.sql)
-    asked = SubmitRequest(request.sql, request.settings, request.tables, migrate=request.migrate)
-    with _session(settings, role, asked, source, []) as session:
+    with _session(settings, role, request, source, []) as session:
         compiled = session.compile(source)
+        starting = session.compiler.table_options.starting
+        compiled, restored = plan_restore(compiled, session.warehouse, request.savepoint, request.as_job, starting)
+        wanted = only_jobs(compiled, request.only) if request.only else compiled
+        jobs = [one for one in wanted if isinstance(one, PlannedJob)]
+        return _texts_of_upgrade(session, jobs, restored, request)
+
+
+def verified(settings: ServerSettings, role: Role, request: VerifyRequest, job: str) -> Verified:
+    """Compare what a job wrote with a batch over what it read."""
+    source = SourceText("request", request.sql or "")
+    with _session(settings, role, _without_jobs(request), source, []) as session:
+        try:
+            found = session.verify(job, at=request.version, compiled=session.compile(source))
+        except NotDeclared as error:
+            error.hint = "Name the script that declares them behind the job, or send it as sql."
+            raise
+        return Verified(str(found), bool(found))
+
+
+def _without_jobs(request: PlanRequest | VerifyRequest) -> SubmitRequest:
+    """Return what a script is checked by that is not started."""
+    migrate = request.migrate if isinstance(request, PlanRequest) else None
+    return SubmitRequest(request.sql or "", request.settings, request.tables, migrate=migrate)
+
+
+def planned(
+    settings: ServerSettings, role: Role, request: PlanRequest, job: str | None, *, of_job: bool = False
+) -> str:
+    """Return the plans of a script, or what becomes of the state of a job that goes on with it; or `of_job` its batch query."""
+    source = SourceText("request", request.sql)
+    with _session(settings, role, _without_jobs(request), source, []) as session:
+        compiled = session.compile(source)
+        if job is not None and of_job:
+            known = planned_job(session.compiler, existing_record(session.warehouse, job), compiled)
+            return explained(known, "batch")
         if job is not None:
             migrations = None if request.migrate is None else SourceText("migrate", request.migrate)
             return compared_with(session, compiled, job, migrations)
-        plans = [explained(one, "plan") for one in compiled if isinstance(one, PlannedJob)]
+        plans = [explained(one, request.stage) for one in compiled if isinstance(one, PlannedJob)]
         plans += [explained(one.job, one.stage) for one in compiled if isinstance(one, Explanation)]
         return "\n\n".join(plans)
 

@@ -1,17 +1,22 @@
-"""What becomes of a job of the warehouse that goes on with another query: shown, and nothing done."""
+"""What becomes of jobs of the warehouse that go on with other queries: shown, and nothing done."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sqlstream.compiler.compiler import Compiled
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, UsageError, missing
+from sqlstream.jobs.launch import planned_text, recorded_text
+from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.upgrades.text import explanation
-from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader, newest
+from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader, check_open, newest, upgradable
 from sqlstream.session.migrating import upgrade_with
 from sqlstream.session.session import Session
 from sqlstream.session.verifying import existing_record
+from sqlstream.storage.restoring import interrupted
+from sqlstream.warehouse.jobs import read_record
+from sqlstream.warehouse.savepoints import find_savepoint
 
 
 def compared_with(
@@ -36,3 +41,53 @@ def compared_with(
         upgrade = upgrade_with(session.project, session.compiler, found, migrations)
     upgrader = Upgrader(session.warehouse, found[0], session.project.root, upgrade)
     return explanation(upgrader.compared(record), record.job, entry.version)
+
+
+def upgrade_texts(
+    session: Session,
+    compiled: Sequence[Compiled],
+    restored: Mapping[str, Restore],
+    upgrade: Upgrade,
+    show: Callable[[str], None],
+) -> list[str]:
+    """Return what becomes of the jobs of some SQL whose queries have changed, a text for each.
+
+    Raises UsageError where one cannot go on; what becomes of its state is given to `show` then.
+    """
+    jobs = [one for one in compiled if isinstance(one, PlannedJob)]
+    found = (_explained(session, one, restored.get(one.name), upgrade, show) for one in jobs)
+    return [text for text in found if text is not None]
+
+
+def _explained(
+    session: Session, planned: PlannedJob, restore: Restore | None, upgrade: Upgrade, show: Callable[[str], None]
+) -> str | None:
+    upgrader = Upgrader(session.warehouse, planned, session.project.root, upgrade)
+    if restore is not None:
+        savepoint = find_savepoint(session.warehouse, restore.savepoint)
+        saved = read_record(savepoint.warehouse.fs, savepoint.warehouse.job(savepoint.record.job))
+        is_same = saved is not None and recorded_text(saved) == planned_text(planned)
+        if saved is None or (is_same and not upgrader.migrates(saved)):
+            return None
+        comparison = upgrader.compared(saved, is_fork=restore.is_fork, state=savepoint.warehouse)
+        text = explanation(comparison, saved.job, savepoint.record.version)
+    elif (half := interrupted(session.warehouse, planned.name)) is not None and half.savepoint is not None:
+        # That is completed first, and is no question any more; what the query changes then is one.
+        saved, savepoint = half.record, half.savepoint
+        if not upgrade.changes(saved, planned):
+            return None
+        check_open(saved.job, newest(savepoint.warehouse, savepoint.record.job))
+        comparison = upgrader.compared(saved, state=savepoint.warehouse)
+        text = explanation(comparison, saved.job, savepoint.record.version)
+    else:
+        saved = upgradable(session.warehouse, planned, upgrade)
+        entry = newest(session.warehouse, planned.name)
+        if saved is None or entry is None:
+            return None
+        check_open(saved.job, entry)
+        comparison = upgrader.compared(saved)
+        text = explanation(comparison, saved.job, entry.version)
+    if comparison.refused:
+        show(text)
+    upgrader.check(comparison)
+    return text

@@ -97,9 +97,10 @@ class ShellOutput:
             caret = line.strip(" |") and not line.strip(" |^")
             self.say(line, "red" if caret else "green" if line.startswith("hint: ") else "")
 
-    def warn(self, warning: SqlStreamError) -> None:
-        """Write a warning, with its place."""
-        self.say(warning.render(self._notices.width if self._notices.is_terminal else None), "yellow")
+    def warn(self, job: str, warning: SqlStreamError) -> None:
+        """Write a warning about a job, with its place."""
+        width = self._notices.width if self._notices.is_terminal else None
+        self.say(f"{job}: {warning.render(width)}", "yellow")
 
     def result(self, shown: RenderableType) -> None:
         """Write what stays of a result that was drawn."""

@@ -71,7 +71,7 @@ class Shell:
                 self.show_changes(one)
                 continue
             for warning in one.warnings:
-                self.output.warn(warning)
+                self.output.warn(one.name, warning)
             self._start(one)
 
     @contextmanager

@@ -18,6 +18,7 @@ from rich.live import Live
 from sqlstream.cli import display, waiting
 from sqlstream.cli.display import LINE_SECONDS, Display, Rate, StateCounts, count_state
 from sqlstream.cli.waiting import SILENCE, Hint, Silence, awaited, dropped, held
+from sqlstream.errors import UnboundedState
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.progress import Progress, SourceProgress, progress_of
 from sqlstream.runtime.commits import Totals
@@ -356,6 +357,20 @@ def test_lost_rows_are_shown_when_there_are_any(start: Start, clock: list[float]
     broken.sources["a"].null_rows = 0
     shown_then = lines_of(console, shown, [Job("counts", running(stream, totals=broken))])
     assert shown_then[2:] == ["counts: 1,234 malformed rows skipped"]
+
+
+def test_a_warning_names_its_job() -> None:
+    console = Console(record=True, width=200, force_terminal=False)
+    shown = Display(console, None)
+    shown.warn(
+        "counts",
+        "a Python worker of Spark's has ended unexpectedly; restart 1 in 1.0 s, after the last committed batch",
+    )
+    shown.warn("totals", UnboundedState("the state of GROUP BY grows without a bound"))
+    assert console.export_text().splitlines() == [
+        "counts: warning: a Python worker of Spark's has ended unexpectedly; restart 1 in 1.0 s, after the last committed batch",
+        "totals: warning: the state of GROUP BY grows without a bound",
+    ]
 
 
 def test_lines_without_a_terminal_come_now_and_then(start: Start, clock: list[float]) -> None:
