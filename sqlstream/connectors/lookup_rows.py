@@ -37,7 +37,7 @@ def typed_rows(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return rows with the columns that are declared."""
     columns = lookup_columns(table)
     with databases.passing() as con:
-        con.register("_given", pa.table({c.name: _values([row.get(c.name) for row in rows]) for c in columns}))
+        con.register("_given", pa.table({c.name: untyped([row.get(c.name) for row in rows]) for c in columns}))
         items = typed(columns)
         try:
             return con.sql(f"SELECT {items} FROM _given").to_arrow_table()
@@ -47,7 +47,8 @@ def typed_rows(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
             ) from error
 
 
-def _values(values: list[Any]) -> pa.Array:
+def untyped(values: list[Any]) -> pa.Array:
+    """Return values as Arrow, as texts where they are not of one type."""
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,15 @@ def database(tmp_path: Path) -> str:
     return f"'connector' = 'duckdb', 'path' = '{tmp_path}/users.duckdb', 'table' = 'people.users'"
 
 
+def sqlite_file(tmp_path: Path) -> str:
+    with closing(sqlite3.connect(tmp_path / "users.db", isolation_level=None)) as con:
+        con.executescript(
+            "CREATE TABLE users (ID integer, name varchar, city); "
+            "INSERT INTO users VALUES (1, 'ann', 'rome'), (2, 'bob', NULL)"
+        )
+    return f"'connector' = 'sqlite', 'path' = '{tmp_path}/users.db', 'table' = 'users'"
+
+
 def python(name: str) -> Callable[[Path], str]:
     return lambda tmp_path: f"'connector' = 'python', 'function' = 'tests.connectors.own_lookups.{name}'"
 
@@ -71,6 +82,7 @@ def result(options: str, join: str = "JOIN", more: str = "") -> list[tuple[Any, 
 KINDS = {
     **{form: files(form) for form in ("parquet", "csv", "json")},
     "duckdb": database,
+    "sqlite": sqlite_file,
     "function": python("user"),
     "async": python("user_later"),
     "class": answering,

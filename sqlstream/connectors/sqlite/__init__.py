@@ -1,1 +1,1 @@
-"""The `sqlite` connector: a table of a SQLite file that jobs write."""
+"""The `sqlite` connector: a table of a SQLite file, which jobs write, and in which they look up rows."""

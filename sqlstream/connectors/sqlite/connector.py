@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlstream.connectors.interface import Connector
 from sqlstream.connectors.options import TEXT, TableOption
 from sqlstream.connectors.relational.writer import SINK_OPTIONS
+from sqlstream.connectors.sqlite.lookup import SQLiteLookup
 from sqlstream.connectors.sqlite.sink import SQLiteSink
 
 
@@ -18,4 +19,5 @@ class SQLiteConnector(Connector):
         TableOption("table", TEXT, "the table in the file", required=True, example="users"),
         *SINK_OPTIONS,
     )
+    lookup_type = SQLiteLookup
     sink_type = SQLiteSink

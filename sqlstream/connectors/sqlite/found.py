@@ -1,0 +1,34 @@
+"""What a table is like in a SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from sqlstream.connectors.relational.dialect import FoundColumn, FoundTable
+from sqlstream.duck.sql import quote_text
+
+
+def file_table(con: sqlite3.Connection, name: str) -> FoundTable | None:
+    """Return a table as it is, None when there is none of the name."""
+
+    def pragma(what: str, of: str) -> list[Any]:
+        return con.execute(f"SELECT * FROM pragma_{what}({quote_text(of)})").fetchall()
+
+    described = pragma("table_xinfo", name)
+    if not described:
+        return None
+    columns, key = [], set()
+    for _, column, kind, not_null, default, in_key, hidden in described:
+        columns.append(FoundColumn(column, kind, bool(not_null) and default is None and not in_key, hidden in (2, 3)))
+        key |= {column} if in_key else set()
+    unique = [frozenset(key)]
+    for _, index, is_unique, _, partial in pragma("index_list", name):
+        if is_unique and not partial:
+            unique.append(frozenset(column for _, _, column in pragma("index_info", index)))
+    return FoundTable(tuple(columns), tuple(unique))
+
+
+def is_passing(error: Exception) -> bool:
+    """Tell whether an error may be gone the next time: somebody else has the file locked."""
+    return "locked" in str(error) or "busy" in str(error)

@@ -1,0 +1,120 @@
+"""Lookups in tables of SQLite files."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.interface import LookupFunction, TableLookup
+from sqlstream.connectors.lookup_rows import KEYS, chosen, lookup_columns, untyped
+from sqlstream.connectors.relational.dialect import FoundTable, is_nested
+from sqlstream.connectors.sqlite.dialect import SQLite, affinity
+from sqlstream.connectors.sqlite.found import file_table, is_passing
+from sqlstream.duck import databases
+from sqlstream.duck.errors import plain
+from sqlstream.duck.sql import quote_name
+from sqlstream.errors import DataError, OutageError, missing
+
+_DIALECT = SQLite()
+_ROWS = "_sqlstream_rows"
+# Seconds that a lookup waits for somebody who has the file locked.
+_PATIENCE = 5.0
+
+
+class SQLiteFile(LookupFunction):
+    """Reads a table of a SQLite file, which is open only meanwhile."""
+
+    def __init__(self, table: Table, project: str):
+        self._table, self._columns = table, lookup_columns(table)
+        self._path = os.path.join(project, table.options["path"])
+
+    def __call__(self, keys: pa.Table) -> pa.Table:
+        if not os.path.isfile(self._path):
+            raise DataError(f'the file "{self._path}" of table "{self._table.name}" does not exist', self._table.span)
+        uri = f"{Path(self._path).resolve().as_uri()}?mode=ro"
+        try:
+            with closing(sqlite3.connect(uri, uri=True, timeout=_PATIENCE, isolation_level=None)) as con:
+                rows = self._rows(con, keys)
+        except sqlite3.Error as error:
+            if is_passing(error):
+                raise OutageError(str(error)) from error
+            raise DataError(f'table "{self._table.name}": {error}', self._table.span) from error
+        return self._typed(rows, keys)
+
+    def _rows(self, con: sqlite3.Connection, keys: pa.Table) -> Sequence[Sequence[Any]]:
+        """Return the rows that may have some keys."""
+        name = self._table.options["table"]
+        found = file_table(con, name)
+        if found is None:
+            raise DataError(f'table "{self._table.name}": "{self._path}" has no table "{name}"', self._table.span)
+        types = self._types(found)
+        items = ", ".join(quote_name(c.name) for c in self._columns)
+        query = f"SELECT {items} FROM main.{quote_name(name)}"
+        compared = [c for c in self._columns if c.name in keys.column_names and _is_compared(c, types[c.name])]
+        if not compared:
+            return con.execute(query).fetchall()
+        con.execute("PRAGMA temp_store = MEMORY")
+        listed = ", ".join(f"k{i} {_DIALECT.type(c.type)}" for i, c in enumerate(compared))
+        con.execute(f"CREATE TEMP TABLE {KEYS} ({listed})")
+        marks = ", ".join("?" * len(compared))
+        values = [keys.column(c.name).to_pylist() for c in compared]
+        con.execute("BEGIN")
+        con.executemany(f"INSERT INTO temp.{KEYS} VALUES ({marks})", zip(*values, strict=True))
+        con.execute("COMMIT")
+        wanted = ", ".join(quote_name(c.name) for c in compared)
+        return con.execute(f"{query} WHERE ({wanted}) IN (SELECT * FROM temp.{KEYS})").fetchall()
+
+    def _types(self, found: FoundTable) -> Mapping[str, str]:
+        """Return the types of the declared columns in the file; SQLite's names have no case."""
+        types = {c.name.lower(): c.type for c in found.columns}
+        for column in self._columns:
+            if column.name.lower() not in types:
+                message = f'table "{self._table.name}" is not declared as it is in "{self._path}"'
+                names = [c.name for c in found.columns]
+                hint = missing("column", column.name, names)
+                raise DataError(f'{message}: it has no column "{column.name}"', self._table.span, hint=hint)
+        return {c.name: types[c.name.lower()] for c in self._columns}
+
+    def _typed(self, rows: Sequence[Sequence[Any]], keys: pa.Table) -> pa.Table:
+        """Return those of some rows that have the keys, with the declared types."""
+        values = zip(*rows, strict=True) if rows else [()] * len(self._columns)
+        given = {c.name: untyped(list(of)) for c, of in zip(self._columns, values, strict=True)}
+        items = ", ".join(_item(c) for c in self._columns)
+        with databases.passing() as con:
+            con.execute("SET TimeZone = 'UTC'")
+            con.register(KEYS, keys)
+            con.register(_ROWS, pa.table(given))
+            try:
+                return con.sql(chosen(self._table, f"(SELECT {items} FROM {_ROWS})", keys)).to_arrow_table()
+            except duckdb.Error as error:
+                message = f'a row of table "{self._table.name}" does not have the declared types'
+                raise DataError(message, self._table.span, detail=f"DuckDB says: {plain(error)}.") from error
+
+
+def _is_compared(column: Column, found: str) -> bool:
+    """Tell whether SQLite compares the values of a column as its declared type does. A time, for one, has several texts."""
+    if column.type == "VARCHAR":
+        return affinity(found) == "TEXT"
+    is_whole = _DIALECT.type(column.type) == "INTEGER" and column.type != "BOOLEAN"
+    return is_whole and affinity(found) in ("INTEGER", "NUMERIC")
+
+
+def _item(column: Column) -> str:
+    """Return the SQL of a column of a row as it is in the file."""
+    name = quote_name(column.name)
+    return f"CAST({name} AS JSON) AS {name}" if is_nested(column.type) else name
+
+
+class SQLiteLookup(TableLookup):
+    """Rows of a table in a SQLite file."""
+
+    def function(self, *, warehouse: str, project: str) -> SQLiteFile:
+        return SQLiteFile(self.table, project)
