@@ -28,7 +28,7 @@ from sqlstream.warehouse.paths import JobPaths, Warehouse
 from tests.kinds import of_type
 
 # What a stepped job has read of tables and of sources that feed themselves; other engines keep it where savepoints take it.
-_FEEDS = ("tables", "sources")
+_FEEDS = ("tables", "sources", "files")
 
 
 class SavedStream(Stream):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +17,7 @@ from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime.batches import Descriptor, to_lines
 from sqlstream.runtime.commits import Commits, Totals
 from sqlstream.runtime.engine import Layout, Pace, Receivers, Resources, hand_on, have_enough
-from sqlstream.runtime.feed import Feed
+from sqlstream.runtime.feed import Feed, check_input
 from sqlstream.runtime.idle import idle_ticks
 from sqlstream.runtime.worker import JobSpec, release
 from sqlstream.units import EventTime, ProcessingTime
@@ -39,7 +39,9 @@ class SteppedRun:
         self.commits = Commits(job, partial(hand_on, receivers, self), began=clock())
         self.batches = LocalBatches(self.commits)
         self.sequence = self.totals.sequence
+        # What reads each kind of sources, and the scans of those.
         self._feeds: dict[str, Feed] = {}
+        self._numbers: dict[str, list[int]] = {}
 
     # -- what an engine's run is asked
 
@@ -96,14 +98,24 @@ class SteppedRun:
         )
         self.batches.run(lines, self.clock())
 
-    def follow(self) -> None:
-        """Read what other jobs have committed since the last time."""
+    def follow(self) -> bool:
+        """Read what other jobs have committed since the last time; tell whether there was something."""
         scans = {i: replace(s, table=_followed(s.table)) for i, s in self._scans() if s.table.connector is None}
-        self._read("tables", scans)
+        return self._read("tables", scans)
 
     def pull(self) -> None:
         """Read what sources have that feed themselves; of one without an end, a batch."""
         self._read("sources", self._own())
+
+    def read_files(self, fed: Container[str] = ()) -> None:
+        """Read the files that tables have, but for those of `fed` tables, which somebody gives.
+
+        Raises UsageError where there are none, and none are waited for.
+        """
+        files = {i: s for i, s in self._scans() if takes_files(s.table) and s.table.name.lower() not in fed}
+        if "files" not in self._feeds:
+            check_input(list(files.values()), self.job.project)
+        self._read("files", files)
 
     def _own(self) -> dict[int, ScanStage]:
         """Return the scans of sources that feed themselves."""
@@ -145,10 +157,13 @@ class SteppedRun:
     def _scans(self) -> list[tuple[int, ScanStage]]:
         return list(enumerate(self.job.plan.scans))
 
-    def _read(self, name: str, scans: Mapping[int, ScanStage]) -> None:
+    def _read(self, name: str, scans: Mapping[int, ScanStage]) -> bool:
+        """Read what scans have; tell whether there was something."""
         if not scans:
-            return
+            return False
+        before = self.sequence
         if name not in self._feeds:
+            self._numbers[name] = list(scans)
             self._feeds[name] = Feed(
                 self.commits.warehouse.fs,
                 f"{self.commits.paths.root}/{name}",
@@ -159,7 +174,7 @@ class SteppedRun:
                 warehouse=self.job.warehouse,
                 paced=False,
             )
-        feed, numbers = self._feeds[name], list(scans)
+        feed, numbers = self._feeds[name], self._numbers[name]
         while (descriptor := feed.compose()) is not None:
             feed.write(descriptor)
             self.batch({numbers[i]: splits for i, splits in descriptor.splits.items()})
@@ -169,6 +184,7 @@ class SteppedRun:
                 break
         else:
             self._tick_partitions()
+        return self.sequence > before
 
 
 def takes_files(table: Table) -> bool:

@@ -1,7 +1,7 @@
 """Jobs that a test drives: it feeds rows, moves time, looks at results and state, restarts.
 
-Tables without a connector that no INSERT writes are fed, as are those with files; other sources, and tables that jobs write,
-feed themselves.
+Tables without a connector that no INSERT writes are fed, as may be those with Parquet files; other sources, and tables that jobs
+write, feed themselves.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 from uuid import uuid4
@@ -20,11 +21,14 @@ import pyarrow.parquet as pq
 
 from sqlstream.catalog import AggregateFunction, AnyFunction, Function, ProcessFunction, Table
 from sqlstream.compiler.compiler import Compiled, Compiler
+from sqlstream.compiler.loading import load_project
 from sqlstream.compiler.planned_job import PlannedJob
+from sqlstream.compiler.project import find_project
 from sqlstream.connectors.filesystem.connector import FilesystemConnector
 from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.interface import SessionSink
-from sqlstream.connectors.registry import sink_of
+from sqlstream.connectors.registry import connector_of, sink_of
+from sqlstream.connectors.tables import check_usable
 from sqlstream.duck import databases
 from sqlstream.errors import BindError, SourceText, UsageError, missing
 from sqlstream.functions.kinds import declare_any
@@ -35,7 +39,7 @@ from sqlstream.jobs.parallelism import spread as spread_state
 from sqlstream.jobs.verification import Verification, verify_job
 from sqlstream.local.fed_tables import FedTables
 from sqlstream.local.given_rows import write_rows
-from sqlstream.local.stepped import SteppedEngine, SteppedRun
+from sqlstream.local.stepped import SteppedEngine, SteppedRun, takes_files
 from sqlstream.options import Options
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.queries.query import Sandbox, translate
@@ -46,8 +50,18 @@ from sqlstream.sql.nodes import Statement
 from sqlstream.sql.statements import parse_script
 from sqlstream.storage.key_index import forget_indexes
 from sqlstream.storage.segments import forget_known
+from sqlstream.testing.project_tables import without_connector
 from sqlstream.testing.sandboxes import StreamSandbox, projects
-from sqlstream.units import END_OF_INPUT, EPOCH, MILLISECOND, NO_TIME, EventTime, ProcessingTime
+from sqlstream.units import (
+    END_OF_INPUT,
+    EPOCH,
+    MILLISECOND,
+    NO_TIME,
+    EventTime,
+    ProcessingTime,
+    duration_of,
+    parse_duration,
+)
 from sqlstream.warehouse.jobs import write_record
 from sqlstream.warehouse.paths import Warehouse
 
@@ -55,50 +69,96 @@ from sqlstream.warehouse.paths import Warehouse
 # Arrow table.
 Rows: TypeAlias = Iterable[Sequence[Any] | Mapping[str, Any]] | pa.Table
 
+Functions: TypeAlias = Iterable[Callable[..., Any] | AnyFunction]
+
 T = TypeVar("T")
+# The folder of the rows that a test has given to tables with a path of their own.
+GIVEN = "given"
+# So often do jobs that feed each other go round for a batch.
+ROUNDS = 1000
 
 
 class Stream:
     """One or several jobs of a script, run batch by batch.
 
     `functions` are Python functions, or what `sqlstream.functions.load` returns. `parallelism` is the number of tasks and of
-    buckets. Times are microseconds since 1970, or text that DuckDB reads as a timestamp; the processing time starts at 0 ms
-    and moves by `advance`, which takes milliseconds.
+    buckets. Times are microseconds since 1970, or text that DuckDB reads as a timestamp; the processing time starts at `now`,
+    by default in 1970, and moves by `advance`. With a `project`, a folder, the script sees its catalog and functions, as
+    `Stream.project` says.
     """
 
     def __init__(
         self,
         script: str,
         *,
-        functions: Iterable[Callable[..., Any] | AnyFunction] = (),
+        functions: Functions = (),
         options: Mapping[str, str] | None = None,
         parallelism: int = 2,
         name: str = "test",
+        now: int | str = EPOCH,
+        project: str | None = None,
+        keep: Iterable[str] = (),
     ):
         self._directory = tempfile.TemporaryDirectory(dir=projects(os.getpid()))
         self._files = 0
         self._parallelism = parallelism
         self.warehouse = f"{self._directory.name}/warehouse"
-        self.compiler = Compiler(Options(options), project=self._directory.name)
-        self.compiler.add_functions(
-            [f if isinstance(f, Function | AggregateFunction | ProcessFunction) else declare_any(f) for f in functions]
-        )
+        found = find_project(project, self.warehouse) if project is not None else None
+        self._root = found.root if found is not None else self._directory.name
+        configured = found.configuration.options if found is not None else {}
+        self.compiler = Compiler(Options({**configured, **(options or {})}), project=self._root)
         self._sandbox: StreamSandbox | None = None
-        self.now = EPOCH
+        self.now = ProcessingTime(_event_time(now) // MILLISECOND * MILLISECOND)
         self._engine = SteppedEngine(lambda: self.now)
         # By the name of the job: what runs it, and what it has printed.
         self.runs: dict[str, SteppedRun] = {}
         self._planned: dict[str, PlannedJob] = {}
         self.printed: dict[str, list[tuple[Any, ...]]] = {}
-        self._fed = FedTables(
-            self.compiler,
-            lambda table: {"connector": FilesystemConnector.name, "format": "parquet", "path": table.name},
+        # Tables whose rows the test has given.
+        self._given: set[str] = set()
+        # Tables of a project that keep their connectors; None: all do.
+        self._keep = {table.lower() for table in keep} if found is not None else None
+        self._fed = FedTables(self.compiler, self._feeding, self._replaced)
+        if found is not None:
+            load_project(found, self.compiler)
+            self._fed.feed_catalog()
+        self.compiler.add_functions(
+            [f if isinstance(f, Function | AggregateFunction | ProcessFunction) else declare_any(f) for f in functions]
         )
         self.script(script, name)
 
+    @classmethod
+    def project(
+        cls, folder: str = ".", script: str = "", *, keep: Iterable[str] = (), functions: Functions = (), **others: Any
+    ) -> Stream:
+        """Run a script of a project: it sees the project's `catalog/`, `udfs/` and options.
+
+        Tables lose their connectors, also those that the script declares: a test feeds what jobs read, and finds what they write
+        in the warehouse of the stream. Those that `keep` names stay as they are, and those that are for lookups alone; `others`
+        are further parameters of a `Stream`.
+        """
+        return cls(script, project=folder, keep=keep, functions=functions, **others)
+
+    def _replaced(self, table: Table) -> Table:
+        return table if self._keep is None else without_connector(table, self._keep)
+
+    @property
+    def fed(self) -> set[str]:
+        """The tables whose rows the test gives."""
+        return self._given | self._fed.names
+
+    def _feeding(self, table: Table) -> Mapping[str, str]:
+        """Return the options of a table that is fed: lookups, too, find what it was given."""
+        path = table.name if table.name.lower() != "warehouse" else f"{GIVEN}/{table.name}"
+        within = self._root == self._directory.name
+        path = path if within else f"{self._directory.name}/{path}"
+        return {"connector": FilesystemConnector.name, "format": "parquet", "path": path}
+
     def script(self, text: str, name: str = "test") -> None:
         """Run further statements."""
-        for statement in parse_script(SourceText(name, text)):
+        statements = parse_script(SourceText(name, text))
+        self._fed.expect(statements)
+        for statement in statements:
             planned = self.compile(statement)
             if isinstance(planned, PlannedJob):
                 self._start(planned)
@@ -109,7 +169,7 @@ class Stream:
 
     def _start(self, planned: PlannedJob) -> None:
         labels = self._engine.layout(self._parallelism).labels
-        job = job_spec(planned, self.warehouse, labels, project=self._directory.name)
+        job = job_spec(planned, self.warehouse, labels, project=self._root)
         warehouse = Warehouse(self.warehouse)
         check_only_writer(warehouse, planned, planned.name)
         write_record(warehouse.fs, warehouse.job(job.name), job_record(planned, job, self._parallelism))
@@ -137,6 +197,7 @@ class Stream:
     def batches(self, rows: Mapping[str, Rows]) -> None:
         """Give rows of several tables in one micro-batch."""
         splits = {name.lower(): self._write(name, given) for name, given in rows.items()}
+        self._given |= splits.keys()
         for run in self.runs.values():
             mine = {
                 i: [splits[s.table.name.lower()]]
@@ -149,9 +210,19 @@ class Stream:
 
     def pull(self) -> None:
         """Give the jobs that read tables of the warehouse what other jobs have written there, and let idle sources follow."""
+        self._go_round()
         for run in self.runs.values():
-            run.follow()
             run.tick_idle()
+        self._go_round()
+
+    def _go_round(self) -> None:
+        """Let jobs read what others have written, until there is no more."""
+        for _ in range(ROUNDS):
+            # Each of them has its turn.
+            if not any(list(map(SteppedRun.follow, self.runs.values()))):
+                return
+        hint = "Let one of them leave out rows that have gone round, such as with a column that counts how often."
+        raise UsageError(f"jobs feed each other without an end, {ROUNDS} times for a batch", hint=hint)
 
     def tick(self, table: str, time: int | str) -> None:
         """Move a table's watermark to a time without a row."""
@@ -169,14 +240,28 @@ class Stream:
 
     def finish(self) -> None:
         """End the input: bounded sources that feed themselves are read to their end, and every window closes."""
-        for run in self.runs.values():
-            run.follow()
+        for run in self._in_order():
             run.pull()
+            run.read_files(self.fed)
+            self._go_round()
             run.batch({}, dict.fromkeys(range(len(run.job.plan.scans)), END_OF_INPUT))
+        self._go_round()
 
-    def advance(self, milliseconds: int) -> None:
-        """Move the processing time: windows over it close when their end has come, early results come, and sources fall idle."""
-        self.now = ProcessingTime(self.now + milliseconds * MILLISECOND)
+    def _in_order(self) -> list[SteppedRun]:
+        """Return the jobs, each after those whose tables it reads, as far as they do not feed each other."""
+        waiting, ordered = list(self.runs.values()), []
+        while waiting:
+            first = next((run for run in waiting if not any(_feeds(w, run) for w in waiting)), waiting[0])
+            waiting.remove(first)
+            ordered.append(first)
+        return ordered
+
+    def advance(self, time: int | str | timedelta) -> None:
+        """Move the processing time by milliseconds, or by a duration such as "1 h".
+
+        Windows over it close when their end has come, early results come, and sources fall idle.
+        """
+        self.now = ProcessingTime(self.now + _moved(time) // MILLISECOND * MILLISECOND)
         for run in self.runs.values():
             run.fire_timers()
         self.pull()
@@ -260,14 +345,34 @@ class Stream:
         if not isinstance(table, Table):
             hint = self.compiler.catalog.relation_hint(name)
             raise BindError(f'table "{name}" does not exist', hint=hint)
+        self._check_fed(table)
         # Names are in the order of the batches, as those of files that arrive.
         self._files += 1
-        path = f"{self._directory.name}/{self._files:06}-{uuid4().hex}.parquet"
+        is_fed = table.name.lower() in self._fed.names
+        folder = os.path.join(
+            self._directory.name, table.options["path"] if is_fed else f"{GIVEN}/{table.name.lower()}"
+        )
+        os.makedirs(folder, exist_ok=True)
+        path = f"{folder}/{self._files:06}-{uuid4().hex}.parquet"
         if isinstance(rows, pa.Table):
             pq.write_table(rows, path)
         else:
             write_rows(table, rows, path)
         return FileSplit(path, 1, 0, 1)
+
+    def _check_fed(self, table: Table) -> None:
+        """Raise UsageError for a table that takes no rows by hand."""
+        check_usable(table)
+        if table.name.lower() in self._fed.names:
+            return
+        if table.connector is None:
+            message = f'table "{table.name}" is written by a job: rows are fed to tables that no job writes'
+            raise UsageError(message, hint="Feed the tables that the job reads.")
+        form = table.options.get("format", "parquet").lower()
+        if not (source_of_files(table) and form == "parquet"):
+            what = f'connector "{table.connector}"' + (f', format "{form}"' if source_of_files(table) else "")
+            hint = "Declare it without a connector to feed it. finish() reads what sources have themselves."
+            raise UsageError(f'table "{table.name}" cannot be fed ({what}): it reads its rows itself', hint=hint)
 
     def close(self) -> None:
         self._engine.close()
@@ -305,6 +410,28 @@ class PrintedRows:
             if self.limit is not None:
                 found = found[: self.limit - len(self.rows)]
             self.rows += found if self.sink.changing else [row[1:] for row in found]
+
+
+def source_of_files(table: Table) -> bool:
+    """Tell whether a table is read, from files."""
+    return connector_of(table).source(table) is not None and takes_files(table)
+
+
+def _feeds(one: SteppedRun, other: SteppedRun) -> bool:
+    """Tell whether a job writes a table of the warehouse that another one reads."""
+    written = {s.table.name.lower() for s in one.job.plan.sinks if s.kind == "table"}
+    read = {s.table.name.lower() for s in other.job.plan.scans if s.table.connector is None}
+    return one is not other and bool(written & read)
+
+
+def _moved(time: int | str | timedelta) -> int:
+    """Return a duration in microseconds; an int is milliseconds."""
+    if isinstance(time, int):
+        return time * MILLISECOND
+    try:
+        return parse_duration(time) if isinstance(time, str) else duration_of(time)
+    except ValueError as error:
+        raise UsageError(str(error), hint='Write advance("10 min").') from error
 
 
 def _event_time(time: int | str) -> EventTime:

@@ -56,7 +56,7 @@ from sqlstream.errors import JobError, SourceText, SqlStreamError
 from sqlstream.functions import load
 from sqlstream.jobs.launch import job_spec, planned_text, recorded_text
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader
-from sqlstream.local.stepped import SteppedRun, takes_files
+from sqlstream.local.stepped import SteppedRun
 from sqlstream.runtime.state_checks import StateChecks
 from sqlstream.runtime.worker import release
 from sqlstream.session.explaining import explained
@@ -365,7 +365,7 @@ class _Run:
                     run.pull()
             case "files":
                 for run in self.stream.runs.values():
-                    run._read("files", {i: s for i, s in run._scans() if takes_files(s.table)})
+                    run.read_files(self.stream.fed)
             case _:
                 raise AssertionError(f"nobody knows what {verb} is")
 
