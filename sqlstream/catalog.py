@@ -23,6 +23,10 @@ OP_COLUMN = "changelog.op-column"
 DEBEZIUM = "debezium-json"
 # The option with which what a table elsewhere records of its changes is read.
 CHANGE_FEED = "scan.change-data-feed"
+# The type of what has the columns of the rows of a process function's tables: each call says which.
+ROW = "ROW"
+# The column of a plain value that a process function emits.
+VALUE = "value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +310,16 @@ class ProcessFunction:
     def partitioned(self) -> tuple[TableArgument, ...]:
         """The tables that are not broadcast: there is one at least."""
         return tuple(t for t in self.tables if not t.broadcast)
+
+    def beside(self, keys: Iterable[str], emitted: Iterable[Column]) -> tuple[Column, ...]:
+        """Return the columns that rows have beside partition columns: what is emitted under the name of one has its value.
+
+        A plain value, whose column is called `value`, is another one.
+        """
+        columns, names = tuple(emitted), {key.lower() for key in keys}
+        if self.vectorized or self.changelog_mode or [c.name for c in columns] == [VALUE]:
+            return columns
+        return tuple(c for c in columns if c.name.lower() not in names)
 
 
 # All that SQL can call by a name of the user's.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import namedtuple
+from collections.abc import Iterable
+from typing import Any
 from urllib.parse import quote
 
 from sqlstream.errors import BindError, Span
@@ -47,3 +50,14 @@ def check_name(what: str, name: str, span: Span | None) -> None:
             else None
         )
         raise BindError(f"the name of {what} {wrong}", span, hint=hint)
+
+
+def row_fields(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the attributes of a row by the names of its columns: `_1` where Python takes none such.
+
+    >>> row_fields(["k", "window start", "n"])
+    ('k', '_1', 'n')
+    """
+    named: Any = namedtuple
+    fields: tuple[str, ...] = named("Row", list(names), rename=True)._fields
+    return fields

@@ -92,14 +92,15 @@ class Enumeration:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list, or an array when `size` is given."""
+    """A list, or an array when `size` is given; `made` is tuple where Python has tuples of any length."""
 
     item: Codec
     size: int | None = None
+    made: type[list[Any]] | type[tuple[Any, ...]] = list
 
     @property
     def plain(self) -> bool:
-        return self.item.plain
+        return self.item.plain and self.made is list
 
     @property
     def arrow(self) -> pa.DataType:
@@ -109,7 +110,7 @@ class ListOf:
         return False
 
     def decode(self, value: Any) -> Any:
-        return value if value is None or self.plain else [self.item.decode(v) for v in value]
+        return value if value is None or self.plain else self.made([self.item.decode(v) for v in value])
 
     def encode(self, value: Any) -> Any:
         if value is None:
@@ -117,6 +118,32 @@ class ListOf:
         if type(value).__module__ == "numpy":
             value = value.tolist()
         return [self.item.encode(v) for v in _of(value, list, tuple)]
+
+
+@dataclass(frozen=True, slots=True)
+class TupleOf:
+    """A tuple, stored as a STRUCT with a field for each value."""
+
+    fields: tuple[tuple[str, Codec], ...]
+
+    plain = False
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return pa.struct([pa.field(name, codec.arrow) for name, codec in self.fields])
+
+    def exact(self, values: list[Any]) -> bool:
+        return False
+
+    def decode(self, value: Any) -> Any:
+        return None if value is None else tuple(codec.decode(value[name]) for name, codec in self.fields)
+
+    def encode(self, value: Any) -> Any:
+        if value is None:
+            return None
+        if len(_of(value, tuple)) != len(self.fields):
+            raise ValueError(f"a tuple of {len(value)} values instead of {len(self.fields)}")
+        return {name: codec.encode(v) for (name, codec), v in zip(self.fields, value, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@
 | `str` | VARCHAR | | `decimal.Decimal` | DECIMAL(38,10) |
 | `bool` | BOOLEAN | | `uuid.UUID` | UUID |
 | `bytes` | BLOB | | `list[T]`, `dict[K, V]` | T[], MAP(K, V) |
-| `datetime.date` | DATE | | dataclass, NamedTuple, TypedDict | STRUCT |
-| `datetime.datetime` | TIMESTAMP | | Enum, Literal | the type of its values |
+| `datetime.date` | DATE | | `tuple[T, ..]` | T[]; `tuple[A, B]` is STRUCT(f0 A, f1 B) |
+| `datetime.datetime` | TIMESTAMP | | dataclass, NamedTuple, TypedDict | STRUCT |
+| | | | Enum, Literal | the type of its values |
 
 DECIMAL(38,10) holds 28 digits before the point; results are rounded half up, as CAST does. An instant (a datetime
 in UTC) is asked for by its SQL type: `@udf(parameters={"at": "TIMESTAMP WITH TIME ZONE"})`. A hint that is a class of
@@ -32,7 +33,7 @@ import pyarrow as pa
 from duckdb.sqltypes import DuckDBPyType
 
 from sqlstream.duck.sql import quote_name
-from sqlstream.functions.codecs import LEAVES, Codec, Enumeration, ListOf, MapOf, StructOf, decimal_leaf
+from sqlstream.functions.codecs import LEAVES, Codec, Enumeration, ListOf, MapOf, StructOf, TupleOf, decimal_leaf
 
 SCALARS: dict[Any, str] = {
     int: "BIGINT",
@@ -59,8 +60,8 @@ ARRAYS: dict[Any, str] = {
     pa.Date32Array: "DATE",
 }
 USABLE = (
-    "Usable are int, float, str, bool, bytes, date, datetime, time, timedelta, Decimal, UUID, list[T], dict[K, V], "
-    "dataclasses, NamedTuples, TypedDicts, Enums and Literals, each also as T | None"
+    "Usable are int, float, str, bool, bytes, date, datetime, time, timedelta, Decimal, UUID, list[T], tuple[..], "
+    "dict[K, V], dataclasses, NamedTuples, TypedDicts, Enums and Literals, each also as T | None"
 )
 
 
@@ -95,11 +96,31 @@ def sql_type(hint: Any, within: tuple[Any, ...] = ()) -> str:
             return f"{sql_type(arguments[0], within)}[]"
         case (origin, 2) if origin in (dict, collections.abc.Mapping):
             return f"MAP({sql_type(arguments[0], within)}, {sql_type(arguments[1], within)})"
+        case (origin, _) if origin is tuple:
+            parts = tuple_parts(hint)
+            if parts is None:
+                return f"{sql_type(arguments[0], within)}[]"
+            fields = (f"{quote_name(f'f{i}')} {sql_type(part, within)}" for i, part in enumerate(parts))
+            return f"STRUCT({', '.join(fields)})"
         case (origin, _) if origin is Literal:
             return _common_type(hint, arguments)
         case (None, _) if isinstance(hint, type):
             return _class_type(hint, within)
     raise UnusableType(f"{describe(hint)} has no SQL type")
+
+
+def tuple_parts(hint: Any) -> tuple[Any, ...] | None:
+    """Return the hints of the values of a tuple, None where it has any number of one type. Raises UnusableType.
+
+    >>> tuple_parts(tuple[int, str]), tuple_parts(tuple[int, ...])
+    ((<class 'int'>, <class 'str'>), None)
+    """
+    parts = typing.get_args(hint)
+    if len(parts) == 2 and parts[1] is ...:
+        return None
+    if not parts or ... in parts:
+        raise UnusableType(f"{describe(hint)} does not say what is in it")
+    return parts
 
 
 def array_type(hint: Any) -> str:
@@ -222,11 +243,14 @@ def _codec(duck: DuckDBPyType, hint: Any) -> Codec:
     arguments: tuple[Any, ...] = typing.get_args(hint)
     match duck.id:
         case "list" | "array":
-            item = _codec(_child(duck, "child"), arguments[0] if len(arguments) == 1 else None)
-            return ListOf(item, dict(duck.children).get("size"))  # type: ignore[arg-type]
+            is_tuple = typing.get_origin(hint) is tuple
+            item = _codec(_child(duck, "child"), arguments[0] if len(arguments) == 1 or is_tuple else None)
+            return ListOf(item, dict(duck.children).get("size"), tuple if is_tuple else list)  # type: ignore[arg-type]
         case "map":
             key, value = arguments if len(arguments) == 2 else (None, None)
             return MapOf(_codec(_child(duck, "key"), key), _codec(_child(duck, "value"), value))
+        case "struct" if typing.get_origin(hint) is tuple:
+            return _tuple(duck, hint)
         case "struct":
             return _struct(duck, hint)
         case "decimal":
@@ -247,6 +271,14 @@ def _struct(duck: DuckDBPyType, hint: Any) -> StructOf:
     if made is not None and members.keys() != hints.keys():
         raise UnusableType(f"{duck} does not have the fields of {describe(hint)}: {', '.join(hints)}")
     return StructOf(tuple(members.items()), made)
+
+
+def _tuple(duck: DuckDBPyType, hint: Any) -> TupleOf:
+    fields = [(name, child) for name, child in duck.children if isinstance(child, DuckDBPyType)]
+    parts = tuple_parts(hint)
+    if parts is None or len(parts) != len(fields):
+        raise UnusableType(f"{duck} has not as many fields as {describe(hint)}")
+    return TupleOf(tuple((name, _codec(child, part)) for (name, child), part in zip(fields, parts, strict=True)))
 
 
 def _child(duck: DuckDBPyType, name: str) -> DuckDBPyType:

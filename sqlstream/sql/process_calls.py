@@ -12,7 +12,7 @@ from sqlstream.sql.windows import WindowParser
 
 _USAGE = "Write f(TABLE t PARTITION BY k, threshold => 5)."
 _COLUMNS = (
-    "PARTITION BY and ORDER BY take columns. Compute one in a subquery: TABLE (SELECT a + b AS k, * FROM t) PARTITION BY k. "
+    "ORDER BY takes columns, PARTITION BY expressions, too: several in parentheses. "
     "A constant behind them that begins with a name needs its own: threshold => .."
 )
 
@@ -20,7 +20,8 @@ _COLUMNS = (
 class TableArgumentSQL(exp.Expression):
     """`TABLE t [PARTITION BY ..] [ORDER BY ..] [BROADCAST]`; `this` is an exp.Table or an exp.Subquery.
 
-    Keys are None without PARTITION BY. They, and the items of the order, are columns; `end` is the offset behind all of it.
+    Keys are None without PARTITION BY. They are expressions, those with a name an exp.Alias; the items of the order are columns.
+    `end` is the offset behind all of it.
     """
 
     arg_types: ClassVar[dict[str, bool]] = {
@@ -138,7 +139,7 @@ class ProcessCallParser(WindowParser):
         argument = TableArgumentSQL(this=self._parse_argument_table())
         while True:
             if self._match(TokenType.PARTITION_BY):
-                argument.set("partition_by", self._parse_columns(self._column))
+                argument.set("partition_by", self._parse_columns(self._key))
             elif self._match(TokenType.ORDER_BY):
                 argument.set("order_by", self._parse_columns(self._parse_ordered))
             elif self._match_text_seq("BROADCAST"):
@@ -165,7 +166,7 @@ class ProcessCallParser(WindowParser):
     def _parse_columns(self, parse: object) -> list[exp.Expr]:
         """Read columns, in parentheses or not; a comma in front of what is no bare column begins the next argument."""
         assert callable(parse)
-        if self._curr and self._curr.token_type == TokenType.L_PAREN:
+        if self._curr and self._curr.token_type == TokenType.L_PAREN and self._is_list():
             found: list[exp.Expr] = self._parse_wrapped_csv(parse)
             return found
         items: list[exp.Expr] = [parse()]
@@ -173,6 +174,33 @@ class ProcessCallParser(WindowParser):
             self._advance()
             items.append(parse())
         return items
+
+    def _is_list(self) -> bool:
+        """Tell whether the parentheses that begin here are all of what is listed: no operator follows."""
+        depth, index = 0, self._index
+        while index < self._tokens_size:
+            kind = self._tokens[index].token_type
+            depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
+            index += 1
+            if depth == 0:
+                break
+        after = self._tokens[index] if index < self._tokens_size else None
+        ends = (TokenType.COMMA, TokenType.R_PAREN, TokenType.ORDER_BY, TokenType.PARTITION_BY)
+        return after is None or after.token_type in ends or after.text.upper() == "BROADCAST"
+
+    def _key(self) -> exp.Expr:
+        start = self._curr
+        value = self._parse_disjunction()
+        if value is None:
+            raise self._wanted("a column, or an expression", _USAGE)
+        if not self._match(TokenType.ALIAS):
+            return value
+        name = self._parse_id_var(any_token=False)
+        if name is None:
+            raise self._wanted("a name", "Write f(TABLE t PARTITION BY upper(k) AS key).")
+        key = exp.Alias(this=value, alias=name)
+        mark(key, start.start, self._prev.end)
+        return key
 
     def _column_follows(self) -> bool:
         column = self._next

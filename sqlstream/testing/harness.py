@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from sqlstream.catalog import ProcessFunction, ScalarArgument, StateDeclaration, Table
+from sqlstream.catalog import Column, ProcessFunction, ScalarArgument, StateDeclaration, Table
 from sqlstream.duck import databases
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UsageError, missing
@@ -21,6 +21,8 @@ from sqlstream.functions.declaration import literal
 from sqlstream.functions.process.context import Timer, instant
 from sqlstream.functions.process.declare import declare_process, implementation_of
 from sqlstream.functions.process.shapes import ResultShape
+from sqlstream.logical.bind.process_rows import with_rows
+from sqlstream.logical.plan.expressions import Field
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.changelog import changelog
 from sqlstream.runtime.engine import Receiver
@@ -203,6 +205,7 @@ class ProcessHarness:
             return
         self._check_state()
         self._stream.script(";\n".join(table.declare(rows.get(table.name, ())) for table in self._tables))
+        self._take_columns()
         arguments = [*(table.argument for table in self._tables), *self._arguments]
         times = [quote_name(t.time) for t in self._tables if t.time and not t.row.broadcast]
         arguments += [f"on_time => DESCRIPTOR({', '.join(dict.fromkeys(times))})"] if times else []
@@ -222,6 +225,19 @@ class ProcessHarness:
         self._stream.script(";\n".join(statements))
         self._is_started = True
 
+    def _take_columns(self) -> None:
+        """Let states and outputs of rows have the columns of the tables, as a call of the function does."""
+        schemas = [tuple(Field(c.name, c.type) for c in self._declared(t.name).visible) for t in self._tables]
+        self._function = with_rows(self._function, schemas)
+        self._implementation = self._implementation.over(self._function)
+        self._shapes = {_MAIN: self._implementation.result}
+        self._shapes |= {f"{_SIDE}{name}": shape for name, shape in self._implementation.sides.items()}
+
+    def _declared(self, name: str) -> Table:
+        table = self._stream.compiler.catalog.relation(name)
+        assert isinstance(table, Table)
+        return table
+
     def _check_state(self) -> None:
         if (self._function.keyed_states or self._function.has_timers) and not self._keyed.keys:
             hint = 'Say by which column its rows are partitioned: ProcessHarness(.., keys="sensor").'
@@ -230,10 +246,8 @@ class ProcessHarness:
     def _result_columns(self, shape: ResultShape) -> str:
         """Return the declaration of what comes out: the keys, the columns that are emitted, the time."""
         first = self._keyed
-        table = self._stream.compiler.catalog.relation(first.name)
-        assert isinstance(table, Table)
-        known = {c.name.lower(): c.type for c in table.columns}
-        found = [known[key.lower()] for key in first.keys] + [type for _, type, _ in shape.fields]
+        known = {c.name.lower(): c.type for c in self._declared(first.name).columns}
+        found = [known[key.lower()] for key in first.keys] + [c.type for c in self._beside(shape)]
         found += [known[first.time.lower()]] if first.time else []
         return ", ".join(f"c{i} {type}" for i, type in enumerate(found))
 
@@ -250,14 +264,21 @@ class ProcessHarness:
         return [row.row for row in self._emitted[_MAIN][before:]]
 
     def _rows_of(self, table: pa.Table, shape: ResultShape) -> list[Emitted]:
-        keys = len(self._keyed.keys)
+        keys = [key.lower() for key in self._keyed.keys]
+        beside = [c.name for c in self._beside(shape)]
+        places = {name: i for i, name in enumerate(keys)} | {n: len(keys) + i for i, n in enumerate(beside)}
         own = [
-            decoded(types.codec(type, hint), table.column(keys + i)) for i, (_, type, hint) in enumerate(shape.fields)
+            decoded(types.codec(type, hint), table.column(places.get(name, places.get(name.lower(), 0))))
+            for name, type, hint in shape.fields
         ]
-        rows = own[0] if shape.kind == "value" else [shape.made(*row) for row in zip(*own, strict=True)]
-        is_timed = table.num_columns > keys + len(own)
+        rows = own[0] if shape.kind == "value" else list(map(_made(shape), zip(*own, strict=True)))
+        is_timed = table.num_columns > len(keys) + len(beside)
         times = table.column(table.num_columns - 1).to_pylist() if is_timed else [None] * len(rows)
         return [Emitted(*row) for row in zip(self._keys(table), rows, times, strict=True)]
+
+    def _beside(self, shape: ResultShape) -> tuple[Column, ...]:
+        """Return the columns of an output beside the keys, which it may emit, too."""
+        return self._function.beside(self._keyed.keys, (Column(name, type) for name, type, _ in shape.fields))
 
     def _keys(self, table: pa.Table) -> list[Any]:
         """Return the keys of the rows of a table, as `ctx.key` has them."""
@@ -307,6 +328,11 @@ class ProcessHarness:
         if state.kind == "map":
             return found
         return {key: [item for _, item in sorted(own.items())] for key, own in found.items()}
+
+
+def _made(shape: ResultShape) -> Callable[[tuple[Any, ...]], Any]:
+    """Return what makes an emitted row of its values."""
+    return tuple if shape.made is tuple else lambda values: shape.made(*values)
 
 
 class _Stream(Stream):

@@ -243,7 +243,7 @@ def test_a_failing_sibling_is_named_by_its_own_line(write: Write) -> None:
 
 
 USABLE = (
-    "hint: Usable are int, float, str, bool, bytes, date, datetime, time, timedelta, Decimal, UUID, list[T], "
+    "hint: Usable are int, float, str, bool, bytes, date, datetime, time, timedelta, Decimal, UUID, list[T], tuple[..], "
     "dict[K, V], dataclasses, NamedTuples, TypedDicts, Enums and Literals, each also as T | None. Or name the SQL type: "
 )
 DECLARATIONS = {

@@ -14,6 +14,16 @@ _PROCESS = "__sqlstream_process__"
 _TABLE = "__sqlstream_table__"
 
 
+class _NoDefault:
+    """Stands for the default of a state that has none. It travels by name: there is one in each process."""
+
+    def __reduce__(self) -> str:
+        return "NO_DEFAULT"
+
+
+NO_DEFAULT: Any = _NoDefault()
+
+
 class Row:
     """The hint of a row with all columns of its table: they are its attributes, and it is a named tuple."""
 
@@ -52,6 +62,7 @@ class DeclaredState:
 
     # What an instance has where no key is the current one: it says why its states are not there.
     REASON = "__sqlstream_no_current_key__"
+    default: Any = NO_DEFAULT
 
     def __init__(
         self,
@@ -61,9 +72,10 @@ class DeclaredState:
         visibility: Literal["never", "until_cleaned"],
         broadcast: bool,
         aggregate: str | type | None,
+        default: Any,
     ):
         self.ttl, self.reduce, self.refresh, self.visibility = ttl, reduce, refresh, visibility
-        self.broadcast, self.aggregate = broadcast, aggregate
+        self.broadcast, self.aggregate, self.default = broadcast, aggregate, default
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -86,17 +98,19 @@ def state(
     visibility: Literal["never", "until_cleaned"] = "never",
     broadcast: bool = False,
     aggregate: str | type | None = None,
+    default: Any = NO_DEFAULT,
 ) -> Any:
     """Declare a state of a process function: `last: ValueState[float] = state(ttl="1 h")`.
 
     A value, an item of a list or an entry of a map expires when it was not written for `ttl`; with `refresh="read"` reading
     counts, too. `ttl="0 s"` is for ever, and without one the query and the session say. An expired value is not seen;
     with `visibility="until_cleaned"` it is, as long as it is stored. A ReducingState combines two values with `reduce`. An
-    AggregatingState has an `aggregate`: the name of one of DuckDB's that merges, or a class under `udaf`.
+    AggregatingState has an `aggregate`: the name of one of DuckDB's that merges, or a class under `udaf`. A ValueState has its
+    `default` where it holds nothing.
 
     With `broadcast=True` there is one state for all keys: methods under `@table(broadcast=True)` write it, all others read it.
     """
-    return DeclaredState(ttl, reduce, refresh, visibility, broadcast, aggregate)
+    return DeclaredState(ttl, reduce, refresh, visibility, broadcast, aggregate, default)
 
 
 class SideOutput(Generic[T]):

@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import Any, TypeAlias, TypeVar
 
-from sqlstream.functions.process.states import REMOVED, ListState, MapState, ReducingState, ValueState, not_found
+from sqlstream.functions.process.states import (
+    REMOVED,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+    copied,
+    not_found,
+)
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -86,6 +94,9 @@ class _SharedValue(Shared):
 
     @value.setter
     def value(self, value: Any) -> None:
+        self._put(value)
+
+    def _put(self, value: Any) -> None:
         self._may_write()
         self._known().append((self.row, value))
 
@@ -103,6 +114,24 @@ class _SharedValue(Shared):
 
 class SharedValue(_SharedValue, ValueState[T]):
     """One value for all keys."""
+
+
+class SharedDefaulting(SharedValue[T]):
+    """One value for all keys, the default where there is none."""
+
+    def __init__(self, default: T) -> None:
+        super().__init__()
+        self.default = default
+
+    @property
+    def value(self) -> Any:
+        """The value."""
+        found = super().value
+        return copied(self.default) if found is None else found
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._put(value)
 
 
 class SharedReducing(_SharedValue, ReducingState[T]):

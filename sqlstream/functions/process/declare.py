@@ -15,6 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import (
+    VALUE,
     Column,
     ProcessFunction,
     ScalarArgument,
@@ -43,8 +44,6 @@ from sqlstream.functions.process.yielded import classes_of, without_sides
 
 # Arguments that every call can have beside the function's own.
 RESERVED = ("on_time", "uid")
-# The column of a plain value that is emitted.
-VALUE = "value"
 
 
 def declare_process(made: type, *, name: str | None = None, root: str | None = None) -> ProcessFunction:
@@ -302,6 +301,8 @@ class _Declaration:
             raise self._error(
                 f'what process function "{self.name}" emits has no usable type: {error}', hint=hint
             ) from error
+        if found.kind == "row":
+            raise self._error(f'vectorized process function "{self.name}" emits Row, which names no columns', hint=hint)
         if not found.fields:
             raise self._error(f'process function "{self.name}" emits rows without columns', hint=hint)
         return found

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from sqlstream.catalog import ProcessFunction
+from sqlstream.functions import types
 from sqlstream.functions.process.aggregating import Aggregator
-from sqlstream.functions.process.shapes import ResultShape, RowShape
+from sqlstream.functions.process.shapes import ResultShape, RowShape, is_row, named_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +33,13 @@ class Implementation:
     root: str
     location: str
     yielding: frozenset[str]
+
+    def over(self, function: ProcessFunction) -> Implementation:
+        """Return it as the function of a call has it, which says what columns a Row has."""
+        hints = dict(self.hints)
+        for state in function.states:
+            if any(map(is_row, hints[state.name])):
+                made = named_row(types.struct_fields(state.type) or ())
+                hints[state.name] = tuple(made if is_row(hint) else hint for hint in hints[state.name])
+        sides = {side.name: self.sides[side.name].over(side.columns) for side in function.side_outputs}
+        return replace(self, result=self.result.over(function.outputs), sides=sides, hints=hints)

@@ -15,8 +15,9 @@ from sqlstream.functions import pickling, types
 from sqlstream.functions.codecs import decoded
 from sqlstream.functions.invocation import is_outage, named, shown
 from sqlstream.functions.process.advice import advice
-from sqlstream.functions.process.api import DeclaredState
+from sqlstream.functions.process.api import NO_DEFAULT, DeclaredState
 from sqlstream.functions.process.broadcast_states import (
+    SharedDefaulting,
     SharedHandle,
     SharedList,
     SharedMap,
@@ -24,7 +25,15 @@ from sqlstream.functions.process.broadcast_states import (
     SharedValue,
 )
 from sqlstream.functions.process.implementation import Implementation
-from sqlstream.functions.process.states import AggregatingState, Handle, ListState, MapState, ReducingState, ValueState
+from sqlstream.functions.process.states import (
+    AggregatingState,
+    DefaultingState,
+    Handle,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
 from sqlstream.functions.process.vectors import listing
 from sqlstream.functions.process.yielded import classes_of, routing
 from sqlstream.functions.source_locations import raised_at
@@ -43,7 +52,8 @@ class Instance:
 
     def __init__(self, function: ProcessFunction, arguments: tuple[str, ...]):
         self.function = function
-        self.implementation: Implementation = pickling.unpack_class(function.name, function.pickled)
+        implementation: Implementation = pickling.unpack_class(function.name, function.pickled)
+        self.implementation = implementation.over(function)
         self.handles: dict[str, Handle] = {}
         self.shared: dict[str, SharedHandle] = {}
         self._made = self._opened(self._values(arguments))
@@ -78,7 +88,8 @@ class Instance:
             return ReducingState(reduce)
         match state.kind:
             case "value":
-                return ValueState()
+                default = getattr(self.implementation.made, state.name).default
+                return ValueState() if default is NO_DEFAULT else DefaultingState(default)
             case "list":
                 return ListState()
             case "map":
@@ -90,7 +101,8 @@ class Instance:
             return SharedReducing(reduce)
         match state.kind:
             case "value":
-                return SharedValue()
+                default = getattr(self.implementation.made, state.name).default
+                return SharedValue() if default is NO_DEFAULT else SharedDefaulting(default)
             case "list":
                 return SharedList()
             case "map":
@@ -195,7 +207,8 @@ class Instance:
         return kind(f'process function "{self.function.name}" {what}', detail=detail, hint=hint)
 
 
-_Key = tuple[bytes, tuple[str, ...]]
+# The class, the constants of a call, and what the function is in it: its rows have the columns of the call's tables.
+_Key = tuple[bytes, tuple[str, ...], ProcessFunction]
 _idle: list[tuple[_Key, Instance]] = []
 _lock = threading.RLock()
 
@@ -203,7 +216,7 @@ _lock = threading.RLock()
 @contextmanager
 def instance_of(function: ProcessFunction, arguments: tuple[str, ...]) -> Iterator[Instance]:
     """Yield an instance that nobody else uses meanwhile."""
-    key = function.pickled, arguments
+    key = function.pickled, arguments, function
     with _lock:
         place = next((i for i, (other, _) in enumerate(_idle) if other == key), None)
         found = _idle.pop(place)[1] if place is not None else None

@@ -9,16 +9,19 @@ import typing
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 from typing import Any, Literal
 
 import pyarrow as pa
 
+from sqlstream.catalog import ROW, Column
 from sqlstream.errors import missing
 from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec, column, decoded, instances
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.api import Row
+from sqlstream.names import row_fields
 
 _SHOWN = 200
 _MANY = (
@@ -43,7 +46,7 @@ class RowShape:
         hints = dict(self.hints)
         codecs = [types.codec(type, hints.get(name)) for name, type in columns]
         names = [name for name, _ in columns]
-        made: Any = self.made or _named_row(names)
+        made: Any = self.made or named_row(names)
 
         def read(table: pa.Table) -> Iterable[Any]:
             return instances(made, [decoded(c, values) for c, values in zip(codecs, table.columns, strict=True)])
@@ -51,10 +54,17 @@ class RowShape:
         return read
 
 
-def _named_row(names: Sequence[str]) -> Any:
+def named_row(names: Iterable[str]) -> Any:
     """Return the class of rows with columns of these names: named tuples."""
+    return _row_class(row_fields(names))
+
+
+@cache
+def _row_class(fields: tuple[str, ...]) -> Any:
+    # One class for all rows of these columns: one that was kept, or comes from another table, is an instance, too.
     named: Any = namedtuple
-    made = named("Row", names, rename=True)
+    made = named("Row", fields, rename=True)
+    made.__annotations__ = dict.fromkeys(fields, Any)
 
     def by_place(self: tuple[Any, ...], place: Any) -> Any:
         if isinstance(place, str):
@@ -69,9 +79,12 @@ def _named_row(names: Sequence[str]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ResultShape:
-    """What methods emit: a class with fields (a dataclass or a NamedTuple), or plain values in a column of their own."""
+    """What methods emit: a class with fields (a dataclass or a NamedTuple), or plain values in a column of their own.
 
-    kind: Literal["object", "tuple", "value"]
+    Of a "row" a call says which columns it has.
+    """
+
+    kind: Literal["object", "tuple", "value", "row"]
     made: Any
     # Column names, their types, and the hints that made them.
     fields: tuple[tuple[str, str, Any], ...]
@@ -87,6 +100,8 @@ class ResultShape:
         def write(rows: list[Any]) -> dict[str, pa.Array]:
             if self.kind != "value" and not classes.issuperset(map(type, rows)):
                 self._check_classes(rows)
+            if self.made is tuple:
+                self._check_lengths(rows)
             match self.kind:
                 case "object":
                     columns: Iterable[list[Any]] = (list(map(attrgetter(name), rows)) for name, _, _ in codecs)
@@ -101,12 +116,25 @@ class ResultShape:
 
         return write
 
+    def over(self, columns: Sequence[Column]) -> ResultShape:
+        """Return what is emitted in a call whose output has these columns."""
+        if self.kind != "row":
+            return self
+        fields = tuple((c.name, c.type, None) for c in columns)
+        return ResultShape("tuple", named_row(c.name for c in columns), fields)
+
     def _check_classes(self, rows: Iterable[Any]) -> None:
         for number, row in enumerate(rows):
             if not isinstance(row, self.made):
                 raise Misfit(
                     number, f"emitted {shown(row, _SHOWN)} ({type(row).__qualname__}), not a {self.made.__name__}"
                 )
+
+    def _check_lengths(self, rows: Iterable[Any]) -> None:
+        for number, row in enumerate(rows):
+            if len(row) != len(self.fields):
+                what = f"emitted {shown(row, _SHOWN)}, a tuple of {len(row)} values instead of {len(self.fields)}"
+                raise Misfit(number, what)
 
 
 class Misfit(Exception):
@@ -148,6 +176,11 @@ def row_shape(hint: Any) -> RowShape:
     raise types.UnusableType(f"{types.describe(hint)} is no row")
 
 
+def is_row(hint: Any) -> bool:
+    """Tell whether a hint is Row: what has the columns of a table."""
+    return types.optional(hint)[0] is Row
+
+
 def is_named_tuple(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
 
@@ -165,7 +198,11 @@ def emitted(hint: Any) -> Any:
 
 def result_shape(hint: Any, name: str) -> ResultShape:
     """Return what emitting values of a hint promises; a plain value is in a column of the given name. Raises UnusableType."""
+    if is_row(hint):
+        return ResultShape("row", None, (("*", ROW, None),))
     inner, _ = types.optional(hint)
+    if typing.get_origin(inner) is tuple and (parts := types.tuple_parts(inner)) is not None:
+        return ResultShape("tuple", tuple, _typed((f"f{i}", part) for i, part in enumerate(parts)))
     if isinstance(inner, type) and dataclasses.is_dataclass(inner):
         hints = types.field_hints(inner)
         names = [f.name for f in dataclasses.fields(inner)]

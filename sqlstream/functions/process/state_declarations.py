@@ -7,13 +7,18 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from sqlstream.catalog import StateDeclaration
+import pyarrow as pa
+
+from sqlstream.catalog import ROW, StateDeclaration
 from sqlstream.errors import BindError, Span
 from sqlstream.functions import source_locations as places
 from sqlstream.functions import types
+from sqlstream.functions.codecs import column
+from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.aggregating import Aggregator, Unaggregable, aggregator_of
-from sqlstream.functions.process.api import DeclaredSideOutput, DeclaredState
-from sqlstream.functions.process.states import KINDS, AggregatingState, MapState, ReducingState
+from sqlstream.functions.process.api import NO_DEFAULT, DeclaredSideOutput, DeclaredState
+from sqlstream.functions.process.shapes import is_row
+from sqlstream.functions.process.states import KINDS, AggregatingState, MapState, ReducingState, ValueState
 from sqlstream.units import Duration, duration_of, parse_duration
 
 # What stands in brackets behind the names of states that take more than a T.
@@ -78,12 +83,13 @@ class StateDeclarations:
                 parts = self._aggregated(name, one, handle, parts, what, span)
                 sql = [self.aggregates[name].type]
             else:
-                sql = [types.canonical(types.sql_type(part)) for part in parts]
+                sql = self._types(handle, parts, what, span)
         except types.UnusableType as error:
             raise self._error(f"{what} has no usable type: {error}", span, f"{types.USABLE}.") from error
         if (one.reduce is None) == (handle is ReducingState):
             hint = f"A ReducingState has one, and no other state: {name}: ReducingState[int] = state(reduce=max)."
             raise self._error(f"{what} has {'no' if one.reduce is None else 'a'} function reduce", span, hint)
+        self._check_default(one, handle, parts, sql, what, span)
         key_type = sql[0] if handle is MapState else None
         self.hints[name] = parts
         return StateDeclaration(
@@ -96,6 +102,29 @@ class StateDeclarations:
             one.visibility == "until_cleaned",
             one.broadcast,
         )
+
+    def _types(self, handle: Any, parts: tuple[Any, ...], what: str, span: Span | None) -> list[str]:
+        """Return the types of what a state keeps; that of rows is known in a call. Raises UnusableType."""
+        if not is_row(parts[-1]):
+            return [types.canonical(types.sql_type(part)) for part in parts]
+        if self.vectorized:
+            hint = "Write a dataclass with the columns in place of Row."
+            raise self._error(f"{what} is a Row, but its methods get Arrow tables", span, hint)
+        return [*(types.canonical(types.sql_type(part)) for part in parts[:-1]), ROW]
+
+    def _check_default(
+        self, one: DeclaredState, handle: Any, parts: tuple[Any, ...], sql: list[str], what: str, span: Span | None
+    ) -> None:
+        """Raise BindError for a default where there can be none, or that is not of the type."""
+        if one.default is NO_DEFAULT:
+            return
+        if handle is not ValueState or self.vectorized == "bucket" or sql[0] == ROW:
+            hint = "A ValueState has one, of a type but Row, where the class gets its rows key by key."
+            raise self._error(f"{what} has a default", span, hint)
+        try:
+            column(types.codec(sql[0], parts[0]), [one.default])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise self._error(f"the default of {what}, {shown(one.default, 200)}, is no {sql[0]}", span) from error
 
     def _aggregated(
         self, name: str, one: DeclaredState, handle: Any, parts: tuple[Any, ...], what: str, span: Span | None

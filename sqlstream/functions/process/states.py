@@ -6,6 +6,7 @@ the first row of a key, and collects what has changed after the last one.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -55,6 +56,32 @@ class ValueState(Generic[T]):
         raise TypeError(f"'{type(self).__name__}' object cannot be compared")
 
     __hash__ = object.__hash__
+
+
+class DefaultingState(ValueState[T]):
+    """One value for each key, the default where there is none: `state(default=0)`."""
+
+    __slots__ = ("default",)
+
+    def __init__(self, default: T) -> None:
+        super().__init__()
+        self.default = default
+
+    @property
+    def value(self) -> T:
+        """The value of the current key; a default that can be changed is a copy."""
+        self.is_read = True
+        return copied(self.default) if self.current is None else self.current
+
+    @value.setter
+    def value(self, value: T | None) -> None:
+        self.current = value
+        self.is_written = True
+
+
+def copied(default: T) -> T:
+    """Return a default, or a copy of one that can be changed in place."""
+    return default if isinstance(default, (int, float, str, bytes)) else copy.deepcopy(default)
 
 
 class ReducingState(ValueState[T]):

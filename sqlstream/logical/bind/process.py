@@ -13,19 +13,18 @@ from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, miss
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
 from sqlstream.logical.bind.expressions.type_checker import NULL_TYPE, TypeChecker
 from sqlstream.logical.bind.joins.joins import Relation
+from sqlstream.logical.bind.process_checks import alike, called, check_names, check_state
+from sqlstream.logical.bind.process_keys import KeyedRelation, PartitionBinder
+from sqlstream.logical.bind.process_rows import with_rows
 from sqlstream.logical.bind.scope import Scope, column_reference
 from sqlstream.logical.plan.expressions import Expression, Field, Item
-from sqlstream.logical.plan.process import ROWTIME, Process, ProcessInput
+from sqlstream.logical.plan.process import Process, ProcessInput
 from sqlstream.names import check_name
 from sqlstream.sql.process_calls import ArgumentSQL, DescriptorSQL, ProcessCall, TableArgumentSQL
 from sqlstream.sql.spans import span_of
 
 # Arguments that every call can have beside the function's own.
 ON_TIME, UID = "on_time", "uid"
-_INTEGERS = {
-    *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"),
-}
-_TIMESTAMPS = {"TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP WITH TIME ZONE"}
 
 
 @dataclass
@@ -53,25 +52,28 @@ class ProcessBinder:
         relations = [self.relation(given.tables[t.name].this) for t in function.tables]
         for argument, relation in zip(function.tables, relations, strict=True):
             self._check_table(function, argument, given.tables[argument.name], relation)
-        keys = self._keys(function, given, relations)
+        keyed_relations = self._partitioned(function, given, relations)
+        relations = [one.relation for one in keyed_relations]
+        span = self._span(call.this)
+        function = with_rows(function, [one.own for one in keyed_relations], span)
+        keys = self._keys(function, given, keyed_relations)
         orders = self._orders(function, given, relations)
         times = self._times(function, given, relations, orders)
         reads = tuple(
             ProcessInput(
-                relation.alias,
+                one.relation.alias,
                 own,
-                self._columns(function, argument, relation, given),
+                self._columns(function, argument, one, given),
                 time,
                 order,
                 argument.broadcast,
             )
-            for argument, relation, own, time, order in zip(
-                function.tables, relations, keys, times, orders, strict=True
+            for argument, one, own, time, order in zip(
+                function.tables, keyed_relations, keys, times, orders, strict=True
             )
         )
-        span = self._span(call.this)
         keyed = next(own for argument, own in zip(function.tables, keys, strict=True) if not argument.broadcast)
-        self._check_state(function, keyed, span)
+        check_state(function, keyed, span)
         name = self._uid(given)
         names = tuple(k.column or "" for k in keyed)
         node = Process(
@@ -85,7 +87,7 @@ class ProcessBinder:
             uid=name,
             span=span,
         )
-        self._check_names(node, span)
+        check_names(node, span)
         return node
 
     # -- the function
@@ -169,15 +171,15 @@ class ProcessBinder:
         if node is None:
             if wanted.default is None:
                 hint = f"Write {wanted.name} => .., a constant of type {wanted.type}."
-                raise BindError(f'{_called(function)}: it needs a value for "{wanted.name}"', call, hint=hint)
+                raise BindError(f'{called(function)}: it needs a value for "{wanted.name}"', call, hint=hint)
             return Expression.over((), wanted.default, wanted.type)
         bound = self._constant(function, wanted, node)
         span = bound.span
         if bound.type == NULL_TYPE or self._is_null(bound.sql):
             if not wanted.nullable:
-                raise BindError(f'{_called(function)}: "{wanted.name}" is NULL', span, hint="Its hint has no | None.")
+                raise BindError(f'{called(function)}: "{wanted.name}" is NULL', span, hint="Its hint has no | None.")
         elif not self._fits(bound.type, wanted.type):
-            message = f'{_called(function)}: "{wanted.name}" is {wanted.type}, not {bound.type}'
+            message = f'{called(function)}: "{wanted.name}" is {wanted.type}, not {bound.type}'
             raise BindError(message, span, hint=f"Write CAST(.. AS {wanted.type}).")
         return bound.cast(wanted.type)
 
@@ -212,7 +214,7 @@ class ProcessBinder:
         origin = relation.node.changelog_origin
         if origin is not None and not argument.changes:
             raise UnsupportedError(
-                f"{relation.described}, whose rows change, as an argument of {_called(function)}",
+                f"{relation.described}, whose rows change, as an argument of {called(function)}",
                 span,
                 detail=f"{origin.label} takes rows back that it has emitted.",
                 hint="Aggregate in windows: their results are final. Or let the class take changes: @process(changes=True).",
@@ -231,14 +233,19 @@ class ProcessBinder:
                 function, "PARTITION BY for a broadcast table", columns[0], "All keys see its rows: leave it out."
             )
 
-    def _keys(
+    def _partitioned(
         self, function: ProcessFunction, given: _Given, relations: Sequence[Relation]
+    ) -> list[KeyedRelation]:
+        """Return the tables, with the columns that PARTITION BY computes."""
+        binder = PartitionBinder(function, self.catalog, self.checker, self.source)
+        items = [given.tables[t.name].args.get("partition_by") or () for t in function.tables]
+        return [binder.bind(relation, own) for relation, own in zip(relations, items, strict=True)]
+
+    def _keys(
+        self, function: ProcessFunction, given: _Given, relations: Sequence[KeyedRelation]
     ) -> list[tuple[Expression, ...]]:
         """Return the partition columns of each table: as many, and of one type each."""
-        found = []
-        for table, relation in zip(function.tables, relations, strict=True):
-            columns = given.tables[table.name].args.get("partition_by") or ()
-            found.append(tuple(self._column(relation, column) for column in columns))
+        found = [one.keys for one in relations]
         (first, first_keys), *others = (
             (table, keys) for table, keys in zip(function.tables, found, strict=True) if not table.broadcast
         )
@@ -256,7 +263,7 @@ class ProcessBinder:
                         f'column "{own.column}" is {own.type}, but "{other.column}" of "{first.name}" is {other.type}'
                     )
                     hint = f"Convert it in a subquery: TABLE (SELECT CAST({own.column} AS {other.type}) AS .. FROM ..)."
-                    raise BindError(f"{_called(function)}: {message}", own.span, hint=hint)
+                    raise BindError(f"{called(function)}: {message}", own.span, hint=hint)
         return found
 
     def _column(self, relation: Relation, column: exp.Expr) -> Expression:
@@ -286,11 +293,11 @@ class ProcessBinder:
                 hint = "Write a class that gets its rows one by one: timers come between them."
                 span = self._span(items[0])
                 raise UnsupportedError(
-                    f"ORDER BY in a call of {_called(function)}, which is vectorized", span, hint=hint
+                    f"ORDER BY in a call of {called(function)}, which is vectorized", span, hint=hint
                 )
             if items and (function.changelog_mode or table.changes):
                 hint = "Leave ORDER BY out: changes come in the order in which they happen."
-                message = f"ORDER BY in a call of {_called(function)}, which takes or emits changes"
+                message = f"ORDER BY in a call of {called(function)}, which takes or emits changes"
                 raise UnsupportedError(message, self._span(items[0]), hint=hint)
             found.append(tuple(self._order_item(function, relation, i, place) for place, i in enumerate(items)))
         pairs = list(zip(function.tables, found, strict=True))
@@ -353,7 +360,7 @@ class ProcessBinder:
             self._check_time(relation, column)
             if orders[place] and orders[place][0].column != column.column:
                 message = f'on_time is "{column.column}", but ORDER BY begins with "{orders[place][0].column}"'
-                raise BindError(f"{_called(function)}: {message}", column.span)
+                raise BindError(f"{called(function)}: {message}", column.span)
             if relation.node.reads_by_clock:
                 raise UnsupportedError(
                     "on_time over processing time", column.span, hint="Leave it out: ctx.processing_time is the clock."
@@ -380,18 +387,19 @@ class ProcessBinder:
         raise BindError(message, column.span, hint=hint)
 
     def _columns(
-        self, function: ProcessFunction, argument: TableArgument, relation: Relation, given: _Given
+        self, function: ProcessFunction, argument: TableArgument, one: KeyedRelation, given: _Given
     ) -> tuple[Item, ...]:
         """Return the columns that a method gets: those that the hint of its row names, else all."""
+        relation = one.relation
         fields = {f.name.lower(): f for f in relation.node.schema}
         span = self._span(given.tables[argument.name].this)
         if argument.columns is None:
-            items = [Item(f.name, Expression.of_column(f.name, f.type, span)) for f in relation.node.schema]
+            items = [Item(f.name, Expression.of_column(f.name, f.type, span)) for f in one.own]
         else:
             items = [self._item(function, argument, c, fields, relation, span) for c in argument.columns]
         if function.vectorized == "bucket":
             # Their keys come with the rows anyway.
-            keys = {c.name.lower() for c in given.tables[argument.name].args.get("partition_by") or ()}
+            keys = {key.column.lower() for key in one.keys if key.column}
             items = [i for i in items if i.name.lower() not in keys]
         return tuple(items)
 
@@ -407,14 +415,14 @@ class ProcessBinder:
         own = fields.get(wanted.name.lower())
         at = f" --> {argument.line}"
         if own is None:
-            message = f'{_called(function)}: its rows have a column "{wanted.name}", which {relation.described} has not'
+            message = f'{called(function)}: its rows have a column "{wanted.name}", which {relation.described} has not'
             hint = missing("column", wanted.name, [f.name for f in fields.values()])
             raise BindError(message, span, detail=at, hint=hint)
         expression = Expression.of_column(own.name, own.type, span)
-        if _alike(own.type, wanted.type):
+        if alike(own.type, wanted.type):
             return Item(wanted.name, expression)
         if not self._fits(own.type, wanted.type):
-            message = f'{_called(function)}: column "{wanted.name}" is {wanted.type} in its rows, but {own.type}'
+            message = f'{called(function)}: column "{wanted.name}" is {wanted.type} in its rows, but {own.type}'
             hint = (
                 f"Convert it in a subquery: TABLE (SELECT CAST({own.name} AS {wanted.type}) AS {own.name}, .. FROM ..)."
             )
@@ -433,59 +441,8 @@ class ProcessBinder:
             return False
         return bool(fits) or numbers
 
-    # -- the whole
-
-    def _check_state(self, function: ProcessFunction, keys: Sequence[Expression], span: Span) -> None:
-        if keys:
-            return
-        what = "it emits the row of each key" if function.changelog_mode == "upsert" else None
-        if function.keyed_states:
-            what = f"it keeps {', '.join(s.name for s in function.keyed_states)} for each key"
-        elif function.has_timers:
-            what = "its timers are those of keys"
-        elif len(function.partitioned) > 1:
-            what = "its tables meet by their keys"
-        if what is not None:
-            hint = (
-                "Write TABLE t PARTITION BY k. For one key of all rows, make a column of it: SELECT 1 AS k, * FROM t."
-            )
-            raise BindError(f"{_called(function)} without PARTITION BY: {what}", span, hint=hint)
-
-    def _check_names(self, node: Process, span: Span) -> None:
-        taken: dict[str, str] = {}
-        for place, f in enumerate(node.schema):
-            what = "a partition column" if place < len(node.key_names) else "a column that it emits"
-            if f.name == ROWTIME and place == len(node.schema) - 1 and node.time_type:
-                what = "the event time"
-            if (before := taken.get(f.name.lower())) is not None:
-                hint = "Rename the field in Python, or the column in a subquery: TABLE (SELECT k AS key, .. FROM t)."
-                raise BindError(
-                    f'{_called(node.function)}: its result has two columns "{f.name}", {before} and {what}',
-                    span,
-                    hint=hint,
-                )
-            taken[f.name.lower()] = what
-        if node.function.vectorized != "bucket":
-            return
-        keys = {name.lower() for name in node.key_names}
-        if (clash := next((s.name for s in node.function.keyed_states if s.name.lower() in keys), None)) is not None:
-            hint = "Rename the state in Python, or the column in a subquery: TABLE (SELECT k AS key, .. FROM t)."
-            message = f'its table of state has two columns "{clash}", a partition column and a state'
-            raise BindError(f"{_called(node.function)}: {message}", span, hint=hint)
-
     def _error(self, function: ProcessFunction, message: str, node: exp.Expr, hint: str | None = None) -> BindError:
-        return BindError(f"{_called(function)}: {message}", self._span(node), hint=hint)
+        return BindError(f"{called(function)}: {message}", self._span(node), hint=hint)
 
     def _span(self, node: exp.Expr) -> Span:
         return span_of(node, self.source)
-
-
-def _called(function: ProcessFunction) -> str:
-    return f'process function "{function.name}"'
-
-
-def _alike(own: str, wanted: str) -> bool:
-    """Tell whether values of two types are of one Python class: then a row has the column as it is."""
-    if own == wanted or {own, wanted} <= _INTEGERS or {own, wanted} <= _TIMESTAMPS:
-        return True
-    return own.startswith("DECIMAL(") and wanted.startswith("DECIMAL(")

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
 from sqlstream.logical.bind.joins.joins import Relation
+from sqlstream.logical.bind.process_checks import check_repeated
 from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.graph import walk
@@ -225,11 +226,9 @@ def _made_below(node: Dropping, place: int) -> Node:
 
 def _check_names(node: SideOutputRead, span: Span) -> None:
     """Refuse a column of an output that has the name of a key, or of the event time."""
-    taken = {name.lower(): "a partition column" for name in node.process.key_names}
-    if node.time_attributes:
-        taken[ROWTIME] = "the event time"
-    for column in node.declaration.columns:
-        if (before := taken.get(column.name.lower())) is not None:
-            hint = "Rename the field in Python, or the column in a subquery: TABLE (SELECT k AS key, .. FROM t)."
-            message = f'{node.label} has two columns "{column.name}", {before} and a column that is emitted'
-            raise BindError(message, span, hint=hint)
+    columns = node.declaration.columns
+    check_repeated(node.process, columns, node.label, "a column that is emitted", span)
+    if node.time_attributes and any(c.name.lower() == ROWTIME for c in columns):
+        hint = "Rename the field in Python, or the column in a subquery: TABLE (SELECT k AS key, .. FROM t)."
+        message = f'{node.label} has two columns "{ROWTIME}", the event time and a column that is emitted'
+        raise BindError(message, span, hint=hint)

@@ -84,7 +84,7 @@ class Process(Unwindowed):
     def schema_of(self, emitted: Iterable[Column]) -> Schema:
         """Return the columns of the rows of an output that has these of its own."""
         keys = tuple(Field(n, k.type) for n, k in zip(self.key_names, self.keys, strict=True))
-        own = tuple(Field(c.name, c.type) for c in emitted)
+        own = tuple(Field(c.name, c.type) for c in self.function.beside(self.key_names, emitted))
         return (*keys, *own, *((Field(ROWTIME, self.time_type),) if self.time_type else ()))
 
     @cached_property

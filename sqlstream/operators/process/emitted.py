@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import internal
@@ -53,7 +54,14 @@ class EmittedRows:
         lengths = ends[1:] - ends[:-1]
         of_keys = pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths))
         found: dict[str, Any] = {name: values.take(of_keys) for name, values in keys.items()}
-        found |= written
+        own = {name.lower(): name for name in keys}
+        for name, values in written.items():
+            if (key := own.get(name.lower())) is None:
+                found[name] = values
+            elif (row := _astray(values, found[key])) is not None:
+                value, at = (shown(one[row].as_py(), _SHOWN) for one in (values, found[key]))
+                what = f'put {value} into "{name}", the column of the key, which is {at}'
+                raise Misfit(of_keys[row].as_py(), what)
         if self.timed:
             times = pa.array(self.times, pa.timestamp("us"))
             found[ROWTIME] = times.take(places := pa.array(np.repeat(np.arange(len(self.times)), lengths)))
@@ -61,6 +69,21 @@ class EmittedRows:
         for one in (self.rows, self.ends, self.numbers, self.times, self.late):
             one.clear()
         return pa.table(found)
+
+
+def _astray(emitted: pa.Array, keys: pa.ChunkedArray) -> int | None:
+    """Return the place of the first emitted value that is not that of its key, None where there is none."""
+    try:
+        equal = pc.fill_null(pc.equal(emitted, keys), False).to_numpy(zero_copy_only=False)
+    except pa.ArrowException:
+        # Arrow does not compare all types.
+        equal = np.zeros(len(emitted), dtype=bool)
+    for place in np.flatnonzero(~equal).tolist():
+        one, other = emitted[place].as_py(), keys[place].as_py()
+        # NULL and NaN are equal to themselves here.
+        if one != other and (one == one or other == other):
+            return int(place)
+    return None
 
 
 class SideOutputs:

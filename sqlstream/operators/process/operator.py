@@ -188,7 +188,7 @@ class ProcessOperator(Operator):
         time = (Column(ROWTIME, self.time_type), LATE_RESULT) if self.time_type else ()
         if self.function.changelog_mode:
             return (*self.keys, *emitted, WEIGHT_COLUMN)
-        return (*self.keys, *emitted, *time)
+        return (*self.keys, *self.function.beside((k.name for k in self.keys), emitted), *time)
 
     @cached_property
     def remembered(self) -> tuple[Remembered, ...]:
