@@ -259,13 +259,18 @@ class StreamingParser(StandardCallParser):
             raise self._refused(f"the table function {name.text}", name, hint)
 
     def _refuse_match_recognize(self) -> tuple[str, None]:
-        raise self._refused("MATCH_RECOGNIZE", self._token_span(self._curr))
+        hint = (
+            "A process function finds such an order of rows; see sqlstream docs python/process-patterns: "
+            "an order of events, with a deadline."
+        )
+        raise self._refused("MATCH_RECOGNIZE", self._token_span(self._curr), hint)
 
     def _parse_version(self) -> exp.Version | None:
         start = self._curr
         if version := super()._parse_version():
             if not _SYSTEM_TIME.match(self.source.text, start.start) or version.args["kind"] != "AS OF":
-                raise self._refused("time travel in a streaming query", self._span_from(start))
+                hint = "A query of state reads old versions: sqlstream query with AT (VERSION => 12)."
+                raise self._refused("time travel in a streaming query", self._span_from(start), hint)
             mark(version, start.start, self._prev.end)
         return version
 
