@@ -118,7 +118,10 @@ def masked(text: str) -> str:
 def harmless(error: BaseException) -> BaseException | None:
     """Return an error that may be the cause of another one, which people see: None where its text holds a secret."""
     seen: BaseException | None = error
-    while seen is not None:
+    known: set[int] = set()
+    # An error may be its own cause, or that of its cause.
+    while seen is not None and id(seen) not in known:
+        known.add(id(seen))
         if masked(str(seen)) != str(seen):
             return None
         seen = seen.__cause__ or seen.__context__

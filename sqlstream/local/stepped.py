@@ -113,9 +113,15 @@ class SteppedRun:
         Raises UsageError where there are none, and none are waited for.
         """
         files = {i: s for i, s in self._scans() if takes_files(s.table) and s.table.name.lower() not in fed}
-        if "files" not in self._feeds:
+        if not self.commits.warehouse.fs.exists(f"{self.commits.paths.root}/files"):
+            # What has rows already was given them.
+            files = {i: s for i, s in files.items() if not self._has_read(s)}
             check_input(list(files.values()), self.job.project)
         self._read("files", files)
+
+    def _has_read(self, scan: ScanStage) -> bool:
+        source = self.totals.sources[scan.name]
+        return bool(source.rows or source.malformed_rows)
 
     def _own(self) -> dict[int, ScanStage]:
         """Return the scans of sources that feed themselves."""

@@ -163,3 +163,9 @@ def leaks(folder: Path, *values: str) -> list[str]:
             content += b"".join(map(base64.b64decode, packed))
             found += [f"{path}/{name}" for value in values if value.encode() in content]
     return found
+
+
+def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:
+    error = ValueError("it cannot be read")
+    error.__cause__ = error
+    assert secrets.harmless(error) is error

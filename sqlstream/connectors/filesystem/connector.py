@@ -20,6 +20,7 @@ from sqlstream.connectors.formats.avro.written_files import check_columns
 from sqlstream.connectors.formats.changelogs import validate as validate_changes
 from sqlstream.connectors.formats.file_source import FileRows
 from sqlstream.connectors.formats.malformed import format_of
+from sqlstream.connectors.formats.raw_lines import check_raw
 from sqlstream.connectors.formats.reading import read
 from sqlstream.connectors.guarantees import Delivery, Replay
 from sqlstream.connectors.interface import (
@@ -35,7 +36,7 @@ from sqlstream.connectors.interface import (
 from sqlstream.connectors.options import COUNT, MAX_BYTES, MONITOR, TEXT, TableOption
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import PLACE
-from sqlstream.errors import Span
+from sqlstream.errors import Span, UnsupportedError
 
 if TYPE_CHECKING:
     import duckdb
@@ -83,6 +84,9 @@ class WrittenFiles(WorkerSink):
 
     def check(self, span: Span | None) -> None:
         check_path(self.table)
+        if format_of(self.table) == "raw":
+            hint = "Write format csv or json, or into a table without a connector."
+            raise UnsupportedError("writing files of format raw", span or self.table.span, hint=hint)
         if format_of(self.table) == "avro":
             check_columns(self.table)
 
@@ -118,7 +122,7 @@ class FilesystemConnector(Connector):
         TableOption("source.max-files-per-batch", COUNT, "the most files that a batch reads", mutable=True),
         MAX_BYTES,
     )
-    formats = ("parquet", "avro", "json", "csv", "debezium-json")
+    formats = ("parquet", "avro", "json", "csv", "raw", "debezium-json")
     changelogs = True
     metadata: ClassVar[Mapping[str, str]] = {
         "file.path": "path or URI of the file",
@@ -136,6 +140,8 @@ class FilesystemConnector(Connector):
     def validate(self, table: Table) -> None:
         if table.has_changes:
             validate_changes(table)
+        if format_of(table) == "raw":
+            check_raw(table)
 
     def columns(self, table: Table, project: str) -> Sequence[Column] | None:
         if table.options.get("format", "parquet").lower() not in INFERRED or "path" not in table.options:

@@ -60,7 +60,9 @@ class FilesNow(LookupFunction):
             except duckdb.Error as error:
                 # Not a DataError: a file may be whole when it is read again.
                 wrong = translate(error, splits, self._table)
-                raise _again(wrong, self._table) if wrong else error from error
+                if wrong is None:
+                    raise
+                raise _again(wrong, self._table) from error
 
 
 def _again(error: DataError, table: Table) -> JobError:

@@ -13,6 +13,7 @@ from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.csv_rows import csv_layout, csv_reader, has_header
 from sqlstream.connectors.formats.long_lines import is_too_long, without_long_lines
 from sqlstream.connectors.formats.malformed import MalformedRow, format_of
+from sqlstream.connectors.formats.raw_lines import nth_raw_lines
 from sqlstream.connectors.formats.read_errors import csv_reason, malformed_row, name_file, path_in, translate_file
 from sqlstream.connectors.formats.reading import read
 from sqlstream.connectors.formats.whole_numbers import NOT_WHOLE
@@ -46,7 +47,9 @@ def translate(error: Exception, splits: Iterable[FileSplit], table: Table) -> Da
     if unplaced or (json and path and "JSON" in text) or is_too_long(error):
         suspects = [s for s in splits if path in (None, s.path)]
         if found := next(malformed_rows(suspects, table), None):
-            return malformed_row(found.path, "line" if json else "row", found.number, found.reason, found.text, table)
+            return malformed_row(
+                found.path, "line" if json or form == "raw" else "row", found.number, found.reason, found.text, table
+            )
         if path is not None:
             fallback = translate_file(error, splits, table)
             detail = fallback.detail if fallback else None
@@ -108,6 +111,8 @@ def place(
             return _avro_rows(split, table, counts)
         case "csv":
             return _csv_rows(split, table, counts, rejected)
+        case "raw":
+            return nth_raw_lines(split.path, counts)
     return nth_lines(split.path, counts)
 
 

@@ -47,7 +47,7 @@ def translate_file(error: Exception, splits: Sequence[FileSplit], table: Table) 
     file = name_file(path, table)
     if not os.access(path, os.R_OK):
         return DataError(f"no permission to read {file}")
-    if "GZIP" in text or "ZSTD" in text:
+    if "GZIP" in text or "ZSTD" in text or format_of(table) == "raw":
         return DataError(f"{file} is incomplete, or not compressed as its name says", detail=sentence(text))
     if parquet:
         return _parquet_error(text, file)

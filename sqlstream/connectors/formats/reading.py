@@ -12,10 +12,12 @@ CSV: RFC 4180, columns by place, or by name when there is a header; an empty unq
 Beside its rows, a file tells metadata, and the values of the columns by which a table is partitioned, from its path
 (`k=v/`, as Hive writes it).
 
+Raw: each line is the one column of its row, without its end.
+
 Debezium: JSON of its envelopes, see `changelogs`.
 
-JSON and CSV may be compressed (.gz, .zst). A text is cast as DuckDB casts it: "12" is a number, a number is not a time, and a
-TIMESTAMP drops the zone of its text without a conversion (TIMESTAMP_LTZ keeps the instant); but 1.5 is no integer, see
+JSON, CSV and raw lines may be compressed (.gz, .zst). A text is cast as DuckDB casts it: "12" is a number, a number is
+not a time, and a TIMESTAMP drops the zone of its text without a conversion (TIMESTAMP_LTZ keeps the instant); but 1.5 is no integer, see
 `whole_numbers`.
 """
 
@@ -156,7 +158,7 @@ def _read_group(
     wanted: Sequence[Column],
     copies: Mapping[str, str],
 ) -> ReadPlan:
-    numbered = format_of(table) in ("parquet", "avro")
+    numbered = format_of(table) in ("parquet", "avro", "raw")
     inner = [c for c in wanted if c in table.stored or (numbered and c.metadata == ROW_NUMBER)]
     plan = _read_stored(con, splits, replace(table, columns=table.stored), inner, copies)
     items = []

@@ -16,6 +16,7 @@ from sqlstream.connectors.formats.csv_rows import one_character
 from sqlstream.connectors.formats.json_lines import json_values, read_json
 from sqlstream.connectors.formats.malformed import options_of
 from sqlstream.connectors.formats.parquet import read_parquet
+from sqlstream.connectors.formats.raw_lines import read_raw
 from sqlstream.connectors.formats.raw_values import raw_values
 from sqlstream.connectors.formats.schema_registry import registry_options
 from sqlstream.connectors.options import BOOLEAN, NAME, TEXT, OptionType, TableOption
@@ -242,5 +243,5 @@ FORMATS: Mapping[str, Format] = {
         encoding=MessageEncoding("protobuf.encoding", "protobuf-confluent"),
         columns=_columns_of("protobuf.values", "protobuf-confluent"),
     ),
-    "raw": Format(options_of("raw"), None, raw_values, of_bytes=True),
+    "raw": Format(options_of("raw"), read_raw, raw_values, of_bytes=True),
 }

@@ -25,7 +25,10 @@ CLAUSES = {
     "fetch": ("FETCH in a stream", None),
     "into": ("SELECT .. INTO", "Write INSERT INTO t SELECT ..."),
     "pivots": ("PIVOT", "Aggregate what each column has: SUM(price) FILTER (WHERE auction = 1) AS auction_1."),
-    "when": ("time travel in a streaming query", "A query of state reads old versions: sqlstream query with AT (VERSION => 12)."),
+    "when": (
+        "time travel in a streaming query",
+        "A query of state reads old versions: sqlstream query with AT (VERSION => 12).",
+    ),
     "version": ("time travel in a streaming query", "Behind JOIN, AS OF takes a time of the tables before it."),
     "by_name": ("UNION ALL BY NAME", "Write UNION ALL, and the columns in the same order."),
 }
