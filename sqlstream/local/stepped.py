@@ -10,7 +10,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.filesystem.connector import Files
 from sqlstream.connectors.registry import source_of
-from sqlstream.errors import SqlStreamError
+from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.local.batches import LocalBatches
 from sqlstream.local.immediate import values_splits
 from sqlstream.physical.plan import ScanStage
@@ -110,14 +110,23 @@ class SteppedRun:
     def read_files(self, fed: Container[str] = ()) -> None:
         """Read the files that tables have, but for those of `fed` tables, which somebody gives.
 
-        Raises UsageError where there are none, and none are waited for.
+        Raises UsageError where there are none, unless they are waited for, or could be given.
         """
         files = {i: s for i, s in self._scans() if takes_files(s.table) and s.table.name.lower() not in fed}
         if not self.commits.warehouse.fs.exists(f"{self.commits.paths.root}/files"):
             # What has rows already was given them.
-            files = {i: s for i, s in files.items() if not self._has_read(s)}
-            check_input(list(files.values()), self.job.project)
+            files = {i: s for i, s in files.items() if not self._has_read(s) and self._is_there(s)}
         self._read("files", files)
+
+    def _is_there(self, scan: ScanStage) -> bool:
+        """Tell whether a table has files. Raises UsageError where there are none, and nobody could give it some."""
+        try:
+            check_input([scan], self.job.project)
+        except UsageError:
+            if scan.table.options.get("format", "").lower() == "parquet":
+                return False
+            raise
+        return True
 
     def _has_read(self, scan: ScanStage) -> bool:
         source = self.totals.sources[scan.name]

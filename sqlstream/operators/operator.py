@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -78,6 +78,10 @@ class Operator(ABC):
         """The hash columns with the types in which rows travel and are stored."""
         types = {c.name: stored_type(c.type) for table in self.tables for c in table.columns}
         return tuple(Column(name, types[name]) for name in self.hash_columns)
+
+    def hashed_of(self, parts: Collection[str]) -> tuple[Column, ...]:
+        """The hash columns of rows that come as some of its parts, together."""
+        return self.hashed
 
     @property
     def broadcast(self) -> frozenset[str]:

@@ -201,7 +201,9 @@ class _Planner:
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
             everywhere = operator.broadcast.issuperset(part for part, _ in parts)
-            exchange = Exchange(place, () if everywhere else operator.hashed, numbers, everywhere)
+            exchange = Exchange(
+                place, () if everywhere else operator.hashed_of([part for part, _ in parts]), numbers, everywhere
+            )
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups, output=branch.output))
         view = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)

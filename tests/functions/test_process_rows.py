@@ -372,3 +372,33 @@ def test_keys_are_expressions(keys: str, columns: str, expected: list[Any]) -> N
 def test_what_keys_cannot_be(keys: str, reason: str) -> None:
     with pytest.raises(Exception, match=reason):
         emitted(Numbered, f"numbered(TABLE t PARTITION BY {keys})", "k STRING, n BIGINT")
+
+
+@process
+class RidesAndFares:
+    """Takes rows of two tables one by one: without a state it needs no key."""
+
+    @table
+    def rides(self, ctx: Context, ride: Row) -> Iterator[str]:
+        yield f"ride {ride.taxi}"
+
+    @table
+    def fares(self, ctx: Context, fare: Row) -> Iterator[str]:
+        yield f"fare {fare.amount}"
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("call", ["TABLE rides, TABLE fares", "TABLE rides, TABLE (SELECT taxi AS amount FROM rides)"])
+def test_two_tables_without_keys(call: str, parallelism: int) -> None:
+    script = f"""CREATE TABLE rides (taxi INT); CREATE TABLE fares (amount DOUBLE, tip DOUBLE); CREATE TABLE out (what STRING);
+    INSERT INTO out SELECT * FROM rides_and_fares({call})"""
+    with Stream(script, functions=[RidesAndFares], parallelism=parallelism) as stream:
+        stream.batches({"rides": [(n,) for n in range(9)], "fares": [(n, 0) for n in range(5)]})
+        stream.restart(2)
+        stream.batch("fares", [(9, 0)])
+        rides = [(f"ride {n}",) for n in range(9)]
+        fares = (
+            [(f"fare {n}.0",) for n in (0, 1, 2, 3, 4, 9)] if "fares" in call else [(f"fare {n}",) for n in range(9)]
+        )
+        assert sorted(stream.rows()) == sorted(rides + fares)
+        assert stream.verify()

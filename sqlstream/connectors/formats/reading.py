@@ -17,8 +17,8 @@ Raw: each line is the one column of its row, without its end.
 Debezium: JSON of its envelopes, see `changelogs`.
 
 JSON, CSV and raw lines may be compressed (.gz, .zst). A text is cast as DuckDB casts it: "12" is a number, a number is
-not a time, and a TIMESTAMP drops the zone of its text without a conversion (TIMESTAMP_LTZ keeps the instant); but 1.5 is no integer, see
-`whole_numbers`.
+not a time, and a TIMESTAMP drops the zone of its text without a conversion (TIMESTAMP_LTZ keeps the instant); but 1.5 is no
+integer, see `whole_numbers`.
 """
 
 from __future__ import annotations

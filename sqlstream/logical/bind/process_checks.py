@@ -38,8 +38,6 @@ def check_state(function: ProcessFunction, keys: Sequence[Expression], span: Spa
         what = f"it keeps {', '.join(s.name for s in function.keyed_states)} for each key"
     elif function.has_timers:
         what = "its timers are those of keys"
-    elif len(function.partitioned) > 1:
-        what = "its tables meet by their keys"
     if what is not None:
         hint = "Write TABLE t PARTITION BY k. For one key of all rows, make a column of it: SELECT 1 AS k, * FROM t."
         raise BindError(f"{called(function)} without PARTITION BY: {what}", span, hint=hint)

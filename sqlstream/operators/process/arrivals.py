@@ -109,8 +109,8 @@ class Arrivals:
     def touch(self, due: Sequence[str]) -> int:
         """Number the keys that have rows, or are among those that some SELECTs give; return how many there are."""
         if not self.keys:
-            [(only, _)] = self.keyed
-            return keep(self.con, TOUCHED, f"SELECT 0 AS {NUMBER} WHERE EXISTS (FROM _arrived_{only})")
+            has_rows = " OR ".join(f"EXISTS (FROM _arrived_{i})" for i, _ in self.keyed)
+            return keep(self.con, TOUCHED, f"SELECT 0 AS {NUMBER} WHERE {has_rows}")
         keys = listed(self.keys)
         parts = [f"SELECT {keys} FROM _arrived_{i}" for i, _ in self.keyed]
         distinct = f"SELECT DISTINCT {keys} FROM ({' UNION ALL '.join([*parts, *due])})"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 import duckdb
 import pyarrow as pa
@@ -156,6 +157,14 @@ class ProcessOperator(Operator):
     def hashed(self) -> tuple[Column, ...]:
         columns = self.stored_keys or self._keyed.arriving(())
         return tuple(Column(c.name, stored_type(c.type)) for c in columns)
+
+    def hashed_of(self, parts: Collection[str]) -> tuple[Column, ...]:
+        """Without keys rows are spread by what they have in common with others that come with them."""
+        if self.stored_keys:
+            return self.hashed
+        all_columns = [one.arriving(()) for one in self.inputs if one.name in parts]
+        alike = takewhile(lambda columns: len(set(columns)) == 1, zip(*all_columns, strict=False))
+        return tuple(Column(c.name, stored_type(c.type)) for c, *_ in alike)
 
     @cached_property
     def broadcast(self) -> frozenset[str]:
