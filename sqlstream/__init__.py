@@ -75,7 +75,7 @@ _HOMES = {
 def __getattr__(name: str) -> _typing.Any:
     # Loaded when first used: a state query needs neither sqlglot nor Spark, nor the packages that tell a version.
     if name == "__version__":
-        return _import_module("importlib.metadata").version("sqlstream")
+        return _import_module("sqlstream.distribution").version()
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_import_module(_HOMES[name]), name)

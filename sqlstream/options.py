@@ -240,6 +240,52 @@ _INSTEAD = (
     (re.compile(r"dir$|directory|storage"), "state and savepoints are in the warehouse: --warehouse"),
     (re.compile(r""), "what it sets does not exist here"),
 )
+# Flink's other options that people look for; the first that matches counts.
+_FLINKS_OTHERS = (
+    (
+        r"execution\.buffer-timeout",
+        "rows leave with their batch: 'execution.checkpointing.interval' is the least time between the starts of two; "
+        "see sqlstream docs concepts/checkpoints",
+    ),
+    (
+        r"execution\.runtime-mode",
+        "a job ends by itself when all its tables are bounded; a table with 'source.monitor-interval' is not",
+    ),
+    (
+        r"table\.exec\.mini-batch\.size",
+        "every batch is a mini-batch: 'source.max-bytes-per-batch' of a table, or 'scan.max-rows-per-batch' of a topic, bounds it",
+    ),
+    (
+        r"table\.exec\.mini-batch",
+        "every batch is a mini-batch: 'execution.checkpointing.interval' is the least time between the starts of two",
+    ),
+    (
+        r"pipeline\.max-parallelism",
+        "there is no maximum: 'parallelism.default' may change at each start; see sqlstream docs operations/jobs",
+    ),
+    (
+        r"pipeline\.operator-chaining",
+        "there is nothing to set: what is between two operators with state is one statement; see sqlstream docs architecture",
+    ),
+    (
+        r"high-availability",
+        "a second `sqlstream serve` on the warehouse is a standby, which takes over; see sqlstream docs operations/server",
+    ),
+    (
+        r"queryable-state",
+        "all state can be queried, as state.<job>.<operator>; see sqlstream docs state-queries",
+    ),
+    (
+        r"taskmanager\.memory|jobmanager\.memory",
+        "'sqlstream.memory' is DuckDB's, 'spark.driver.memory' and 'spark.executor.memory' are the JVMs'; "
+        "see sqlstream docs operations/clusters",
+    ),
+    (
+        r"taskmanager|jobmanager",
+        "tasks are Spark's: 'parallelism.default', 'spark.executor.cores', 'spark.cores.max'; "
+        "see sqlstream docs operations/clusters",
+    ),
+)
 # The one that is for the next job alone.
 JOB_NAME = "pipeline.name"
 # With the name of an operator behind it, it is about that one.
@@ -267,8 +313,13 @@ def _no_option(key: str, span: Span | None) -> BindError:
     'an option of a table stands in its WITH; --set-table orders.scan.startup.mode=VALUE goes over it'
     """
     name, hint = key.lower(), missing("option", key, OPTIONS)
+    others = (text for pattern, text in _FLINKS_OTHERS if re.match(rf"({pattern})(?![a-z])", name))
     # Names of Flink's options resemble each other.
-    if _FLINKS_STATE.match(name) and not difflib.get_close_matches(name, OPTIONS, cutoff=0.93):
+    if difflib.get_close_matches(name, OPTIONS, cutoff=0.93):
+        pass
+    elif other := next(others, None):
+        hint = other
+    elif _FLINKS_STATE.match(name):
         instead = next(text for pattern, text in _INSTEAD if pattern.search(name))
         hint = f"{instead}; see sqlstream docs concepts/checkpoints"
     elif _OF_TABLE.match(name):

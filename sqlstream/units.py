@@ -97,13 +97,15 @@ def upgraded_times(content: dict[str, Any], names: Iterable[str]) -> dict[str, A
     return {**content, **{name: millis * MILLISECOND for name, millis in old.items()}}
 
 
-def parse_duration(text: str) -> Duration:
-    """Return the duration; a number other than 0 needs a unit. Raises ValueError with a message for people.
+def parse_duration(text: str, *, unit: str | None = "ms") -> Duration:
+    """Return the duration. A number without a unit counts milliseconds, as in Flink's options; with `unit=None` it is refused.
 
-    >>> parse_duration("500 ms")
-    500000
+    Raises ValueError with a message for people.
+
+    >>> parse_duration("1 s"), parse_duration("500")
+    (1000000, 500000)
     """
-    length = _quantity(text, _MICROSECONDS, "a duration, such as 500 ms, 1 s, 2 min, 1 h or 1 d")
+    length = _quantity(text, _MICROSECONDS, "a duration, such as 500 ms, 1 s, 2 min, 1 h or 1 d", unit)
     if length > _LONGEST:
         raise ValueError(f'"{text}" is longer than {duration(_LONGEST)}')
     return Duration(length)
@@ -134,10 +136,11 @@ def parse_version_retention(text: str) -> VersionRetention:
     time, _, counted = (part.strip() for part in text.rpartition(","))
     found = re.fullmatch(r"(\d+)\s*batches", counted.lower())
     if found is None:
-        return VersionRetention(parse_duration(text), RETAINED_BATCHES)
+        # A number alone could be one of batches.
+        return VersionRetention(parse_duration(text, unit=None), RETAINED_BATCHES)
     if not FEWEST_BATCHES <= int(found[1]) <= _MOST_BATCHES:
         raise ValueError(f"needs a number of batches from {FEWEST_BATCHES} to {_MOST_BATCHES}")
-    return VersionRetention(parse_duration(time) if time else NO_TIME, int(found[1]))
+    return VersionRetention(parse_duration(time, unit=None) if time else NO_TIME, int(found[1]))
 
 
 def duration_of(length: object) -> Duration:
@@ -179,13 +182,15 @@ def rounded_duration(length: Duration) -> str:
     return f"{count} {name}" + (f" {rest // part} {smaller}" if rest else "")
 
 
-def parse_bytes(text: str) -> int:
-    """Return the number of bytes; a number other than 0 needs a unit. Raises ValueError with a message for people.
+def parse_bytes(text: str, *, unit: str | None = "b") -> int:
+    """Return the number of bytes. A number without a unit counts bytes, as in Flink's options; with `unit=None` it is refused.
 
-    >>> parse_bytes("128 MB")
-    134217728
+    Raises ValueError with a message for people.
+
+    >>> parse_bytes("128 MB"), parse_bytes("4096")
+    (134217728, 4096)
     """
-    return _quantity(text, _BYTES, "a size, such as 64 kb, 128 MB or 1 GiB")
+    return _quantity(text, _BYTES, "a size, such as 64 kb, 128 MB or 1 GiB", unit)
 
 
 def parse_boolean(text: str) -> bool:
@@ -205,10 +210,10 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
-def _quantity(text: str, units: dict[str, int], expected: str) -> int:
+def _quantity(text: str, units: dict[str, int], expected: str, default: str | None) -> int:
     match = _QUANTITY.fullmatch(text)
     if match:
-        number, unit = float(match[1]), match[2].lower()
+        number, unit = float(match[1]), match[2].lower() or default or ""
         if unit in units:
             return round(number * units[unit])
         if not unit and number == 0:

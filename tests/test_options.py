@@ -8,7 +8,7 @@ import pytest
 
 from sqlstream.errors import BindError
 from sqlstream.options import OPTIONS, Options
-from sqlstream.units import MILLISECOND, SECOND
+from sqlstream.units import MILLISECOND, SECOND, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -19,11 +19,12 @@ from sqlstream.units import MILLISECOND, SECOND
         ("parallelism.default", "-1", "needs a whole number from 1 on"),
         ("parallelism.default", "1.5", "needs a whole number from 1 on"),
         ("execution.checkpointing.interval", "soon", "is not a duration"),
-        ("execution.checkpointing.interval", "5", "is not a duration"),
         ("execution.end-of-input", "stop", "needs one of finish, wait"),
         ("table.local-time-zone", "Mars/Olympus", "needs a time zone"),
         ("table.local-time-zone", "UTC'; DROP", "needs a time zone"),
         ("sqlstream.state.retention", "-1 h", "is not a duration"),
+        ("sqlstream.state.retention", "500", "is not a duration"),
+        ("sqlstream.state.retention", "500, 20 batches", "is not a duration"),
         ("sqlstream.state.retention", "9 batches", "from 10 to"),
         ("sqlstream.state.retention", "1 h, 2 h", "is not a duration"),
         ("sqlstream.state.retention", "x, 20 batches", "is not a duration"),
@@ -58,6 +59,24 @@ def test_what_an_option_cannot_be(key: str, value: str, message: str) -> None:
         ("execution.state-recovery.claim-mode", "sqlstream run --from"),
         ("execution.checkpointing.intervall", 'did you mean "execution.checkpointing.interval"?'),
         ("statement.nam", "existing options: "),
+        ("execution.buffer-timeout", "execution.checkpointing.interval"),
+        ("execution.buffer-timeout.interval", "execution.checkpointing.interval"),
+        ("execution.runtime-mode", "ends by itself when all its tables are bounded"),
+        ("table.exec.mini-batch.enabled", "every batch is a mini-batch"),
+        ("table.exec.mini-batch.allow-latency", "execution.checkpointing.interval"),
+        ("table.exec.mini-batch.size", "source.max-"),
+        ("pipeline.max-parallelism", "parallelism.default"),
+        ("pipeline.operator-chaining.enabled", "nothing to set"),
+        ("pipeline.operator-chaining", "nothing to set"),
+        ("high-availability.type", "sqlstream serve"),
+        ("high-availability", "sqlstream serve"),
+        ("high-availability.storageDir", "sqlstream serve"),
+        ("queryable-state.enable", "state.<job>.<operator>"),
+        ("taskmanager.numberOfTaskSlots", "spark.executor.cores"),
+        ("taskmanager.memory.process.size", "sqlstream.memory"),
+        ("jobmanager.memory.process.size", "spark.driver.memory"),
+        ("parallelism.defualt", 'did you mean "parallelism.default"?'),
+        ("execution.end-of-imput", 'did you mean "execution.end-of-input"?'),
     ],
 )
 def test_who_knows_flinks_options_of_state_is_told_what_there_is(key: str, hint: str) -> None:
@@ -82,6 +101,11 @@ def test_who_knows_flinks_options_of_state_is_told_what_there_is(key: str, hint:
 def test_durations(text: str, milliseconds: int) -> None:
     options = Options({"sqlstream.state.retention": text})
     assert options.retention == (milliseconds * MILLISECOND, 100)
+
+
+@pytest.mark.parametrize("name", [o.name for o in OPTIONS.values() if o.check is parse_duration])
+def test_a_duration_without_a_unit_counts_milliseconds_as_in_flink(name: str) -> None:
+    assert Options({name: "1000"}).duration(name) == SECOND
 
 
 @pytest.mark.parametrize(

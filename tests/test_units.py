@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import sqlstream
-from sqlstream.units import parse_boolean, parse_bytes, parse_count, parse_duration
+from sqlstream.units import MILLISECOND, SECOND, parse_boolean, parse_bytes, parse_count, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,27 @@ def test_sizes(text: str, expected: int) -> None:
     assert parse_bytes(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "1", "s", "-1 s", "1 fortnight", "1 s 2 ms"])
+@pytest.mark.parametrize("text", ["", "s", "-1 s", "1 fortnight", "1 s 2 ms"])
 def test_what_is_no_quantity(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
     with pytest.raises(ValueError, match="is not a size"):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize(("text", "length"), [("1000", SECOND), ("1.5", 1_500), (" 20 ", 20 * MILLISECOND), ("0", 0)])
+def test_a_number_alone_counts_milliseconds(text: str, length: int) -> None:
+    assert parse_duration(text) == length
+
+
+@pytest.mark.parametrize("text", ["1", "1000", " 20 "])
+def test_where_a_unit_is_needed_a_number_alone_is_refused(text: str) -> None:
+    assert parse_bytes(text) == int(text)
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse_duration(text, unit=None)
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_bytes(text, unit=None)
+    assert parse_duration("0", unit=None) == parse_bytes("0", unit=None) == 0
 
 
 def test_booleans_and_counts() -> None:

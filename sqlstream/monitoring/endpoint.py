@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
+from sqlstream.distribution import install_command
 from sqlstream.errors import UsageError
 from sqlstream.warehouse.paths import Warehouse
 
@@ -22,7 +23,7 @@ def registry(warehouse: Warehouse, jobs: Callable[[], Collection[str]] | None = 
 
         from sqlstream.monitoring.collector import JobCollector
     except ImportError as error:
-        hint = "Install it: pip install 'sqlstream[metrics]'."
+        hint = f"Install it: {install_command('metrics')}."
         raise UsageError(f"metrics need prometheus_client, which cannot be imported: {error}", hint=hint) from error
     found = CollectorRegistry()
     found.register(cast(Any, JobCollector(warehouse, jobs)))

@@ -94,7 +94,7 @@ def ttl_rows(
 
 def _duration(text: str, span: Span) -> Duration:
     try:
-        ttl = parse_duration(text)
+        ttl = parse_duration(text, unit=None)
     except ValueError as error:
         raise QueryError(str(error), span) from None
     if not ttl:

@@ -6,11 +6,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
+from sqlstream.distribution import version
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs import ending
 from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
@@ -131,7 +131,7 @@ def _ready(call: HttpCall) -> messages.Health:
 
 def _as_health(service: Service) -> messages.Health:
     active = service.supervisor.is_active
-    return messages.Health("active" if active else "standby", active, version("sqlstream"))
+    return messages.Health("active" if active else "standby", active, version())
 
 
 def _jobs(call: HttpCall) -> messages.Jobs:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
+from sqlstream.distribution import version
 from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, PLAIN, Endpoint
 from sqlstream.server.problems import MEDIA_TYPE, Problem
 from sqlstream.server.queries import ARROW, JSON
@@ -24,7 +24,7 @@ def description() -> dict[str, Any]:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "sqlstream", "version": version("sqlstream")},
+        "info": {"title": "sqlstream", "version": version()},
         "paths": paths,
         "components": {
             "schemas": schemas,

@@ -117,7 +117,7 @@ class ProcessHarness:
     def advance(self, time: str | timedelta) -> list[Any]:
         """Move the clock by a duration, such as "10 min": timers of processing time up to then fire, and state expires."""
         try:
-            moved = parse_duration(time) if isinstance(time, str) else time // timedelta(microseconds=1)
+            moved = parse_duration(time, unit=None) if isinstance(time, str) else time // timedelta(microseconds=1)
         except ValueError as error:
             raise UsageError(str(error)) from error
         self._stream.now = ProcessingTime(self._stream.now + moved // MILLISECOND * MILLISECOND)

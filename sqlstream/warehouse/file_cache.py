@@ -94,6 +94,6 @@ def user_cache() -> FileCache:
     directory = os.environ.get("SQLSTREAM_CACHE") or os.path.join(home, "sqlstream", "files")
     size = os.environ.get("SQLSTREAM_CACHE_SIZE", DEFAULT_SIZE)
     try:
-        return FileCache(directory, parse_bytes(size))
+        return FileCache(directory, parse_bytes(size, unit=None))
     except ValueError as error:
         raise UsageError(f'SQLSTREAM_CACHE_SIZE "{size}" is no number of bytes', hint="Such as '1 GB'.") from error

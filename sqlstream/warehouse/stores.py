@@ -24,6 +24,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sqlstream.distribution import install_command
 from sqlstream.duck import remote_files
 from sqlstream.errors import OutageError, SqlStreamError, UsageError
 from sqlstream.units import ProcessingTime
@@ -411,7 +412,7 @@ def _obstore() -> Any:
     except ImportError as error:
         raise UsageError(
             f"object stores need obstore and fsspec, which cannot be imported: {error}",
-            hint="Install them: pip install 'sqlstream[s3]'.",
+            hint=f"Install them: {install_command('s3')}.",
         ) from error
     return obstore
 

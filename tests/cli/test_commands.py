@@ -417,7 +417,7 @@ def test_a_package_that_is_missing_fails_those_that_need_it(project: Path) -> No
     join = "SELECT v.id, u.name FROM visits v JOIN users FOR SYSTEM_TIME AS OF v.p AS u ON u.id = v.id"
     wrong = in_new_interpreter(project, "explain", "-e", join)
     assert wrong.returncode == 2
-    assert "hint: Install it: pip install 'sqlstream[postgresql]'." in wrong.stderr
+    assert "hint: Install it: pip install -e '.[postgresql]'." in wrong.stderr
 
 
 def test_a_large_table_is_written_in_parts(project: Path) -> None:

@@ -227,7 +227,7 @@ def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymysql", None)
     with pytest.raises(UsageError, match='the connector "mysql" needs PyMySQL, which cannot be imported') as refused:
         Stream(COUNTS.format(options="'connector' = 'mysql', 'url' = 'mysql://localhost/shop', 'table' = 't'"))
-    assert refused.value.hint == "Install it: pip install 'sqlstream[mysql]'."
+    assert refused.value.hint == "Install it: pip install -e '.[mysql]'."
 
 
 def test_a_server_that_proves_who_it_is(tmp_path: Path) -> None:

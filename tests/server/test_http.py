@@ -345,7 +345,7 @@ def test_metrics_need_a_library(client: httpx.Client, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     answer = client.get("/metrics")
     assert (answer.status_code, answer.headers["content-type"]) == (501, "application/problem+json")
-    assert answer.json()["hint"] == "Install it: pip install 'sqlstream[metrics]'."
+    assert answer.json()["hint"] == "Install it: pip install -e '.[metrics]'."
 
 
 def test_a_file_of_tokens(tokens: Path) -> None:

@@ -166,7 +166,7 @@ _PROTOBUF = (
     TableOption(
         "protobuf.schema-file",
         NAME,
-        "in place of descriptors: a file with the schema (`.proto`), which is compiled; needs `sqlstream[protoc]`",
+        "in place of descriptors: a file with the schema (`.proto`), which is compiled; needs the extra `protoc`",
         instead_of="protobuf.descriptor-file",
     ),
     TableOption(

@@ -14,6 +14,7 @@ from typing import Any
 from sqlstream.catalog import Table
 from sqlstream.connectors.kafka import encryption
 from sqlstream.connectors.options import TEXT, TableOption
+from sqlstream.distribution import install_command
 from sqlstream.errors import BindError, UsageError
 from sqlstream.secrets import masked, remember
 
@@ -63,7 +64,7 @@ def client_library(table: Table) -> Any:
         message = (
             f'table "{table.name}": the connector "kafka" needs confluent-kafka, which cannot be imported: {error}'
         )
-        raise UsageError(message, table.span, hint="Install it: pip install 'sqlstream[kafka]'.") from error
+        raise UsageError(message, table.span, hint=f"Install it: {install_command('kafka')}.") from error
     return confluent_kafka
 
 

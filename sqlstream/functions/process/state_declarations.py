@@ -152,7 +152,7 @@ class StateDeclarations:
         if one.ttl is None:
             return None
         try:
-            return parse_duration(one.ttl) if isinstance(one.ttl, str) else duration_of(one.ttl)
+            return parse_duration(one.ttl, unit=None) if isinstance(one.ttl, str) else duration_of(one.ttl)
         except (TypeError, ValueError) as error:
             raise self._error(f"{what}: {error}", span, 'Write state(ttl="1 h").') from error
 

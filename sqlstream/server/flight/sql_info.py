@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from importlib.metadata import version
 
 import pyarrow as pa
+
+from sqlstream.distribution import version
 
 Value = str | bool | int | list[str]
 
@@ -25,7 +26,7 @@ _STRING, _BOOL, _BIGINT, _INT, _STRINGS, _MAP = range(6)
 _INSENSITIVE, _NULLS_LAST, _READ_COMMITTED = 1, 3, 2
 _VALUES: Mapping[int, Value] = {
     0: "sqlstream",
-    1: version("sqlstream"),
+    1: version(),
     2: pa.__version__,
     3: True,  # read only
     4: True,  # SQL

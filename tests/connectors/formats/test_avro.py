@@ -40,7 +40,7 @@ def server() -> Iterator[Registry]:
 
 @pytest.fixture(params=[True, False], ids=["polars", "fastavro"])
 def _each_decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what `sqlstream[avro]` installs, and where polars is not there."""
+    """With what the extra `avro` installs, and where polars is not there."""
     if not request.param:
         monkeypatch.setattr(decoding, "has_polars", lambda: False)
 

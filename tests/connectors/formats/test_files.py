@@ -86,8 +86,8 @@ def test_no_splits_give_no_rows(con: Con) -> None:
         ({"csv.header": "yes"}, 'table "t": option "csv.header": "yes" is not true or false', None),
         ({"csv.quote-character": "''"}, """table "t": option "csv.quote-character": "''" is not one character""", None),
         (
-            {"source.monitor-interval": "1"},
-            'table "t": option "source.monitor-interval": "1" is not a duration, such as 500 ms, 1 s, 2 min, 1 h or 1 d',
+            {"source.monitor-interval": "soon"},
+            'table "t": option "source.monitor-interval": "soon" is not a duration, such as 500 ms, 1 s, 2 min, 1 h or 1 d',
             None,
         ),
         (

@@ -182,4 +182,4 @@ def test_what_is_missing(schema: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     error = told(declared(schema, {}))
     assert isinstance(error, UsageError)
-    assert "pip install 'sqlstream[protoc]'" in (error.hint or "")
+    assert "pip install -e '.[protoc]'" in (error.hint or "")

@@ -231,7 +231,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatc
     with pytest.raises(SqlStreamError) as refused, Stream(script):
         pass
     assert "table \"t\": 'sqlstream.publish' = 'iceberg' needs pyiceberg" in refused.value.message
-    assert refused.value.hint == "Install it: pip install 'sqlstream[iceberg]'."
+    assert refused.value.hint == "Install it: pip install -e '.[iceberg]'."
 
 
 def test_a_type_that_a_lakehouse_lacks_is_refused() -> None:

@@ -25,6 +25,7 @@ from sqlstream.connectors.formats.schema_registry import (
     by_schema,
     subject_of,
 )
+from sqlstream.distribution import install_command
 from sqlstream.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -116,5 +117,5 @@ def _defaults(reader: AvroSchema | None) -> Mapping[str, str]:
 def check_package(table: Table) -> None:
     """Raise UsageError where the package is not installed."""
     if importlib.util.find_spec("fastavro") is None:
-        hint = "Install it: pip install 'sqlstream[avro]'."
+        hint = f"Install it: {install_command('avro')}."
         raise UsageError(f'table "{table.name}": Avro needs the package "fastavro"', hint=hint)

@@ -18,6 +18,7 @@ from google.protobuf import message
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from sqlstream.catalog import Table
+from sqlstream.distribution import install_command
 from sqlstream.errors import BindError, DataError, UsageError
 
 DESCRIPTORS, SCHEMA, IMPORTS = "protobuf.descriptor-file", "protobuf.schema-file", "protobuf.import-path"
@@ -74,7 +75,7 @@ def _unreadable(table: Table, path: str, error: OSError) -> DataError:
 def _of_schema(table: Table, path: str) -> tuple[bytes, ...]:
     if importlib.util.find_spec("grpc_tools") is None:
         message = f'table "{table.name}": the option "{SCHEMA}" needs the package "grpcio-tools"'
-        hint = f"Install it: pip install 'sqlstream[protoc]'; or run protoc yourself, and set '{DESCRIPTORS}'."
+        hint = f"Install it: {install_command('protoc')}; or run protoc yourself, and set '{DESCRIPTORS}'."
         raise UsageError(message, table.option_span(SCHEMA), hint=hint)
     given = [folder.strip() for folder in table.options.get(IMPORTS, "").split(";") if folder.strip()]
     folders = tuple(os.path.abspath(folder) for folder in given or [os.path.dirname(path) or "."])

@@ -29,6 +29,7 @@ from sqlstream.connectors.formats.schema_registry import (
     by_schema,
     subject_of,
 )
+from sqlstream.distribution import install_command
 from sqlstream.duck import databases
 from sqlstream.errors import DataError, UsageError, missing
 
@@ -54,7 +55,7 @@ class ProtobufType:
         try:
             import ptars
         except ImportError as error:
-            hint = "Install it: pip install 'sqlstream[protobuf]'."
+            hint = f"Install it: {install_command('protobuf')}."
             raise UsageError(f'table "{table.name}": Protobuf needs the package "ptars"', hint=hint) from error
         config = ptars.PtarsConfig(timestamp_unit="us", time_unit="us", duration_unit="us", enum_repr="string")
         pool = ptars.HandlerPool([descriptor.file], config=config)

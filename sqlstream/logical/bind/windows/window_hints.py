@@ -138,6 +138,6 @@ def _misused(call: HintCall, source: SourceText) -> BindError:
 
 def _duration(text: exp.Literal, source: SourceText) -> Duration:
     try:
-        return parse_duration(text.name)
+        return parse_duration(text.name, unit=None)
     except ValueError as error:
         raise BindError(str(error), span_of(text, source)) from None

@@ -1,0 +1,94 @@
+"""The distribution that has sqlstream: its name on the package index, its version, and how its extras are installed.
+
+The package, the command and the folder are called `sqlstream`. The distribution is not: another program has that name on the
+package index.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+NAME = "sqlstream-spark"
+# How the entry point of our command begins. That of the other program names another function.
+_COMMAND = "sqlstream.cli.main:main"
+
+
+def current_distribution() -> Distribution | None:
+    """Return the distribution whose command this is; None where sqlstream is only on the path."""
+    from importlib.metadata import entry_points
+
+    commands = entry_points(group="console_scripts", name="sqlstream")
+    ours = [command.dist for command in commands if command.value == _COMMAND and command.dist is not None]
+    # A clone may have left behind the distribution of an earlier name.
+    return max(ours, key=lambda distribution: distribution.name == NAME, default=None)
+
+
+def version() -> str:
+    """Return the version that is installed. Raises PackageNotFoundError where none is."""
+    from importlib.metadata import PackageNotFoundError
+
+    distribution = current_distribution()
+    if distribution is None:
+        raise PackageNotFoundError(NAME)
+    return distribution.version
+
+
+def is_clone() -> bool:
+    """Whether this package is in a clone of the repository, and not installed from a wheel."""
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    return project.is_file() and f'name = "{NAME}"' in project.read_text("utf-8")
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra: in a clone from it, otherwise from the package index."""
+    if is_clone():
+        return f"pip install -e '.[{extra}]'"
+    distribution = current_distribution()
+    name = NAME if distribution is None else distribution.name
+    return f"pip install '{name}[{extra}]'"
+
+
+def namesake(folders: Iterable[str] | None = None) -> str | None:
+    """Return the name and version of the other program if it is installed in one of the folders, by default those of the path.
+
+    Only names of files are read: each command asks this when it starts.
+    """
+    for folder in sys.path if folders is None else folders:
+        try:
+            entries = os.listdir(folder or ".")
+        except OSError:
+            continue
+        for entry in sorted(entries):
+            if not (entry.startswith("sqlstream-") and entry.endswith(".dist-info")):
+                continue
+            if _COMMAND not in _commands(Path(folder, entry)):
+                return entry.removesuffix(".dist-info").replace("-", " ")
+    return None
+
+
+def namesake_warning() -> str | None:
+    """Return what to say where the other program is installed, too: both have a package and a command of one name."""
+    other = namesake()
+    if other is None:
+        return None
+    distribution = current_distribution()
+    name = NAME if distribution is None else distribution.name
+    again = "pip install -e ." if is_clone() else f"pip install --force-reinstall --no-deps {name}"
+    return (
+        f'warning: the distribution "{other}", another program, is installed beside "{name}", and overwrites files of it\n'
+        f"hint: Remove it and install this one again: pip uninstall sqlstream && {again}"
+    )
+
+
+def _commands(metadata: Path) -> str:
+    try:
+        return (metadata / "entry_points.txt").read_text("utf-8").replace(" ", "")
+    except OSError:
+        return ""
