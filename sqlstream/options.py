@@ -253,7 +253,7 @@ _FLINKS_OTHERS = (
     ),
     (
         r"table\.exec\.mini-batch\.size",
-        "every batch is a mini-batch: 'source.max-bytes-per-batch' of a table, or 'scan.max-rows-per-batch' of a topic, bounds it",
+        "a batch is a mini-batch; 'source.max-bytes-per-batch' of a table or 'scan.max-rows-per-batch' of a topic bounds it",
     ),
     (
         r"table\.exec\.mini-batch",

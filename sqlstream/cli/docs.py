@@ -7,7 +7,6 @@ import posixpath
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
@@ -63,13 +62,26 @@ def read_page(name: str) -> tuple[str, str]:
     raise UsageError(f'page "{name}" does not exist', hint=hint, detail="`sqlstream docs` lists all pages.")
 
 
-def search(words: str) -> Iterator[Match]:
-    """Yield the lines that have all the words, whatever their case, page by page."""
+def search(words: str) -> list[Match]:
+    """Return the lines that have all the words, whatever their case: first those that have them whole, headings before others.
+
+    A word is whole as a plural, too. Otherwise the lines come page by page.
+    """
     wanted = words.lower().split()
+    whole = [re.compile(rf"(?<![^\W_]){re.escape(word)}(?:e?s)?(?![^\W_])") for word in wanted]
+    side_by_side = re.compile(r"(?<![^\W_])" + r"\W+".join(map(re.escape, wanted)) + r"(?:e?s)?(?![^\W_])")
+    ranked: list[tuple[tuple[bool, bool, bool], Match]] = []
     for page in contents():
+        is_code = False
         for number, line in enumerate(_file(page.name).read_text("utf-8").splitlines(), 1):
-            if all(word in line.lower() for word in wanted):
-                yield Match(page.name, number, line.strip())
+            is_code ^= line.startswith("```")
+            text = line.lower()
+            if all(word in text for word in wanted):
+                is_heading = line.startswith("#") and not is_code
+                has_whole = all(word.search(text) for word in whole)
+                rank = (not has_whole, not is_heading, not side_by_side.search(text))
+                ranked.append((rank, Match(page.name, number, line.strip())))
+    return [match for _, match in sorted(ranked, key=lambda one: one[0])]
 
 
 def terminal_text(name: str, text: str) -> str:
@@ -112,7 +124,7 @@ def show_page(name: str) -> None:
 
 def show_matches(words: str) -> None:
     """Write the lines that have all the words."""
-    matches = list(search(words))
+    matches = search(words)
     if not matches:
         raise UsageError(f'no page has "{words}"', hint="`sqlstream docs` lists the pages.")
     for match in matches:

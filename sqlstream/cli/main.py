@@ -300,7 +300,12 @@ def check(job: str | None, repair: bool, project: str | None, warehouse: str | N
 
 @cli.command(short_help="Read the manual: list its pages, show one, or search.")
 @click.argument("page", required=False)
-@click.option("--search", "words", metavar="WORD", help="Show the lines of all pages that have a word, or several.")
+@click.option(
+    "--search",
+    "words",
+    metavar="WORD",
+    help="Show the lines that have a word, or several: whole words first.",
+)
 def docs(page: str | None, words: str | None) -> None:
     """Read the manual: without PAGE the list of its pages. Into a pipe or a file a page is written as Markdown."""
     from sqlstream.cli.docs import show_contents, show_matches, show_page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from click.testing import CliRunner, Result
@@ -58,6 +59,53 @@ def test_a_search_names_page_and_line() -> None:
     assert "watermark" in text.lower()
     with pytest.raises(UsageError, match='no page has "gibberisch"'):
         docs("--search", "gibberisch")
+
+
+def found(words: str) -> list[str]:
+    return [line.split(": ", 1)[1] for line in docs("--search", words).output.splitlines()]
+
+
+def test_a_search_begins_with_headings_and_whole_words() -> None:
+    assert found("count window")[0] == "## Count windows"
+    # "concepts" and "EXCEPT" have the letters, and come last.
+    lines = found("CEP")
+    is_whole = ["cep" in re.split(r"[^a-z]+", line.lower()) for line in lines]
+    assert is_whole[0]
+    assert not is_whole[-1]
+    assert is_whole == sorted(is_whole, reverse=True)
+    assert all("concepts" not in line and "except" not in line.lower() for line in lines[: sum(is_whole)])
+
+
+@pytest.mark.parametrize("words", ["window", "savepoint", "state ttl", "interval join", "process function"])
+def test_headings_come_first(words: str) -> None:
+    assert found(words)[0].startswith("#")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            "ProcessWindowFunction",
+            "windowAll",
+            "ReduceFunction",
+            "AggregateFunction",
+            "ProcessJoinFunction",
+            "coGroup",
+            "evictor",
+        ),
+        *(
+            "minBy",
+            "iterate",
+            "fromElements",
+            "readTextFile",
+            "GenericWriteAheadSink",
+            "QueryableStateClient",
+            "Table API",
+        ),
+    ],
+)
+def test_names_of_the_datastream_api_lead_to_its_page(words: str) -> None:
+    assert "concepts/datastream:" in docs("--search", words).output
 
 
 def test_the_help_lists_all_commands_and_some_examples() -> None:

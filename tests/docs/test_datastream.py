@@ -18,7 +18,16 @@ def test_the_page_has_a_row_for_what_people_look_for() -> None:
     theirs = " ".join(row["theirs"] for row in ROWS)
     assert len(ROWS) > 40
     for word in (
-        *("ProcessWindowFunction", "windowAll", "ReduceFunction", "coGroup", "evictor", "PurgingTrigger", "minBy", "iterate"),
+        *(
+            "ProcessWindowFunction",
+            "windowAll",
+            "ReduceFunction",
+            "coGroup",
+            "evictor",
+            "PurgingTrigger",
+            "minBy",
+            "iterate",
+        ),
         *("CoMapFunction", "broadcast variable", "accumulators", "distributed cache", "GenericWriteAheadSink", "CEP"),
         *("TwoPhaseCommitSinkFunction", "QueryableStateClient", "fromElements", "readTextFile", "Table API"),
     ):
