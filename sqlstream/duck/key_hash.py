@@ -9,6 +9,7 @@ It must never change. `tests/duck/test_key_hash.py` has test vectors for every t
   digits: the number without its point, so 1.50 in a DECIMAL(4, 2) is 150.
 - FLOAT and DOUBLE: the DOUBLE. -0.0 is 0.0, and there is one NaN.
 - VARCHAR: its UTF-8 bytes. Longer integers and decimals, UUID, BLOB and all other types: DuckDB's text of them.
+- INTERVAL: the text of its microseconds, with 30 days in a month and 24 hours in a day: 1 month, 30 days and 720 hours are equal.
 - A list, an array or a map: the text of the hashes of its elements, joined by commas; of a map these are the entries. A STRUCT:
   the text of the hashes of its fields, joined by commas.
 
@@ -24,6 +25,9 @@ It must never change. `tests/duck/test_key_hash.py` has test vectors for every t
 - No column at all: the hash of the number 0.
 
 The bucket is the hash modulo the number of buckets.
+
+Rows travel and are stored with intervals as text, which is read for the hash. Jobs that earlier versions made have
+hashed that text, of which equal intervals may have several: they go on so, see `in_version`.
 
 This is what `hash` of DuckDB 2.0 makes of canonical values, so DuckDB computes it as long as it gives those values, which every
 process tests once. With another DuckDB the functions below do, more slowly.
@@ -44,8 +48,12 @@ from duckdb.sqltypes import UBIGINT, DuckDBPyType
 from sqlstream.catalog import Column
 from sqlstream.duck import databases
 from sqlstream.duck.sql import quote_name
+from sqlstream.duck.types import has_intervals, stored_type
 
 Hashes = npt.NDArray[np.uint64]
+
+# How a job hashes its keys: intervals by their text, or by their value.
+BY_TEXT, BY_VALUE = 1, 2
 
 _P = np.uint64(0xD6E8FEB86659FD93)
 _SEED = np.uint64(0xE17A1465)
@@ -94,6 +102,20 @@ _CASTS = {
 _SHORT = 18
 
 
+def hashed_type(type: str) -> str:
+    """Return the type by which the stored values of a type are hashed.
+
+    >>> hashed_type("UHUGEINT"), hashed_type("INTERVAL[]")
+    ('VARCHAR', 'INTERVAL[]')
+    """
+    return type if has_intervals(type) else stored_type(type)
+
+
+def in_version(keys: Sequence[Column], version: int) -> tuple[Column, ...]:
+    """Return keys, with their hashed types, as a job hashes them: by the version of its record."""
+    return tuple(keys) if version >= BY_VALUE else tuple(Column(c.name, stored_type(c.type)) for c in keys)
+
+
 def bucket(keys: Sequence[Column], buckets: int) -> str:
     """Return the SQL of the bucket, an INTEGER from 0 on, that the row with these keys belongs to."""
     return f"CAST({key_hash([(quote_name(c.name), c.type) for c in keys])} % {buckets} AS INTEGER)"
@@ -124,6 +146,8 @@ def _canonical(sql: str, type: DuckDBPyType) -> tuple[str, str]:
             return f"CAST({sql} AS {_CASTS[id]})", _CASTS[id].lower()
         case "decimal" if (digits := _digits(type))[0] <= _SHORT:
             return f"CAST({sql} AS DECIMAL({_SHORT}, {digits[1]}))", "decimal"
+        case "interval":
+            return f"CAST({_microseconds(f'CAST({sql} AS INTERVAL)')} AS VARCHAR)", "varchar"
         case "list" | "array":
             return _listed(sql, parts[0][1]), "varchar"
         case "map":
@@ -134,6 +158,15 @@ def _canonical(sql: str, type: DuckDBPyType) -> tuple[str, str]:
             hashes = ", ".join(key_hash([(f"({sql}).{quote_name(name)}", str(part))]) for name, part in parts)
             return f"CASE WHEN {sql} IS NOT NULL THEN concat_ws(',', {hashes}) END", "varchar"
     return f"CAST({sql} AS VARCHAR)", "varchar"
+
+
+def _microseconds(interval: str) -> str:
+    """Return how long an interval is, as a HUGEINT: a BIGINT does not hold all of them."""
+    units = {"year": 31_104_000_000_000, "month": 2_592_000_000_000, "day": 86_400_000_000}
+    # The microseconds of an interval are those of its seconds, too.
+    units |= {"hour": 3_600_000_000, "minute": 60_000_000, "microsecond": 1}
+    parts = (f"CAST(date_part('{unit}', {interval}) AS HUGEINT) * {factor}" for unit, factor in units.items())
+    return f"({' + '.join(parts)})"
 
 
 def _listed(sql: str, element: DuckDBPyType) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 import pyarrow as pa
@@ -111,8 +111,18 @@ def is_changed(type: str) -> bool:
     return _has(DuckDBPyType(type), _AS_TEXT | {"enum"})
 
 
-def _has(type: DuckDBPyType, ids: set[str]) -> bool:
+def _has(type: DuckDBPyType, ids: Collection[str]) -> bool:
     return type.id in ids or any(_has(part, ids) for _, part in _parts(type))
+
+
+@lru_cache(maxsize=4096)
+def has_intervals(type: str) -> bool:
+    """Tell whether values of a type are intervals, or hold some.
+
+    >>> has_intervals("STRUCT(a INTEGER, b INTERVAL[])"), has_intervals("VARCHAR")
+    (True, False)
+    """
+    return _has(DuckDBPyType(type), {"interval"})
 
 
 def check_encoded(columns: Iterable[Column], schema: pa.Schema) -> None:

@@ -11,6 +11,8 @@ from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiled
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
+from sqlstream.duck.key_hash import BY_VALUE
+from sqlstream.duck.types import has_intervals
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.upgrades.shapes import shapes, sink_paths
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
@@ -19,7 +21,7 @@ from sqlstream.logical.plan.over import Over
 from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import SetOperation
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow
-from sqlstream.physical.plan import SinkPlan
+from sqlstream.physical.plan import SinkPlan, hashing
 from sqlstream.physical.windows import made_above
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
@@ -77,12 +79,13 @@ def job_spec(
     *,
     name: str | None = None,
     project: str = "",
+    key_hash: int = BY_VALUE,
 ) -> JobSpec:
-    """Return the job as workers know it, under its own name or another one."""
+    """Return the job as workers know it, under its own name or another one; `key_hash` is the version in which it hashes keys."""
     options, plan = planned.options, planned.physical
     return JobSpec(
         name=name or planned.name,
-        plan=replace(plan, stages=tuple(replace(stage, node=None) for stage in plan.stages)),
+        plan=hashing(replace(plan, stages=tuple(replace(stage, node=None) for stage in plan.stages)), key_hash),
         warehouse=warehouse,
         labels=tuple(labels),
         functions=planned.functions,
@@ -95,7 +98,18 @@ def job_spec(
         max_rows=options.max_rows([stage.name for stage in plan.stages]),
         max_rows_as_set=options.max_rows_as_set([stage.name for stage in plan.stages]),
         max_rows_action=options.text("sqlstream.state.max-rows-action").lower(),
+        key_hash=key_hash,
     )
+
+
+def key_hash_of(record: JobRecord | None) -> int:
+    """Return the version in which a job with a record hashes keys: the newest, unless its state is spread by an older one."""
+    for operator in record.operators if record is not None else ():
+        types = {name: type for table in operator.tables for name, type in table.columns}
+        if any(has_intervals(types[name]) for name in operator.hash_columns if name in types):
+            assert record is not None
+            return record.key_hash
+    return BY_VALUE
 
 
 def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str, *, is_new: bool = True) -> None:
@@ -212,6 +226,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         ),
         retains_state=planned.options.retains_state,
         script=_script(planned),
+        key_hash=job.key_hash,
     )
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import duckdb
 from msgspec.structs import replace
 
+from sqlstream.duck.key_hash import in_version
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.runtime.tasks import bucket_metrics
 from sqlstream.runtime.worker import JobSpec, connection
@@ -112,7 +113,8 @@ def _state(
         bucket: named_manifest(warehouse.fs, paths, bucket, name)
         for bucket, name in entry.state_manifests(stage.name).items()
     }
-    return Spread(warehouse.fs, paths, operator.tables, operator.hashed, manifests, progress.add)
+    hashed = in_version(operator.hashed, job.key_hash)
+    return Spread(warehouse.fs, paths, operator.tables, hashed, manifests, progress.add)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from sqlstream.errors import DamageError, UsageError
 from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
 from sqlstream.jobs.job import Job
-from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, planned_text, recorded_text
+from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, key_hash_of, planned_text, recorded_text
 from sqlstream.jobs.parallelism import SpreadProgress, begun_outside, newest_entry, spread
 from sqlstream.jobs.restart_strategies import NoRestart, covered_errors, strategy_of
 from sqlstream.jobs.restarting import RestartingRun
@@ -128,7 +128,14 @@ class Starter:
             raise UsageError("only a job that goes on can be restored", head(planned.statement))
 
         def made(saved: JobRecord) -> JobRecord:
-            spec = job_spec(planned, self.project.warehouse, saved.bucket_labels, name=name, project=self.project.root)
+            spec = job_spec(
+                planned,
+                self.project.warehouse,
+                saved.bucket_labels,
+                name=name,
+                project=self.project.root,
+                key_hash=key_hash_of(saved),
+            )
             made = job_record(planned, spec, saved.partitions)
             return replace(made, versions=saved.versions, upgraded_from=saved.upgraded_from)
 
@@ -196,7 +203,14 @@ class Starter:
         known_as = {} if planned.is_query else {"name": name}
         engine.prepare(Resources(options.parallelism, options.spark, **known_as))
         wanted = engine.layout(options.parallelism)
-        spec = job_spec(planned, self.project.warehouse, wanted.labels, name=name, project=self.project.root)
+        spec = job_spec(
+            planned,
+            self.project.warehouse,
+            wanted.labels,
+            name=name,
+            project=self.project.root,
+            key_hash=key_hash_of(record),
+        )
         layout = wanted if record is None else self._spread(spec, record, wanted)
         spec = replace_spec(spec, labels=layout.labels)
         if record is None or not planned.appends:

@@ -11,8 +11,8 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column
+from sqlstream.duck.key_hash import hashed_type
 from sqlstream.duck.sql import Rows
-from sqlstream.duck.types import stored_type
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime, ProcessingTime
@@ -75,8 +75,8 @@ class Operator(ABC):
 
     @property
     def hashed(self) -> tuple[Column, ...]:
-        """The hash columns with the types in which rows travel and are stored."""
-        types = {c.name: stored_type(c.type) for table in self.tables for c in table.columns}
+        """The hash columns with the types by which they are hashed, as rows travel and are stored."""
+        types = {c.name: hashed_type(c.type) for table in self.tables for c in table.columns}
         return tuple(Column(name, types[name]) for name in self.hash_columns)
 
     def hashed_of(self, parts: Collection[str]) -> tuple[Column, ...]:

@@ -7,10 +7,11 @@ bucket that the hash of the key columns picks. A *stateful stage* is an operator
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sqlstream.catalog import Column, Table
+from sqlstream.duck.key_hash import in_version
 from sqlstream.duck.sql import Rows
 from sqlstream.errors import Span
 from sqlstream.logical.plan.nodes import Stateful
@@ -221,3 +222,23 @@ class PhysicalPlan:
             below = [node for node, _ in self.feeding(number) if isinstance(node, StatefulStage)]
             depth.append(1 + max((depth[places[node.name]] for node in below), default=-1))
         return tuple(tuple(i for i, d in enumerate(depth) if d == level) for level in range(max(depth, default=-1) + 1))
+
+
+def hashing(plan: PhysicalPlan, version: int) -> PhysicalPlan:
+    """Return a plan whose exchanges hash keys as the jobs of a version do (see `duck/key_hash.py`)."""
+
+    def changed(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
+        return tuple(
+            f
+            if f.exchange is None
+            else replace(f, exchange=replace(f.exchange, keys=in_version(f.exchange.keys, version)))
+            for f in fragments
+        )
+
+    return replace(
+        plan,
+        scans=tuple(replace(scan, fragments=changed(scan.fragments)) for scan in plan.scans),
+        stages=tuple(
+            replace(stage, fragments=changed(stage.fragments), opening=changed(stage.opening)) for stage in plan.stages
+        ),
+    )

@@ -17,7 +17,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck import key_hash
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import names, no_rows, over, quote_name, quote_text, typed
-from sqlstream.duck.types import stored_type, time_literal, time_literal_type
+from sqlstream.duck.types import has_intervals, stored_type, time_literal, time_literal_type
 from sqlstream.queries.prepared import PreparedStatements
 from sqlstream.queries.versions import StateRelation
 from sqlstream.queries.why import has_whole_number, is_whole
@@ -81,7 +81,9 @@ class AskedView:
             f"CAST({_parameter(i, c)} AS {s.type}) AS {quote_name(c.name)}"
             for i, (c, s) in enumerate(zip(self.columns, stored, strict=True), 1)
         )
-        return f"SELECT *, {key_hash.bucket(stored, len(self.labels))} AS {_BUCKET} FROM (SELECT {items})"
+        hashed = [Column(c.name, key_hash.hashed_type(c.type)) for c in self.columns]
+        keys = key_hash.in_version(hashed, self.record.key_hash)
+        return f"SELECT *, {key_hash.bucket(keys, len(self.labels))} AS {_BUCKET} FROM (SELECT {items})"
 
     @cached_property
     def are_whole(self) -> Sequence[bool]:
@@ -206,7 +208,9 @@ class StoredKey:
         self.label = view.labels[bucket]
         self._are_whole = view.are_whole
         self._hashes: dict[tuple[pa.DataType, ...], Hashes | None] = {}
-        self.can_hash = all(can_hash(column.type) for column in self._columns)
+        # Equal intervals may be stored as several texts.
+        is_exact = not any(has_intervals(c.type) for c in view.columns)
+        self.can_hash = is_exact and all(can_hash(column.type) for column in self._columns)
 
     def is_as_written(self, key: Sequence[str | None]) -> bool:
         """Tell whether each value that is not NULL is one of its column, and was not rounded to be one."""

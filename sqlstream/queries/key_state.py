@@ -116,11 +116,13 @@ class KeyState:
         key_hash.register(self.connection)
         labels = labels_of(self.record, self.newest.newest)
         stored = [Column(f"k{i}", stored_type(c.type)) for i, c in enumerate(self._columns)]
+        hashed = [Column(f"k{i}", key_hash.hashed_type(c.type)) for i, c in enumerate(self._columns)]
+        keys = key_hash.in_version(hashed, self.record.key_hash)
         items = ", ".join(
             f"CAST(CAST(${i} AS {c.type}) AS {s.type}) AS {s.name}"
             for i, (c, s) in enumerate(zip(self._columns, stored, strict=True), 1)
         )
-        sql = f"SELECT {key_hash.bucket(stored, len(labels))} FROM (SELECT {items})"
+        sql = f"SELECT {key_hash.bucket(keys, len(labels))} FROM (SELECT {items})"
         [(place,)] = self.connection.execute(sql, self._parameters()).fetchall()
         return int(labels[place])
 

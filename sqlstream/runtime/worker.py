@@ -13,6 +13,7 @@ import duckdb
 from sqlstream.catalog import DuckFunction
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.duck import databases, key_hash
+from sqlstream.duck.key_hash import BY_VALUE
 from sqlstream.errors import SqlStreamError
 from sqlstream.functions.databases import FunctionDatabase, open_database
 from sqlstream.functions.process.instances import close_all
@@ -57,6 +58,8 @@ class JobSpec:
     # How these limits were given, for people: SET 'option', or --set option.
     max_rows_as_set: Mapping[str, str] = field(default_factory=dict)
     max_rows_action: str = "stop"
+    # The version of the hash that picks the bucket of a key, which the exchanges of the plan have already.
+    key_hash: int = BY_VALUE
 
     def remember_secrets(self) -> None:
         """Know the secrets in the options of all tables, for errors in this process not to show them."""

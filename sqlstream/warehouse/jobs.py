@@ -200,6 +200,8 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     when it was created before, and up to which version it still has what it wrote then. A job that goes on with a changed query
     was `upgraded_from` the savepoint of this name; not if migrations made its state. There is no `script` in records of earlier
     versions, nor where it has secrets.
+    `key_hash` is the version of the hash that spreads its keys (see `duck/key_hash.py`): those that earlier versions made have
+    the first one.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {7: partial(upgraded_times, names=("created_at",))}
@@ -219,6 +221,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     lives: tuple[tuple[ProcessingTime, int], ...] = ()
     upgraded_from: str = ""
     script: ScriptRecord | None = None
+    key_hash: int = 1
 
     def sink(self, table: str) -> SinkRecord | None:
         """Return the sink that is a table of the warehouse with a name, matched without regard to case."""

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.connectors.warehouse.publishing import PUBLISH, discard_published, find_published, is_published
+from sqlstream.duck.key_hash import in_version
 from sqlstream.errors import JobError, SqlStreamError, UsageError
-from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, planned_text, recorded_text
+from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, key_hash_of, planned_text, recorded_text
 from sqlstream.jobs.savepoints import default_name, take_savepoint
 from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
@@ -122,7 +123,12 @@ class Upgrader:
     def made(self, saved: JobRecord) -> JobRecord:
         """Return the record of the job with the new query."""
         spec = job_spec(
-            self._planned, self._warehouse.root, saved.bucket_labels, name=self._planned.name, project=self._project
+            self._planned,
+            self._warehouse.root,
+            saved.bucket_labels,
+            name=self._planned.name,
+            project=self._project,
+            key_hash=key_hash_of(saved),
         )
         made = job_record(self._planned, spec, saved.partitions)
         return replace(made, created_at=saved.created_at, versions=saved.versions, lives=saved.lives)
@@ -210,9 +216,8 @@ class Upgrader:
                 operator = stages[one.operator].operator
                 tables = one.tables if isinstance(one, Adapted) else {}
                 timers = _clock_timers(operator)
-                operators.append(
-                    OperatorSource(one.operator, one.was, operator.tables, operator.hashed, tables, timers)
-                )
+                hashed = in_version(operator.hashed, made.key_hash)
+                operators.append(OperatorSource(one.operator, one.was, operator.tables, hashed, tables, timers))
         paths, sinks, outputs = savepoint.warehouse.job(savepoint.record.job), list[SinkSource](), dict[int, int]()
         for place, (change, sink) in enumerate(zip(comparison.sinks, plan.sinks, strict=True)):
             if change.was is None:

@@ -11,8 +11,9 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, ProcessFunction
+from sqlstream.duck.key_hash import hashed_type
 from sqlstream.duck.sql import Rows, quote_name
-from sqlstream.duck.types import encoded, stored_type
+from sqlstream.duck.types import encoded
 from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.late_rows import late_outputs
@@ -156,7 +157,7 @@ class ProcessOperator(Operator):
     @property
     def hashed(self) -> tuple[Column, ...]:
         columns = self.stored_keys or self._keyed.arriving(())
-        return tuple(Column(c.name, stored_type(c.type)) for c in columns)
+        return tuple(Column(c.name, hashed_type(c.type)) for c in columns)
 
     def hashed_of(self, parts: Collection[str]) -> tuple[Column, ...]:
         """Without keys rows are spread by what they have in common with others that come with them."""
