@@ -82,6 +82,8 @@ class Table:
     changing: bool = field(default=False, repr=False)
     # The keys of METADATA that its connector can write, too.
     writes_metadata: frozenset[str] = field(default=frozenset(), repr=False)
+    # Of a table whose rows stand in an envelope: which of their columns are NOT NULL.
+    never_null: tuple[str, ...] = field(default=(), repr=False)
     # Where the key and the value of an option stand, by its name.
     places: Mapping[str, tuple[Span, Span]] = field(default_factory=dict, compare=False, repr=False)
 

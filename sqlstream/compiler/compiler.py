@@ -481,7 +481,8 @@ class Compiler:
             logical=logical,
             optimized=tuple(optimized),
             rules=tuple(rules),
-            physical=plan(optimized),
+            # A bare SELECT leaves nothing behind.
+            physical=plan(optimized, keeps_malformed=not isinstance(statement, Select)),
             options=self.options.copy(),
             functions=self.catalog.duck_functions,
             script=script_of(statement.span.written, self._declarations, self.options.values, self.table_options.given),

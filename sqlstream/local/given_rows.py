@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import duckdb
@@ -48,16 +49,18 @@ def _row(table: Table, row: Sequence[object] | Mapping[str, object]) -> tuple[ob
 
 def _value(value: object, type: str) -> object:
     """Return what DuckDB takes for a value of a column: of a mapping alone it cannot tell a MAP from a STRUCT."""
-    if not isinstance(value, Mapping | list | tuple):
-        return value
-    if "MAP(" not in type and "STRUCT(" not in type:
+    is_named = isinstance(value, Mapping | list | tuple) and ("MAP(" in type or "STRUCT(" in type)
+    if not is_named and "JSON" not in type:
         return value
     kind = DuckDBPyType(type)
-    return duckdb.Value(_shaped(value, kind), kind)
+    shaped = _shaped(value, kind)
+    return duckdb.Value(shaped, kind) if is_named and type != "JSON" else shaped
 
 
 def _shaped(value: object, type: DuckDBPyType) -> object:
-    """Return a nested value with all fields of its STRUCTs; what a mapping lacks is NULL."""
+    """Return a nested value with all fields of its STRUCTs; what a mapping lacks is NULL. What is JSON becomes text."""
+    if str(type) == "JSON":
+        return value if value is None or _is_document(value) else json.dumps(value, default=str)
     if type.id not in ("struct", "map", "list", "array") or not isinstance(value, Mapping | list | tuple):
         return value
     children = {name: child for name, child in type.children if isinstance(child, DuckDBPyType)}
@@ -71,6 +74,16 @@ def _shaped(value: object, type: DuckDBPyType) -> object:
     if not isinstance(value, Mapping) and type.id in ("list", "array"):
         return [_shaped(inner, children["child"]) for inner in value]
     return value
+
+
+def _is_document(value: object) -> bool:
+    """Tell whether a value is the text of an object or an array: as in lines of JSON, any other text is a string."""
+    if not isinstance(value, str):
+        return False
+    try:
+        return isinstance(json.loads(value), dict | list)
+    except ValueError:
+        return False
 
 
 def _misfit(con: duckdb.DuckDBPyConnection, table: Table, rows: Sequence[tuple[object, ...]]) -> BindError | None:

@@ -52,8 +52,10 @@ from sqlstream.physical.stateful import (
 from sqlstream.storage.zsets import WEIGHT, last_rows, summed
 
 
-def plan(sinks: Sequence[ResultSink]) -> PhysicalPlan:
+def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> PhysicalPlan:
     """Return the physical plan of a job: what several sinks need in common is read and computed once.
+
+    Where nothing is to be written, `keeps_malformed` is false: malformed rows are skipped, and not kept.
 
     Raises UnsupportedError for an aggregate that cannot run incrementally, and for a function that differs on replay
     where state depends on it.
@@ -89,7 +91,8 @@ def plan(sinks: Sequence[ResultSink]) -> PhysicalPlan:
                     branch.select(positions).query, (("rows", stored),), None, number, branch.lookups, branch.output
                 ),
             )
-    scans = keeping_malformed([replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans], found)
+    scans = tuple(replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans)
+    scans = keeping_malformed(scans, found) if keeps_malformed else scans
     stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
     return PhysicalPlan(scans, stages, tuple(found.values()), any(map(_asks_watermark, sinks)))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlstream.catalog import DEBEZIUM, Table
+from sqlstream.catalog import DEBEZIUM, Column, Table
 from sqlstream.connectors.formats.changelogs import changes_of, weight
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
-from sqlstream.connectors.formats.malformed import errors_to
-from sqlstream.duck.internal_columns import CHANGE, PLACE, ROW
-from sqlstream.duck.sql import quote_name
+from sqlstream.connectors.formats.malformed import errors_to, no_value, skips
+from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, ROW
+from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import BindError
 from sqlstream.physical.plan import ScanStage, SinkPlan
 from sqlstream.storage.zsets import WEIGHT
@@ -19,12 +19,23 @@ from sqlstream.storage.zsets import WEIGHT
 def scanned(table: Table) -> str:
     """Return the SELECT over `_input` of a table's columns, the computed ones too, and of what its rows change."""
     columns = [
-        quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
+        _read(c, table) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
     ]
     if not table.has_changes:
         return f"SELECT {', '.join(columns)} FROM _input"
     more = [c.name for c in (CHANGE, *PLACE)] if table.primary_key else [CHANGE.name, f"{weight()} AS {WEIGHT}"]
     return f"SELECT {', '.join([*columns, *more])} FROM ({changes_of(table, '_input')})"
+
+
+def _read(column: Column, table: Table) -> str:
+    """Return a column that is read; where it is never NULL, a row without it is an error, unless it was skipped as malformed."""
+    value = quote_name(column.name)
+    if not column.not_null or skips(table):
+        return value
+    # A delete needs its key alone.
+    lacks = f"{value} IS NULL AND {ADDS}" if table.has_changes else f"{value} IS NULL"
+    why = no_value(column.name)
+    return f"CASE WHEN {lacks} THEN error({quote_text(why[0].lower() + why[1:])}) ELSE {value} END AS {value}"
 
 
 def numbered(table: Table) -> str:

@@ -9,8 +9,10 @@ from typing import TypeAlias
 import duckdb
 import pyarrow as pa
 
+from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Split
 from sqlstream.connectors.formats.changelogs import DECLARE_KEY, NO_ROW_BEFORE
+from sqlstream.connectors.formats.malformed import NO_VALUE, format_of, skip_hint
 from sqlstream.connectors.interface import TableSource
 from sqlstream.duck import key_hash
 from sqlstream.duck.clock import variables
@@ -223,7 +225,13 @@ def explain_row(
     """
     for split in splits:
         relation = relation_of(split)
-        con.execute(f"CREATE OR REPLACE TEMP TABLE _suspects AS SELECT row_number() OVER () AS _row, * FROM {relation}")
+        try:
+            con.execute(
+                f"CREATE OR REPLACE TEMP TABLE _suspects AS SELECT row_number() OVER () AS _row, * FROM {relation}"
+            )
+        except duckdb.Error:
+            # It cannot even be read.
+            continue
         [(count,)] = con.execute("SELECT count(*) FROM _suspects").fetchall()
         first, end = 1, count + 1
         while end - first > 1:
@@ -237,9 +245,14 @@ def explain_row(
             own = {k: v for k, v in row.items() if not k.startswith(INTERNAL)}
             shown = ", ".join(f"{k}={'NULL' if v is None else v}" for k, v in own.items())
             message = f"{source.place(split, first)}: {plain(found)}"
-            hint = DECLARE_KEY if plain(found) == NO_ROW_BEFORE else None
-            return DataError(message, detail=f"row: {shown}", hint=hint)
+            return DataError(message, detail=f"row: {shown}", hint=_hint(plain(found), scan.table))
     return None
+
+
+def _hint(fault: str, table: Table) -> str | None:
+    if fault == NO_ROW_BEFORE:
+        return DECLARE_KEY
+    return skip_hint(table) if fault.endswith(NO_VALUE) and format_of(table) else None
 
 
 def _fails(con: duckdb.DuckDBPyConnection, scan: ScanStage, first: int, end: int, find: Find) -> duckdb.Error | None:

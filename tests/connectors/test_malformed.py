@@ -325,3 +325,104 @@ def test_another_job_reads_what_is_kept(tmp_path: Path) -> None:
         stream.runs["out"].batch({0: feed_one})
         stream.pull()
         assert stream.rows("copy") == [("x",)]
+
+
+def rows_of(form: str, path: Path) -> Path:
+    """Write three rows, of which the second one has no `id`."""
+    ids = [1, None, 3]
+    if form == "csv":
+        return put(path, "".join(f"{'' if n is None else n},x\n" for n in ids))
+    if form == "json":
+        return lines(path, [{"id": n, "s": "x"} for n in ids])
+    if form == "avro":
+        fields = field("id", ["null", "long"]), field("s", ["null", "string"])
+        avro(path, record(*fields), *({"id": n, "s": "x"} for n in ids))
+        return path
+    pq.write_table(pa.table({"id": pa.array(ids, pa.int64()), "s": ["x"] * 3}), path)
+    return path
+
+
+NULLS = "id BIGINT NOT NULL, s STRING"
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet", "avro"])
+def test_a_row_without_a_value_that_is_never_null_fails_the_job(tmp_path: Path, form: str) -> None:
+    path = rows_of(form, tmp_path / f"a.{form}")
+    with copying(declared(NULLS, form), "id BIGINT") as stream:
+        with pytest.raises(DataError) as caught:
+            feed(stream, path)
+        assert caught.value.message == (
+            f'row 2 of file "{path}" of table "t": column "id" is NOT NULL, but the row has no value for it'
+        )
+        assert str(caught.value.hint).startswith(f"Set '{form}.ignore-parse-errors' = 'true' to skip such rows")
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet", "avro"])
+def test_a_row_without_a_value_that_is_never_null_is_kept(tmp_path: Path, form: str) -> None:
+    path = rows_of(form, tmp_path / f"a.{form}")
+    with copying(declared(NULLS, form, **{f"{form}__errors_to": "bad"}), "id BIGINT") as stream:
+        feed(stream, path)
+        assert sorted(stream.rows("out")) == [(1,), (3,)]
+        assert malformed_count(stream) == 1
+        why = 'Column "id" is NOT NULL, but the row has no value for it'
+        assert stream.query("SELECT row_number, reason, file FROM bad") == [(2, why, str(path))]
+        assert stream.verify("out").is_explained
+
+
+def test_not_in_relies_on_columns_that_are_never_null(tmp_path: Path) -> None:
+    tables = "".join(
+        f"CREATE TABLE {name} (k INT NOT NULL) WITH ('connector' = 'filesystem', 'path' = '{name}', 'format' = 'json'{more});"
+        for name, more in (("t", ", 'json.ignore-parse-errors' = 'true'"), ("p", ""))
+    )
+    query = "CREATE TABLE out (k INT); INSERT INTO out SELECT k FROM p WHERE k NOT IN (SELECT k FROM t)"
+    for values, expected in (([1, None], [(2,)]), ([1], [(2,)]), ([None], [(1,), (2,)])):
+        with Stream(tables + query) as stream:
+            places = {scan.table.name: i for i, scan in enumerate(stream.runs["out"].job.plan.scans)}
+            for name, ks in (("t", values), ("p", [1, 2])):
+                path = lines(tmp_path / f"{name}.json", [{"k": k} for k in ks])
+                split = FileSplit(str(path), path.stat().st_size, 0, 0)
+                stream.runs["out"].batch({places[name]: [split]})
+            assert sorted(stream.rows("out")) == expected
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_a_delete_needs_its_key_alone(tmp_path: Path, skips: bool) -> None:
+    columns = "id BIGINT NOT NULL, s STRING NOT NULL, PRIMARY KEY (id) NOT ENFORCED"
+    more = {"json__errors_to": "bad"} if skips else {}
+    options = {"changelog__op_column": "op", **more}
+    with copying(declared(columns, "json", **options), "id BIGINT") as stream:
+        feed(stream, lines(tmp_path / "a.json", [{"op": "I", "id": n, "s": "x"} for n in (1, 2)]))
+        feed(stream, lines(tmp_path / "b.json", [{"op": "D", "id": 1}]))
+        assert sorted(stream.rows("out")) == [(2,)]
+        wrong = lines(tmp_path / "c.json", [{"op": "U", "id": 2, "s": None}])
+        if not skips:
+            with pytest.raises(DataError, match='column "s" is NOT NULL'):
+                feed(stream, wrong)
+            return
+        feed(stream, wrong)
+        assert sorted(stream.rows("out")) == [(2,)]
+        assert [reason for *_, reason in stream.query(KEPT)] == [
+            'Column "s" is NOT NULL, but the row has no value for it'
+        ]
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_rows_of_an_envelope_have_values(tmp_path: Path, skips: bool) -> None:
+    columns = "id BIGINT NOT NULL, s STRING NOT NULL, PRIMARY KEY (id) NOT ENFORCED"
+    more = {"debezium-json__errors_to": "bad"} if skips else {}
+    envelopes: list[dict[str, object]] = [
+        {"before": None, "after": {"id": 1, "s": "x"}, "op": "c"},
+        {"before": {"id": 1}, "after": {"id": 1, "s": "y"}, "op": "u"},
+        {"before": None, "after": {"id": 2}, "op": "c"},
+        {"before": {"id": 1}, "after": None, "op": "d"},
+    ]
+    with copying(declared(columns, "debezium-json", **more), "id BIGINT") as stream:
+        path = lines(tmp_path / "a.json", envelopes)
+        if not skips:
+            with pytest.raises(DataError, match='column "s" is NOT NULL'):
+                feed(stream, path)
+            return
+        feed(stream, path)
+        assert stream.rows("out") == []
+        found = stream.query(KEPT)
+        assert [(n, why) for _, n, _, why in found] == [(3, 'Column "s" is NOT NULL, but the row has no value for it')]

@@ -6,6 +6,7 @@ one, D it is deleted. Where the table has a key, three further columns say which
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
@@ -67,7 +68,8 @@ def source_table(table: Table) -> Table:
         whole = f"STRUCT({', '.join(f'{name} {type}' for name, type in envelope)})"
         columns = (Column("payload", whole), Column("op", "VARCHAR"))
     told = (c for c in table.physical if c not in table.stored)
-    return replace(table, columns=(*columns, *told, *place))
+    never_null = tuple(c.name for c in table.stored if c.not_null)
+    return replace(table, columns=(*columns, *told, *place), never_null=never_null)
 
 
 def malformed(table: Table) -> str:
@@ -78,6 +80,21 @@ def malformed(table: Table) -> str:
         return f"NOT coalesce({whole}, false) AND NOT ({_tombstone(table)})"
     words = ", ".join(quote_text(word) for found in _WORDS.values() for word in found)
     return f"upper(coalesce({_operation(table)}, '')) NOT IN ({words})"
+
+
+def lacking(table: Table, columns: Sequence[Column]) -> list[tuple[str, str]]:
+    """Return the conditions that a row which is added, as `source_table` reads it, has no value where its table has no NULLs.
+
+    Each comes with the name of its column; `columns` are those that are read.
+    """
+    if table.options.get("format", "").lower() == DEBEZIUM:
+        op, _, after = _envelope(table)
+        adds = f"{op} IN ('c', 'r', 'u') AND {after} IS NOT NULL"
+        return [(f"{adds} AND {after}.{quote_name(name)} IS NULL", name) for name in table.never_null]
+    words = ", ".join(quote_text(word) for letter in ("I", "U") for word in _WORDS[letter])
+    adds = f" AND upper({_operation(table)}) IN ({words})" if table.has_changes else ""
+    read = (c for c in columns if c.not_null and c is not table.operation)
+    return [(f"{quote_name(c.name)} IS NULL{adds}", c.name) for c in read]
 
 
 def changes_of(table: Table, rows: str) -> str:

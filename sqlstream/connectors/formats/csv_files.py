@@ -13,8 +13,7 @@ import pyarrow as pa
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.csv_rows import csv_layout, csv_syntax, fields_of
-from sqlstream.connectors.formats.json_lines import does_not_hold
-from sqlstream.connectors.formats.malformed import skips
+from sqlstream.connectors.formats.malformed import does_not_hold, skips
 from sqlstream.connectors.formats.whole_numbers import as_text, fraction, whole
 from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
 from sqlstream.duck.sql import quote_name, quote_text

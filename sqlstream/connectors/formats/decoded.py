@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.formats.parquet_types import conversion
+from sqlstream.connectors.formats.parquet_types import conversion, may_not_fit, unfit
 from sqlstream.connectors.read_plan import VALUE, WRONG
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import DataError
@@ -85,7 +85,7 @@ def _rows(
         whole = whole.append_column(name, renamed.column(number))
     registered = _register(con, whole)
     types = dict(zip(whole.column_names, con.sql(f"FROM {registered}").types, strict=True))
-    items = list(kept.column_names)
+    items, cases = list(kept.column_names), list[str]()
     for column in columns:
         name = column.name.lower()
         place = fields.get(group.names.get(name, name))
@@ -98,8 +98,12 @@ def _rows(
                 message = f'column "{column.name}" of table "{table.name}" is {column.type}'
                 hint = f"Declare it as {found}, and convert it in the query."
                 raise DataError(f"{message}, and {found} in {group.schema}", hint=hint)
+            if may_not_fit(found, con.sqltype(column.type)):
+                cases.append(unfit(f"{_FIELD}{place}", item, column))
+                item = f"TRY({item})"
         items.append(f"{item} AS {quote_name(column.name)}")
-    return f"SELECT {', '.join(items)}, CAST(NULL AS VARCHAR) AS {WRONG} FROM {registered}"
+    why = f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS VARCHAR)"
+    return f"SELECT {', '.join(items)}, {why} AS {WRONG} FROM {registered}"
 
 
 def _register(con: duckdb.DuckDBPyConnection, rows: pa.Table) -> str:

@@ -39,11 +39,7 @@ def translate(error: Exception, splits: Iterable[FileSplit], table: Table) -> Da
     path = path_in(text, splits)
     json = form in ("json", "debezium-json")
     # A value that is cast after it was read has lost its place.
-    unplaced = (
-        path is None
-        and form not in ("parquet", "avro")
-        and (NOT_WHOLE in text or isinstance(error, duckdb.ConversionException))
-    )
+    unplaced = path is None and (NOT_WHOLE in text or isinstance(error, duckdb.ConversionException))
     if unplaced or (json and path and "JSON" in text) or is_too_long(error):
         suspects = [s for s in splits if path in (None, s.path)]
         if found := next(malformed_rows(suspects, table), None):

@@ -10,8 +10,17 @@ import duckdb
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.splits import FileSplit
-from sqlstream.connectors.formats.malformed import skips
-from sqlstream.connectors.formats.whole_numbers import READ_AS_TEXT, as_text, fraction, is_exact, number_type, whole
+from sqlstream.connectors.formats.json_columns import documents
+from sqlstream.connectors.formats.malformed import does_not_hold, skips
+from sqlstream.connectors.formats.whole_numbers import (
+    READ_AS_TEXT,
+    as_text,
+    fraction,
+    is_exact,
+    number_type,
+    whole,
+    wrong_keys,
+)
 from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name, quote_text
@@ -38,7 +47,11 @@ def read_json(
     types = ", ".join(f"{quote_text(c.name)}: {quote_text(as_text(t) or c.type)}" for c, t in typed)
     items, where = whole(typed if columns else [])
     options = f"format = 'newline_delimited', columns = {{{types}}}, hive_partitioning = false"
-    return ReadPlan(f"SELECT {items} FROM read_json({paths}, {options}){where}", keep=True)
+    rows = f"SELECT {items} FROM read_json({paths}, {options}){where}"
+    items_of = [(quote_name(c.name), documents(quote_name(c.name), t)) for c, t in typed] if columns else []
+    if any(sql for _, sql in items_of):
+        rows = f"SELECT {', '.join(f'{sql or name} AS {name}' for name, sql in items_of)} FROM ({rows})"
+    return ReadPlan(rows, keep=True)
 
 
 def json_values(
@@ -80,7 +93,7 @@ def _marked(
             doubted = internal(f"text_{len(texts)}")
             texts[doubted] = _text_in_doubt(name, column.name, is_unsigned=type_.id.startswith("u"))
             item = f"CASE WHEN {doubted} IS NULL THEN {item} ELSE TRY_CAST({doubted} AS {column.type}) END"
-        items.append(f"{item} AS {quote_name(column.name)}")
+        items.append(f"{documents(item, type_) or item} AS {quote_name(column.name)}")
         # A value that does not fit becomes NULL, so most lines need no second look.
         fault, fractions = _misfit(value, type_), filter(None, [fraction(doubted, type_)])
         if type_.id == "struct" and told:
@@ -117,11 +130,6 @@ def _text_in_doubt(number: str, name: str, *, is_unsigned: bool) -> str:
     # Of a text that is no JSON there is no object.
     text = f"json_extract_string({_TEXT}, {_json_key(name)})"
     return f"CASE WHEN {told} THEN NULL WHEN {_ROW} IS NOT NULL THEN {text} END"
-
-
-def does_not_hold(column: Column) -> str:
-    """Return why a row is malformed of which a value does not fit its column."""
-    return f'Column "{column.name}" does not hold a {column.type}'
 
 
 def _json_key(name: str) -> str:
@@ -162,8 +170,10 @@ def _misfit(value: str, declared: Any, depth: int = 0) -> str:
             inside = _misfit(item, declared.children[0][1], depth + 1)
             kind, inner = "ARRAY", f"len(list_filter(json_extract({value}, '$[*]'), lambda {item}: {inside})) > 0"
         case "map":
-            inside = _misfit(item, declared.children[1][1], depth + 1)
-            kind, inner = "OBJECT", f"len(list_filter(json_extract({value}, '$.*'), lambda {item}: {inside})) > 0"
+            (_, key), (_, element) = declared.children
+            inside = _misfit(item, element, depth + 1)
+            values = f"len(list_filter(json_extract({value}, '$.*'), lambda {item}: {inside})) > 0"
+            kind, inner = "OBJECT", f"({wrong_keys(f'json_keys({value})', key, depth)} OR {values})"
         case _:
             return f"(coalesce(json_type({value}), 'NULL') <> 'NULL' AND TRY_CAST({value} AS {declared}) IS NULL)"
     return f"CASE coalesce(json_type({value}), 'NULL') WHEN 'NULL' THEN false WHEN '{kind}' THEN {inner} ELSE true END"

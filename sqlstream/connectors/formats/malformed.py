@@ -79,3 +79,16 @@ def skip_hint(table: Table) -> str:
     """Return what to do about malformed rows that are to stay out."""
     ignore, keep = (f"{format_of(table)}.{option}" for option in (IGNORE, ERRORS_TO))
     return f"Set '{ignore}' = 'true' to skip such rows and count them, '{keep}' = 'name' to keep them in a table."
+
+
+def does_not_hold(column: Column) -> str:
+    """Return why a row is malformed of which a value does not fit its column."""
+    return f'Column "{column.name}" does not hold a {column.type}'
+
+
+NO_VALUE = "is NOT NULL, but the row has no value for it"
+
+
+def no_value(name: str) -> str:
+    """Return why a row is malformed that is NULL in a column that never is."""
+    return f'Column "{name}" {NO_VALUE}'

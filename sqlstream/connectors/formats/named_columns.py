@@ -9,7 +9,8 @@ import duckdb
 
 from sqlstream.catalog import OP_COLUMN, Column, Table
 from sqlstream.connectors.filesystem.splits import FileSplit
-from sqlstream.connectors.formats.parquet_types import conversion
+from sqlstream.connectors.formats.malformed import skips
+from sqlstream.connectors.formats.parquet_types import conversion, may_not_fit, unfit
 from sqlstream.connectors.formats.read_errors import name_file
 from sqlstream.duck.internal_columns import ROW
 from sqlstream.duck.sql import quote_name
@@ -23,14 +24,15 @@ def named_items(
     columns: Sequence[Column],
     there: Mapping[str, Any],
     number: str,
-) -> str:
-    """Return the select items of some columns over a file.
+) -> tuple[str, str | None]:
+    """Return the select items of some columns over a file, and the SQL of why a row is malformed, where one may be.
 
-    `there` has the types of the file's columns, and `number` is the column with the number of a row in it.
+    `there` has the types of the file's columns, and `number` is the column with the number of a row in it. A value that does not
+    fit is an error, or NULL where malformed rows are skipped.
     """
     found = {name.lower(): (name, type_) for name, type_ in there.items()}
     _check_columns(split, table, list(there))
-    items = []
+    items, cases = [], list[str]()
     for column in columns:
         if column.metadata == ROW.metadata:
             items.append(f"{number} AS {quote_name(column.name)}")
@@ -39,14 +41,17 @@ def named_items(
             items.append(f"CAST(NULL AS {column.type}) AS {quote_name(column.name)}")
             continue
         name, type_ = found[column.name.lower()]
-        converted = conversion(quote_name(name), type_, con.sqltype(column.type))
+        converted = conversion(quote_name(name), type_, con.sqltype(column.type), narrow=True)
         if converted is None:
             raise DataError(
                 f'column "{name}" of {name_file(split.path, table)} is {type_}, which does not fit {column.type}',
                 hint="Declare the column with the file's type and convert it in a computed column or in the query.",
             )
+        if may_not_fit(type_, con.sqltype(column.type)):
+            cases.append(unfit(quote_name(name), converted, column))
+            converted = f"TRY({converted})" if skips(table) else converted
         items.append(f"{converted} AS {quote_name(column.name)}")
-    return ", ".join(items) or "1"
+    return ", ".join(items) or "1", f"CASE {' '.join(cases)} END" if cases else None
 
 
 def _check_columns(split: FileSplit, table: Table, found: Sequence[str]) -> None:

@@ -8,9 +8,10 @@ import duckdb
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.malformed import skips
 from sqlstream.connectors.formats.named_columns import named_items
 from sqlstream.connectors.formats.read_errors import reading
-from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.connectors.read_plan import WRONG, ReadPlan
 from sqlstream.duck.text_files import duckdb_paths
 
 
@@ -22,19 +23,22 @@ def read_parquet(
     copies: Mapping[str, str],
 ) -> ReadPlan:
     """Return how to read Parquet files, or ranges of their rows."""
+    groups = [(group, *_parquet_items(con, group[0], table, columns)) for group in _same_schema(con, splits, table)]
+    is_marked = skips(table) and any(why for *_, why in groups)
     selects = []
-    for group in _same_schema(con, splits, table):
+    for group, items, why in groups:
+        select_items = f"{items}, {why or 'CAST(NULL AS VARCHAR)'} AS {WRONG}" if is_marked else items
         whole = [s.path for s in group if s.rows is None]
-        items = _parquet_items(con, group[0], table, columns)
         if whole:
-            selects.append(f"SELECT {items} FROM read_parquet({duckdb_paths(whole)}, hive_partitioning = false)")
+            selects.append(f"SELECT {select_items} FROM read_parquet({duckdb_paths(whole)}, hive_partitioning = false)")
         for split in group:
             if split.rows is not None:
                 # DuckDB skips the row groups outside of the range by this predicate.
                 where = f"file_row_number >= {split.rows[0]} AND file_row_number < {split.rows[1]}"
                 source = f"read_parquet({duckdb_paths([split.path])}, hive_partitioning = false)"
-                selects.append(f"SELECT {items} FROM {source} WHERE {where}")
-    return ReadPlan(" UNION ALL ".join(selects))
+                selects.append(f"SELECT {select_items} FROM {source} WHERE {where}")
+    sql = " UNION ALL ".join(selects)
+    return ReadPlan.of_marked(sql) if is_marked else ReadPlan(sql)
 
 
 # All that tells one Parquet column from another.
@@ -57,7 +61,9 @@ def _same_schema(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], ta
     return list(groups.values())
 
 
-def _parquet_items(con: duckdb.DuckDBPyConnection, split: FileSplit, table: Table, columns: Sequence[Column]) -> str:
+def _parquet_items(
+    con: duckdb.DuckDBPyConnection, split: FileSplit, table: Table, columns: Sequence[Column]
+) -> tuple[str, str | None]:
     with reading([split], table):
         described = con.execute(
             f"SELECT * FROM read_parquet({duckdb_paths([split.path])}, hive_partitioning = false) LIMIT 0"

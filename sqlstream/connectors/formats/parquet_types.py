@@ -1,11 +1,12 @@
 """Which types of a Parquet file may be read as which declared types: those that hold every value of the file's.
 
-integer    a wider integer, DOUBLE or FLOAT where exact, DECIMAL with enough digits
+integer    a wider integer, DOUBLE or FLOAT where exact, DECIMAL with enough digits; an unsigned one also a signed one of its
+           size, where the caller asks for it: whoever reads values that may not fit has to see which do not
 FLOAT      DOUBLE
 DECIMAL    DECIMAL with at least as many digits on both sides of the point
 DATE       TIMESTAMP (midnight)
 TIMESTAMP  of another precision, cut to microseconds; with and without zone: as the wall clock of UTC
-ENUM, UUID, JSON  VARCHAR
+ENUM, UUID, JSON  VARCHAR; and VARCHAR, whose texts may not be JSON, as JSON
 NULL       anything: what writers declare of a column without a value
 STRUCT     STRUCT, fields matched by name: what is not declared is left out, what is not there is NULL
 Fields, elements and values go by these rules, too.
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlstream.catalog import Column
+from sqlstream.connectors.formats.malformed import does_not_hold
 from sqlstream.duck.sql import quote_name, quote_text
 
 # Bits of the whole numbers that each type holds: (signed, unsigned) integers, and floats by their mantissa.
@@ -28,38 +31,60 @@ _CLOCKS = {"timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"}
 _TEXTS = {"enum", "uuid", "varchar"}
 
 
-def conversion(value: str, found: Any, declared: Any, depth: int = 0) -> str | None:
-    """Return the SQL that reads a value of one DuckDB type as another, or None when it might lose something."""
-    if found == declared:
+def conversion(value: str, found: Any, declared: Any, depth: int = 0, *, narrow: bool = False) -> str | None:
+    """Return the SQL that reads a value of one DuckDB type as another, or None when it might lose something.
+
+    `narrow` takes unsigned integers as signed ones of their size, too.
+    """
+    if found == declared and not _is_text_of_json(found, declared):
         return value
     item = f"_x{depth}"
     match found.id, declared.id:
         case "null", _:
             return f"CAST(NULL AS {declared})"
         case "struct", "struct":
-            return _struct(value, found, declared, depth)
+            return _struct(value, found, declared, depth, narrow=narrow)
         case ("list" | "array", "list"):
-            inner = conversion(item, found.children[0][1], declared.children[0][1], depth + 1)
+            inner = conversion(item, found.children[0][1], declared.children[0][1], depth + 1, narrow=narrow)
             return inner and f"CAST(list_transform({value}, lambda {item}: {inner}) AS {declared})"
         case "map", "map":
-            return _map(value, found, declared, depth)
+            return _map(value, found, declared, depth, narrow=narrow)
     if found.id in _INSTANTS and declared.id == "timestamp":
         return f"timezone('UTC', {_microseconds(value, found)})"
     if found.id in _CLOCKS and declared.id == "timestamp with time zone":
         return f"timezone('UTC', {_microseconds(value, found)})"
-    if not _holds(found, declared):
+    if not _holds(found, declared) and not (narrow and _may_hold(found, declared)):
         return None
     return f"CAST({_microseconds(value, found)} AS {declared})"
 
 
-def _struct(value: str, found: Any, declared: Any, depth: int) -> str | None:
+def may_not_fit(found: Any, declared: Any) -> bool:
+    """Tell whether `conversion` fails for some values of a type: numbers that are too large, texts that are no JSON."""
+    match found.id, declared.id:
+        case "struct", "struct":
+            there = {name.lower(): type_ for name, type_ in found.children}
+            pairs = ((there.get(name.lower()), type_) for name, type_ in declared.children)
+            return any(own is not None and may_not_fit(own, type_) for own, type_ in pairs)
+        case ("list" | "array" | "map", "list" | "map"):
+            pairs = zip(found.children, declared.children, strict=False)
+            return any(may_not_fit(own, type_) for (_, own), (_, type_) in pairs if hasattr(own, "id"))
+    return _may_hold(found, declared) or _is_text_of_json(found, declared)
+
+
+def unfit(value: str, converted: str, column: Column) -> str:
+    """Return the case, of a CASE, that a value is there and cannot be converted to its column, with the reason."""
+    return f"WHEN {value} IS NOT NULL AND TRY({converted}) IS NULL THEN {quote_text(does_not_hold(column))}"
+
+
+def _struct(value: str, found: Any, declared: Any, depth: int, *, narrow: bool) -> str | None:
     fields = {name.lower(): (name, type_) for name, type_ in found.children}
     items = []
     for name, type_ in declared.children:
         own, there = fields.get(name.lower(), (None, None))
         item = f"CAST(NULL AS {type_})"
         if own is not None:
-            converted = conversion(f"struct_extract({value}, {quote_text(own)})", there, type_, depth)
+            field = f"struct_extract({value}, {quote_text(own)})"
+            converted = conversion(field, there, type_, depth, narrow=narrow)
             if converted is None:
                 return None
             item = converted
@@ -69,12 +94,12 @@ def _struct(value: str, found: Any, declared: Any, depth: int) -> str | None:
     return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({', '.join(items)}) END"
 
 
-def _map(value: str, found: Any, declared: Any, depth: int) -> str | None:
+def _map(value: str, found: Any, declared: Any, depth: int, *, narrow: bool) -> str | None:
     item = f"_x{depth}"
     (_, found_key), (_, found_value) = found.children
     (_, key), (_, inner) = declared.children
-    keys = conversion(f"{item}.key", found_key, key, depth + 1)
-    values = conversion(f"{item}.value", found_value, inner, depth + 1)
+    keys = conversion(f"{item}.key", found_key, key, depth + 1, narrow=narrow)
+    values = conversion(f"{item}.value", found_value, inner, depth + 1, narrow=narrow)
     if keys is None or values is None:
         return None
     entry = f"lambda {item}: {{'key': {keys}, 'value': {values}}}"
@@ -91,6 +116,15 @@ def _microseconds(value: str, found: Any) -> str:
     if found.id in _INSTANTS:
         return f"CAST({value} AS TIMESTAMPTZ)"
     return f"CAST({value} AS TIMESTAMP)" if found.id in _CLOCKS else value
+
+
+def _is_text_of_json(found: Any, declared: Any) -> bool:
+    return found.id in _TEXTS and str(declared) == "JSON" and str(found) != "JSON"
+
+
+def _may_hold(found: Any, declared: Any) -> bool:
+    """Tell whether a signed type holds half of the values of an unsigned one."""
+    return _UNSIGNED.get(found.id, 0) == _SIGNED.get(declared.id, 0) + 1
 
 
 def _holds(found: Any, declared: Any) -> bool:

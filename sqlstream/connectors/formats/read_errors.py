@@ -13,8 +13,7 @@ import duckdb
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.copies import shown
 from sqlstream.connectors.filesystem.splits import FileSplit, vanished
-from sqlstream.connectors.formats.json_lines import does_not_hold
-from sqlstream.connectors.formats.malformed import format_of, skip_hint
+from sqlstream.connectors.formats.malformed import does_not_hold, format_of, skip_hint
 from sqlstream.duck import databases
 from sqlstream.duck.errors import damage
 from sqlstream.duck.text_files import _literal, duckdb_paths, sentence, shorten

@@ -32,8 +32,8 @@ import duckdb
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
 from sqlstream.connectors.filesystem.copies import shown
 from sqlstream.connectors.filesystem.splits import FileSplit
-from sqlstream.connectors.formats.changelogs import malformed
-from sqlstream.connectors.formats.malformed import format_of, skips
+from sqlstream.connectors.formats.changelogs import lacking, malformed
+from sqlstream.connectors.formats.malformed import format_of, no_value, skips
 from sqlstream.connectors.formats.read_errors import name_file
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.read_plan import WRONG, ReadPlan
@@ -62,9 +62,12 @@ def read(
     if not splits:
         return ReadPlan(no_rows(wanted))
     plan = _read_wanted(con, splits, table, wanted, copies or {})
-    if not (table.has_changes and skips(table)):
+    if not skips(table):
         return plan
-    return ReadPlan.of_marked(marked_changes(table, plan), plan.rejects, keep=plan.keep, streams=plan.streams)
+    if table.has_changes:
+        plan = ReadPlan.of_marked(marked_changes(table, plan), plan.rejects, keep=plan.keep, streams=plan.streams)
+    marked = marked_nulls(table, wanted, plan)
+    return plan if marked is None else ReadPlan.of_marked(marked, plan.rejects, keep=plan.keep, streams=plan.streams)
 
 
 def marked_changes(table: Table, plan: ReadPlan) -> str:
@@ -73,6 +76,17 @@ def marked_changes(table: Table, plan: ReadPlan) -> str:
     operation = f"{before}CASE WHEN {malformed(table)} THEN {quote_text(_operation_fault(table))} END) AS {WRONG}"
     rows = f"SELECT * REPLACE ({operation})" if plan.marked else f"SELECT *, {operation}"
     return f"{rows} FROM ({plan.marked or plan.sql})"
+
+
+def marked_nulls(table: Table, columns: Sequence[Column], plan: ReadPlan) -> str | None:
+    """Return the rows of a plan with those marked, too, that have no value in columns without NULLs; None if none is such."""
+    cases = [f"WHEN {lacks} THEN {quote_text(no_value(name))}" for lacks, name in lacking(table, columns)]
+    if not cases:
+        return None
+    why = f"CASE {' '.join(cases)} END"
+    if plan.marked is None:
+        return f"SELECT *, {why} AS {WRONG} FROM ({plan.sql})"
+    return f"SELECT * REPLACE (coalesce({WRONG}, {why}) AS {WRONG}) FROM ({plan.marked})"
 
 
 def _operation_fault(table: Table) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlstream.catalog import IGNORE, Column, Table
 from sqlstream.connectors.formats.changelogs import OPERATION
 from sqlstream.connectors.formats.malformed import MalformedRow, format_of, skip_hint, skips
-from sqlstream.connectors.formats.reading import marked_changes
+from sqlstream.connectors.formats.reading import marked_changes, marked_nulls
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.interface import NumberedRows, ReadContext, TableSource
 from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
@@ -101,8 +101,9 @@ class ValueRows(TableSource):
         items += [quote_name(c.name) for c in table.stored]
         places = f"{aliases[quote_name(PLACE)]} AS {PLACE}, {aliases[quote_name(NUMBER)]} AS {NUMBER}, _kept_value AS {VALUE}"
         found = f"SELECT {', '.join([*items, WRONG])}, {places} FROM {rows}"
-        told = table.has_changes and not self.upserts
-        return marked_changes(table, ReadPlan.of_marked(found)) if told else found
+        if table.has_changes and not self.upserts:
+            found = marked_changes(table, ReadPlan.of_marked(found))
+        return marked_nulls(table, table.physical, ReadPlan.of_marked(found)) or found
 
     # -- malformed values
 

@@ -1,7 +1,7 @@
 """Integers in text: DuckDB rounds 1.5 to 2, here it is a value that its column does not hold.
 
-So columns of integers are read as text, and looked at before they are cast. 12, 12.0 and 1.2e1 are whole, with quotes or
-without; 1.5 and true are not. Those of BOOLEAN are, too: a text cannot be 2 there, a number of JSON could.
+So columns of integers, and the keys of maps, are read as text, and looked at before they are cast. 12, 12.0 and 1.2e1 are whole,
+with quotes or without; 1.5 and true are not. Those of BOOLEAN are, too: a text cannot be 2 there, a number of JSON could.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ READ_AS_TEXT = INTEGERS | {"boolean"}
 
 
 def as_text(declared: Any) -> str | None:
-    """Return the type in which a column is read: with text where integers and booleans are; None if there are none."""
+    """Return the type in which a column is read: with text where integers, booleans and keys are; None if there are none."""
     match declared.id:
         case id if id in READ_AS_TEXT:
             return "VARCHAR"
@@ -35,7 +35,8 @@ def as_text(declared: Any) -> str | None:
         case "map":
             (_, key), (_, value) = declared.children
             inner = as_text(value)
-            return inner and f"MAP({key}, {inner})"
+            # A key stands as text in any case.
+            return f"MAP(VARCHAR, {inner or value})" if inner or key.id != "varchar" else None
     return None
 
 
@@ -59,7 +60,7 @@ def is_exact(number: str) -> str:
 def fraction(value: str, declared: Any, depth: int = 0) -> str | None:
     """Return the condition that some text where an integer should be, read as `as_text` says, is a number that is not whole.
 
-    Text that is no number at all is left to the cast.
+    Text that is no number at all is left to the cast, which does not tell two keys of a map that are one.
     """
     item = f"_x{depth}"
     match declared.id:
@@ -75,9 +76,25 @@ def fraction(value: str, declared: Any, depth: int = 0) -> str | None:
             inner = fraction(item, declared.children[0][1], depth + 1)
             return inner and f"(len(list_filter({value}, lambda {item}: {inner})) > 0)"
         case "map":
-            inner = fraction(item, declared.children[1][1], depth + 1)
-            return inner and f"(len(list_filter(map_values({value}), lambda {item}: {inner})) > 0)"
+            (_, key), (_, inside) = declared.children
+            inner = fraction(item, inside, depth + 1)
+            conditions = [f"len(list_filter(map_values({value}), lambda {item}: {inner})) > 0"] if inner else []
+            if key.id != "varchar":
+                conditions.append(wrong_keys(f"map_keys({value})", key, depth))
+            return f"({' OR '.join(conditions)})" if conditions else None
     return None
+
+
+def wrong_keys(keys: str, declared: Any, depth: int) -> str:
+    """Return the condition that some texts are not the keys of a map: one is no key of its type, or two are the same."""
+    item = f"_x{depth}"
+    cast = (
+        keys if declared.id == "varchar" else f"list_transform({keys}, lambda {item}: TRY_CAST({item} AS {declared}))"
+    )
+    # NULL is not counted.
+    fewer = f"len(list_distinct({cast})) < len({keys})"
+    inner = fraction(item, declared, depth + 1)
+    return f"({fewer} OR len(list_filter({keys}, lambda {item}: {inner})) > 0)" if inner else f"({fewer})"
 
 
 def whole(columns: Sequence[tuple[Column, Any]]) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -179,3 +179,69 @@ def test_a_twice_given_json_key_fails_with_duckdbs_reason(con: Con, tmp_path: Pa
     error = failure(con, table("json", {"a": "BIGINT"}), file)
     assert error.message == f'file "{file.path}" of table "t" has a malformed row'
     assert 'has duplicate key "a"' in (error.detail or "")
+
+
+WRONG_KEYS = [
+    ("MAP(INTEGER, INTEGER)", '{"a": 10}'),
+    ("MAP(INTEGER, INTEGER)", '{"1.5": 10}'),
+    ("MAP(INTEGER, INTEGER)", '{"1": 1, "1": 2}'),
+    ("MAP(INTEGER, INTEGER)", '{"1": 1, "01": 2}'),
+    ("MAP(VARCHAR, INTEGER)", '{"x": 1, "x": 2}'),
+    ("MAP(VARCHAR, VARCHAR)", '{"x": 1, "x": 1}'),
+    ("MAP(DATE, VARCHAR)", '{"2026-13-01": "x"}'),
+    ("MAP(BOOLEAN, INTEGER)", '{"true": 1, "1": 2}'),
+    ("MAP(DOUBLE, DOUBLE)", '{"1.0": 1, "1": 2}'),
+    ("MAP(VARCHAR, MAP(INTEGER, INTEGER))", '{"x": {"a": 1}}'),
+]
+
+
+@pytest.mark.parametrize(("map_", "value"), WRONG_KEYS)
+@pytest.mark.parametrize(
+    ("declared", "text"),
+    [("{}", "{}"), ("{}[]", "[{}]"), ("STRUCT(m {})", '{{"m": {}}}'), ("MAP(VARCHAR, {})", '{{"n": {}}}')],
+)
+def test_keys_of_a_map_that_do_not_fit_are_malformed(
+    con: Con, tmp_path: Path, map_: str, value: str, declared: str, text: str
+) -> None:
+    line = f'{{"a": {text.format(value)}}}'
+    file = write(tmp_path / "a.json", f'{{"a": null}}\n{line}\n')
+    declaration = table("json", {"a": declared.format(map_)})
+    error = failure(con, declaration, file)
+    assert error.message == f'line 2 of file "{file.path}" of table "t" is malformed'
+    assert error.detail == f'Column "a" does not hold a {declaration.columns[0].type}: {line}'
+    ignoring = table("json", {"a": declared.format(map_)}, ignore_parse_errors="true")
+    assert skipping(con, ignoring, file) == ([(None,)], 1)
+
+
+@pytest.mark.parametrize("ignoring", ["false", "true"])
+def test_keys_of_a_map_are_what_their_texts_say(con: Con, tmp_path: Path, ignoring: str) -> None:
+    declared = table("json", {"m": "MAP(INTEGER, INTEGER)", "d": "MAP(DATE, VARCHAR)"}, ignore_parse_errors=ignoring)
+    file = write(tmp_path / "a.json", '{"m": {"01": 1, "2": "2"}, "d": {"2026-01-02": "x"}}\n{"m": {}, "d": null}\n')
+    assert rows(con, declared, file) == [({1: 1, 2: 2}, {date(2026, 1, 2): "x"}), ({}, None)]
+
+
+DOCUMENTS = [
+    ('"{\\"a\\": 1}"', '{"a": 1}'),
+    ('" [1]"', " [1]"),
+    ('{"a": "{}"}', '{"a":"{}"}'),
+    ('"abc"', '"abc"'),
+    ('"5"', '"5"'),
+    ('"{bad"', '"{bad"'),
+    ('""', '""'),
+    ("5", "5"),
+    ("[true]", "[true]"),
+    ("null", None),
+]
+
+
+@pytest.mark.parametrize("ignoring", ["false", "true"])
+@pytest.mark.parametrize(("value", "expected"), DOCUMENTS)
+def test_a_string_that_holds_a_document_is_that_document(
+    con: Con, tmp_path: Path, value: str, expected: str | None, ignoring: str
+) -> None:
+    types = {"j": "JSON", "l": "JSON[]", "s": 'STRUCT("a b" JSON, n INTEGER)', "m": "MAP(VARCHAR, JSON)"}
+    declared = table("json", types, ignore_parse_errors=ignoring)
+    nested = f'"l": [{value}], "s": {{"a b": {value}, "n": 1}}, "m": {{"k": {value}}}'
+    file = write(tmp_path / "a.json", f'{{"j": {value}, {nested}}}\n{{"s": null}}\n')
+    found = rows(con, declared, file)
+    assert found == [(expected, [expected], {"a b": expected, "n": 1}, {"k": expected}), (None,) * 4]

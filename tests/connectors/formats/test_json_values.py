@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlstream.catalog import IGNORE, Column
-from sqlstream.connectors.formats.json_lines import _json_key, _misfit, does_not_hold, json_values
+from sqlstream.connectors.formats.json_lines import _json_key, _misfit, json_values
+from sqlstream.connectors.formats.malformed import does_not_hold
 from sqlstream.connectors.formats.whole_numbers import as_text, fraction
 from sqlstream.connectors.read_plan import VALUE, WRONG
 from sqlstream.duck import databases

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -63,7 +65,8 @@ def test_parquet_instants_and_wall_clocks_meet_in_utc(con: Con, tmp_path: Path) 
     ("found", "declared"),
     [
         (pa.array([2**40]), "INTEGER"),
-        (pa.array([1], pa.uint64()), "BIGINT"),
+        (pa.array([1], pa.uint64()), "INTEGER"),
+        (pa.array([1], pa.int64()), "UBIGINT"),
         (pa.array([2**60]), "DOUBLE"),
         (pa.array([1.5]), "FLOAT"),
         (pa.array([1.5]), "BIGINT"),
@@ -212,3 +215,39 @@ def test_parquet_files_that_are_not_whole(con: Con, tmp_path: Path) -> None:
     for file in (cut, text, empty):
         message = failure(con, declared, good, file).message
         assert message == f'file "{file.path}" of table "t" is not a Parquet file, or an incomplete one'
+
+
+UNSIGNED = {"UTINYINT": pa.uint8(), "USMALLINT": pa.uint16(), "UINTEGER": pa.uint32(), "UBIGINT": pa.uint64()}
+
+
+@pytest.mark.parametrize("unsigned", UNSIGNED)
+@pytest.mark.parametrize("declared", ["{}", "{}[]", "STRUCT(x {})", "MAP(VARCHAR, {})"])
+def test_unsigned_integers_that_fit_are_read(con: Con, tmp_path: Path, unsigned: str, declared: str) -> None:
+    signed, kind = unsigned[1:], UNSIGNED[unsigned]
+    largest = 2 ** (kind.bit_width - 1) - 1
+    nested: dict[str, tuple[pa.DataType, Callable[[int], object]]] = {
+        "{}": (kind, lambda n: n),
+        "{}[]": (pa.list_(kind), lambda n: [1, n]),
+        "STRUCT(x {})": (pa.struct([("x", kind)]), lambda n: {"x": n}),
+        "MAP(VARCHAR, {})": (pa.map_(pa.string(), kind), lambda n: [("k", n)]),
+    }
+    type_, value = nested[declared]
+    fits = parquet(tmp_path / "a.parquet", {"a": pa.array([value(largest), None], type_)})
+    declaration = table("parquet", {"a": declared.format(signed)})
+    found = rows(con, declaration, fits)
+    assert str(largest) in str(found[0])
+    assert found[1] == (None,)
+    larger = parquet(tmp_path / "b.parquet", {"a": pa.array([value(1), value(largest + 1), value(2)], type_)})
+    error = failure(con, declaration, larger)
+    assert error.message == f'row 2 of file "{tmp_path}/b.parquet" of table "t" is malformed'
+    assert str(error.detail).startswith(f'Column "a" does not hold a {declaration.columns[0].type}: ')
+    skipping = replace(declaration, options={**declaration.options, "parquet.ignore-parse-errors": "true"})
+    assert len(rows(con, skipping, larger)) == 2
+
+
+def test_a_text_that_is_no_json_is_malformed(con: Con, tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", {"j": pa.array(['{"a": 1}', "{", None])})
+    declared = table("parquet", {"j": "JSON"})
+    assert failure(con, declared, file).message == f'row 2 of file "{tmp_path}/a.parquet" of table "t" is malformed'
+    skipping = replace(declared, options={**declared.options, "parquet.ignore-parse-errors": "true"})
+    assert rows(con, skipping, file) == [('{"a": 1}',), (None,)]

@@ -18,9 +18,10 @@ from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.avro.containers import AvroContainer, DamagedContainer, container
 from sqlstream.connectors.formats.avro.decoding import decode_container
 from sqlstream.connectors.formats.avro.values import check_package
+from sqlstream.connectors.formats.malformed import skips
 from sqlstream.connectors.formats.named_columns import named_items
 from sqlstream.connectors.formats.read_errors import name_file, reading
-from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.connectors.read_plan import WRONG, ReadPlan
 from sqlstream.duck.internal_columns import internal
 
 _NUMBER = internal("number")
@@ -74,15 +75,21 @@ def read_avro(
         with reading([split], table):
             file = container(split.path, name_file(split.path, table))
         groups.setdefault(file.text, []).append((split, file))
-    selects, streams = [], {}
+    relations, streams = list[tuple[str, str, str | None]](), {}
     for group in groups.values():
         name = f"_avro_{next(_numbers)}"
         streams[name] = ScannedContainers(tuple(file for _, file in group))
         con.register(name, streams[name])
         types = dict(zip(streams[name].schema.names, con.sql(f"FROM {name}").types, strict=True))
         del types[_NUMBER]
-        selects.append(f"SELECT {named_items(con, group[0][0], table, columns, types, _NUMBER)} FROM {name}")
-    return ReadPlan(" UNION ALL ".join(selects), keep=True, streams=streams)
+        relations.append((name, *named_items(con, group[0][0], table, columns, types, _NUMBER)))
+    if not (skips(table) and any(why for *_, why in relations)):
+        sql = " UNION ALL ".join(f"SELECT {items} FROM {name}" for name, items, _ in relations)
+        return ReadPlan(sql, keep=True, streams=streams)
+    marked = (
+        f"SELECT {items}, {why or 'CAST(NULL AS VARCHAR)'} AS {WRONG} FROM {name}" for name, items, why in relations
+    )
+    return ReadPlan.of_marked(" UNION ALL ".join(marked), keep=True, streams=streams)
 
 
 def file_columns(path: str, named: str) -> Sequence[Column]:
