@@ -16,6 +16,7 @@ from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.difference import difference
 from sqlstream.jobs.launch import check_only_writer, planned_text, recorded_text
 from sqlstream.jobs.upgrades.changes import Comparison
+from sqlstream.jobs.upgrades.ends import has_malformed_rows
 from sqlstream.jobs.upgrades.upgrading import Upgrader, unpublish
 from sqlstream.jobs.ways_back import KEEP_NOTHING, ONCE, WITH_SLOTS, ahead, had_gone_on, has_gone_on
 from sqlstream.names import problem
@@ -116,11 +117,11 @@ class Restorer:
         if comparison is not None:
             self._restore_changed(savepoint, saved, made, comparison, asked, overruled)
             return
-        tables = {
-            old.table.lower(): new.table
-            for old, new in zip(saved.sinks, made.sinks, strict=True)
-            if old.kind == new.kind == TABLE
-        }
+        pairs = zip(_results(saved.sinks), _results(made.sinks), strict=True)
+        tables = {old.table.lower(): new.table for old, new in pairs if old.kind == new.kind == TABLE}
+        if not asked.is_fork:
+            # A fork keeps the rows that it finds malformed itself; those before are the first job's.
+            tables |= {one.table.lower(): one.table for one in saved.sinks if has_malformed_rows(one)}
         inside = savepoint.warehouse.root.startswith(f"{self._warehouse.root}/")
         place = savepoint.record.name if inside else savepoint.warehouse.root
         kept = () if asked.is_fork else self._going_on(savepoint, saved.sinks)
@@ -216,7 +217,7 @@ class Restorer:
         if read_record(self._warehouse.fs, paths) is not None and not self._warehouse.fs.exists(paths.restoring):
             hint = f'Give the fork another name with --as, or drop that job first: sqlstream drop "{planned.name}".'
             raise UsageError(f'job "{planned.name}" exists already', hint=hint)
-        for new in made.sinks:
+        for new in _results(made.sinks):
             if any(_is_same_place(one, new) for one in saved.sinks):
                 where = "" if new.kind == TABLE else ", and change its options to another place"
                 raise UsageError(
@@ -224,7 +225,7 @@ class Restorer:
                     head(planned.statement),
                     hint=f"Rename the table in its CREATE TABLE and in INSERT INTO{where}.",
                 )
-        for old, new in () if is_changed else zip(saved.sinks, made.sinks, strict=True):
+        for old, new in () if is_changed else zip(_results(saved.sinks), _results(made.sinks), strict=True):
             if old.kind == new.kind == TABLE and _shape(old) != _shape(new):
                 raise UsageError(
                     f'table "{new.table}" is not declared like "{old.table}", with whose rows the fork begins',
@@ -345,6 +346,11 @@ def _without_starts(plan_text: str) -> str:
     'Scan t (connector=delta, path=d) c'
     """
     return re.sub(rf", {re.escape(STARTUP)}[\w-]+=[^,)]*", "", plan_text)
+
+
+def _results(sinks: Sequence[SinkRecord]) -> list[SinkRecord]:
+    """Return the tables that a query writes."""
+    return [sink for sink in sinks if not has_malformed_rows(sink)]
 
 
 def _is_same_place(old: SinkRecord, new: SinkRecord) -> bool:

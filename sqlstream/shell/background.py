@@ -7,7 +7,7 @@ import threading
 from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.job import Job
 from sqlstream.session.job_texts import ended_text
-from sqlstream.shell.output import ShellOutput
+from sqlstream.shell.output import ShellOutput, unexpected
 
 _POLL_SECONDS = 0.2
 
@@ -74,6 +74,8 @@ class BackgroundJobs:
                 return
         except SqlStreamError as e:
             error = e
+        except Exception as e:
+            error = unexpected(e)
         with self._lock:
             self._running.remove(job)
         if text := ended_text(job):

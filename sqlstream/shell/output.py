@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO, cast
@@ -118,3 +119,15 @@ class ShellOutput:
     def close(self) -> None:
         """Finish the file that results go to, if there is one."""
         self.redirect(None)
+
+
+def unexpected(error: BaseException) -> SqlStreamError:
+    """Return an error that nobody foresaw as people should see it: what it is, and where it comes from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    text = "; ".join(str(error).split("\n")) or "it says nothing more"
+    return SqlStreamError(
+        f"unexpected {type(error).__name__}{place}",
+        detail=f"{text}.",
+        hint="This is a mistake in sqlstream: please report it with the statement. The shell and its jobs go on.",
+    )

@@ -25,6 +25,7 @@ from sqlstream.shell.completion import SqlCompleter, Suggestions
 from sqlstream.shell.history import append_history, read_history
 from sqlstream.shell.keys import hidden_keys
 from sqlstream.shell.known_names import KnownNames
+from sqlstream.shell.output import unexpected
 from sqlstream.shell.reading import is_whole
 from sqlstream.shell.shell import Shell
 
@@ -117,3 +118,8 @@ def interact(shell: Shell, prompt: Prompt) -> None:
             shell.output.error(UsageError(error.strerror or str(error)))
         except KeyboardInterrupt:
             shell.output.say("interrupted", "yellow")
+        except SystemExit:
+            raise
+        except BaseException as error:
+            # Whatever it is, jobs run in this shell. A panic of Rust's code is not an Exception.
+            shell.output.error(unexpected(error))

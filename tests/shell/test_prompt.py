@@ -14,12 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import duckdb
 import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from sqlstream.compiler.compiler import Question
+from sqlstream.session.changes import Changes
 from sqlstream.session.session import Session
 from sqlstream.shell.commands import COMMANDS
 from sqlstream.shell.completion import SqlCompleter, Suggestions
@@ -99,6 +102,65 @@ def test_what_is_no_text_and_a_full_disk_do_not_end_the_shell(
     assert "42" in shown
     # A line of its own in Unicode, and not in the file.
     assert read_history(history)[:2] == ["SELECT '?', 'a\u2028b';", "\\o /dev/full"]
+
+
+MALFORMED = """
+CREATE TABLE visits (id BIGINT) WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'json', 'json.errors-to' = 'bad');
+"""
+
+
+def test_a_select_skips_malformed_rows_and_keeps_none(
+    session: Session, project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "in").mkdir()
+    (project / "in" / "a.json").write_text('{"id": 4321}\nnothing\n')
+    session.sql(MALFORMED)
+    typed(session, tmp_path / "history", "SELECT id + 1 AS next FROM visits;\rSELECT 40 + 2;\r\\q\r")
+    shown = capsys.readouterr().out
+    assert "4322" in shown
+    assert "42" in shown
+    assert "bad" not in session.warehouse.tables()
+
+
+def test_python_gets_the_rows_of_a_select_that_skips_malformed_ones(session: Session, project: Path) -> None:
+    (project / "in").mkdir()
+    (project / "in" / "a.json").write_text('{"id": 1}\nnothing\n{"id": 2}\n')
+    session.sql(MALFORMED)
+    found = session.sql("SELECT id FROM visits")
+    assert isinstance(found, duckdb.DuckDBPyRelation)
+    assert sorted(found.fetchall()) == [(1,), (2,)]
+    watched = session.sql("SELECT id FROM visits /*+ OPTIONS('source.monitor-interval' = '10 ms') */")
+    assert isinstance(watched, Changes)
+    assert sorted(watched.take(SECONDS)[0].row) == ["id"]
+    watched.close()
+
+
+class _Panic(BaseException):
+    """What a panic of Rust's code is to Python."""
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("too many values to unpack\n(expected 1)"), _Panic("index out of bounds")]
+)
+def test_a_mistake_does_not_end_the_shell(
+    error: BaseException,
+    session: Session,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = session.answer
+
+    def mistaken(question: Question) -> duckdb.DuckDBPyRelation:
+        monkeypatch.setattr(session, "answer", answer)
+        raise error
+
+    monkeypatch.setattr(session, "answer", mistaken)
+    typed(session, tmp_path / "history", "SHOW TABLES;\rSELECT 40 + 2;\r\\q\r")
+    shown = capsys.readouterr().out
+    assert re.search(rf"error: unexpected {type(error).__name__} at \S+test_prompt.py:\d+", shown)
+    assert "Traceback" not in shown
+    assert "42" in shown
 
 
 def test_the_history_is_in_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.duck.sql import quote_name
 from sqlstream.jobs.upgrades.changes import SinkChange, SourceChange
 from sqlstream.jobs.upgrades.matching import Pairs
@@ -54,13 +55,16 @@ def compared_sinks(
     A table is known by its name. A fork has other ones, which stand in the order of those of the job.
     """
     places: dict[int, int] = {}
+    # What the first job has found malformed is its own.
+    others = {i for i, s in enumerate(new.sinks) if is_fork and has_malformed_rows(s)}
     for i, sink in enumerate(new.sinks):
-        was = next((j for j, o in enumerate(old.sinks) if _is_same_sink(o, sink)), None)
+        was = None if i in others else next((j for j, o in enumerate(old.sinks) if _is_same_sink(o, sink)), None)
         if was is not None:
             places[i] = was
     if is_fork:
-        left = [j for j, o in enumerate(old.sinks) if o.kind == TABLE and j not in places.values()]
-        ours = [i for i, s in enumerate(new.sinks) if s.kind == TABLE and i not in places]
+        tables = (j for j, o in enumerate(old.sinks) if o.kind == TABLE and not has_malformed_rows(o))
+        left = [j for j in tables if j not in places.values()]
+        ours = [i for i, s in enumerate(new.sinks) if s.kind == TABLE and i not in places and i not in others]
         if len(left) == len(ours):
             places |= dict(zip(ours, left, strict=True))
     found, refusals = [], []
@@ -72,6 +76,11 @@ def compared_sinks(
         refusals += [f'table "{sink.table}": {reason}' for reason in _refusals(before, sink, pairs, fresh)]
         found.append(SinkChange(sink.table, places[i], tuple(_notes(before, sink)), _columns(before, sink)))
     return tuple(found), tuple(refusals)
+
+
+def has_malformed_rows(sink: SinkRecord) -> bool:
+    """Tell whether a table keeps the rows that a job finds malformed, which other jobs may write, too."""
+    return sink.kind == TABLE and not sink.paths and sink.columns == tuple((c.name, c.type) for c in MALFORMED)
 
 
 def _is_same_sink(old: SinkRecord, new: SinkRecord) -> bool:
