@@ -66,8 +66,8 @@ def may_not_fit(found: Any, declared: Any) -> bool:
             pairs = ((there.get(name.lower()), type_) for name, type_ in declared.children)
             return any(own is not None and may_not_fit(own, type_) for own, type_ in pairs)
         case ("list" | "array" | "map", "list" | "map"):
-            pairs = zip(found.children, declared.children, strict=False)
-            return any(may_not_fit(own, type_) for (_, own), (_, type_) in pairs if hasattr(own, "id"))
+            parts = zip(found.children, declared.children, strict=False)
+            return any(may_not_fit(own, type_) for (_, own), (_, type_) in parts if hasattr(own, "id"))
     return _may_hold(found, declared) or _is_text_of_json(found, declared)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlstream.catalog import Column, ProcessFunction
 from sqlstream.duck.key_hash import hashed_type
 from sqlstream.duck.sql import Rows, quote_name
-from sqlstream.duck.types import encoded
+from sqlstream.duck.types import encoded, stored_type
 from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.late_rows import late_outputs
