@@ -20,15 +20,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.secrets import masked
 from sqlstream.server.access import Role
+from sqlstream.server.connections import Connections
 from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, PLAIN, Endpoint, HttpCall, Service, check_parameters
+from sqlstream.server.http_answers import JSON
 from sqlstream.server.openapi import description
 from sqlstream.server.page.assets import page_routes
 from sqlstream.server.problems import MEDIA_TYPE, HttpError, problem_of
-from sqlstream.server.queries import JSON
 from sqlstream.server.settings import ServerSettings
 
 # Calls that are answered at a time; some wait for minutes, as those that stop jobs, and others must not wait for them.
 _CALLS = 64
+# So long the body of a request may take to come.
+_BODY_SECONDS = 30.0
 _LOG = logging.getLogger("uvicorn.error")
 # No page of another site reads an answer, or shows it in a frame; no proxy keeps it.
 _HEADERS = {
@@ -47,7 +50,7 @@ def make_app(service: Service) -> ASGIApp:
     routes.append(Route("/v1/openapi.json", lambda request: _json(document, 200), methods=["GET"]))
     routes += page_routes(_HEADERS)
     app = Starlette(routes=routes, exception_handlers={404: _not_found, 405: _no_method})
-    return _Gate(app, service.settings)
+    return _Gate(app, service.settings, service.connections)
 
 
 def _by_path() -> list[Endpoint]:
@@ -80,8 +83,8 @@ async def _no_method(request: Request, error: Exception) -> Response:
 class _Gate:
     """Lets requests pass that may: those that name this server, of no page of another site, with a token, and not too large."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings):
-        self._app, self._settings = app, settings
+    def __init__(self, app: ASGIApp, settings: ServerSettings, connections: Connections):
+        self._app, self._settings, self._connections = app, settings, connections
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -91,7 +94,14 @@ class _Gate:
         try:
             self._check_host(headers)
             self._check_origin(headers)
-            scope.setdefault("state", {})["role"] = self._role(headers)
+            role = scope.setdefault("state", {})["role"] = self._role(headers)
+            if role is None:
+                # It would keep one of few places with requests that need no token.
+                send = _closing(send)
+            else:
+                self._connections.know(scope.get("client"))
+            if "\0" in scope["path"]:
+                raise HttpError(400, "an address has no zero character")
             if int(headers.get("content-length", "0") or 0) > self._settings.limits.body:
                 raise self._too_large()
         except ValueError:
@@ -141,6 +151,17 @@ class _Gate:
         return counted
 
 
+def _closing(send: Send) -> Send:
+    """Return what sends an answer behind which the connection is closed."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        await send(message)
+
+    return sent
+
+
 class _Route:
     """Answers the requests of an endpoint."""
 
@@ -150,6 +171,7 @@ class _Route:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         endpoint = self._endpoint
+        status = 500
         try:
             call = await self._call(request)
             if endpoint.text is not None:
@@ -170,7 +192,10 @@ class _Route:
             response = problem_response(error)
         except Exception as error:
             message = f"{type(error).__qualname__}: {error}"
-            response = problem_response(HttpError(500, masked(message)))
+            if isinstance(error, ValueError) and "embedded null" in str(error):
+                # A name of it would be a file's.
+                message, status = "a name has no zero character", 400
+            response = problem_response(HttpError(status, masked(message)))
         await response(scope, receive, send)
 
     async def _call(self, request: Request) -> HttpCall:
@@ -187,7 +212,7 @@ class _Route:
         check_parameters(endpoint, given)
         body = None
         if endpoint.body is not None:
-            body = _decoded(await request.body(), endpoint.body, request.headers.get("content-type", ""))
+            body = _decoded(await _body(request), endpoint.body, request.headers.get("content-type", ""))
         return HttpCall(self._service, role or Role.READ, request.path_params, given, body)
 
     async def _stream(self, call: HttpCall, request: Request, receive: Receive, send: Send) -> None:
@@ -200,6 +225,16 @@ class _Route:
         # A client that does not read what it asked for must not keep its place for ever.
         patience = self._service.settings.limits.query_seconds
         await _sent(parts, form, request.scope, receive, _within(patience, send))
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body of a request. Raises HttpError for one that does not come."""
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            body: bytes = await request.body()
+            return body
+    except TimeoutError:
+        raise HttpError(408, f"the body has not come within {_BODY_SECONDS:g} s") from None
 
 
 def _no_token(given: str | None) -> HttpError:

@@ -9,8 +9,8 @@ import msgspec
 
 from sqlstream.distribution import version
 from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, PLAIN, Endpoint
+from sqlstream.server.http_answers import ARROW, JSON
 from sqlstream.server.problems import MEDIA_TYPE, Problem
-from sqlstream.server.queries import ARROW, JSON
 
 _REFERENCE = "#/components/schemas/{name}"
 

@@ -13,12 +13,24 @@ import duckdb
 
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import QueryError, Replacement, SourceText
+from sqlstream.server.query_processes.protocol import MOST_CHARACTERS, MOST_TOKENS
 
 _SCHEMA = re.compile(r'"((?:state|savepoint)\.(?:[^"]|"")+)"', re.IGNORECASE)
 # As many as a message of PostgreSQL's protocol can count.
 _MOST = 65_535
 # A value may stand in a statement often.
 _MOST_CHARACTERS = 64 << 20
+
+
+def check_text(sql: str) -> None:
+    """Raise QueryError for a text that would take long to compile: a client wrote it, without the values of its parameters."""
+    if len(sql) > MOST_CHARACTERS:
+        raise QueryError(
+            f"a statement has {MOST_CHARACTERS:,} characters at most", hint="Give long values as parameters."
+        )
+    if len(sql) > MOST_TOKENS and (count := len(duckdb.tokenize(sql))) > MOST_TOKENS:
+        hint = "Join a table instead of writing its rows."
+        raise QueryError(f"a statement has {MOST_TOKENS:,} words and signs at most, and this one {count:,}", hint=hint)
 
 
 def parameter_count(sql: str) -> int:

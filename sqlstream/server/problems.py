@@ -25,6 +25,7 @@ _TITLES = {
     404: "Not found",
     405: "Not a method of this address",
     409: "Not possible now",
+    408: "It did not come in time",
     413: "The request is too large",
     415: "Not a type that is read here",
     429: "Too many at a time",

@@ -1,58 +1,27 @@
-"""State queries over HTTP: in threads, within limits, and interrupted when whoever asked has gone."""
+"""State queries over HTTP: within limits, and ended when whoever asked has gone."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
-import duckdb
-import pyarrow as pa
-
-from sqlstream.duck.sql import quote_name
-from sqlstream.errors import SqlStreamError
-from sqlstream.functions.registration import recover
-from sqlstream.queries.query import translate
+from sqlstream.server.http_answers import Asked, HttpRequest
 from sqlstream.server.problems import HttpError
-from sqlstream.server.query_pool import QueryPool
 from sqlstream.server.settings import Limits
-from sqlstream.session.row_values import ROWS, finite, plain_value, values_of
-from sqlstream.session.state_queries import ProjectQueries
-from sqlstream.session.state_tools import asked
-
-ARROW = "application/vnd.apache.arrow.stream"
-JSON = "application/json"
-# Parts of an answer that wait to be sent.
-_WAITING = 4
-_AGAIN_SECONDS = 0.05
-
-# Takes a part of an answer; False says that nobody wants more.
-Emit = Callable[[bytes], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A query, how many rows of it are sent as JSON, and whether their values are texts.
-
-    Where nobody wrote it as SQL (`is_made`), its errors have no place in it.
-    """
-
-    sql: str
-    limit: int
-    text: bool = False
-    is_made: bool = False
+from sqlstream.server.state_reader import QueryStopped, RunningAnswer, RunningQuery, StateReader
 
 
 class Queries:
     """Runs queries of a project."""
 
-    def __init__(self, pool: QueryPool, limits: Limits):
-        self._pool, self._limits = pool, limits
+    def __init__(self, reader: StateReader, limits: Limits):
+        self._reader, self._limits = reader, limits
         self._changing = threading.Lock()
+        # They wait for the processes of queries.
+        self._threads = ThreadPoolExecutor(limits.queries, thread_name_prefix="query")
         self.running = 0
 
     @contextlib.contextmanager
@@ -73,166 +42,62 @@ class Queries:
     async def stream(self, query: Asked, form: str) -> AsyncIterator[bytes]:
         """Yield the parts of an answer. Raises errors before the first one; later on they end the answer in the middle."""
         with self._turn():
-            running = _Running(asyncio.get_running_loop())
-            work = asyncio.create_task(asyncio.to_thread(self._answer, running, query, form))
-            deadline = asyncio.get_running_loop().time() + self._limits.query_seconds
+            parts = _AnswerParts(self._reader, HttpRequest(query, form))
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + self._limits.query_seconds
             try:
                 while True:
-                    left = deadline - asyncio.get_running_loop().time()
-                    try:
-                        part = await asyncio.wait_for(running.parts.get(), max(left, 0))
-                    except TimeoutError:
+                    work = loop.run_in_executor(self._threads, parts.next)
+                    # Nobody may be there to hear of its error.
+                    work.add_done_callback(lambda done: done.cancelled() or done.exception())
+                    ended, _ = await asyncio.wait({work}, timeout=max(deadline - loop.time(), 0))
+                    if not ended:
                         message = f"the query took longer than {self._limits.query_seconds:g} s"
-                        raise HttpError(504, message, hint="Ask for less, or have the limit raised.") from None
-                    if part is None:
-                        break
-                    yield part
-                await work
+                        raise HttpError(504, message, hint="Ask for less, or have the limit raised.")
+                    yield work.result()
+                    if parts.is_whole:
+                        return
+            except QueryStopped as error:
+                raise HttpError(503, f"the query was stopped: {error}") from error
             finally:
-                await running.end(work)
+                parts.stop()
 
-    def _answer(self, running: _Running, query: Asked, form: str) -> None:
-        try:
-            with self._pool.lent() as queries:
-                if query.is_made:
-                    asked(lambda sql: self._send(queries, running, query, form), query.sql)
-                else:
-                    self._send(queries, running, query, form)
-        finally:
-            running.close()
-            running.finish()
+    def start(self) -> None:
+        """Have processes wait for queries."""
+        self._reader.start()
 
-    def _send(self, queries: ProjectQueries, running: _Running, query: Asked, form: str) -> None:
-        relation = queries.query(query.sql, limits=self._limits.query, opened=running.opened)
-        try:
-            if form == ARROW:
-                _write_arrow(relation, running.emit)
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _AnswerParts:
+    """The parts of an answer, as a thread waits for them."""
+
+    def __init__(self, reader: StateReader, request: HttpRequest):
+        self._reader, self._request = reader, request
+        self._running = RunningQuery()
+        self._answer: RunningAnswer | None = None
+        self._waiting = threading.Lock()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there are no more parts."""
+        return self._answer is not None and self._answer.is_whole
+
+    def next(self) -> bytes:
+        """Return the next part. Raises SqlStreamError, and QueryStopped."""
+        with self._waiting:
+            if self._answer is None:
+                self._answer = self._reader.open(self._request, self._running)
+                part: bytes = self._answer.head
             else:
-                _write_json(relation, running.emit, query)
-        except duckdb.Error as error:
-            raise recover(error) or translate(error, query.sql) from error
+                part = self._answer.part()
+            return part
 
-
-class _Running:
-    """A query in a thread, and the parts of its answer on their way to the loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop):
-        self.parts: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING)
-        self._loop = loop
-        self._connection: duckdb.DuckDBPyConnection | None = None
-        # Nothing is interrupted that is closed.
-        self._closing = threading.Lock()
-        self._unwanted = threading.Event()
-
-    def opened(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
-        if self._unwanted.is_set():
-            raise _gone()
-
-    def close(self) -> None:
-        """Close the database of the query: one that failed stays in memory with its error, for long, and has threads."""
-        with self._closing:
-            connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(duckdb.Error):
-                connection.close()
-
-    def emit(self, part: bytes) -> bool:
-        """Hand on a part, as soon as there is room for it; return whether more is wanted."""
-        if self._unwanted.is_set():
-            return False
-        asyncio.run_coroutine_threadsafe(self.parts.put(part), self._loop).result()
-        return not self._unwanted.is_set()
-
-    def finish(self) -> None:
-        """Say that nothing more comes."""
-        if not self._unwanted.is_set():
-            with contextlib.suppress(RuntimeError):
-                asyncio.run_coroutine_threadsafe(self.parts.put(None), self._loop).result()
-
-    async def end(self, work: asyncio.Task[None]) -> None:
-        """Interrupt the query until it has ended, if it has not."""
-        self._unwanted.set()
-        while not work.done():
-            while not self.parts.empty():
-                self.parts.get_nowait()
-            with self._closing:
-                if self._connection is not None:
-                    # Between two statements nothing is interrupted: say it again.
-                    self._connection.interrupt()
-            with contextlib.suppress(TimeoutError, asyncio.CancelledError, SqlStreamError, duckdb.Error):
-                await asyncio.wait_for(asyncio.shield(work), _AGAIN_SECONDS)
-        if not work.cancelled():
-            # Whoever waits for it has been told.
-            work.exception()
-
-
-def _gone() -> SqlStreamError:
-    return HttpError(504, "the query was interrupted")
-
-
-def _write_arrow(relation: duckdb.DuckDBPyRelation, emit: Emit) -> None:
-    reader = relation.to_arrow_reader(ROWS)
-    sink = _Parts()
-    with pa.ipc.new_stream(sink, reader.schema) as writer:
-        for batch in reader:
-            if not emit(sink.take()):
-                return
-            writer.write_batch(batch)
-    emit(sink.take())
-
-
-class _Parts:
-    """A file whose content is taken away as it comes."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
-        return len(self._parts[-1])
-
-    def take(self) -> bytes:
-        found, self._parts = b"".join(self._parts), []
-        return found
-
-    def flush(self) -> None:
-        """Nothing to flush."""
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
-def _write_json(relation: duckdb.DuckDBPyRelation, emit: Emit, query: Asked) -> None:
-    types = zip(relation.columns, relation.types, strict=True)
-    columns = json.dumps([{"name": name, "type": str(kind)} for name, kind in types])
-    text = f'{{"columns":{columns},"rows":['
-    # One more tells whether there are more.
-    rows = relation.limit(query.limit + 1)
-    for count, row in enumerate(values_of(_as_texts(rows) if query.text else rows)):
-        if count == query.limit:
-            break
-        values = json.dumps(list(map(finite, row)), default=plain_value, ensure_ascii=False)
-        text += f",{values}" if count else values
-        if len(text) > 1 << 16:
-            if not emit(text.encode()):
-                return
-            text = ""
-    else:
-        emit(f'{text}],"truncated":false}}\n'.encode())
-        return
-    emit(f'{text}],"truncated":true}}\n'.encode())
-
-
-def _as_texts(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Return a relation with the texts of its values; of a STRUCT each field is one."""
-    items = []
-    # By their places: names may be there several times.
-    for place, kind in enumerate(relation.types, 1):
-        wanted = "VARCHAR"
-        if kind.id == "struct":
-            wanted = f"STRUCT({', '.join(f'{quote_name(field)} VARCHAR' for field, _ in kind.children)})"
-        items.append(f"CAST(#{place} AS {wanted})")
-    return relation.project(", ".join(items))
+    def stop(self) -> None:
+        """End the query, if it has not ended: a thread that still waits for it gets an error."""
+        self._running.stop("nobody waits for its answer")
+        if self._waiting.acquire(blocking=False):
+            if self._answer is not None:
+                self._answer.close()
+            self._waiting.release()

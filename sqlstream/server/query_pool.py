@@ -1,4 +1,7 @@
-"""What knows a project's tables and functions, kept for the next query."""
+"""What knows a project's tables and functions, kept for the next query of the server's own.
+
+What clients write runs in processes of its own (`query_processes`).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class QueryPool:
     @contextlib.contextmanager
     def lent(self) -> Iterator[ProjectQueries]:
         """Yield what knows the project's tables and functions, which nobody else has meanwhile."""
-        seen = _project_files(self._project)
+        seen = project_files(self._project)
         with self._changing:
             if seen != self._seen:
                 self._seen, old, self._free = seen, self._free, []
@@ -53,7 +56,7 @@ class QueryPool:
             one.close()
 
 
-def _project_files(project: Project) -> object:
+def project_files(project: Project) -> object:
     """Return what tells whether a file of the catalog or of functions has changed."""
     found = []
     for folder, pattern in ((project.catalog, "*.sql"), (project.udfs, "*.py")):

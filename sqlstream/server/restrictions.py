@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 from sqlstream.compiler.project import Project
+from sqlstream.connectors.filesystem.listing import Place
 from sqlstream.errors import SourceText, Span
 from sqlstream.server.messages import SubmitRequest
 from sqlstream.server.problems import HttpError
@@ -70,6 +71,9 @@ class TableRestrictions:
         is_uri = "://" in plain
         if not (takes_uris and self._is_in_uri(plain) if is_uri else self._is_in_folder(plain, in_home=takes_uris)):
             raise forbidden(f'table "{name}": its path is outside of what SQL of the role submit can read', span)
+        if takes_uris and not is_uri and (outside := self._outside(path)) is not None:
+            message = f'table "{name}": the link "{outside}" leads outside of what SQL of the role submit can read'
+            raise forbidden(message, span)
 
     def _is_in_uri(self, path: str) -> bool:
         """Tell whether a URI lies below one that is allowed, and reaches the same store: options behind "?" name it, too."""
@@ -87,12 +91,39 @@ class TableRestrictions:
         return False
 
     def _is_in_folder(self, path: str, *, in_home: bool) -> bool:
-        # A link may lead elsewhere: the part before a pattern is followed, and a pattern does not go up.
-        fixed = re.split(r"[*?\[{]", path, maxsplit=1)[0]
-        real = self._real(os.path.expanduser(fixed) if in_home else fixed)
-        return ".." not in path[len(fixed) :].split("/") and any(
-            real == folder or real.startswith(f"{folder.rstrip('/')}/") for folder in self._folders
-        )
+        # A link may lead elsewhere: the folder in which a pattern begins is followed, and a pattern does not go up.
+        folder, pattern = _without_pattern(path)
+        real = self._real(os.path.expanduser(folder) if in_home else folder)
+        return ".." not in pattern.split("/") and self._is_allowed(real)
+
+    def _is_allowed(self, real: str) -> bool:
+        return any(real == folder or real.startswith(f"{folder.rstrip('/')}/") for folder in self._folders)
+
+    def _outside(self, path: str) -> str | None:
+        """Return a file that is there to be read and lies elsewhere by a symbolic link, or its folder; None if there is none."""
+        try:
+            place = Place(path, self._root)
+            files = [file.path for file in place.files() or ()]
+        except OSError:
+            # What cannot be read is not read.
+            return None
+        # Either the path is that of a file, or it has folders with files.
+        folders = sorted({os.path.dirname(file) for file in files if file != place.text})
+        read = [*folders, *(file for file in files if os.path.islink(file))]
+        return next((one for one in read if not self._is_allowed(os.path.realpath(one))), None)
+
+
+def _without_pattern(path: str) -> tuple[str, str]:
+    """Return the folder in which a pattern begins, and the pattern; or the path itself.
+
+    >>> _without_pattern("in/a*/x"), _without_pattern("in*"), _without_pattern("/x?"), _without_pattern("in/x")
+    (('in', 'a*/x'), ('.', 'in*'), ('/', 'x?'), ('in/x', ''))
+    """
+    fixed = re.split(r"[*?\[{]", path, maxsplit=1)[0]
+    if fixed == path:
+        return path, ""
+    folder, slash, _ = fixed.rpartition("/")
+    return folder or slash or ".", path[len(folder + slash) :]
 
 
 def _without_options(uri: str) -> tuple[str, str]:
@@ -105,16 +136,19 @@ def _without_options(uri: str) -> tuple[str, str]:
     return place, options
 
 
-def check_request(request: SubmitRequest, source: SourceText) -> None:
-    """Raise HttpError for what a script of the role `submit` must not say, whatever its tables are."""
+def check_request(request: SubmitRequest, source: SourceText, parallelism: int) -> None:
+    """Raise HttpError for what a script of the role `submit` must not say, whatever its tables are.
+
+    Its jobs may have so many tasks at a time.
+    """
     if request.migrate is not None:
         raise forbidden("MIGRATE STATE can read any file", hint="Use a token of the role admin.")
     if request.savepoint is not None and ("/" in request.savepoint or os.sep in request.savepoint):
         raise forbidden("the role submit names savepoints of the warehouse", hint="Use a token of the role admin.")
     if request.tables:
         raise forbidden("the role submit cannot give tables other options", hint="Use a token of the role admin.")
-    for key in request.settings:
-        _check_option(key, None)
+    for key, value in request.settings.items():
+        _check_option(key, value, None, parallelism)
     for place in variables_in(source):
         hint = "Tables of the project's catalog can use them."
         raise forbidden("SQL of the role submit cannot read variables of the environment, or files", place, hint)
@@ -122,9 +156,17 @@ def check_request(request: SubmitRequest, source: SourceText) -> None:
         if isinstance(statement, CreateFunction):
             raise forbidden("SQL of the role submit cannot bring in functions", statement.reference_span)
         if isinstance(statement, SetOption):
-            _check_option(statement.key.text, statement.key.span)
+            _check_option(statement.key.text, statement.value.value, statement.key.span, parallelism)
 
 
-def _check_option(key: str, span: Span | None) -> None:
+def _check_option(key: str, value: str, span: Span | None, parallelism: int) -> None:
+    if key.lower() == "parallelism.default" and not _is_up_to(value, parallelism):
+        hint = f"Write a number up to {parallelism}, or use a token of the role admin."
+        raise forbidden(f'the role submit cannot set "{key}" to "{value}"', span, hint)
     if key.lower().startswith("spark."):
         raise forbidden(f'the role submit cannot set "{key}"', span, "Use a token of the role admin.")
+
+
+def _is_up_to(value: str, most: int) -> bool:
+    digits = value.strip().lstrip("+0")
+    return not digits.isdecimal() or (len(digits) <= 9 and int(digits) <= most)

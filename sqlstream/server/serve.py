@@ -8,20 +8,24 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import uvicorn
 
 from sqlstream.errors import UsageError
 from sqlstream.queries.lookup import Lookups
 from sqlstream.server.app import make_app
+from sqlstream.server.connections import FILES_BESIDE, Connections, HttpServer, ListeningSocket, most_files
 from sqlstream.server.endpoints import Service
 from sqlstream.server.events import Events, Places
 from sqlstream.server.overview import Overview
 from sqlstream.server.processes import Command, run_command
 from sqlstream.server.queries import Queries
 from sqlstream.server.query_pool import QueryPool
+from sqlstream.server.query_processes.pool import QueryProcesses
 from sqlstream.server.settings import ServerSettings
 from sqlstream.server.sql_clients import serving_sql_clients
+from sqlstream.server.state_reader import StateReader
 from sqlstream.server.supervisor import Supervisor
 from sqlstream.server.table_tails import TableTails
 from sqlstream.warehouse.filesystem import make_folder
@@ -41,16 +45,23 @@ def opened_service(
         make_folder(warehouse.root)
     supervisor = Supervisor(warehouse, settings.project.root, command or run_command(settings.project), notice)
     overview = Overview(warehouse, supervisor.about)
+    processes = QueryProcesses(settings.project, settings.limits.query)
+    queries = Queries(StateReader(processes), settings.limits)
+    # Lookups of keys stay in this process, as they have to be quick: their statements are the server's own, over the few rows
+    # that a key has.
     pool = QueryPool(settings.project)
-    queries = Queries(pool, settings.limits)
     places = Places(settings.limits.subscribers)
     events, tails = Events(warehouse, places, supervisor.about), TableTails(warehouse, places)
     lookups = Lookups(warehouse, settings.limits.lookups, pool.prepare)
+    connections = Connections(settings.limits.connections)
     supervisor.start()
     try:
-        with serving_sql_clients(settings, pool, notice):
-            yield Service(settings, warehouse, supervisor, overview, queries, events, tails, lookups)
+        with serving_sql_clients(settings, processes, notice):
+            yield Service(settings, warehouse, supervisor, overview, queries, events, tails, lookups, connections)
     finally:
+        # First, as whoever waits for an answer keeps others waiting.
+        processes.close()
+        queries.close()
         events.close()
         tails.close()
         supervisor.close()
@@ -65,33 +76,47 @@ def serve(settings: ServerSettings, notice: Callable[[str], None], command: Comm
     Raises UsageError for settings that would open it to anybody, and where it cannot listen.
     """
     settings.check()
+    most = most_files() - FILES_BESIDE
+    settings = replace(settings, limits=replace(settings.limits, connections=min(settings.limits.connections, most)))
     with listening_socket(settings) as listening, opened_service(settings, notice, command) as service:
         notice(f"listening on {settings.url(listening.getsockname()[1])}")
         if settings.tokens is None:
             notice("warning: there are no tokens: whoever can connect may do everything")
-        config = uvicorn.Config(
-            make_app(service),
-            log_level=logging.ERROR,
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-            timeout_graceful_shutdown=_LAST_SECONDS,
-            ssl_certfile=settings.certificate,
-            ssl_keyfile=settings.key,
-        )
+        server = http_server(service, listening, log_level=logging.ERROR)
+        service.queries.start()
         # uvicorn ends at the signal, and then lets it have its usual effect, which would leave the jobs to themselves.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: None)
-        uvicorn.Server(config).run(sockets=[listening])
+        server.run(sockets=[listening])
+
+
+def http_server(service: Service, listening: ListeningSocket, log_level: int) -> HttpServer:
+    """Return what answers over HTTP, for `run` with the socket."""
+    listening.connections = service.connections
+    settings = service.settings
+    config = uvicorn.Config(
+        make_app(service),
+        # Whose connection it is tells its address, whatever a header says; another loop would not take the socket as it is.
+        proxy_headers=False,
+        loop="asyncio",
+        log_level=log_level,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=_LAST_SECONDS,
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.key,
+    )
+    return HttpServer(config, service.connections)
 
 
 @contextlib.contextmanager
-def listening_socket(settings: ServerSettings) -> Iterator[socket.socket]:
+def listening_socket(settings: ServerSettings) -> Iterator[ListeningSocket]:
     """Yield a socket that listens where the settings say. Raises OutageError."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     # asyncio sends small parts at once (TCP_NODELAY) only over sockets that name their protocol. Without it the body of each
     # answer waits until the client confirms the headers, which it does after 40 ms.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening = ListeningSocket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

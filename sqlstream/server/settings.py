@@ -24,13 +24,16 @@ _OF_A_QUERY = QueryLimits(memory=1024 * _MB, spilled=4096 * _MB, threads=2)
 class Limits:
     """What requests may use: bytes of a body, seconds of a query, queries at a time, and what each has of the machine.
 
-    Rows that lookups keep in memory, and their indexes, take at most `lookups` bytes.
+    Rows that lookups keep in memory, and their indexes, take at most `lookups` bytes. `connections` are those over HTTP;
+    `parallelism` is the highest of jobs that the role `submit` brings.
     """
 
     body: int = _MB
     query_seconds: float = 60.0
     queries: int = 4
     subscribers: int = 32
+    connections: int = 1_000
+    parallelism: int = 64
     lookups: int = 2048 * _MB
     query: QueryLimits = _OF_A_QUERY
 

@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from sqlstream.errors import UsageError
-from sqlstream.server.postgres.connection import ClientLimits
+from sqlstream.server.postgres.backend import ClientLimits
 from sqlstream.server.postgres.server import PostgresServer
-from sqlstream.server.query_pool import QueryPool
+from sqlstream.server.query_processes.pool import QueryProcesses
 from sqlstream.server.settings import Limits, ServerSettings
 
 if TYPE_CHECKING:
@@ -21,18 +21,20 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def serving_sql_clients(settings: ServerSettings, pool: QueryPool, notice: Callable[[str], None]) -> Iterator[None]:
+def serving_sql_clients(
+    settings: ServerSettings, processes: QueryProcesses, notice: Callable[[str], None]
+) -> Iterator[None]:
     """Let SQL clients in, those that the settings have a port for. Raises UsageError."""
     with contextlib.ExitStack() as servers:
         if settings.postgres is not None:
-            port = servers.enter_context(_running(postgres_server(settings, pool)))
+            port = servers.enter_context(_running(postgres_server(settings, processes)))
             notice(f"PostgreSQL's clients: host={settings.host} port={port}")
         if settings.flight is not None:
-            notice(f"Arrow Flight SQL: {servers.enter_context(flight_server(settings, pool)).url}")
+            notice(f"Arrow Flight SQL: {servers.enter_context(flight_server(settings, processes)).url}")
         yield
 
 
-def flight_server(settings: ServerSettings, pool: QueryPool) -> FlightServer:
+def flight_server(settings: ServerSettings, processes: QueryProcesses) -> FlightServer:
     """Return a server for clients of Flight SQL, with the tokens, the certificate and the limits of the settings."""
     try:
         from sqlstream.server.flight.server import FlightLimits, FlightServer
@@ -42,14 +44,13 @@ def flight_server(settings: ServerSettings, pool: QueryPool) -> FlightServer:
     limits = settings.limits
     files = (settings.certificate, settings.key) if settings.certificate and settings.key else None
     return FlightServer(
-        pool,
+        processes,
         settings.flight_host,
         settings.flight.port if settings.flight else 0,
         allows=_allows(settings),
         certificate=files,
         # What is read slowly holds no more than queries that run at once may.
         limits=FlightLimits(limits.queries, limits.query_seconds, memory=_together(limits)),
-        query_limits=limits.query,
         insecure=settings.insecure,
     )
 
@@ -65,7 +66,7 @@ def _allows(settings: ServerSettings) -> Callable[[str], bool] | None:
     return None if tokens is None else lambda token: tokens.role_of(token) is not None
 
 
-def postgres_server(settings: ServerSettings, pool: QueryPool) -> PostgresServer:
+def postgres_server(settings: ServerSettings, processes: QueryProcesses) -> PostgresServer:
     """Return a server for PostgreSQL's clients, with the tokens, the certificate and the limits of the settings."""
     context = None
     if settings.certificate is not None:
@@ -73,13 +74,12 @@ def postgres_server(settings: ServerSettings, pool: QueryPool) -> PostgresServer
         context.load_cert_chain(settings.certificate, settings.key)
     limits = settings.limits
     return PostgresServer(
-        pool,
+        processes,
         settings.host,
         settings.postgres or 0,
         allows=_allows(settings),
         certificate=context,
         limits=ClientLimits(queries=limits.queries, seconds=limits.query_seconds),
-        query_limits=limits.query,
         insecure=settings.insecure,
     )
 

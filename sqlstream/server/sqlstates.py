@@ -14,6 +14,7 @@ DAMAGE = "XX001"
 _STATES: tuple[tuple[str, str], ...] = (
     (r'^table ".*" does not exist|^savepoint ".*" does not exist|there is no warehouse', "42P01"),
     (r'^column ".*" does not exist', "42703"),
+    (r"^a statement has .* at most", "54001"),
     (r"ambiguous reference|ambiguous column", "42702"),
     (r'^function ".*" does not exist|no function matches|the table function ".*" is not available', "42883"),
     (r"outside of what a query may read", FORBIDDEN),

@@ -1,4 +1,4 @@
-"""Queries of a server's clients: they only read, can be interrupted from another thread, and have limits."""
+"""Queries of a server's clients, each in a process of its own, which any thread may stop."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import duckdb
-
-from sqlstream.errors import JobError, SourceText, SqlStreamError
-from sqlstream.functions.registration import recover
-from sqlstream.queries.query import QueryLimits, translate
-from sqlstream.server.query_pool import QueryPool
-
-# So old what is known of the tables may be, in seconds: a client asks a dozen questions about them in a row.
-_LISTED_FOR = 2.0
-_TABLES = """
-SELECT database, schema, name, column_names, column_types FROM (SHOW ALL TABLES)
-WHERE database NOT LIKE '@%' ORDER BY ALL
-"""
+from sqlstream.errors import QueryError
+from sqlstream.server.listed_tables import ListedTable
+from sqlstream.server.query_processes.pool import QueryProcesses
+from sqlstream.server.query_processes.process import ProcessGone, QueryProcess
+from sqlstream.server.query_processes.protocol import Condition, NextPart, ProcessReply, ProcessRequest
+from sqlstream.server.query_processes.worker import LISTED_FOR, Worker
 
 
 class QueryStopped(Exception):
@@ -31,32 +25,27 @@ class RunningQuery:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._process: QueryProcess | None = None
         self._why: str | None = None
 
-    def opened(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Say in which connection the query runs. Raises QueryStopped when it is not to begin."""
+    def begin(self, process: QueryProcess) -> None:
+        """Say in which process the query runs."""
         with self._lock:
-            self._connection = connection
-        self.check()
+            self._process = process
+            if self._why is not None:
+                process.kill()
+
+    def end(self) -> None:
+        """Say that the query is over: nothing stops its process any more."""
+        with self._lock:
+            self._process = None
 
     def stop(self, why: str) -> None:
-        """Interrupt the query; again, as long as it has not ended: between two of its statements nothing is interrupted."""
+        """Kill the process of the query: whatever it does, it is over."""
         with self._lock:
             self._why = self._why or why
-            if self._connection is not None:
-                self._connection.interrupt()
-
-    def memory(self) -> int:
-        """Return how many bytes of memory the query has of DuckDB, whose rows are being read."""
-        with self._lock:
-            connection = self._connection
-        if connection is None:
-            return 0
-        # Another statement of the same connection would end the result.
-        with connection.cursor() as beside:
-            [(held,)] = beside.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
-        return int(held or 0)
+            if self._process is not None:
+                self._process.kill()
 
     @property
     def is_stopped(self) -> bool:
@@ -68,56 +57,116 @@ class RunningQuery:
             raise QueryStopped(self._why)
 
 
-@dataclass(frozen=True, slots=True)
-class ListedTable:
-    """A table that a query can read: `state.hourly` and `counts`, or `main` and the name of a table of the warehouse."""
+class RunningAnswer:
+    """The answer to a request, part by part. Whoever wants no more of it before its end closes it: then its process ends."""
 
-    schema: str
-    name: str
-    columns: tuple[tuple[str, str], ...]
+    def __init__(self, processes: QueryProcesses, running: RunningQuery, request: ProcessRequest):
+        self._processes, self._running = processes, running
+        self._closing = threading.Lock()
+        self._process: QueryProcess | None = None
+        self.since = time.monotonic()
+        running.check()
+        try:
+            self._process = processes.lend(running.begin)
+            self.head = self._asked(request)
+        except BaseException:
+            self.close()
+            # What fails because its process was killed is not why it ended.
+            running.check()
+            raise
 
     @property
-    def is_view(self) -> bool:
-        """Whether it shows what is kept elsewhere: state, and what is known about jobs."""
-        return self.schema != "main"
+    def is_whole(self) -> bool:
+        """Whether there are no more parts."""
+        return self._process is None
+
+    def part(self, *arguments: Any) -> Any:
+        """Return the next part. Raises SqlStreamError, and QueryStopped."""
+        self._running.check()
+        try:
+            return self._asked(NextPart(arguments))
+        except BaseException:
+            self.close()
+            self._running.check()
+            raise
+
+    def _asked(self, request: ProcessRequest | NextPart) -> Any:
+        assert self._process is not None
+        try:
+            reply = self._process.ask(request)
+        except ProcessGone as error:
+            self._running.check()
+            raise QueryError(
+                "the process of the query ended: it may have been out of memory", hint="Ask for less at a time."
+            ) from error
+        self.since = time.monotonic()
+        self._take(reply)
+        return reply.value
+
+    def _take(self, reply: ProcessReply) -> None:
+        if reply.is_last:
+            self._give_back(reply.condition)
+        if reply.error is not None:
+            raise reply.error
+
+    def _give_back(self, condition: Condition) -> None:
+        with self._closing:
+            process, self._process = self._process, None
+        self._running.end()
+        if process is not None:
+            self._processes.give_back(process, Condition.SPENT if self._running.is_stopped else condition)
+
+    def close(self) -> None:
+        """Want no more. What has not come to its end is not waited for."""
+        self._give_back(Condition.SPENT)
+
+    def __del__(self) -> None:
+        # Nobody has asked for its parts.
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _ListTables:
+    """Asks for the tables that there are to read."""
+
+    def open(self, worker: Worker) -> _Said:
+        return _Said(worker.tables())
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """An answer of one part."""
+
+    head: Any
+    is_whole: bool = True
+
+    def part(self, *arguments: Any) -> Any:
+        raise AssertionError("there are no more parts")
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 class StateReader:
-    """Runs queries over the state and the tables of a project's warehouse, those of several threads."""
+    """Opens what clients ask for, those of several threads."""
 
-    def __init__(self, pool: QueryPool, limits: QueryLimits | None = None):
-        self._pool = pool
-        self._limits = limits or QueryLimits()
+    def __init__(self, processes: QueryProcesses):
+        self._processes = processes
         self._listing = threading.Lock()
         self._listed: tuple[float, Sequence[ListedTable]] | None = None
 
-    def open(self, sql: str, running: RunningQuery) -> duckdb.DuckDBPyRelation:
-        """Return the result of a query, not yet computed. Raises SqlStreamError, and QueryStopped."""
-        with self._pool.lent() as queries:
-            running.check()
-            try:
-                return queries.query(sql, limits=self._limits, opened=running.opened)
-            except (SqlStreamError, duckdb.Error):
-                # It reports an interruption as an error of its SQL.
-                running.check()
-                raise
+    def start(self) -> None:
+        """Have processes wait for queries."""
+        self._processes.start()
+
+    def open(self, request: ProcessRequest, running: RunningQuery) -> RunningAnswer:
+        """Return the answer to a request, whose head is known. Raises SqlStreamError, and QueryStopped."""
+        return RunningAnswer(self._processes, running, request)
 
     def tables(self) -> Sequence[ListedTable]:
         """Return the tables that there are to read. Raises SqlStreamError."""
         with self._listing:
-            if self._listed is None or self._listed[0] < time.monotonic() - _LISTED_FOR:
-                rows = self.open(_TABLES, RunningQuery()).fetchall()
-                self._listed = time.monotonic(), [_listed(*row) for row in rows]
+            if self._listed is None or self._listed[0] < time.monotonic() - LISTED_FOR:
+                tables: Sequence[ListedTable] = self.open(_ListTables(), RunningQuery()).head
+                self._listed = time.monotonic(), tables
             return self._listed[1]
-
-
-def _listed(database: str, schema: str, name: str, columns: list[str], types: list[str]) -> ListedTable:
-    schema = schema if database == "memory" else f"{database}.{schema}"
-    return ListedTable(schema, name, tuple(zip(columns, types, strict=True)))
-
-
-def failure(error: Exception, source: SourceText, running: RunningQuery) -> SqlStreamError:
-    """Return what DuckDB reports as an error of a query. Raises QueryStopped for one that was stopped."""
-    running.check()
-    recovered: JobError | None = recover(error) if isinstance(error, duckdb.Error) else None
-    return recovered or translate(error, source)

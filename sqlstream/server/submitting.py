@@ -20,6 +20,7 @@ from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.secrets import places, shown
 from sqlstream.server.access import Role
 from sqlstream.server.messages import Answered, PlanRequest, SubmitRequest, Submitted, Verified, VerifyRequest
+from sqlstream.server.placeholders import check_text
 from sqlstream.server.restrictions import TableRestrictions, check_request
 from sqlstream.server.settings import ServerSettings
 from sqlstream.session.explaining import explained
@@ -162,7 +163,8 @@ def _session(
 ) -> Session:
     """Return a session for a script, which checks what the role may do."""
     if role < Role.ADMIN:
-        check_request(request, source)
+        check_text(request.sql)
+        check_request(request, source, settings.limits.parallelism)
     session = Session(
         settings.project.root,
         settings.project.warehouse,

@@ -69,7 +69,7 @@ def measure(folder: Path, keys: int) -> list[LookupsRun]:
     for name in ("in", "catalog"):
         (folder / name).mkdir(parents=True)
     _write(folder, "first", f"range({keys})")
-    with _serving(folder) as (url, server), httpx.Client(base_url=url, timeout=600) as client:
+    with serving(folder) as (url, server), httpx.Client(base_url=url, timeout=600) as client:
         client.post("/v1/jobs", json={"sql": SQL}).raise_for_status()
         wait_until(lambda: _state_rows(client) >= keys, 600)
         warm = _Client(url)
@@ -94,7 +94,7 @@ def _run(client: httpx.Client, server: psutil.Process, keys: int, clients: int, 
 
 
 @contextlib.contextmanager
-def _serving(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
+def serving(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
     """Yield the address of a server, and its process; it ends with its jobs."""
     command = [sys.executable, "-m", "sqlstream", "serve", "--port", "0", "--project", str(folder)]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import uvicorn
-
 from sqlstream.compiler.project import find_project
-from sqlstream.server.app import make_app
 from sqlstream.server.endpoints import Service
 from sqlstream.server.processes import Command
-from sqlstream.server.serve import listening_socket, opened_service
+from sqlstream.server.query_processes.pool import QueryProcesses
+from sqlstream.server.serve import http_server, listening_socket, opened_service
 from sqlstream.server.settings import ServerSettings
 from sqlstream.warehouse.submissions import Submission
 from tests.processes import wait_until
@@ -29,14 +28,7 @@ def settings_of(folder: Path) -> ServerSettings:
 def serving(settings: ServerSettings, command: Command | None = None) -> Iterator[tuple[str, Service]]:
     """Yield the address of a server in this process, and what it answers with."""
     with listening_socket(settings) as listening, opened_service(settings, lambda text: None, command) as service:
-        config = uvicorn.Config(
-            make_app(service),
-            lifespan="off",
-            log_level="critical",
-            ssl_certfile=settings.certificate,
-            ssl_keyfile=settings.key,
-        )
-        server = uvicorn.Server(config)
+        server = http_server(service, listening, log_level=logging.CRITICAL)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         wait_until(lambda: server.started)
@@ -45,6 +37,12 @@ def serving(settings: ServerSettings, command: Command | None = None) -> Iterato
         finally:
             server.should_exit = True
             thread.join()
+
+
+def await_idle(processes: QueryProcesses) -> None:
+    """Wait until processes wait for queries: to start the first one may take longer than a limit of a test."""
+    processes.start()
+    wait_until(lambda: processes.idle >= 2)
 
 
 def without_spark(project: Path) -> Command:

@@ -22,12 +22,15 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from sqlstream.errors import UsageError
+from sqlstream.errors import QueryError, UsageError
+from sqlstream.queries.query import QueryLimits
 from sqlstream.server.access import Role, Tokens, is_open, read_tokens
 from sqlstream.server.client import Client
 from sqlstream.server.endpoints import ENDPOINTS, Service
+from sqlstream.server.http_answers import ARROW, JSON, Asked, HttpRequest
 from sqlstream.server.messages import Jobs
 from sqlstream.server.problems import HttpError
+from sqlstream.server.query_processes.worker import Worker
 from sqlstream.server.restrictions import TableRestrictions
 from sqlstream.server.serve import serve
 from sqlstream.server.settings import Limits, ServerSettings
@@ -98,18 +101,25 @@ def test_a_query_is_answered_as_json_and_as_arrow(client: httpx.Client) -> None:
     ]
 
 
-def test_a_query_that_failed_leaves_no_database_open(client: httpx.Client) -> None:
+def test_a_query_that_failed_leaves_no_database_open(project: Path) -> None:
     def opened() -> dict[int, duckdb.DuckDBPyConnection]:
         return {id(o): o for o in gc.get_objects() if isinstance(o, duckdb.DuckDBPyConnection)}
 
-    asked = {"sql": "SELECT nope FROM t"}
-    client.post("/v1/query", json=asked)
+    # As in the process of a query.
+    worker = Worker(settings_of(project).project, QueryLimits())
+    failing = [
+        ("SELECT nope FROM t", JSON),
+        ("SELECT CAST(b AS INTEGER) FROM t", JSON),
+        ("SELECT b::INT FROM t", ARROW),
+    ]
     gc.collect()
     # What is left by then waits for the garbage collector, which may come an hour later.
     gc.disable()
     try:
         before = opened()
-        assert client.post("/v1/query", json=asked).status_code == 400
+        for sql, form in failing:
+            with pytest.raises(QueryError):
+                HttpRequest(Asked(sql, 10), form).open(worker)
         for left in (connection for number, connection in opened().items() if number not in before):
             with pytest.raises(duckdb.ConnectionException):
                 left.execute("SELECT 1")
@@ -448,6 +458,11 @@ def submitting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Clien
     (project / "catalog").mkdir()
     (project / "in").mkdir()
     (project / "in" / "link").symlink_to("/etc")
+    (project / "in-private").mkdir()
+    for folder in ("in", "in-private"):
+        (project / folder / "x.csv").write_text("a\n1\n")
+    (project / "in" / "y.csv").symlink_to(project / "in-private" / "x.csv")
+    (project / "in" / "z.txt").symlink_to(project / "in" / "x.csv")
     (project / "catalog" / "declared.sql").write_text(
         "CREATE TABLE declared (a STRING) WITH ('connector' = 'filesystem', 'path' = 'elsewhere', 'format' = 'csv');"
     )
@@ -472,6 +487,14 @@ INSERT INTO o SELECT a FROM f
         (SUBMITTED.format(path="in/../../x", more=""), "its path is outside"),
         (SUBMITTED.format(path="in/*/../../../x", more=""), "its path is outside"),
         (SUBMITTED.format(path="in/link", more=""), "its path is outside"),
+        # Neighbours whose names begin in the same way, and files that links lead to.
+        (SUBMITTED.format(path="in*", more=""), "its path is outside"),
+        (SUBMITTED.format(path="in?private/x.csv", more=""), "its path is outside"),
+        (SUBMITTED.format(path="i[n]*/*", more=""), "its path is outside"),
+        (SUBMITTED.format(path="in", more=""), "leads outside"),
+        (SUBMITTED.format(path="in/**/passwd", more=""), "leads outside"),
+        (SUBMITTED.format(path="in/li*/passwd", more=""), "leads outside"),
+        (SUBMITTED.format(path="in/*.csv", more=""), 'the link "'),
         (SUBMITTED.format(path="s3://b/in/../x", more=""), "its path is outside"),
         (SUBMITTED.format(path="s3://b/in/%252E%2e/x", more=""), "its path is outside"),
         (SUBMITTED.format(path="s3://b/in/x?endpoint_override=evil.example", more=""), "its path is outside"),
@@ -480,15 +503,17 @@ INSERT INTO o SELECT a FROM f
             "is outside",
         ),
         (
-            "CREATE TABLE d (a STRING) WITH ('connector' = 'delta', 'path' = 'in', 'storage.aws_endpoint_url' = 'e')",
+            "CREATE TABLE d (a STRING) WITH ('connector' = 'delta', 'path' = 'in/d', 'storage.aws_endpoint_url' = 'e')",
             "cannot set",
         ),
-        (SUBMITTED.format(path="in", more=", 'protobuf.schema-file' = '/etc/passwd'"), "cannot set"),
+        (SUBMITTED.format(path="in/x", more=", 'protobuf.schema-file' = '/etc/passwd'"), "cannot set"),
         ("CREATE TABLE g WITH ('path' = '/etc') LIKE declared", "its path is outside"),
         ("CREATE TABLE o (a STRING); INSERT INTO o SELECT a FROM declared /*+ OPTIONS('path'='/etc') */", "is outside"),
         ("CREATE TABLE p (a STRING) WITH ('connector' = 'python', 'class' = 'os.X')", 'use the connector "python"'),
         ("CREATE FUNCTION f AS 'os.system' LANGUAGE PYTHON", "cannot bring in functions"),
         ("SET 'spark.driver.extraJavaOptions' = '-x'", "cannot set"),
+        ("SET 'parallelism.default' = '100000'", 'cannot set "parallelism.default" to "100000"'),
+        ("SET 'Parallelism.Default' = '00000000000065'", "cannot set"),
         ("CREATE TABLE o (a STRING); INSERT INTO o VALUES ('${HOME:-x}')", "cannot read variables"),
         # Whether there is such a file is not told.
         ("CREATE TABLE o (a STRING); INSERT INTO o VALUES ('${file:/nowhere}')", "cannot read variables"),
@@ -519,5 +544,7 @@ def test_a_uri_is_of_the_store_that_is_allowed(project: Path) -> None:
 
 def test_sql_of_the_role_submit_has_the_catalog_and_declared_paths(submitting: httpx.Client) -> None:
     known = "CREATE TABLE o (a STRING); INSERT INTO o SELECT a FROM declared"
-    for sql in (SUBMITTED.format(path="in/x", more=""), known):
+    few = "SET 'parallelism.default' = '64';" + known
+    paths = [SUBMITTED.format(path=path, more="") for path in ("in/x", "in/x*", "in/z.txt", "in/[z]*")]
+    for sql in (*paths, known, few):
         assert submitting.post("/v1/plan", json={"sql": sql}).status_code == 200

@@ -18,7 +18,7 @@ from sqlstream.server.settings import Address, Limits, parse_address
 from sqlstream.testing.kafka_broker import free_port
 from tests.queries.small_job import SmallJob
 from tests.server.flight.conftest import connect, fetch
-from tests.server.serving import settings_of
+from tests.server.serving import await_idle, settings_of
 
 TOKEN = "a token that is long enough"
 
@@ -46,15 +46,16 @@ def test_flight_sql_has_the_tokens_and_the_limits_of_the_server(tmp_path: Path) 
     SmallJob(tmp_path / "warehouse").batch([("a", 1, 10)], [("a", 1)])
     tokens = Tokens(((sha256(TOKEN.encode()).digest(), Role.READ),))
     flight = Address(free_port())
-    limits = Limits(query_seconds=0.2, query=QueryLimits(memory=64 << 20, spilled=0))
+    limits = Limits(query_seconds=0.5, query=QueryLimits(memory=64 << 20, spilled=0))
     settings = replace(settings_of(tmp_path), flight=flight, tokens=tokens, limits=limits)
     said: list[str] = []
-    with opened_service(settings, said.append):
+    with opened_service(settings, said.append) as service:
+        await_idle(service.queries._reader._processes)
         url = f"grpc://127.0.0.1:{flight.port}"
         assert said[-1] == f"Arrow Flight SQL: {url}"
         with connect(url, username="bi", password=TOKEN) as connection, connection.cursor() as cursor:
             assert fetch(cursor, "SELECT k, n FROM state.hourly.departures") == [("a", 1)]
-            with pytest.raises(connection.Error, match=r"longer than 0\.2 s"):
+            with pytest.raises(connection.Error, match=r"longer than 0\.5 s"):
                 fetch(cursor, "SELECT count(*) FROM range(1000000000000) r WHERE r.range % 7 = 3")
             with pytest.raises(connection.Error, match="failed to allocate data"):
                 fetch(cursor, "SELECT list(repeat('x', 1000)) FROM range(1000000)")

@@ -6,9 +6,15 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
 
 import pyarrow.flight as fl
 
+# By what Flight knows `TokenCheck`.
+MIDDLEWARE = "tokens"
+# Whose what is kept is where there are no tokens.
+NOBODY = b""
 # What clients bring back where everybody may come.
 _ANY = "any"
 # What a header may hold.
@@ -22,33 +28,44 @@ class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         super().__init__()
         self._allows = allows
 
-    def start_call(self, info: fl.CallInfo, headers: Mapping[str, Sequence[str]]) -> _Granted | None:
-        """Return what answers a client that has said a password. Raises FlightUnauthenticatedError."""
+    def start_call(self, info: fl.CallInfo, headers: Mapping[str, Sequence[str]]) -> FlightCaller:
+        """Return who calls, and what answers a client that has said a password. Raises FlightUnauthenticatedError."""
         given = next((value for name in headers if name.lower() == "authorization" for value in headers[name]), "")
         scheme, _, credentials = given.partition(" ")
         token = _password(credentials) if scheme.lower() == "basic" else credentials
         known = scheme.lower() in ("basic", "bearer") and token is not None
         if self._allows is not None and not (known and token is not None and self._allows(token)):
             raise fl.FlightUnauthenticatedError("a token of the server is needed, as the password or as a bearer token")
+        owner = sha256(token.encode()).digest() if self._allows is not None and token is not None else NOBODY
         if info.method != fl.FlightMethod.HANDSHAKE or token is None:
-            return None
+            return FlightCaller(owner)
         if self._allows is None:
-            return _Granted(_ANY)
+            return FlightCaller(owner, _ANY)
         if not _CAN_BE_SENT.fullmatch(token):
             # A client would hear of no token, and not why.
             raise fl.FlightUnauthenticatedError("a token that is a password consists of characters of ASCII")
-        return _Granted(token)
+        return FlightCaller(owner, token)
 
 
-class _Granted(fl.ServerMiddleware):  # type: ignore[misc]
-    """Tells a client to come with its password as a bearer token from now on: it is one."""
+class FlightCaller(fl.ServerMiddleware):  # type: ignore[misc]
+    """Who calls: `owner` stands for the token, what is kept for it is its own.
 
-    def __init__(self, token: str):
+    A client that says a password is told to come with it as a bearer token from now on: it is one.
+    """
+
+    def __init__(self, owner: bytes, granted: str | None = None):
         super().__init__()
-        self._token = token
+        self.owner = owner
+        self._granted = granted
 
     def sending_headers(self) -> Mapping[str, str]:
-        return {"authorization": f"Bearer {self._token}"}
+        return {} if self._granted is None else {"authorization": f"Bearer {self._granted}"}
+
+
+def owner_of(context: Any) -> bytes:
+    """Return for whom a call is made."""
+    caller = context.get_middleware(MIDDLEWARE)
+    return caller.owner if isinstance(caller, FlightCaller) else NOBODY
 
 
 class Handshakes(fl.ServerAuthHandler):  # type: ignore[misc]

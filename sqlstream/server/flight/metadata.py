@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlstream.duck.sql import quote_name
 from sqlstream.server.flight.messages import given
 from sqlstream.server.flight.sql_info import SQL_INFO_SCHEMA, sql_info
-from sqlstream.server.state_reader import ListedTable
+from sqlstream.server.listed_tables import ListedTable
 
 # What is not in a database of its own, as state is, is in this one: a query may name it.
 _CATALOG = "memory"

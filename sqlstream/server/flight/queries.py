@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import secrets
 import threading
 import time
@@ -11,25 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from sqlstream.duck.sql import quote_name
-from sqlstream.errors import QueryError, SourceText, SqlStreamError
+from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.server.flight.errors import placed, told
 from sqlstream.server.flight.held import HeldMemory
 from sqlstream.server.flight.watching import CallWatcher
-from sqlstream.server.state_reader import RunningQuery, StateReader, failure
+from sqlstream.server.record_answers import RecordRequest
+from sqlstream.server.state_reader import RunningAnswer, RunningQuery, StateReader
 
-# Rows that DuckDB hands over at a time. Clients refuse large messages, those in Go from 4 MiB on: larger batches are cut.
-_ROWS = 65_536
-_MESSAGE_BYTES = 2 << 20
 # A query whose rows nobody has asked for after so many seconds is opened again when somebody does.
 _KEPT_SECONDS = 5.0
-_KEPT = 32
+_KEPT = 8
 _TURN_SECONDS = 0.1
-_ENUM = re.compile(r"ENUM\((?:'(?:[^']|'')*'(?:, )?)+\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +35,7 @@ class FlightLimits:
 
     queries: int = 8
     seconds: float | None = 300.0
-    results: int = 100
+    results: int = 32
     memory: int | None = None
 
 
@@ -51,7 +45,7 @@ class OpenedQuery:
 
     source: SourceText
     running: RunningQuery
-    relation: duckdb.DuckDBPyRelation
+    answer: RunningAnswer
     schema: pa.Schema
     since: float = field(default_factory=time.monotonic)
 
@@ -85,18 +79,20 @@ class ClientQueries:
         finally:
             self._turns.release()
 
-    def open(self, source: SourceText, context: Any) -> OpenedQuery:
-        """Bind a query. Raises SqlStreamError and QueryStopped."""
+    def schema(self, source: SourceText, context: Any) -> pa.Schema:
+        """Return the columns of a query. Raises SqlStreamError and QueryStopped."""
+        return self.open(source, context, is_described=True).schema
+
+    def open(self, source: SourceText, context: Any, *, is_described: bool = False) -> OpenedQuery:
+        """Bind a query; of one that `is_described` there will be no rows. Raises SqlStreamError and QueryStopped."""
         running = RunningQuery()
+        request = RecordRequest(source.text, is_described, self._held.is_limited)
         with self._watcher.watching(running, context, self._limits.seconds), self._turn(running):
             try:
-                relation = _plain(self._reader.open(source.text, running))
-                schema = _schema(relation)
+                answer = self._reader.open(request, running)
             except SqlStreamError as error:
                 raise placed(error, source) from error
-            except duckdb.Error as error:
-                raise failure(error, source, running) from error
-        return OpenedQuery(source, running, relation, schema)
+        return OpenedQuery(source, running, answer, pa.ipc.read_schema(pa.py_buffer(answer.head)))
 
     def keep(self, opened: OpenedQuery) -> bytes:
         """Keep a query for the call that gets its rows, and return by what it is known: no one else can guess it."""
@@ -109,14 +105,27 @@ class ClientQueries:
     def _forget(self) -> None:
         """Forget what nobody has asked for, so that there is room for one more."""
         recent = [(k, q) for k, q in self._kept.items() if q.since > time.monotonic() - _KEPT_SECONDS]
-        self._kept = dict(recent[1 - _KEPT :])
+        before, self._kept = self._kept, dict(recent[1 - _KEPT :])
+        for key, opened in before.items():
+            if key not in self._kept:
+                opened.answer.close()
 
     def taken(self, key: bytes) -> OpenedQuery | None:
         """Return a query that was kept, if it still is; once."""
         with self._changing:
             opened = self._kept.pop(key, None)
             self._forget()
-        return opened if opened is not None and opened.since > time.monotonic() - _KEPT_SECONDS else None
+        if opened is None or opened.since > time.monotonic() - _KEPT_SECONDS:
+            return opened
+        opened.answer.close()
+        return None
+
+    def close(self) -> None:
+        """Forget all that was kept."""
+        with self._changing:
+            kept, self._kept = self._kept, {}
+        for opened in kept.values():
+            opened.answer.close()
 
     def cancel(self, key: bytes) -> bool:
         """Stop a query that is known by a key; return whether there was one."""
@@ -135,6 +144,8 @@ class ClientQueries:
                 yield from self._batches(opened, key, context)
         except Exception as error:
             raise told(error) from None
+        finally:
+            opened.answer.close()
 
     @contextlib.contextmanager
     def _sending(self, opened: OpenedQuery, key: bytes) -> Iterator[None]:
@@ -154,58 +165,16 @@ class ClientQueries:
         running = opened.running
         with self._watcher.watching(running, context, self._limits.seconds) as call:
             try:
-                with self._turn(running):
-                    reader = opened.relation.to_arrow_reader(_ROWS)
-                if not reader.schema.equals(opened.schema):
-                    raise QueryError("the columns of the result have changed", hint="Run the query again.")
                 while True:
                     with self._turn(running):
-                        batch = next(reader, None)
+                        data, held = opened.answer.part()
                         running.check()
-                        if batch is None:
+                        if data is None:
                             return
                         if self._held.is_limited:
-                            self._held.note(key, running.memory() + batch.nbytes)
+                            self._held.note(key, held)
                     call.sending = True
-                    yield from _in_parts(batch)
+                    yield pa.ipc.read_record_batch(pa.py_buffer(data), opened.schema)
                     call.sending = False
-            except fl.FlightError:
-                # Ours, and one of Arrow's, too.
-                raise
-            except (duckdb.Error, pa.ArrowException, OSError) as error:
-                raise failure(error, opened.source, running) from error
-
-
-def _schema(relation: duckdb.DuckDBPyRelation) -> pa.Schema:
-    """Return the columns of a relation as Arrow, without computing its rows."""
-    schema = relation.limit(0).to_arrow_table().schema
-    # Of columns with one name, the second has another one there.
-    return pa.schema([field.with_name(name) for field, name in zip(schema, relation.columns, strict=True)])
-
-
-def _plain(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Return a relation whose enumerations are texts: clients want Arrow's dictionaries before all rows."""
-    types = list(map(str, relation.types))
-    if not any("ENUM(" in kind for kind in types):
-        return relation
-    items = (
-        f"CAST(#{i} AS {_ENUM.sub('VARCHAR', kind)}) AS {quote_name(name)}"
-        for i, (name, kind) in enumerate(zip(relation.columns, types, strict=True), 1)
-    )
-    return relation.project(", ".join(items))
-
-
-def _in_parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts that are small enough for a message, as far as rows are."""
-    count = -(-batch.nbytes // _MESSAGE_BYTES)
-    if count <= 1 or batch.num_rows <= 1:
-        yield batch
-        return
-    rows = max(batch.num_rows // count, 1)
-    for start in range(0, batch.num_rows, rows):
-        part = batch.slice(start, rows)
-        if rows > 1 and part.nbytes > 2 * _MESSAGE_BYTES:
-            # Some rows are much longer than others.
-            yield from _in_parts(part)
-        else:
-            yield part
+            except SqlStreamError as error:
+                raise placed(error, opened.source) from error

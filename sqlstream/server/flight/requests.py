@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from sqlstream.errors import QueryError, SqlStreamError
+from sqlstream.server.flight.access import owner_of
 from sqlstream.server.flight.errors import told
 from sqlstream.server.flight.messages import NoMessage, message, packed, parsed, unpacked
 from sqlstream.server.flight.metadata import Metadata, schema_of
 from sqlstream.server.flight.parameters import MOST_BYTES, check_rows
 from sqlstream.server.flight.queries import ClientQueries, OpenedQuery
-from sqlstream.server.flight.statements import FlightStatement, statement_of
+from sqlstream.server.flight.sockets import StrangerWatch
+from sqlstream.server.flight.statements import FlightStatement, FlightStatements
 
 _ACTIONS = {
     "CreatePreparedStatement": "Prepares a statement.",
@@ -34,9 +36,10 @@ def _answering(method: _Method) -> _Method:
     """Let what a method raises be an error of Flight."""
 
     @functools.wraps(method)
-    def answered(*arguments: Any) -> Any:
+    def answered(requests: FlightRequests, context: Any, *arguments: Any) -> Any:
         try:
-            return method(*arguments)
+            requests.strangers.know(context.peer())
+            return method(requests, context, *arguments)
         except Exception as error:
             raise told(error) from None
 
@@ -46,8 +49,13 @@ def _answering(method: _Method) -> _Method:
 class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
     """Flight's server, which listens from its first moment on; its methods run in threads of its own."""
 
-    def __init__(self, queries: ClientQueries, metadata: Metadata, location: str, **options: Any):
+    def __init__(
+        self, queries: ClientQueries, metadata: Metadata, strangers: StrangerWatch, location: str, **options: Any
+    ):
         self._queries, self._metadata = queries, metadata
+        self._tickets, self._prepared_ones = FlightStatements(), FlightStatements()
+        # Whose calls get here is none.
+        self.strangers = strangers
         super().__init__(location, **options)
 
     @_answering
@@ -58,7 +66,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
             return _info(schema, descriptor, descriptor.command)
         statement, opened = self._opened(name, command, context)
         key = self._queries.keep(opened)
-        ticket = FlightStatement(statement.sql, statement.parameters, key).packed()
+        ticket = self._tickets.keep(owner_of(context), FlightStatement(statement.sql, statement.parameters, key))
         return _info(opened.schema, descriptor, packed("TicketStatementQuery", statement_handle=ticket))
 
     @_answering
@@ -66,17 +74,24 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
         # Of an error in here alone, pyarrow sends where it was raised, too.
         name, command = _command(descriptor)
         schema = schema_of(name, command)
-        return fl.SchemaResult(schema if schema is not None else self._opened(name, command, context)[1].schema)
+        if schema is None:
+            schema = self._queries.schema(self._statement(name, command, context).source(), context)
+        return fl.SchemaResult(schema)
 
     def _opened(self, name: str, command: Any, context: Any) -> tuple[FlightStatement, OpenedQuery]:
+        statement = self._statement(name, command, context)
+        return statement, self._queries.open(statement.source(), context)
+
+    def _statement(self, name: str, command: Any, context: Any) -> FlightStatement:
         match name:
-            case "CommandStatementQuery":
+            case "CommandStatementQuery" | "CommandStatementUpdate":
                 statement = FlightStatement(command.query)
-            case "CommandPreparedStatementQuery":
-                statement = statement_of(command.prepared_statement_handle)
+                statement.check()
+                return statement
+            case "CommandPreparedStatementQuery" | "CommandPreparedStatementUpdate":
+                return self._prepared_ones.of(owner_of(context), command.prepared_statement_handle)
             case _:
                 raise NoMessage(f"{name} is not supported")
-        return statement, self._queries.open(statement.source(), context)
 
     @_answering
     def do_get(self, context: Any, ticket: Any) -> Any:
@@ -85,7 +100,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
             return fl.RecordBatchStream(self._metadata.answer(name, command))
         if name != "TicketStatementQuery":
             raise NoMessage(f"{name} is no ticket")
-        statement = statement_of(command.statement_handle)
+        statement = self._tickets.of(owner_of(context), command.statement_handle)
         opened = self._queries.taken(statement.key) or self._queries.open(statement.source(), context)
         return fl.GeneratorStream(opened.schema, self._queries.rows(opened, statement.key, context))
 
@@ -95,16 +110,13 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
         name, command = _command(descriptor)
         match name:
             case "CommandPreparedStatementQuery":
-                statement = statement_of(command.prepared_statement_handle).with_parameters(_read(reader))
-                result = message("DoPutPreparedStatementResult", prepared_statement_handle=statement.packed())
+                statement = self._statement(name, command, context).with_parameters(_read(reader))
+                handle = self._prepared_ones.keep(owner_of(context), statement)
+                result = message("DoPutPreparedStatementResult", prepared_statement_handle=handle)
                 writer.write(result.SerializeToString())
             case "CommandStatementUpdate" | "CommandPreparedStatementUpdate":
-                is_plain = name == "CommandStatementUpdate"
-                statement = (
-                    FlightStatement(command.query) if is_plain else statement_of(command.prepared_statement_handle)
-                )
                 # What is no query is refused here, with its place.
-                self._queries.open(statement.described(), context)
+                self._queries.schema(self._statement(name, command, context).described(), context)
                 raise QueryError("a query changes nothing", hint="Run it as a query, which has a result.")
             case _:
                 raise fl.FlightUnauthorizedError("clients only read")
@@ -116,7 +128,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
 
     def _acted(self, context: Any, kind: str, body: bytes) -> list[bytes]:
         if kind == "CancelFlightInfo":
-            is_cancelled = self._cancelled(parsed("CancelFlightInfoRequest", body).info)
+            is_cancelled = self._cancelled(parsed("CancelFlightInfoRequest", body).info, context)
             result = message("CancelFlightInfoResult", status=_CANCELLED if is_cancelled else _NOT_CANCELLABLE)
             return [result.SerializeToString()]
         if kind not in _ACTIONS:
@@ -127,18 +139,22 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
         match kind:
             case "CreatePreparedStatement":
                 return [self._prepared(FlightStatement(request.query), context)]
+            case "ClosePreparedStatement":
+                self._prepared_ones.forget(owner_of(context), request.prepared_statement_handle)
             case "BeginTransaction":
                 return [packed("ActionBeginTransactionResult", transaction_id=secrets.token_bytes(16))]
             case "CancelQuery":
-                is_cancelled = self._cancelled(request.info)
+                is_cancelled = self._cancelled(request.info, context)
                 return [packed("ActionCancelQueryResult", result=_CANCELLED if is_cancelled else _NOT_CANCELLABLE)]
         return []
 
     def _prepared(self, statement: FlightStatement, context: Any) -> bytes:
+        statement.check()
         columns = self._columns(statement, context)
+        handle = self._prepared_ones.keep(owner_of(context), statement)
         return packed(
             "ActionCreatePreparedStatementResult",
-            prepared_statement_handle=statement.packed(),
+            prepared_statement_handle=handle,
             dataset_schema=columns.serialize().to_pybytes() if columns is not None else b"",
             parameter_schema=statement.parameter_schema().serialize().to_pybytes(),
             is_update=False,
@@ -148,20 +164,21 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
         """Return the columns of a statement; None if they are not known before its parameters, as in `AT (VERSION => ?)`."""
         source = statement.described()
         try:
-            return self._queries.open(source, context).schema
+            return self._queries.schema(source, context)
         except SqlStreamError:
             if not statement.count:
                 raise
             return None
 
-    def _cancelled(self, info: bytes) -> bool:
+    def _cancelled(self, info: bytes, context: Any) -> bool:
         try:
             endpoints = fl.FlightInfo.deserialize(info).endpoints
         except pa.ArrowException as error:
             raise NoMessage("this is no information of Flight") from error
         found = [unpacked(endpoint.ticket.ticket) for endpoint in endpoints]
-        keys = [statement_of(t.statement_handle).key for name, t in found if name == "TicketStatementQuery"]
-        cancelled = [self._queries.cancel(key) for key in keys]
+        handles = [t.statement_handle for name, t in found if name == "TicketStatementQuery"]
+        statements = [self._tickets.of(owner_of(context), handle) for handle in handles]
+        cancelled = [self._queries.cancel(statement.key) for statement in statements]
         return any(cancelled)
 
     @_answering

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
-import os
-import re
 import socket
-import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.flight as fl
 
 from sqlstream.errors import UsageError
-from sqlstream.queries.query import QueryLimits
-from sqlstream.server.flight.access import Handshakes, TokenCheck
+from sqlstream.server.flight.access import MIDDLEWARE, Handshakes, TokenCheck
 from sqlstream.server.flight.metadata import Metadata
 from sqlstream.server.flight.queries import ClientQueries, FlightLimits
 from sqlstream.server.flight.requests import FlightRequests
+from sqlstream.server.flight.sockets import StrangerWatch, address_of, connections, cut
 from sqlstream.server.flight.watching import CallWatcher
-from sqlstream.server.query_pool import QueryPool
+from sqlstream.server.query_processes.pool import QueryProcesses
 from sqlstream.server.settings import is_loopback
 from sqlstream.server.state_reader import StateReader
 
@@ -30,7 +25,6 @@ __all__ = ["FlightLimits", "FlightServer"]
 
 # Clients that have not read the end of what they asked for are cut off so long after the server has begun to end.
 _LAST_SECONDS = 1.0
-_PEER = re.compile(r"ipv[46]:\[?(?P<host>[^\]]+?)\]?:(?P<port>\d+)")
 
 
 class FlightServer:
@@ -43,14 +37,13 @@ class FlightServer:
 
     def __init__(
         self,
-        pool: QueryPool,
+        processes: QueryProcesses,
         host: str = "127.0.0.1",
         port: int = 31337,
         *,
         allows: Callable[[str], bool] | None = None,
         certificate: tuple[str, str] | None = None,
         limits: FlightLimits | None = None,
-        query_limits: QueryLimits | None = None,
         insecure: bool = False,
     ):
         if not is_loopback(host) and not insecure and (allows is None or certificate is None):
@@ -59,7 +52,7 @@ class FlightServer:
         self.host, self.port = host, port
         self._allows, self._certificate = allows, certificate
         self._limits = limits or FlightLimits()
-        self._reader = StateReader(pool, query_limits)
+        self._reader = StateReader(processes)
 
     @property
     def url(self) -> str:
@@ -70,21 +63,24 @@ class FlightServer:
     def __enter__(self) -> FlightServer:
         self._check_port()
         self._watcher = CallWatcher(self._cut)
+        self._strangers = StrangerWatch()
         self._metadata = Metadata(self._reader.tables)
         self.queries = ClientQueries(self._reader, self._limits, self._watcher)
         try:
             self._server = FlightRequests(
                 self.queries,
                 self._metadata,
+                self._strangers,
                 self.url,
                 auth_handler=Handshakes(),
                 tls_certificates=_certificates(self._certificate),
-                middleware={"tokens": TokenCheck(self._allows)},
+                middleware={MIDDLEWARE: TokenCheck(self._allows)},
             )
         except (pa.ArrowException, OSError) as error:
             self._watcher.end()
             raise UsageError(f"port {self.port} of {self.host} cannot be listened on", detail=str(error)) from error
         self.port = self._server.port
+        self._strangers.start(self.port)
         return self
 
     def _check_port(self) -> None:
@@ -103,6 +99,7 @@ class FlightServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._strangers.end()
         self._watcher.end()
         # It waits for all calls, those of clients that read nothing among them.
         ending = threading.Thread(target=self._server.shutdown, name="flight-end", daemon=True)
@@ -111,47 +108,18 @@ class FlightServer:
         while ending.is_alive():
             self._cut(None)
             ending.join(_LAST_SECONDS)
+        self.queries.close()
         self._metadata.close()
 
     def _cut(self, peer: str | None) -> None:
         """End the connection of a peer, or all of them: Flight has no other way to end a call whose client does not read."""
-        wanted = None if peer is None else _address(peer)
+        wanted = None if peer is None else address_of(peer)
         if peer is not None and wanted is None:
             # Where it comes from is not known.
             return
-        for connection in _connections(self.port):
-            with contextlib.suppress(OSError, ValueError):
-                host, port, *_ = connection.getpeername()
-                if wanted is None or wanted == (_plain(host), port):
-                    connection.shutdown(socket.SHUT_RDWR)
-
-
-def _connections(port: int) -> Iterator[socket.socket]:
-    """Yield the sockets of this process that belong to a port of it, connections of clients."""
-    for name in os.listdir("/dev/fd"):
-        with contextlib.suppress(OSError, ValueError):
-            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                continue
-            with socket.socket(fileno=os.dup(int(name))) as found:
-                if found.family in (socket.AF_INET, socket.AF_INET6) and found.getsockname()[1] == port:
-                    yield found
-
-
-def _address(peer: str) -> tuple[str, int] | None:
-    """Return the host and the port of a peer as Flight names it.
-
-    >>> _address("ipv4:127.0.0.1:5000"), _address("ipv6:%5B::1%5D:5000")
-    (('127.0.0.1', 5000), ('::1', 5000))
-    """
-    found = _PEER.fullmatch(peer.replace("%5B", "[").replace("%5D", "]"))
-    return (_plain(found["host"]), int(found["port"])) if found else None
-
-
-def _plain(host: str) -> str:
-    """Return an address as it is written without IPv6 around IPv4."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return str(mapped or address)
+        for address, connection in connections(self.port):
+            if wanted is None or wanted == address:
+                cut(connection)
 
 
 def _certificates(files: tuple[str, str] | None) -> list[fl.CertKeyPair] | None:

@@ -1,28 +1,43 @@
-"""Statements of clients on their way: what a ticket and a prepared statement are known by says all about them.
+"""Statements of clients: what tickets and handles of prepared statements stand for.
 
-So the server keeps nothing of a prepared statement, and a client may take one to another server on the same warehouse.
+The server keeps them, and clients get keys that nobody can guess, and that are good for the token alone that they were given to.
 """
 
 from __future__ import annotations
 
-import msgspec
+import secrets
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
 import pyarrow as pa
 
 from sqlstream.errors import QueryError, SourceText
 from sqlstream.server.flight.messages import NoMessage
 from sqlstream.server.flight.parameters import MOST_BYTES, check_rows, literals
-from sqlstream.server.placeholders import filled, parameter_count
+from sqlstream.server.placeholders import check_text, filled, parameter_count
+
+# So many statements are kept for a token, with so many bytes together; those that were used least lately go.
+_MOST = 1_000
+_MOST_KEPT_BYTES = 64 << 20
 
 
-class FlightStatement(msgspec.Struct, frozen=True, array_like=True):
-    """A statement, its parameters as a stream of Arrow, and by what it is known while the server has it open."""
+@dataclass(frozen=True, slots=True)
+class FlightStatement:
+    """A statement, its parameters as a stream of Arrow, and by what its query is known while the server has it open."""
 
     sql: str
     parameters: bytes = b""
     key: bytes = b""
 
-    def packed(self) -> bytes:
-        return msgspec.msgpack.encode(self)
+    @property
+    def size(self) -> int:
+        """How many bytes it takes, about."""
+        return len(self.sql) + len(self.parameters) + 200
+
+    def check(self) -> None:
+        """Raise QueryError for a text that is too long."""
+        check_text(self.sql)
 
     @property
     def count(self) -> int:
@@ -55,12 +70,37 @@ class FlightStatement(msgspec.Struct, frozen=True, array_like=True):
         return pa.schema([pa.field(f"${number}", pa.string()) for number in range(1, self.count + 1)])
 
 
-def statement_of(packed: bytes) -> FlightStatement:
-    """Return what is in a ticket or what a prepared statement is known by. Raises NoMessage."""
-    try:
-        return msgspec.msgpack.decode(packed, type=FlightStatement)
-    except msgspec.DecodeError as error:
-        raise NoMessage("this statement is not known") from error
+class FlightStatements:
+    """The statements of all tokens, by keys."""
+
+    def __init__(self, most: int = _MOST, most_bytes: int = _MOST_KEPT_BYTES):
+        self._most, self._most_bytes = most, most_bytes
+        self._kept: dict[bytes, OrderedDict[bytes, FlightStatement]] = {}
+        self._changing = threading.Lock()
+
+    def keep(self, owner: bytes, statement: FlightStatement) -> bytes:
+        """Keep a statement, and return its key."""
+        key = secrets.token_bytes(16)
+        with self._changing:
+            kept = self._kept.setdefault(owner, OrderedDict())
+            kept[key] = statement
+            while len(kept) > self._most or (len(kept) > 1 and sum(s.size for s in kept.values()) > self._most_bytes):
+                kept.popitem(last=False)
+        return key
+
+    def of(self, owner: bytes, key: bytes) -> FlightStatement:
+        """Return a statement. Raises NoMessage for one that is another's, or is kept no more."""
+        with self._changing:
+            kept = self._kept.get(owner, OrderedDict())
+            if key not in kept:
+                raise NoMessage("this statement is not known, or not any more: prepare it, or ask for it, again")
+            kept.move_to_end(key)
+            return kept[key]
+
+    def forget(self, owner: bytes, key: bytes) -> None:
+        """Forget a statement, if it is kept."""
+        with self._changing:
+            self._kept.get(owner, OrderedDict()).pop(key, None)
 
 
 def _table(parameters: bytes) -> pa.Table:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import duckdb
-
 from sqlstream.errors import SourceText
 from sqlstream.server.placeholders import filled, parameter_count
-from sqlstream.server.postgres.catalog import ClientCatalog, catalog_query
+from sqlstream.server.postgres.answers import PostgresRequest
+from sqlstream.server.postgres.errors import ProtocolError
 from sqlstream.server.postgres.parameters import arrays, literal, null
-from sqlstream.server.postgres.results import ClientAnswer, SentRows, TextRows
+from sqlstream.server.postgres.results import ClientAnswer, StreamedRows, TextRows
 from sqlstream.server.postgres.session import ClientSession, Reply, Written
 from sqlstream.server.postgres.types import TEXT
-from sqlstream.server.state_reader import RunningQuery, StateReader, failure
+from sqlstream.server.state_reader import RunningQuery, StateReader
 
 
 @dataclass(slots=True)
@@ -46,6 +46,46 @@ class Prepared:
         return [null(oid) for oid in self._known()]
 
 
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """What clients may use: connections, queries that run at once, seconds for a statement, rows of a result, bytes of a message.
+
+    None for seconds and rows is no limit. `results` are those that are open at once, also while nobody reads them; `statements`
+    and `portals` are those of a connection, which have at most `kept` characters together.
+    """
+
+    connections: int = 100
+    queries: int = 8
+    seconds: float | None = 300.0
+    rows: int | None = None
+    message_bytes: int = 16 << 20
+    results: int = 32
+    statements: int = 1_000
+    portals: int = 100
+    kept: int = 48 << 20
+
+
+class ResultPlaces:
+    """So many results may be open at a time: each has a process."""
+
+    def __init__(self, most: int):
+        self._most, self._count = most, 0
+        self._changing = threading.Lock()
+
+    def take(self) -> None:
+        """Take a place. Raises ProtocolError when there is none."""
+        with self._changing:
+            if self._count >= self._most:
+                hint = "Read others to their end, or close them."
+                raise ProtocolError(f"{self._most} results are being read, which is the most", "53400", hint=hint)
+            self._count += 1
+
+    def leave(self) -> None:
+        """Give the place to another one."""
+        with self._changing:
+            self._count -= 1
+
+
 @dataclass(slots=True)
 class Portal:
     """A statement with values for its parameters: its answer, once it has been asked for, and the rows sent so far."""
@@ -53,6 +93,8 @@ class Portal:
     prepared: Prepared
     literals: Sequence[str]
     formats: Sequence[int]
+    # Whether nothing is asked but which columns there are.
+    is_described: bool = False
     running: RunningQuery = field(default_factory=RunningQuery)
     answer: ClientAnswer | None = None
     reply: Reply | None = None
@@ -60,37 +102,51 @@ class Portal:
     done: bool = False
     # The text that runs, for the places of errors.
     source: SourceText | None = None
+    # Those of which it has one, as long as its query has a process.
+    places: ResultPlaces | None = None
+
+    def close(self) -> None:
+        """Want no more of it: the process of its query is given back."""
+        places, self.places = self.places, None
+        if self.answer is not None:
+            self.answer.close()
+        if places is not None:
+            places.leave()
+
+    def is_idle(self, since: float) -> bool:
+        """Whether its query has a process, and nobody has asked for its rows since a time."""
+        return self.places is not None and isinstance(self.answer, StreamedRows) and self.answer.since < since
+
+    @property
+    def size(self) -> int:
+        """How many characters its values have."""
+        return sum(map(len, self.literals))
 
 
 class Backend:
     """Opens what clients ask for; its methods run in threads."""
 
-    def __init__(self, reader: StateReader, session: ClientSession, process: int, row_limit: int | None):
-        self._reader, self._session = reader, session
-        self._catalog = ClientCatalog(session, process)
-        self._row_limit = row_limit
+    def __init__(
+        self, reader: StateReader, session: ClientSession, process: int, limits: ClientLimits, places: ResultPlaces
+    ):
+        self._reader, self._session, self._process = reader, session, process
+        self._limits, self._places = limits, places
 
     def open(self, portal: Portal) -> None:
         """Bind a portal's query: then its columns are known. Raises SqlStreamError, QueryStopped, ProtocolError."""
         written = portal.prepared.written
         assert written is not None
         portal.source = filled(written.sql, portal.literals)
-        portal.answer = self._query(portal.source, portal.running, portal.formats)
-
-    def _query(self, source: SourceText, running: RunningQuery, formats: Sequence[int]) -> ClientAnswer:
-        asked = catalog_query(source.text)
-        if asked is None:
-            try:
-                relation = self._reader.open(source.text, running)
-            except duckdb.Error as error:
-                raise failure(error, source, running) from error
-            return SentRows(relation, source, running, formats, self._row_limit)
-        running.check()
-        relation = self._catalog.answer(asked, source, self._reader.tables(), running)
-        return SentRows(relation, source, running, formats).computed()
-
-    def close(self) -> None:
-        self._catalog.close()
+        request = PostgresRequest(
+            portal.source.text, self._session, self._process, portal.formats, self._limits.rows, portal.is_described
+        )
+        self._places.take()
+        portal.places = self._places
+        try:
+            portal.answer = StreamedRows(self._reader.open(request, portal.running))
+        except BaseException:
+            portal.close()
+            raise
 
 
 def answer_of(reply: Reply) -> ClientAnswer | None:

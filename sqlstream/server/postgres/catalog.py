@@ -12,9 +12,9 @@ from sqlglot.errors import SqlglotError
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import QueryError, SourceText
 from sqlstream.queries.statement import tokenize
+from sqlstream.server.listed_tables import ListedTable
 from sqlstream.server.postgres.catalog_tables import definitions, function_names, relation_names, rows
 from sqlstream.server.postgres.session import VERSION, ClientSession
-from sqlstream.server.state_reader import ListedTable, RunningQuery
 
 _SCHEMAS = ("pg_catalog", "information_schema")
 # A client's catalog is small; what it makes of it is not to take the memory of others.
@@ -71,12 +71,9 @@ class ClientCatalog:
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._tables: Sequence[ListedTable] | None = None
 
-    def answer(
-        self, query: exp.Expr, source: SourceText, tables: Sequence[ListedTable], running: RunningQuery
-    ) -> duckdb.DuckDBPyRelation:
+    def answer(self, query: exp.Expr, source: SourceText, tables: Sequence[ListedTable]) -> duckdb.DuckDBPyRelation:
         """Return the result of a query over the catalog, not yet computed; that of the one before cannot be read any more."""
         connection = self._opened(tables)
-        running.opened(connection)
         try:
             sql = translated(query, self._session).sql("duckdb")
         except SqlglotError as error:

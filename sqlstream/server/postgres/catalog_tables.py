@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from sqlstream.server.listed_tables import ListedTable
 from sqlstream.server.postgres.types import OTHER_TYPES, RESULT_TYPES, column_type
-from sqlstream.server.state_reader import ListedTable
 
 # Numbers that PostgreSQL gives itself; catalog.sql has them, too.
 _SCHEMAS = {"pg_catalog": 11, "information_schema": 13000, "main": 2200}

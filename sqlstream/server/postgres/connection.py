@@ -15,8 +15,9 @@ from functools import partial
 from typing import TypeVar
 
 from sqlstream.errors import SqlStreamError
+from sqlstream.server.placeholders import check_text
 from sqlstream.server.postgres import messages
-from sqlstream.server.postgres.backend import Backend, Portal, Prepared, answer_of
+from sqlstream.server.postgres.backend import Backend, ClientLimits, Portal, Prepared, answer_of
 from sqlstream.server.postgres.errors import ProtocolError, cancelled, fields_of
 from sqlstream.server.postgres.messages import Body
 from sqlstream.server.postgres.session import ClientSession, Written, split
@@ -33,20 +34,6 @@ _log = logging.getLogger(__name__)
 
 class Left(Exception):
     """The client has gone, or was sent away."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClientLimits:
-    """What clients may use: connections, queries that run at once, seconds for a statement, rows of a result, bytes of a message.
-
-    None for seconds and rows is no limit.
-    """
-
-    connections: int = 100
-    queries: int = 8
-    seconds: float | None = 300.0
-    rows: int | None = None
-    message_bytes: int = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +186,10 @@ class ClientConnection:
                 await self._execute(body.text(), body.number(4))
             case b"C":
                 which, name = body.take(1), body.text()
-                (self._prepared if which == b"S" else self._portals).pop(name, None)
+                if which == b"S":
+                    self._prepared.pop(name, None)
+                else:
+                    self._forget(name)
                 self._writer.write(messages.CLOSED)
             case b"S":
                 self._skipping = False
@@ -218,10 +208,27 @@ class ClientConnection:
     async def _ready(self) -> None:
         if self._session.status == "I":
             # Portals end with their transaction.
-            self._portals.clear()
+            self.close()
         await self._send(messages.ready(self._session.status))
 
+    def close(self) -> None:
+        """End all results that the client has not read to their end."""
+        for name in list(self._portals):
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        if (portal := self._portals.pop(name, None)) is not None:
+            portal.close()
+
+    def end_idle(self, since: float) -> None:
+        """End the results that nobody has read from since a time: others want their places."""
+        for portal in self._portals.values():
+            if portal.running is not self._running and portal.is_idle(since):
+                portal.running.stop("statement timeout")
+                portal.close()
+
     async def _simple(self, text: str) -> None:
+        check_text(text)
         written = split(text)
         if not written:
             self._writer.write(messages.EMPTY)
@@ -235,10 +242,14 @@ class ClientConnection:
                     await self._rows(portal, None)
             except SqlStreamError as error:
                 raise _Placed(fields_of(error, portal.source, one.offset)) from error
+            finally:
+                portal.close()
         await self._ready()
 
     async def _parse(self, body: Body) -> None:
-        name, written = body.text(), split(body.text())
+        name, text = body.text(), body.text()
+        check_text(text)
+        written = split(text)
         if len(written) > 1:
             raise ProtocolError("cannot insert multiple commands into a prepared statement", "42601")
         if name and name in self._prepared:
@@ -246,6 +257,10 @@ class ClientConnection:
         types = tuple(body.number(4) & 0xFFFFFFFF for _ in range(body.count()))
         prepared = Prepared(written[0] if written else None, types)
         prepared.typed()
+        self._prepared.pop(name, None)
+        if len(self._prepared) >= self._limits.statements:
+            raise _too_many(f"{self._limits.statements} prepared statements")
+        self._check_room(len(text))
         self._prepared[name] = prepared
         self._writer.write(messages.PARSED)
 
@@ -258,14 +273,25 @@ class ClientConnection:
             raise ProtocolError(f"{len(values)} parameters are given, and {count} are needed")
         if len(formats) not in (0, 1, len(values)):
             raise ProtocolError(f"there are {len(formats)} formats for {len(values)} parameters")
-        self._portals[name] = Portal(prepared, prepared.literals(values, formats), wanted)
+        self._forget(name)
+        if len(self._portals) >= self._limits.portals:
+            raise _too_many(f"{self._limits.portals} portals")
+        portal = Portal(prepared, prepared.literals(values, formats), wanted)
+        self._check_room(portal.size)
+        self._portals[name] = portal
         self._writer.write(messages.BOUND)
+
+    def _check_room(self, size: int) -> None:
+        """Raise ProtocolError where statements and values are kept that are too large together with one more."""
+        statements = sum(len(one.written.sql) for one in self._prepared.values() if one.written is not None)
+        if statements + sum(portal.size for portal in self._portals.values()) + size > self._limits.kept:
+            raise _too_many(f"statements and values of {self._limits.kept} characters")
 
     async def _describe(self, which: bytes, name: str) -> None:
         if which == b"S":
             prepared = self._statement(name)
             self._writer.write(messages.parameter_description(prepared.typed()))
-            portal = Portal(prepared, prepared.nulls(), ())
+            portal = Portal(prepared, prepared.nulls(), (), is_described=True)
         else:
             portal = self._portal(name)
         written = portal.prepared.written
@@ -273,6 +299,8 @@ class ClientConnection:
             await self._placed(portal, self._open(portal))
         answer = portal.answer
         self._writer.write(messages.NO_ROWS if answer is None else messages.row_description(answer.columns))
+        if portal.is_described:
+            portal.close()
 
     def _has_rows(self, written: Written) -> bool:
         return written.words[0] == "SHOW" or not self._session.is_command(written)
@@ -293,7 +321,10 @@ class ClientConnection:
         try:
             with self._watched(portal):
                 await done
-        except SqlStreamError as error:
+        except BaseException as error:
+            portal.close()
+            if not isinstance(error, SqlStreamError):
+                raise
             offset = portal.prepared.written.offset if portal.prepared.written else 0
             raise _Placed(fields_of(error, portal.source, offset)) from error
 
@@ -339,6 +370,8 @@ class ClientConnection:
             left = None if limit is None else limit - sent
             data, count, more = await self._in_thread(portal.running, partial(answer.take, left))
             sent, portal.done = sent + count, not more
+            if portal.done:
+                portal.close()
             await self._send(data)
         portal.sent += sent
         if answer is not None and not portal.done:
@@ -424,6 +457,10 @@ class ClientConnection:
         """Tell a client why it is sent away."""
         with contextlib.suppress(Left):
             await self._send(messages.error(error.fields()))
+
+
+def _too_many(what: str) -> ProtocolError:
+    return ProtocolError(f"a connection keeps {what} at most", "54000", hint="Close those that are not needed.")
 
 
 class _Placed(Exception):

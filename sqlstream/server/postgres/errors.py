@@ -14,6 +14,9 @@ CANCELLED = "57014"
 class ProtocolError(Exception):
     """What a client did wrong, in a way that is none of SQL; `state` is an SQLSTATE. One that is `fatal` ends the connection."""
 
+    # The process of a query sends it to the server.
+    is_sent = True
+
     def __init__(self, message: str, state: str = "08P01", *, fatal: bool = False, hint: str | None = None):
         super().__init__(message)
         self.message, self.state, self.fatal, self.hint = message, state, fatal, hint

@@ -9,18 +9,18 @@ import logging
 import re
 import secrets
 import ssl
+import time
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from sqlstream.errors import UsageError
-from sqlstream.queries.query import QueryLimits
-from sqlstream.server.postgres.backend import Backend
-from sqlstream.server.postgres.connection import ClientConnection, ClientLimits, Door, Left
+from sqlstream.server.postgres.backend import Backend, ClientLimits, ResultPlaces
+from sqlstream.server.postgres.connection import ClientConnection, Door, Left
 from sqlstream.server.postgres.errors import ProtocolError
 from sqlstream.server.postgres.session import ClientSession
-from sqlstream.server.query_pool import QueryPool
+from sqlstream.server.query_processes.pool import QueryProcesses
 from sqlstream.server.state_reader import StateReader
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -28,6 +28,10 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _OPTION = re.compile(r"(?:^|(?<=\s))(?:-c\s*|--)([\w.-]+)=((?:\\.|[^\s\\])*)")
 # So long a client has to read what it was sent last.
 _CLOSING_SECONDS = 5.0
+# So many connections may be there that have not said who they are; of more, the oldest has to go.
+_MOST_STRANGERS = 64
+# So often results are looked for that nobody reads.
+_LOOK_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -41,14 +45,13 @@ class PostgresServer:
 
     def __init__(
         self,
-        pool: QueryPool,
+        processes: QueryProcesses,
         host: str = "127.0.0.1",
         port: int = 5432,
         *,
         allows: Callable[[str], bool] | None = None,
         certificate: ssl.SSLContext | None = None,
         limits: ClientLimits | None = None,
-        query_limits: QueryLimits | None = None,
         insecure: bool = False,
     ):
         local = host in _LOOPBACK
@@ -58,10 +61,14 @@ class PostgresServer:
         self.host, self.port = host, port
         self._door = Door(allows, certificate, local or insecure)
         self._limits = limits or ClientLimits()
-        self._reader = StateReader(pool, query_limits)
+        self._reader = StateReader(processes)
+        self._results = ResultPlaces(self._limits.results)
         self._pool = ThreadPoolExecutor(self._limits.queries, thread_name_prefix="postgres")
         self._connections: dict[tuple[int, int], ClientConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        # Those that have not said yet who they are, the oldest first.
+        self._strangers: dict[asyncio.Task[None], StreamWriter] = {}
+        self._watcher: asyncio.Task[None] | None = None
         self._numbers = itertools.count(1)
         self._server: asyncio.Server | None = None
 
@@ -72,22 +79,35 @@ class PostgresServer:
             detail = error.strerror or str(error)
             raise UsageError(f"port {self.port} of {self.host} cannot be listened on", detail=detail) from error
         self.port = self._server.sockets[0].getsockname()[1]
+        self._watcher = asyncio.create_task(self._end_idle())
         return self
+
+    async def _end_idle(self) -> None:
+        """End results that nobody has read from for as long as a statement may take: each has one of few places."""
+        while self._limits.seconds is not None:
+            await asyncio.sleep(_LOOK_SECONDS)
+            for connection in list(self._connections.values()):
+                connection.end_idle(time.monotonic() - self._limits.seconds)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._server is not None
+        assert self._watcher is not None
         self._server.close()
+        self._watcher.cancel()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(self._watcher, *self._tasks, return_exceptions=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _connected(self, reader: StreamReader, writer: StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self._strangers[task] = writer
+        if len(self._strangers) > _MOST_STRANGERS:
+            next(iter(self._strangers.values())).transport.abort()
         try:
             await self._serve(reader, writer)
         except asyncio.CancelledError:
@@ -104,6 +124,7 @@ class PostgresServer:
                     await writer.wait_closed()
             writer.transport.abort()
             self._tasks.discard(task)
+            self._strangers.pop(task, None)
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         key = next(self._numbers), secrets.randbits(31)
@@ -112,13 +133,14 @@ class PostgresServer:
             given = await connection.begin(self._door, self._cancel)
             if given is None:
                 return
+            self._forget_stranger()
             if len(self._connections) >= self._limits.connections:
                 raise ProtocolError("sorry, too many clients already", "53300", fatal=True)
             session = _session(given)
         except ProtocolError as error:
             await connection.refuse(_fatal(error))
             return
-        backend = Backend(self._reader, session, key[0], self._limits.rows)
+        backend = Backend(self._reader, session, key[0], self._limits, self._results)
         self._connections[key] = connection
         try:
             await connection.serve(session, backend)
@@ -126,7 +148,12 @@ class PostgresServer:
             await connection.refuse(error)
         finally:
             del self._connections[key]
-            backend.close()
+            connection.close()
+
+    def _forget_stranger(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._strangers.pop(task, None)
 
     def _cancel(self, number: int, secret: int) -> None:
         """Interrupt the query of a connection whose secret somebody knows."""

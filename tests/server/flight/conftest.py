@@ -14,7 +14,7 @@ import pytest
 
 from sqlstream.compiler.project import Project
 from sqlstream.server.flight.server import FlightServer
-from sqlstream.server.query_pool import QueryPool
+from sqlstream.server.query_processes.pool import QueryProcesses
 from tests.queries.small_job import SmallJob
 
 
@@ -64,10 +64,10 @@ def fetch(cursor: Any, sql: str) -> list[tuple[Any, ...]]:
 @contextlib.contextmanager
 def flight_server(root: Path, **options: Any) -> Iterator[FlightServer]:
     """Yield a server over a project."""
-    pool = QueryPool(Project(str(root), str(root / "warehouse")))
-    with FlightServer(pool, port=0, **options) as server:
+    processes = QueryProcesses(Project(str(root), str(root / "warehouse")))
+    with FlightServer(processes, port=0, **options) as server:
         yield server
-    pool.close()
+    processes.close()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlstream.compiler.project import Project
 from sqlstream.server.flight.server import FlightServer
-from sqlstream.server.query_pool import QueryPool
+from sqlstream.server.query_processes.pool import QueryProcesses
 from tests.server import child
 
 
@@ -18,11 +18,11 @@ def started(project: Path) -> AbstractContextManager[int]:
 
 
 def _serve(project: Path) -> None:
-    pool = QueryPool(Project(str(project), str(project / "warehouse")))
-    with FlightServer(pool, port=0) as server:
+    processes = QueryProcesses(Project(str(project), str(project / "warehouse")))
+    with FlightServer(processes, port=0) as server:
         print(server.port, flush=True)
         sys.stdin.read()
-    pool.close()
+    processes.close()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from sqlstream.server.flight.server import FlightServer
 from tests.certificates import Authority
 from tests.processes import wait_until
 from tests.server.flight.conftest import Served, connect, fetch, flight_server
+from tests.server.serving import await_idle
 
 LONG = "SELECT count(*) FROM range(1000000000000) r WHERE r.range % 7 = 3"
 ENDLESS = "FROM range(1000000000000)"
@@ -72,13 +73,13 @@ def test_everybody_may_come_where_there_are_no_tokens(served: Served) -> None:
 
 def test_other_machines_need_a_token_and_a_certificate(served: Served) -> None:
     with pytest.raises(UsageError, match="are not served"):
-        FlightServer(served.server._reader._pool, "0.0.0.0", 0, allows=lambda _: True)
+        FlightServer(served.server._reader._processes, "0.0.0.0", 0, allows=lambda _: True)
 
 
 def test_a_port_that_is_taken(served: Served, capfd: pytest.CaptureFixture[str]) -> None:
     with (
         pytest.raises(UsageError, match="cannot be listened on"),
-        FlightServer(served.server._reader._pool, port=served.server.port),
+        FlightServer(served.server._reader._processes, port=served.server.port),
     ):
         pass
     assert capfd.readouterr().err == ""
@@ -232,6 +233,7 @@ def test_a_client_that_reads_nothing_is_cut_off_after_its_time(served: Served, m
         fl.connect(server.url) as other,
         fl.connect(server.url) as client,
     ):
+        await_idle(server._reader._processes)
         reader = client.do_get(info_of(client, ENDLESS).endpoints[0].ticket)
         reader.read_chunk()
         nothing_runs(server)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from uuid import UUID
 
 import adbc_driver_manager
@@ -13,9 +12,9 @@ import pyarrow.flight as fl
 import pytest
 
 from sqlstream.errors import QueryError
-from sqlstream.server.flight.messages import packed, parsed
+from sqlstream.server.flight.messages import NoMessage, packed, parsed, unpacked
 from sqlstream.server.flight.metadata import _matches
-from sqlstream.server.flight.statements import FlightStatement
+from sqlstream.server.flight.statements import FlightStatement, FlightStatements
 from sqlstream.server.placeholders import filled
 from tests.server.flight.conftest import Served, connect, flight_server
 from tests.server.flight.serving import started
@@ -60,12 +59,11 @@ def nothings(count: int) -> pa.RecordBatch:
     ("row", "said"), [(stray(), "these are no parameters"), (nothings(200_000), "100,000 values at most")]
 )
 def test_parameters_that_are_not_what_they_say(served: Served, row: pa.RecordBatch, said: str) -> None:
-    written = pa.BufferOutputStream()
-    with pa.ipc.new_stream(written, row.schema) as writer:
-        writer.write_batch(row)
-    statement = FlightStatement("SELECT ?", written.getvalue().to_pybytes())
-    handle = {"prepared_statement_handle": FlightStatement("SELECT ?").packed()}
     with fl.connect(served.url) as client:
+        request = packed("ActionCreatePreparedStatementRequest", query="SELECT ?")
+        [result] = client.do_action(fl.Action("CreatePreparedStatement", request))
+        _, prepared = unpacked(result.body.to_pybytes())
+        handle = {"prepared_statement_handle": prepared.prepared_statement_handle}
 
         def put() -> None:
             descriptor = fl.FlightDescriptor.for_command(packed("CommandPreparedStatementQuery", **handle))
@@ -79,13 +77,8 @@ def test_parameters_that_are_not_what_they_say(served: Served, row: pa.RecordBat
             command = packed("CommandPreparedStatementQuery", prepared_statement_handle=known)
             client.get_flight_info(fl.FlightDescriptor.for_command(command))
 
-        def get() -> None:
-            client.do_get(fl.Ticket(packed("TicketStatementQuery", statement_handle=statement.packed()))).read_all()
-
-        calls: list[Callable[[], None]] = [put, get]
-        for call in calls:
-            with pytest.raises(pa.ArrowException, match=said):
-                call()
+        with pytest.raises(pa.ArrowException, match=said):
+            put()
 
 
 def test_a_parameter_may_be_a_uuid(served: Served) -> None:
@@ -115,3 +108,51 @@ def test_patterns_of_names_are_those_of_like() -> None:
     assert [(p, n) for p, n, is_like in found if _matches(p, n) != is_like] == []
     # Trying all places where each part may stand would take longer than anybody lives.
     assert not _matches("%a" * 60 + "b", "a" * 100)
+
+
+def test_a_ticket_is_a_key_that_is_good_for_its_token_alone(served: Served) -> None:
+    tokens = ("correct horse battery staple", "another that is as long")
+    with flight_server(served.root, allows=lambda token: token in tokens) as server, fl.connect(server.url) as client:
+        mine, others = (
+            fl.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())]) for token in tokens
+        )
+        sql = "SELECT 'planted' AS a"
+        command = packed("CommandStatementQuery", query=sql)
+        ticket = client.get_flight_info(fl.FlightDescriptor.for_command(command), mine).endpoints[0].ticket
+        assert b"planted" not in ticket.ticket
+        with pytest.raises(pa.ArrowException, match="this statement is not known"):
+            client.do_get(ticket, others).read_all()
+        assert client.do_get(ticket, mine).read_all().to_pylist() == [{"a": "planted"}]
+        # So are prepared statements.
+        request = fl.Action("CreatePreparedStatement", packed("ActionCreatePreparedStatementRequest", query=sql))
+        _, prepared = unpacked(next(iter(client.do_action(request, mine))).body.to_pybytes())
+        handle = {"prepared_statement_handle": prepared.prepared_statement_handle}
+        described = fl.FlightDescriptor.for_command(packed("CommandPreparedStatementQuery", **handle))
+        with pytest.raises(pa.ArrowException, match="this statement is not known"):
+            client.get_flight_info(described, others)
+        assert client.get_flight_info(described, mine).schema.names == ["a"]
+        list(
+            client.do_action(
+                fl.Action("ClosePreparedStatement", packed("ActionClosePreparedStatementRequest", **handle)), mine
+            )
+        )
+        with pytest.raises(pa.ArrowException, match="this statement is not known"):
+            client.get_flight_info(described, mine)
+
+
+def test_statements_that_are_kept_have_limits() -> None:
+    kept = FlightStatements(most=2, most_bytes=1_000)
+    first, second = (kept.keep(b"a", FlightStatement(f"SELECT {n}")) for n in range(2))
+    assert kept.of(b"a", first).sql == "SELECT 0"
+    # That of another token takes no room from it; one more of its own does, from the one that was used least lately.
+    kept.keep(b"b", FlightStatement("SELECT 3"))
+    third = kept.keep(b"a", FlightStatement("SELECT 2"))
+    assert [kept.of(b"a", key).sql for key in (first, third)] == ["SELECT 0", "SELECT 2"]
+    with pytest.raises(NoMessage, match="prepare it"):
+        kept.of(b"a", second)
+    # A large one stays alone.
+    large = kept.keep(b"a", FlightStatement("x" * 2_000))
+    assert kept.of(b"a", large).size > 1_000
+    for key in (first, third):
+        with pytest.raises(NoMessage):
+            kept.of(b"a", key)

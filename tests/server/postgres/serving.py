@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from sqlstream.compiler.project import Project
-from sqlstream.server.postgres.connection import ClientLimits
+from sqlstream.server.postgres.backend import ClientLimits
 from sqlstream.server.postgres.server import PostgresServer
-from sqlstream.server.query_pool import QueryPool
+from sqlstream.server.query_processes.pool import QueryProcesses
 from tests.server import child
 
 
@@ -30,8 +30,9 @@ async def _serve(project: Path, token: str | None, certificate: str | None, **li
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
+    processes = QueryProcesses(Project(str(project), str(project / "warehouse")))
     server = PostgresServer(
-        QueryPool(Project(str(project), str(project / "warehouse"))),
+        processes,
         port=0,
         allows=None if token is None else lambda given: given == token,
         certificate=context,
@@ -40,6 +41,7 @@ async def _serve(project: Path, token: str | None, certificate: str | None, **li
     async with server:
         print(server.port, flush=True)
         await asyncio.to_thread(sys.stdin.read)
+    processes.close()
 
 
 if __name__ == "__main__":

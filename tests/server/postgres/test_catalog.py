@@ -9,7 +9,6 @@ import pytest
 from sqlstream.errors import SourceText
 from sqlstream.server.postgres.catalog import ClientCatalog, catalog_query
 from sqlstream.server.postgres.session import ClientSession
-from sqlstream.server.state_reader import RunningQuery
 
 
 def test_a_catalog_that_was_not_completed_reads_no_files(tmp_path: Path) -> None:
@@ -21,4 +20,4 @@ def test_a_catalog_that_was_not_completed_reads_no_files(tmp_path: Path) -> None
     catalog = ClientCatalog(ClientSession("someone", "any", {"my.own": "\ud800"}), 1)
     for _ in range(2):
         with pytest.raises(Exception, match=r"surrogate|Unicode|unicode|utf|UTF"):
-            catalog.answer(query, SourceText("query", sql), (), RunningQuery())
+            catalog.answer(query, SourceText("query", sql), ())

@@ -18,7 +18,7 @@ import pytest
 from sqlstream.compiler.project import Project
 from sqlstream.errors import UsageError
 from sqlstream.server.postgres.server import PostgresServer
-from sqlstream.server.query_pool import QueryPool
+from sqlstream.server.query_processes.pool import QueryProcesses
 from tests.certificates import Authority
 from tests.processes import wait_until
 from tests.server.postgres import serving
@@ -172,8 +172,8 @@ def test_the_time_of_a_statement_is_that_of_all_its_rows_and_of_what_it_asks_bef
 
 def test_a_client_that_reads_nothing_can_cancel_and_does_not_hold_up_the_end(served: Served) -> None:
     async def run() -> bytes:
-        pool = QueryPool(Project(str(served.root), str(served.root / "warehouse")))
-        async with PostgresServer(pool, port=0) as server:
+        processes = QueryProcesses(Project(str(served.root), str(served.root / "warehouse")))
+        async with PostgresServer(processes, port=0) as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(start() + message(b"Q", b"FROM range(100000000)\0"))
             while not server._connections:
@@ -194,6 +194,7 @@ def test_a_client_that_reads_nothing_can_cancel_and_does_not_hold_up_the_end(ser
             await full(connection._writer)
             ending = server.__aexit__(None, None, None)
             await asyncio.wait_for(ending, 60)
+        processes.close()
         return said
 
     assert b"user request" in asyncio.run(run())
@@ -212,8 +213,8 @@ def test_who_does_not_speak_tls_is_no_fault_of_the_server(
     context.load_cert_chain(Authority("tests").give("server", tmp_path / "server.pem"))
 
     async def run() -> None:
-        pool = QueryPool(Project(str(served.root), str(served.root / "warehouse")))
-        async with PostgresServer(pool, port=0, certificate=context) as server:
+        processes = QueryProcesses(Project(str(served.root), str(served.root / "warehouse")))
+        async with PostgresServer(processes, port=0, certificate=context) as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(struct.pack(">ii", 8, 80877103))
             assert await reader.readexactly(1) == b"S"
@@ -337,14 +338,17 @@ def test_what_is_no_client_is_sent_away(served: Served, sent: bytes) -> None:
 def test_other_machines_need_a_token_and_a_certificate(served: Served) -> None:
     with pytest.raises(UsageError, match="are not served"):
         PostgresServer(
-            QueryPool(Project(str(served.root), str(served.root / "warehouse"))), "0.0.0.0", 0, allows=lambda _: True
+            QueryProcesses(Project(str(served.root), str(served.root / "warehouse"))),
+            "0.0.0.0",
+            0,
+            allows=lambda _: True,
         )
 
 
 def test_a_port_that_is_taken(served: Served) -> None:
     async def start_again() -> None:
         async with PostgresServer(
-            QueryPool(Project(str(served.root), str(served.root / "warehouse"))), port=served.port
+            QueryProcesses(Project(str(served.root), str(served.root / "warehouse"))), port=served.port
         ):
             pass
 

@@ -1,0 +1,120 @@
+"""The connections of Flight's clients: gRPC keeps them to itself, so they are found among the files of this process."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import re
+import resource
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from sqlstream.server.connections import MOST_STRANGERS, STRANGER_SECONDS
+
+Address: TypeAlias = tuple[str, int]
+_PEER = re.compile(r"ipv[46]:\[?(?P<host>[^\]]+?)\]?:(?P<port>\d+)")
+_SWEEP_SECONDS = 1.0
+_MOST_FILES = 65_536
+
+
+def connections(port: int) -> Iterator[tuple[Address, socket.socket]]:
+    """Yield the sockets of this process that belong to a port of it, connections of clients, with where they come from."""
+    for number in _descriptors():
+        with contextlib.suppress(OSError, ValueError):
+            if not stat.S_ISSOCK(os.fstat(number).st_mode):
+                continue
+            # It is another's, and is not closed here.
+            found = socket.socket(fileno=number)
+            try:
+                if found.family in (socket.AF_INET, socket.AF_INET6) and found.getsockname()[1] == port:
+                    host, peer, *_ = found.getpeername()
+                    yield (_plain(host), peer), found
+            finally:
+                found.detach()
+
+
+def _descriptors() -> Iterator[int]:
+    try:
+        yield from map(int, os.listdir("/dev/fd"))
+    except OSError:
+        # There is none left to read the list with.
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        yield from range(_MOST_FILES if soft == resource.RLIM_INFINITY else min(soft, _MOST_FILES))
+
+
+def address_of(peer: str) -> Address | None:
+    """Return the host and the port of a peer as Flight names it.
+
+    >>> address_of("ipv4:127.0.0.1:5000"), address_of("ipv6:%5B::1%5D:5000")
+    (('127.0.0.1', 5000), ('::1', 5000))
+    """
+    found = _PEER.fullmatch(peer.replace("%5B", "[").replace("%5D", "]"))
+    return (_plain(found["host"]), int(found["port"])) if found else None
+
+
+def _plain(host: str) -> str:
+    """Return an address as it is written without IPv6 around IPv4."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+def cut(connection: socket.socket) -> None:
+    """End a connection: whoever has it hears of that, and closes it."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class StrangerWatch:
+    """Ends connections whose clients have made no call that was let in: of many the oldest, and all after some time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._port: int | None = None
+        self._clock = clock
+        self._changing = threading.Lock()
+        self._clients: set[Address] = set()
+        # Since when each has been there, the oldest first.
+        self._strangers: dict[Address, float] = {}
+        self._ended = threading.Event()
+
+    def start(self, port: int) -> None:
+        """Look after the connections of a port from now on."""
+        self._port = port
+        threading.Thread(target=self._watch, name="flight-strangers", daemon=True).start()
+
+    def know(self, peer: str) -> None:
+        """Note that a call of a peer was let in."""
+        address = address_of(peer)
+        if address is not None and address not in self._clients:
+            with self._changing:
+                self._clients.add(address)
+
+    def sweep(self) -> None:
+        """End the connections of strangers that have been there for too long, and the oldest of too many."""
+        assert self._port is not None
+        now = self._clock()
+        present = dict(connections(self._port))
+        with self._changing:
+            self._clients &= present.keys()
+            strangers = [address for address in present if address not in self._clients]
+            known = {address: since for address, since in self._strangers.items() if address in strangers}
+            self._strangers = {**known, **{address: now for address in strangers if address not in known}}
+            oldest = list(self._strangers)[: max(len(strangers) - MOST_STRANGERS, 0)]
+            late = {address for address, since in self._strangers.items() if since < now - STRANGER_SECONDS} | {*oldest}
+        if late:
+            for address, connection in connections(self._port):
+                if address in late:
+                    cut(connection)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_SWEEP_SECONDS):
+            self.sweep()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()

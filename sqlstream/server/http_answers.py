@@ -1,0 +1,151 @@
+"""Answers to queries over HTTP, as JSON or as a stream of Arrow: made in the process of the query, sent as they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.duck.sql import quote_name
+from sqlstream.functions.registration import recover
+from sqlstream.queries.query import translate
+from sqlstream.server.query_processes.protocol import PART_BYTES
+from sqlstream.server.query_processes.worker import OpenRelation, Worker
+from sqlstream.session.row_values import ROWS, finite, plain_value, values_of
+from sqlstream.session.state_tools import asked
+
+ARROW = "application/vnd.apache.arrow.stream"
+JSON = "application/json"
+_TEXT_PART = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A query, how many rows of it are sent as JSON, and whether their values are texts.
+
+    Where nobody wrote it as SQL (`is_made`), its errors have no place in it.
+    """
+
+    sql: str
+    limit: int
+    text: bool = False
+    is_made: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """Asks for the answer to a query, in one of the forms."""
+
+    query: Asked
+    form: str
+
+    def open(self, worker: Worker) -> HttpAnswer:
+        """Return the answer with its first part. Raises SqlStreamError."""
+        return HttpAnswer(self, worker)
+
+
+class HttpAnswer:
+    """The bytes of an answer, part by part."""
+
+    def __init__(self, request: HttpRequest, worker: Worker):
+        self._query = request.query
+        if request.query.is_made:
+            self._result = asked(worker.open, request.query.sql)
+        else:
+            self._result = worker.open(request.query.sql)
+        self._parts = _small(_arrow(self._result) if request.form == ARROW else _json(self._result, request.query))
+        self.is_whole = False
+        try:
+            self.head = self.part()
+        except BaseException:
+            self.close()
+            raise
+
+    def part(self, *arguments: Any) -> bytes:
+        """Return the next part. Raises SqlStreamError."""
+        try:
+            part, self.is_whole = next(self._parts)
+        except duckdb.Error as error:
+            failed = recover(error) or translate(error, self._query.sql)
+            if self._query.is_made and failed.span is not None:
+                failed.span = None
+            raise failed from error
+        return part
+
+    def close(self) -> None:
+        self._result.close()
+
+
+def _small(parts: Iterator[tuple[bytes, bool]]) -> Iterator[tuple[bytes, bool]]:
+    """Yield parts that are not too large: what the server has in memory does not depend on what is in a row."""
+    for part, is_last in parts:
+        for start in range(0, max(len(part), 1), PART_BYTES):
+            yield part[start : start + PART_BYTES], is_last and start + PART_BYTES >= len(part)
+
+
+def _arrow(result: OpenRelation) -> Iterator[tuple[bytes, bool]]:
+    reader = result.relation.to_arrow_reader(ROWS)
+    sink = _Parts()
+    with pa.ipc.new_stream(sink, reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            yield sink.take(), False
+    yield sink.take(), True
+
+
+class _Parts:
+    """A file whose content is taken away as it comes."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        return len(self._parts[-1])
+
+    def take(self) -> bytes:
+        taken, self._parts = b"".join(self._parts), []
+        return taken
+
+    def flush(self) -> None:
+        """Nothing to flush."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def _json(result: OpenRelation, query: Asked) -> Iterator[tuple[bytes, bool]]:
+    relation = result.relation
+    types = zip(relation.columns, relation.types, strict=True)
+    columns = json.dumps([{"name": name, "type": str(kind)} for name, kind in types])
+    text = f'{{"columns":{columns},"rows":['
+    # One more tells whether there are more.
+    rows = relation.limit(query.limit + 1)
+    is_cut = False
+    for count, row in enumerate(values_of(_as_texts(rows) if query.text else rows)):
+        if is_cut := count == query.limit:
+            break
+        values = json.dumps(list(map(finite, row)), default=plain_value, ensure_ascii=False)
+        text += f",{values}" if count else values
+        if len(text) > _TEXT_PART:
+            yield text.encode(), False
+            text = ""
+    yield f'{text}],"truncated":{json.dumps(is_cut)}}}\n'.encode(), True
+
+
+def _as_texts(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Return a relation with the texts of its values; of a STRUCT each field is one."""
+    items = []
+    # By their places: names may be there several times.
+    for place, kind in enumerate(relation.types, 1):
+        wanted = "VARCHAR"
+        if kind.id == "struct":
+            wanted = f"STRUCT({', '.join(f'{quote_name(field)} VARCHAR' for field, _ in kind.children)})"
+        items.append(f"CAST(#{place} AS {wanted})")
+    return relation.project(", ".join(items))

@@ -1,0 +1,152 @@
+"""Answers to PostgreSQL's clients: queries of the warehouse and of the catalog, in the process of the query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.errors import SourceText
+from sqlstream.functions.registration import recover
+from sqlstream.queries.query import translate
+from sqlstream.server.postgres.catalog import ClientCatalog, catalog_query
+from sqlstream.server.postgres.encoding import encoded, expression
+from sqlstream.server.postgres.errors import ProtocolError
+from sqlstream.server.postgres.messages import ResultColumn, data_rows
+from sqlstream.server.postgres.session import ClientSession
+from sqlstream.server.postgres.types import column_type
+from sqlstream.server.query_processes.protocol import PART_BYTES, ROW_BYTES
+from sqlstream.server.query_processes.worker import OpenRelation, Worker
+
+# Rows that are in memory at a time.
+ROWS = 10_000
+# More than that a query of the catalog, whose rows are all in memory, does not give.
+COMPUTED_ROWS = 1_000_000
+_CATALOG = "postgres catalog"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresRequest:
+    """Asks for the answer to a query of a session, of one that `is_described` for its columns alone."""
+
+    sql: str
+    session: ClientSession
+    process: int
+    formats: Sequence[int] = ()
+    row_limit: int | None = None
+    is_described: bool = False
+
+    def open(self, worker: Worker) -> PostgresAnswer:
+        """Return the answer, whose columns are known. Raises SqlStreamError and ProtocolError."""
+        source = SourceText("query", self.sql)
+        query = catalog_query(self.sql)
+        if query is None:
+            return PostgresAnswer(self, source, worker.open(self.sql))
+        relation = _catalog(self, worker).answer(query, source, worker.tables())
+        return PostgresAnswer(self, source, OpenRelation(relation), is_computed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptCatalog:
+    """The catalog of a session as long as the session is as it was."""
+
+    of: object
+    catalog: ClientCatalog
+
+
+def _catalog(request: PostgresRequest, worker: Worker) -> ClientCatalog:
+    session = request.session
+    of = request.process, session.user, session.database, dict(session.values())
+    kept = worker.memory.get(_CATALOG)
+    if kept is None or kept.of != of:
+        if kept is not None:
+            kept.catalog.close()
+        kept = worker.memory[_CATALOG] = _KeptCatalog(of, ClientCatalog(session, request.process))
+    catalog: ClientCatalog = kept.catalog
+    return catalog
+
+
+class PostgresAnswer:
+    """The rows of a query as messages, a batch at a time."""
+
+    def __init__(
+        self, request: PostgresRequest, source: SourceText, result: OpenRelation, *, is_computed: bool = False
+    ):
+        self._source, self._result, self._limit, self._sent = source, result, request.row_limit, 0
+        self.is_whole = request.is_described
+        self._batch: pa.RecordBatch | None = None
+        try:
+            relation = result.relation
+            names = zip(relation.columns, relation.types, strict=True)
+            columns = [ResultColumn(name, column_type(str(type))) for name, type in names]
+            self.head: Sequence[ResultColumn] = _formatted(columns, request.formats)
+            self._batches = self._read()
+            if is_computed and not request.is_described:
+                # The next query of the catalog would take its database from it.
+                self._batches = iter(self._computed())
+        except BaseException:
+            self.close()
+            raise
+
+    def part(self, count: int | None) -> tuple[bytes, int, bool]:
+        """Return the messages of some rows, how many they are, and whether there may be more.
+
+        Raises SqlStreamError and ProtocolError.
+        """
+        if self._batch is None:
+            self._batch = next(self._batches, None)
+        if self._batch is None:
+            self.is_whole = True
+            return b"", 0, False
+        rows = _fitting(self._batch, self._batch.num_rows if count is None else count)
+        taken = self._batch.slice(0, rows)
+        self._batch = self._batch.slice(rows) if rows < self._batch.num_rows else None
+        self._sent += taken.num_rows
+        if self._limit is not None and self._sent > self._limit:
+            hint = "Aggregate in the query, or write LIMIT."
+            raise ProtocolError(f"the result has more than {self._limit} rows", "54000", hint=hint)
+        values = [encoded(column, part) for column, part in zip(self.head, taken.columns, strict=True)]
+        messages = data_rows(values)
+        if len(messages) > ROW_BYTES + PART_BYTES:
+            hint = "Select fewer or shorter columns."
+            raise ProtocolError(f"a row has more than {ROW_BYTES >> 20} MiB", "54000", hint=hint)
+        return messages, taken.num_rows, True
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        items = (f"{expression(column, f'#{i}')} AS c{i}" for i, column in enumerate(self.head, 1))
+        try:
+            yield from self._result.relation.project(", ".join(items)).to_arrow_reader(ROWS)
+        except (duckdb.Error, OSError) as error:
+            recovered = recover(error) if isinstance(error, duckdb.Error) else None
+            raise recovered or translate(error, self._source) from error
+
+    def _computed(self) -> Sequence[pa.RecordBatch]:
+        """Return all rows. Raises ProtocolError for very many."""
+        batches, count = [], 0
+        for batch in self._read():
+            batches.append(batch)
+            count += batch.num_rows
+            if count > COMPUTED_ROWS:
+                raise ProtocolError(f"a query of the catalog has more than {COMPUTED_ROWS} rows", "54000")
+        return batches
+
+    def close(self) -> None:
+        self._result.close()
+
+
+def _fitting(batch: pa.RecordBatch, most: int) -> int:
+    """Return how many rows of a batch, at most so many, are no larger together than is sent at once; at least one."""
+    rows: int = min(most, batch.num_rows)
+    while rows > 1 and batch.slice(0, rows).nbytes > PART_BYTES:
+        rows //= 2
+    return rows
+
+
+def _formatted(columns: Sequence[ResultColumn], formats: Sequence[int]) -> Sequence[ResultColumn]:
+    """Return columns with the formats that a client wants: none is text for all, one is for all."""
+    if len(formats) not in (0, 1, len(columns)):
+        raise ProtocolError(f"there are {len(formats)} result formats for {len(columns)} columns")
+    wanted = formats if len(formats) == len(columns) else [*formats, 0][:1] * len(columns)
+    return [replace(column, binary=bool(one)) for column, one in zip(columns, wanted, strict=True)]

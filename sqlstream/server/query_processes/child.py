@@ -1,0 +1,118 @@
+"""The process of one query after another, as its server asks for them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from sqlstream.compiler.project import Project
+from sqlstream.errors import QueryError, SqlStreamError
+from sqlstream.queries.query import QueryLimits
+from sqlstream.server.query_processes.memory import bound_memory, has_grown, out_of_memory
+from sqlstream.server.query_processes.priority import Courtesy
+from sqlstream.server.query_processes.protocol import Condition, NextPart, ProcessAnswer, ProcessReply
+from sqlstream.server.query_processes.worker import Worker
+
+_PR_SET_PDEATHSIG = 1
+
+
+def run(descriptor: int, parent: int, project: Project, limits: QueryLimits) -> NoReturn:
+    """ProcessAnswer requests that come from a socket, until it is closed, and end this process."""
+    try:
+        _die_with(parent)
+        _Child(Connection(descriptor), project, limits).serve()
+    except (EOFError, OSError):
+        # The server wants nothing more, or has gone.
+        pass
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        # What the process that this one was forked from does at its end is not done here.
+        os._exit(0)
+
+
+def _die_with(parent: int) -> None:
+    """Let Linux kill this process when its parent has gone: in the middle of a function it would not notice."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+class _Child:
+    """Answers requests, one after the other."""
+
+    def __init__(self, server: Connection, project: Project, limits: QueryLimits):
+        self._server, self._limits = server, limits
+        self._worker = Worker(project, limits)
+        self._courtesy = Courtesy()
+        self._answer: ProcessAnswer | None = None
+        self._is_spent = False
+        self._resident = bound_memory(limits)
+
+    def serve(self) -> None:
+        """Say that this process is ready, and answer requests. Raises EOFError at their end."""
+        self._send(ProcessReply())
+        while True:
+            request = self._server.recv()
+            with self._courtesy.working():
+                reply = self._reply(request)
+            self._send(reply)
+
+    def _send(self, reply: ProcessReply) -> None:
+        try:
+            self._server.send(reply)
+        except (AttributeError, TypeError, ValueError) as error:
+            # What cannot be pickled.
+            self._server.send(ProcessReply(error=QueryError(str(reply.error or error)), condition=Condition.SPENT))
+
+    def _reply(self, request: Any) -> ProcessReply:
+        try:
+            if isinstance(request, NextPart):
+                assert self._answer is not None
+                value = self._answer.part(*request.arguments)
+            else:
+                self._answer = request.open(self._worker)
+                value = self._answer.head
+            if not self._answer.is_whole:
+                return ProcessReply(value, is_last=False)
+            self._close()
+            return ProcessReply(value, condition=self._condition())
+        except Exception as error:
+            failed = self._sent(error)
+            # A trace holds what was computed.
+            del error
+            self._close()
+            return ProcessReply(error=failed, condition=self._condition())
+
+    def _sent(self, error: Exception) -> Exception:
+        """Return an error as it is sent: what its process knows of its causes stays here."""
+        if isinstance(error, MemoryError | pa.ArrowMemoryError):
+            self._is_spent = True
+            return out_of_memory(self._limits)
+        if not isinstance(error, SqlStreamError) and not getattr(error, "is_sent", False):
+            self._is_spent = True
+            error.add_note("".join(traceback.format_exception(error)))
+        return error.with_traceback(None)
+
+    def _close(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            with contextlib.suppress(Exception):
+                answer.close()
+
+    def _condition(self) -> Condition:
+        if self._is_spent or has_grown(self._resident):
+            return Condition.SPENT
+        return Condition.GIVES_WAY if self._courtesy.gives_way else Condition.FINE

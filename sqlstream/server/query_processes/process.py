@@ -1,0 +1,156 @@
+"""Processes of queries as the server holds them: started, asked, killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from multiprocessing.connection import Connection
+from typing import Any
+
+from sqlstream.compiler.project import Project
+from sqlstream.errors import OutageError
+from sqlstream.queries.query import QueryLimits
+from sqlstream.server.query_processes.protocol import NextPart, ProcessReply, ProcessRequest
+from sqlstream.server.query_processes.seed import FORGET, FORK, NUMBER, REQUEST
+
+# A machine that has much to do takes long to import what queries need.
+_START_SECONDS = 120.0
+_END_SECONDS = 5.0
+_PROGRAM = (
+    "import sys; sys.path[:] = {path!r}; from sqlstream.server.query_processes.seed import main; main({descriptor})"
+)
+
+
+class ProcessGone(Exception):
+    """The process of a query has ended: it was killed, or it had an accident."""
+
+
+class SeedProcess:
+    """The process that those of queries are forked from."""
+
+    def __init__(self, project: Project, limits: QueryLimits):
+        self._asking = threading.Lock()
+        self._forgotten: deque[int] = deque()
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(_START_SECONDS)
+        program = _PROGRAM.format(path=[entry or os.getcwd() for entry in sys.path], descriptor=theirs.fileno())
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                stdin=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                # Each thread of a query would reserve addresses of its own for what it allocates.
+                env={**os.environ, "MALLOC_ARENA_MAX": "2"},
+                # Ctrl-C is for the server, which ends it.
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError), self._process.stdin as given:
+            given.write(pickle.dumps((project, limits)))
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def fork(self, theirs: socket.socket) -> int:
+        """Return the number of a new process that has one end of a socket. Raises OSError, and OutageError."""
+        with self._asking:
+            self._tell_forgotten()
+            socket.send_fds(self._socket, [REQUEST.pack(FORK, 0)], [theirs.fileno()])
+            data = self._socket.recv(NUMBER.size, socket.MSG_WAITALL)
+        if len(data) < NUMBER.size:
+            raise ConnectionResetError("the process that others are forked from has ended")
+        [pid] = NUMBER.unpack(data)
+        if not pid:
+            raise OutageError("no process can be started for a query", hint="The machine has too many, or no memory.")
+        return int(pid)
+
+    def forget(self, pid: int) -> None:
+        """Let a process that has been killed be reaped: from then on its number may be another's."""
+        self._forgotten.append(pid)
+        # Whoever waits for a new process tells it.
+        if self._asking.acquire(blocking=False):
+            try:
+                self._tell_forgotten()
+            finally:
+                self._asking.release()
+
+    def _tell_forgotten(self) -> None:
+        with contextlib.suppress(OSError, IndexError):
+            while True:
+                self._socket.sendall(REQUEST.pack(FORGET, self._forgotten.popleft()))
+
+    def close(self) -> None:
+        """End it, and all processes that were forked from it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class QueryProcess:
+    """A process that answers one request at a time. Any thread may kill it; whoever asks it closes it."""
+
+    def __init__(self, seed: SeedProcess, project_files: object):
+        self._seed = seed
+        # What the files of the project were when it began to read them.
+        self.project_files = project_files
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._pid = seed.fork(theirs)
+        except BaseException:
+            ours.close()
+            raise
+        self._connection = Connection(ours.detach())
+        self._killing = threading.Lock()
+        self._is_closed = False
+
+    def await_start(self) -> None:
+        """Wait until it has read the project. Raises ProcessGone, and what the project's files make it raise."""
+        self._received()
+
+    def ask(self, request: ProcessRequest | NextPart) -> ProcessReply:
+        """Return the reply to a request. Raises ProcessGone."""
+        try:
+            self._connection.send(request)
+        except OSError as error:
+            raise ProcessGone from error
+        return self._received()
+
+    def _received(self) -> ProcessReply:
+        try:
+            reply: Any = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise ProcessGone from error
+        assert isinstance(reply, ProcessReply)
+        return reply
+
+    def kill(self) -> None:
+        """End it at once, whatever it does: whoever waits for a reply gets none."""
+        with self._killing:
+            # Until it is closed, and as long as its parent lives, no other process has its number.
+            if not self._is_closed and self._seed.is_alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill it, and forget it."""
+        self.kill()
+        with self._killing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._connection.close()
+        self._seed.forget(self._pid)
