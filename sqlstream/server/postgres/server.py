@@ -107,7 +107,7 @@ class PostgresServer:
         self._tasks.add(task)
         self._strangers[task] = writer
         if len(self._strangers) > _MOST_STRANGERS:
-            next(iter(self._strangers.values())).transport.abort()
+            self._strangers.pop(next(iter(self._strangers))).transport.abort()
         try:
             await self._serve(reader, writer)
         except asyncio.CancelledError:

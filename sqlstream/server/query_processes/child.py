@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def run(descriptor: int, parent: int, project: Project, limits: QueryLimits) -> NoReturn:
-    """ProcessAnswer requests that come from a socket, until it is closed, and end this process."""
+    """Answer requests that come from a socket, until it is closed, and end this process."""
     try:
         _die_with(parent)
         _Child(Connection(descriptor), project, limits).serve()

@@ -65,7 +65,7 @@ class _Seed:
         self._killed: set[int] = set()
 
     def answer(self) -> bool:
-        """ProcessAnswer a request of the server; False when there will be none."""
+        """Answer a request of the server; False when there will be none."""
         readable, _, _ = select.select([self._server], [], [], _REAP_SECONDS if self._killed else None)
         self._killed = {pid for pid in self._killed if not _is_reaped(pid)}
         if not readable:
