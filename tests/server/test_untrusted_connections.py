@@ -27,6 +27,7 @@ from sqlstream.server.connections import Connections, ListeningSocket
 from sqlstream.server.flight import sockets
 from sqlstream.server.flight.sockets import StrangerWatch
 from sqlstream.server.postgres import server as postgres_server
+from tests.processes import wait_until
 from tests.server.flight.conftest import flight_server
 from tests.server.postgres import serving as postgres
 from tests.server.serving import serving, settings_of

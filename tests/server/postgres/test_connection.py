@@ -376,3 +376,67 @@ def received(raw: socket.socket, end: bytes, times: int = 1) -> bytes:
 
     wait_until(read)
     return bytes(data)
+
+
+def test_a_connection_keeps_so_many_statements_and_values(served: Served) -> None:
+    limits = {"statements": 2, "portals": 2, "kept": 2_000}
+
+    def parsed(name: str, sql: str = "SELECT $1") -> bytes:
+        return message(b"P", f"{name}\0{sql}\0".encode() + b"\0\0")
+
+    def bound(portal: str, size: int = 1) -> bytes:
+        value = struct.pack(">hhi", 0, 1, size) + b"x" * size
+        return message(b"B", f"{portal}\0a\0".encode() + value + b"\0\0")
+
+    sync, refused = (
+        message(b"S", b""),
+        [
+            ([parsed("a"), parsed("b"), parsed("c")], b"keeps 2 prepared statements at most"),
+            (
+                [parsed("a"), parsed("b", "SELECT '" + "x" * 2_000 + "'")],
+                b"keeps statements and values of 2000 characters",
+            ),
+            ([parsed("a"), bound("x"), bound("y"), bound("z")], b"keeps 2 portals at most"),
+            ([parsed("a"), bound("x", 1_500), bound("y", 1_500)], b"keeps statements and values of 2000 characters"),
+        ],
+    )
+    with serving.started(served.root, **limits) as port:
+        for sent, said in refused:
+            with socket.create_connection(("127.0.0.1", port)) as raw:
+                raw.sendall(start())
+                received(raw, b"Z\0\0\0\x05I")
+                raw.sendall(b"".join(sent) + sync)
+                assert said in received(raw, b"Z\0\0\0\x05I")
+                # What is closed makes room, and so does what takes the place of another.
+                raw.sendall(
+                    message(b"C", b"Sa\0") + message(b"C", b"Sb\0") + parsed("a") + bound("") + bound("") + sync
+                )
+                assert b"C54000" not in received(raw, b"Z\0\0\0\x05I")
+
+
+@pytest.mark.slow
+def test_a_result_that_nobody_reads_gives_its_place_back(served: Served) -> None:
+    with serving.started(served.root, results=1, seconds=4) as port:
+        url = f"host=127.0.0.1 port={port} user=x"
+        with psycopg.connect(url, autocommit=True) as con:
+            # From now on there are processes.
+            wait_until(lambda: "1" in str(cancelled_error(con, b"SELECT 1")))
+        with socket.create_connection(("127.0.0.1", port)) as raw:
+            raw.sendall(start() + message(b"Q", b"BEGIN\0"))
+            received(raw, b"Z\0\0\0\x05T")
+            asked = b"\0SELECT * FROM range(100000)\0\0\0"
+            rest = message(b"B", b"p\0\0\0\0\0\0\0\0") + message(b"E", b"p\0\0\0\0\x01") + message(b"S", b"")
+            raw.sendall(message(b"P", asked) + rest)
+            # Its portal is open after the first row.
+            assert b"s\0\0\0\x04" in received(raw, b"Z\0\0\0\x05T")
+            with psycopg.connect(url, autocommit=True) as con:
+
+                def has_place() -> bool:
+                    try:
+                        return con.execute("SELECT 1").fetchone() == (1,)
+                    except (psycopg.errors.ConfigurationLimitExceeded, psycopg.errors.QueryCanceled):
+                        return False
+
+                wait_until(has_place)
+            raw.sendall(message(b"E", b"p\0\0\0\0\x01") + message(b"S", b""))
+            assert b"statement timeout" in received(raw, b"Z\0\0\0\x05E")
