@@ -165,9 +165,9 @@ def test_idle_connections_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.Mo
             assert service.connections.strangers <= connections.MOST_STRANGERS
             assert all(map(is_over, idle))
             # That of a client that has shown a token stays.
-            stream = next(iter(client._transport._pool.connections))
+            assert len(service.connections._clients) == 1
             assert client.get("/v1/jobs").status_code == 200
-            assert next(iter(client._transport._pool.connections)) is stream
+            assert len(service.connections._clients) == 1
         # A request that needs none does not make a client of its connection.
         with socket.create_connection((address.hostname, address.port)) as raw:
             raw.sendall(f"GET /v1/health HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode())
@@ -206,7 +206,7 @@ def test_idle_connections_of_flight_are_ended(tmp_path: Path, monkeypatch: pytes
             watch.sweep()
             clock.now += 1
         assert all(is_over_after_greeting(one) for one in idle[:2])
-        clock.now += sockets.STRANGER_SECONDS
+        clock.now += connections.STRANGER_SECONDS
         watch.sweep()
         assert all(is_over_after_greeting(one) for one in idle)
         # One that has made a call stays.
