@@ -87,6 +87,7 @@ _TIMES = (
 _KEYS = re.compile(r"(?:dict|Mapping)\[(\w+|tuple\[[^]]*\]), ")
 _OTHERS = {
     # Microseconds, or text.
+    ("testing/stream.py", "now"),
     ("testing/stream.py", "time"),
     ("testing/stream.py", "times"),
     # A place in a list, and a version.
