@@ -291,10 +291,13 @@ class GroupedBinder(ExpressionBinder):
             return None
         if any(self.is_aggregate(n) or self._is_alias(n) or isinstance(n, _OF_GROUPS) for n in node.walk()):
             return None
-        found = self.keys.get(to_duckdb(self.below.rewrite(node)))
+        bound = self.below.rewrite(node)
+        found = self.keys.get(to_duckdb(bound))
         if found is not None:
             return _like(node, column_reference(found))
         if isinstance(node, exp.Column):
+            if (field := self._field_of_key(bound)) is not None:
+                return _like(node, field)
             self._check_function_around(node)
             raise self.error(
                 f'column "{node.name}" must be in GROUP BY or inside an aggregate',
@@ -302,6 +305,15 @@ class GroupedBinder(ExpressionBinder):
                 hint=f"Add {node.name} to GROUP BY, or write any_value({node.name}).",
             )
         return None
+
+    def _field_of_key(self, bound: exp.Expr) -> exp.Expr | None:
+        """Return a field of a key, such as `r.a` where rows are grouped by `r`; None where no key holds it."""
+        if not isinstance(bound, exp.Anonymous) or bound.name != "struct_extract":
+            return None
+        row, field = bound.expressions
+        key = self.keys.get(to_duckdb(row))
+        inner = column_reference(key) if key is not None else self._field_of_key(row)
+        return None if inner is None else exp.Anonymous(this="struct_extract", expressions=[inner, field.copy()])
 
     def _is_alias(self, node: exp.Expr) -> bool:
         return (
