@@ -332,3 +332,28 @@ class Echoes:
 
     def on_timer(self, ctx: Context) -> Iterator[Lateness]:
         yield Lateness(ctx.is_late, False)
+
+
+@process
+class RowsBefore:
+    """Emits the row of a key before each, all columns of it."""
+
+    last: ValueState[Row] = state()
+
+    def process(self, ctx: Context, row: Row) -> Iterator[Row]:
+        if self.last.value is not None:
+            yield self.last.value
+        self.last.value = row
+
+
+@process
+class RidesAndFares:
+    """Takes rows of two tables, which need no key."""
+
+    @table
+    def rides(self, ctx: Context, ride: Row) -> Iterator[tuple[str, int]]:
+        yield ride.street, ride.ride_id
+
+    @table
+    def fares(self, ctx: Context, fare: Row) -> Iterator[tuple[str, int]]:
+        yield str(fare.amount), fare.ride_id
