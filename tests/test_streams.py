@@ -136,7 +136,7 @@ def test_the_clock_begins_and_moves_as_it_is_told() -> None:
         stream.advance(13 * 3_600_000)
         assert stream.rows("daily") == [(1, datetime(2026, 1, 1))]
         with pytest.raises(UsageError, match="a duration, such as"):
-            stream.advance("10")
+            stream.advance("ten")
 
 
 PROJECT = {

@@ -207,7 +207,8 @@ def test_every_query_runs_on_the_generator() -> None:
 
 def test_the_lists_have_every_query() -> None:
     listed = re.findall(r"^\| q(\d+) \|", (EXAMPLE / "README.md").read_text(), flags=re.MULTILINE)
-    assert [f"q{number}" for number in listed] == QUERIES
+    # In the table of what they are, and in that of their speed.
+    assert [f"q{number}" for number in dict.fromkeys(listed)] == QUERIES
     assert {path.stem for path in EXAMPLE.glob("q*.sql")} == set(QUERIES)
 
 
