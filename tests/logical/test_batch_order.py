@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sqlstream.session.explaining import plan_text
 from tests.kinds import last_job
 
 TABLES = """
@@ -29,6 +30,7 @@ def test_timers_between_rows_that_are_not_in_order(call: str, warns: bool) -> No
     shown = [warning.render() for warning in job.warnings]
     found = [text for text in shown if "divided into batches" in text]
     assert bool(found) == warns, shown
+    assert ("before or after the rows of a batch" in plan_text(job)) == warns
     if warns:
         assert "ORDER BY ts" in found[0]
         assert "echoes" in found[0]

@@ -7,6 +7,7 @@ from typing import assert_never
 
 from sqlstream.duck.sql import unquoted
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
+from sqlstream.logical.plan.batch_order import meets_timers
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Item
 from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.late_rows import LateRows
@@ -218,6 +219,7 @@ def emits(node: Stateful) -> str:
             return "each row once, when the watermark passes it"
         case Process():
             timers = ", and when its timers are due" if node.function.has_timers else ""
+            timers += ", before or after the rows of a batch" if meets_timers(node) else ""
             arrival = "the watermark passes a row" if node.in_order else "a row arrives"
             return f"rows of the function, when {arrival}{timers}"
         case Join():

@@ -98,13 +98,13 @@ class Arrivals:
             found.append(rows.append_column(LATE.name, late))
         return found
 
-    def late_before(self, number: int, watermark: EventTime | None) -> EventTime | None:
-        """Return the time behind which rows are late: the watermark, or the first time of a row that is on time behind it."""
+    def first_on_time(self, number: int, watermark: EventTime | None) -> EventTime | None:
+        """Return the first time of the rows of an input that are on time though the watermark has reached them, if any."""
         if watermark is None or self.inputs[number].name not in self.marked:
-            return watermark
-        sql = f"SELECT min(_time) FROM _arrived_{number} WHERE NOT {LATE.name} AND _time < {watermark}"
+            return None
+        sql = f"SELECT min(_time) FROM _arrived_{number} WHERE NOT {LATE.name} AND _time <= {watermark}"
         [(first,)] = self.con.sql(sql).fetchall()
-        return watermark if first is None else EventTime(first)
+        return None if first is None else EventTime(first)
 
     def touch(self, due: Sequence[str]) -> int:
         """Number the keys that have rows, or are among those that some SELECTs give; return how many there are."""

@@ -60,8 +60,10 @@ class BucketTablesRun:
         self.touched: pa.Table | None = None
         self.values = tuple(Column(s.name, s.type) for s in instance.function.keyed_states)
         [(number, _)] = arrivals.keyed
-        # What is emitted for a time before this is late.
-        self.late_before = arrivals.late_before(number, clock.watermark)
+        first = arrivals.first_on_time(number, clock.watermark)
+        # What is emitted for a time before this is late; for rows that are in time, the watermark is behind them.
+        self.late_before = clock.watermark if first is None else first
+        self.watermark = clock.watermark if first is None else EventTime(first - 1)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Call the function, if rows have come; yield what it emits, and write the state that it returns."""
@@ -143,10 +145,7 @@ class BucketTablesRun:
 
     @property
     def _context(self) -> Context:
-        watermark = self.clock.watermark
-        if watermark is not None and self.late_before is not None and self.late_before < watermark:
-            # For rows that are in time, the watermark is behind them.
-            watermark = EventTime(self.late_before - 1)
+        watermark = self.watermark
         timers = KeyTimers(NEVER if watermark is None else watermark, self.clock.time, False, False)
         context = Context(timers, _no_key, self._count, _no_output)
         context.watermark = None if watermark is None else event_datetime(watermark)
