@@ -74,7 +74,7 @@ soak: $(VENV)/.test ## Run a server, jobs and clients for ten minutes, kill at r
 cluster-demo: $(VENV)/.test $(VENV)/.demo ## Run jobs on a standalone Spark cluster, kill its workers, and compare the results with local runs
 	@$(BIN)/python -m tests.cluster $(ARGS)
 
-proof: $(VENV)/.test ## Kill jobs, workers and servers while rows go from every source into every sink (ARGS="--kills 5 --source kafka"), or each step of savepoints and upgrades (ARGS="--savepoints")
+proof: $(VENV)/.test ## Kill jobs, workers and servers while rows go from every source into every sink (ARGS="--kills 5 --source kafka"), each step of savepoints and upgrades (ARGS="--savepoints"), or each kind of work (ARGS="--scenario all")
 	@$(BIN)/python -m tests.proof $(ARGS)
 
 clean: ## Delete the virtual environment and everything that was made

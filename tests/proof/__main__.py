@@ -3,6 +3,8 @@
 For each source one job writes into all sinks, in a process of its own on Spark. Rows come in all the time. Meanwhile the process,
 one of its workers, or a server is killed with SIGKILL, each as often as `--kills` says, in an order and at moments of a seed.
 Readers look at the sinks all the time: nobody may see a part of a batch. In the end each row must be there once.
+
+With `--savepoints` or `--scenario` other jobs are killed: each step with their state, or each kind of work after a batch.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from tests.proof.inputs import Changes, Files, Input, Messages
 from tests.proof.outputs import Delta, Iceberg, Looks, Output, ParquetFiles, PostgresTable, Topic, WarehouseTable
 from tests.proof.savepoints.report import prove
 from tests.proof.savepoints.step import LOCAL, SPARK
+from tests.proof.scenarios.report import prove_scenarios
+from tests.proof.scenarios.trials import SCENARIOS
 from tests.proof.servers import Kafka, Postgres, servers
 
 SOURCES = ("kafka", "files", "changes")
@@ -177,7 +181,9 @@ def outputs_of(folder: Path, kafka: Kafka, postgres: Postgres, changes: bool) ->
 
 @click.command()
 @click.option(
-    "--kills", type=int, help="How often each is killed: the job, a worker, a server (20); of savepoints a step (3)."
+    "--kills",
+    type=int,
+    help="How often each is killed: the job, a worker, a server (20); of savepoints a step (3), in a scenario (25).",
 )
 @click.option("--source", "sources", multiple=True, type=click.Choice(SOURCES), help="Which sources; all unless given.")
 @click.option("--seed", default=1, show_default=True)
@@ -186,7 +192,16 @@ def outputs_of(folder: Path, kafka: Kafka, postgres: Postgres, changes: bool) ->
 )
 @click.option("--kind", "kinds", multiple=True, help="With --savepoints: of this kind alone (can be repeated).")
 @click.option("--step", "steps", multiple=True, help="With --savepoints: in this step alone (can be repeated).")
-@click.option("--spark", is_flag=True, help="With --savepoints: jobs run on Spark, not in their own process.")
+@click.option(
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    type=click.Choice([*SCENARIOS, "all"]),
+    help="Kill a job of this kind after a batch of each process, so often (25).",
+)
+@click.option(
+    "--spark", is_flag=True, help="With --savepoints, --scenario: jobs run on Spark, not in their own process."
+)
 def main(
     kills: int | None,
     sources: tuple[str, ...],
@@ -194,11 +209,16 @@ def main(
     savepoints: bool,
     kinds: tuple[str, ...],
     steps: tuple[str, ...],
+    scenarios: tuple[str, ...],
     spark: bool,
 ) -> None:
     """Run the proof, and print its table."""
+    engine = SPARK if spark else LOCAL
+    if scenarios:
+        chosen = tuple(SCENARIOS) if "all" in scenarios else scenarios
+        sys.exit(not prove_scenarios(kills or 25, seed, chosen, engine))
     if savepoints:
-        sys.exit(not prove(kills or 3, seed, kinds, steps, SPARK if spark else LOCAL))
+        sys.exit(not prove(kills or 3, seed, kinds, steps, engine))
     kills = kills or 20
     lines = ["| from | into | kills: job, worker, server | looks | result |", "|---|---|---|---|---|"]
     wrong = False
