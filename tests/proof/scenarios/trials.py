@@ -105,7 +105,7 @@ def kill_drains(project: ScenarioProject, kills: int) -> str:
         one = ScenarioProject(project.folder / f"drain-{done}-{before}", project.work, done + before, project.engine)
         if _killed_in_drain(one):
             done += 1
-        elif (before := before + 1) > 5 * kills:
+        elif (before := before + 1) > 20 * kills:
             raise ProofError(f"only {done} of {kills} processes were killed before they had drained")
     project.kills = project.busy = done
     return f"all windows of the rows that were read; {before} more had drained before their kill"
@@ -114,12 +114,12 @@ def kill_drains(project: ScenarioProject, kills: int) -> str:
 def _killed_in_drain(project: ScenarioProject) -> bool:
     process = project.start_job()
     project.await_batches(process)
-    project.rows.put(8)
+    project.rows.put(16)
     stopping = project.start("stop", "job", "--drain")
     paths = project.warehouse.job("job")
     wait_until(lambda: project.warehouse.fs.exists(paths.stop) or process.poll() is not None)
     with suppress(TimeoutExpired):
-        process.wait(project.random.uniform(0, 0.15))
+        process.wait(project.random.uniform(0, 0.1))
     killed = process.poll() is None
     kill_group(process)
     stopping.communicate(timeout=SECONDS)

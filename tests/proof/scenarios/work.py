@@ -231,12 +231,11 @@ def stored(database: str) -> Work:
 
 
 _NO_EVENTS = EVENTS.replace(", WATERMARK FOR ts AS ts - INTERVAL '12' SECOND", ", at AS PROCTIME()")
+_SUMS = "SELECT sum(n)::BIGINT, sum(x)::BIGINT, count(*) - count(DISTINCT begun) FROM {out}"
 PROCESSING_TIME = Work(
     f"""{_NO_EVENTS}CREATE TABLE {{out}} (begun TIMESTAMP(3), n BIGINT, x BIGINT);
 INSERT INTO {{out}} SELECT window_start, COUNT(*), CAST(SUM(x) AS BIGINT)
     FROM TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '1' SECOND) GROUP BY window_start, window_end;
 """,
-    {
-        "SELECT sum(n)::BIGINT, sum(x)::BIGINT, count(*) - count(DISTINCT begun) FROM {out}": "SELECT count(*), sum(x)::BIGINT, 0 FROM t"
-    },
+    {_SUMS: "SELECT count(*), sum(x)::BIGINT, 0 FROM t"},
 )
