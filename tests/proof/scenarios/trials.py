@@ -15,6 +15,7 @@ import duckdb
 from sqlstream.warehouse.status import DRAINED
 from tests.forked import Forked
 from tests.processes import SECONDS, kill_group, wait_until
+from tests.proof.savepoints.step import LOCAL
 from tests.proof.scenarios.command import CLOCK
 from tests.proof.scenarios.runs import Answers, ProofError, ScenarioProject
 from tests.proof.scenarios.work import CHANGES, FUNCTION, PROCESSING_TIME, WINDOWS, Work, stored
@@ -171,6 +172,8 @@ def start_twice(project: ScenarioProject, kills: int) -> str:
 
 def jump_clock(project: ScenarioProject, kills: int) -> str:
     """Let the clock jump by five hours while the job runs, and between its processes, and kill it."""
+    if project.engine != LOCAL:
+        raise ProofError("the clock of jobs on Spark cannot be set: leave out --spark")
     offsets = (0, _HOURS, 0, -_HOURS)
     clock = project.folder / CLOCK
     clock.write_text("0")
