@@ -6,6 +6,7 @@ and events are listened to as a page does. In the first half jobs, their workers
 second half nothing is, and memory and files must not grow. In the end the jobs have written what DuckDB answers over all input.
 
 With `--batches` it runs thousands of small batches instead, of one job, and says what its folder holds and what a batch takes.
+With `--queries` it is queried meanwhile, and memory and descriptors must stay.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ ROOT = Path(__file__).parents[2]
 @click.option("--page", is_flag=True, help="Have the page open in Chromium, too (`make chromium`).")
 @click.option("--output", default=ROOT / "bench-results", type=click.Path(path_type=Path), help="Where the JSON goes.")
 @click.option("--batches", metavar="N,..", help="Small batches instead: when to look, such as 300,1000,5000.")
+@click.option("--queries", is_flag=True, help="With --batches: query the job meanwhile; its processes must not grow.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where to work; it is kept.")
 def main(
     minutes: float,
@@ -56,11 +58,12 @@ def main(
     page: bool,
     output: Path,
     batches: str | None,
+    queries: bool,
     folder: Path | None,
 ) -> None:
     """Let jobs run for a while, kill at random, and see that nothing is lost and nothing grows."""
     if batches is not None:
-        run_batches(batches, folder)
+        run_batches(batches, folder, with_queries=queries)
         return
     chosen = folder or Path(tempfile.mkdtemp(prefix="sqlstream-soak-"))
     chosen.mkdir(parents=True, exist_ok=True)

@@ -26,6 +26,7 @@ from sqlstream.jobs.job import Job
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
 from tests.kinds import job_of
+from tests.soak.beside import Queries, footprint
 
 JOB = "soak"
 SCRIPT = """
@@ -42,34 +43,45 @@ MEASURED = 100
 DEADLINE_SECONDS = 120.0
 
 
-def run_batches(marks: str, folder: Path | None) -> None:
-    """Measure a job of small batches at some numbers of batches."""
+def run_batches(marks: str, folder: Path | None, *, with_queries: bool = False) -> None:
+    """Measure a job of small batches at some numbers of batches; with queries beside it its processes must not grow."""
     chosen = folder or Path(tempfile.mkdtemp(prefix="sqlstream-soak-"))
     (chosen / "in").mkdir(parents=True, exist_ok=True)
     options = {"parallelism.default": "1", "sqlstream.state.retention": "1 s"}
+    footprints = []
     click.echo("batches  ms/batch  restart s  files  KiB  (by folder)")
     try:
         with Session(str(chosen), str(chosen / "warehouse"), options, notice=lambda text: None) as session:
             for mark in sorted(map(int, marks.split(","))):
-                _measure(session, chosen, mark)
+                _measure(session, chosen, mark, with_queries=with_queries)
+                footprints.append(held := footprint())
+                click.echo(f"{'':7}  {held.megabytes} MB and {held.descriptors} descriptors in the processes of Python")
     finally:
         if folder is None:
             shutil.rmtree(chosen, ignore_errors=True)
+    if with_queries and (grown := footprints[-1].growth(footprints[0])):
+        raise click.ClickException(f"the processes have grown: {grown}")
 
 
-def _measure(session: Session, folder: Path, mark: int) -> None:
-    """Run the job up to a number of batches, then print a line."""
+def _measure(session: Session, folder: Path, mark: int, *, with_queries: bool) -> None:
+    """Run the job up to a number of batches, then print a line; queries may go on beside it."""
     files = Feeder(folder)
     began = time.monotonic()
     with _running(session) as first:
         _wait(first, folder, files.next, files)
         restarted = time.monotonic() - began
+        queries = Queries(folder)
+        if with_queries:
+            queries.start()
         before = time.monotonic()
         times = []
         for number in range(files.next, mark):
             _wait(first, folder, number, files)
             times.append(time.monotonic() - before)
             before = time.monotonic()
+        if with_queries:
+            queries.stop()
+            click.echo(f"{'':7}  {queries.answers} answers")
     median = statistics.median(times[-MEASURED:]) * 1000
     found, size = sizes(folder / "warehouse" / "jobs" / JOB)
     shown = ", ".join(f"{name} {count}" for name, count in sorted(found.items()))

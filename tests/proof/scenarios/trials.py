@@ -17,6 +17,7 @@ from tests.forked import Forked
 from tests.processes import SECONDS, kill_group, wait_until
 from tests.proof.savepoints.step import LOCAL
 from tests.proof.scenarios.command import CLOCK
+from tests.proof.scenarios.memory import LARGE_STATE, outgrow_memory
 from tests.proof.scenarios.runs import Answers, ProofError, ScenarioProject
 from tests.proof.scenarios.work import CHANGES, FUNCTION, PROCESSING_TIME, WINDOWS, Work, stored
 
@@ -206,4 +207,5 @@ SCENARIOS: Mapping[str, tuple[Work, Trial]] = {
     "starts": (WINDOWS, start_twice),
     "clock": (WINDOWS, jump_clock),
     "clock of windows": (PROCESSING_TIME, jump_clock),
+    "memory": (LARGE_STATE, outgrow_memory),
 }
