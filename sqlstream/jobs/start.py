@@ -74,6 +74,8 @@ class Starter:
         paths = self.warehouse.job(name)
         lock = lock_job(self.warehouse.fs, paths, self._session_lock(), in_turn=planned.appends)
         try:
+            # What was asked of an earlier process is no matter of this one's; what is asked from now on, while it starts, is.
+            self.warehouse.fs.delete(paths.stop)
             restarts(self.warehouse.fs, paths)
             if fresh and name not in self._appended:
                 self._discard(name)
@@ -217,8 +219,6 @@ class Starter:
             self._write_record(job_record(planned, spec, layout.partitions), record)
         pace = Pace(options.finish, options.duration("execution.checkpointing.interval"))
         strategy = strategy_of(options, bounded=planned.bounded)
-        # What was asked of an earlier process is no matter of this one's.
-        self.warehouse.fs.delete(self.warehouse.job(name).stop)
         if not engine.can_run_again or planned.is_query or isinstance(strategy, NoRestart):
             return engine.run(spec, layout, pace, receivers)
         return RestartingRun(
