@@ -1,6 +1,7 @@
 """Texts and queries made by chance, for a while: `python -m tests.fuzz --seed 7 --seconds 600`.
 
-A failure names the seed and the number of its case; `--case` makes that one again. Ctrl-C ends the run with its summary.
+A failure names the seed and the number of its case; `--case` makes that one again. What it prints is a program, too, which tries
+the case again, and a shorter one. Ctrl-C ends the run with its summary.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections import Counter
 
 import click
 
-from tests.fuzz.cases import TEXTS, Case, Failure, case
+from tests.fuzz.cases import TEXTS, Case, case
+from tests.fuzz.failures import Failure
 from tests.fuzz.shrinking import shrunk
 from tests.fuzz.watching import Watched
 
@@ -54,7 +56,12 @@ def told(watched: Watched, seed: int, number: int, failure: Failure, seen: Count
         return again is not None and again.kind == failure.kind
 
     short = shrunk(found, fails)
-    return f"{failure.message}\n{found}\n-- shorter: {(watched.tried(short) or failure).message}\n{short}"
+    again = (watched.tried(short) or failure).message
+    return f"{_comment(failure.message)}\n{found}\n\n{_comment(f'shorter: {again}')}\n{short}"
+
+
+def _comment(text: str) -> str:
+    return "\n".join(f"# {line}" for line in text.splitlines())
 
 
 if __name__ == "__main__":

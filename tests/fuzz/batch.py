@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import duckdb
 
-from tests.fuzz.tables import Fed, NoAnswer, Row, fill, reads
+from tests.fuzz.functions import AS_QUERIES
+from tests.fuzz.tables import PLAIN, Fed, NoAnswer, Row, Types, fill, reads
 
 _WINDOWS = re.compile(
     r"(TUMBLE|HOP|CUMULATE|SESSION)\(TABLE (\w+)(?: PARTITION BY (\w+))?, DESCRIPTOR\((\w+)\), "
@@ -17,12 +18,13 @@ _WINDOWS = re.compile(
 _VERSIONS = re.compile(r"\bJOIN (\w+) FOR SYSTEM_TIME AS OF a\.ts AS b ON\b")
 
 
-def batch_answer(sql: str, fed: Fed) -> tuple[Counter[Row], str]:
+def batch_answer(sql: str, fed: Fed, types: Types = PLAIN) -> tuple[Counter[Row], str]:
     """Return the rows of a query, and its columns with their types; raise NoAnswer if DuckDB has none, or not just one."""
     answers, fed = [], {table: rows if reads(sql, table) else [] for table, rows in fed.items()}
     for backwards in False, True:
         with duckdb.connect(config={"threads": 1}) as con:
-            fill(con, fed, backwards)
+            con.execute(f"SET TimeZone = '{types.zone}'")
+            fill(con, fed, types, backwards=backwards)
             try:
                 query = batch_sql(sql)
                 described = con.execute(f"DESCRIBE {query}").fetchall()
@@ -35,15 +37,20 @@ def batch_answer(sql: str, fed: Fed) -> tuple[Counter[Row], str]:
 
 
 def counted(rows: Iterable[Row]) -> Counter[Row]:
-    """Count equal rows: floating-point numbers are rounded, and lists are text, which can be counted."""
-    return Counter(
-        tuple(float(f"{v:.9g}") if isinstance(v, float) else str(v) if isinstance(v, list) else v for v in row)
-        for row in rows
-    )
+    """Count equal rows: floating-point numbers are rounded, and nested values are text, which can be counted."""
+    return Counter(tuple(map(_countable, row)) for row in rows)
+
+
+def _countable(value: object) -> object:
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    return str(value) if isinstance(value, list | dict) else value
 
 
 def batch_sql(sql: str) -> str:
     """Return a query as DuckDB can run it."""
+    for call, query in AS_QUERIES.items():
+        sql = sql.replace(call, query)
     return _VERSIONS.sub(r"JOIN \1_versions AS b ON a.ts >= b.ts AND a.ts < b.until AND", _WINDOWS.sub(_windows, sql))
 
 

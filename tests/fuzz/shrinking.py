@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tests.fuzz.cases import Answer, Case, Text
+from tests.fuzz.cases import Case, Text
+from tests.fuzz.jobs import Job
 from tests.fuzz.texts import tokens
 
 # What hangs takes long to try again.
@@ -21,14 +22,28 @@ def shrunk(case: Case, fails: Callable[[Case], bool]) -> Case:
     match case:
         case Text(before, text):
             return _shorter(case, tokens(text), lambda parts: Text(before, "".join(parts)), fails, end)
-        case Answer():
-            for table in case.fed:
-                case = _with_fewer_rows(case, table, fails, end)
-            return _shorter(case, tokens(case.sql), lambda parts: replace(case, sql="".join(parts)), fails, end)
+        case Job():
+            return _shorter_job(case, fails, end)
     return case
 
 
-def _with_fewer_rows(case: Answer, table: str, fails: Callable[[Case], bool], end: float) -> Answer:
+def _shorter_job(case: Job, fails: Callable[[Case], bool], end: float) -> Job:
+    case = _shorter(case, case.queries, lambda some: replace(case, queries=tuple(some)), fails, end)
+    for table in case.fed:
+        case = _with_fewer_rows(case, table, fails, end)
+    for i, sql in enumerate(case.queries):
+        case = _with_shorter_query(case, i, sql, fails, end)
+    return case
+
+
+def _with_shorter_query(case: Job, at: int, sql: str, fails: Callable[[Case], bool], end: float) -> Job:
+    def made(parts: Sequence[str]) -> Job:
+        return replace(case, queries=(*case.queries[:at], "".join(parts), *case.queries[at + 1 :]))
+
+    return _shorter(case, tokens(sql), made, fails, end)
+
+
+def _with_fewer_rows(case: Job, table: str, fails: Callable[[Case], bool], end: float) -> Job:
     return _shorter(case, case.fed[table], lambda rows: replace(case, fed={**case.fed, table: list(rows)}), fails, end)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.fuzz.cases import Failure, case
+from tests.fuzz.cases import case
+from tests.fuzz.failures import Failure
 from tests.fuzz.shrinking import shortest
 from tests.fuzz.texts import corpus, tokens
 from tests.fuzz.watching import Watched
@@ -23,6 +24,14 @@ def test_texts_are_cut_and_put_together_without_loss() -> None:
 
 def test_what_fails_is_made_short() -> None:
     assert shortest(list("abcdefgh"), lambda parts: "c" in parts and "f" in parts) == ["c", "f"]
+
+
+def test_what_is_printed_is_a_program_that_tries_the_case_again() -> None:
+    for number in range(12):
+        made = case(SEED, number)
+        names: dict[str, object] = {}
+        exec(str(made).replace("print(", "again = (").replace(".fails())", ")"), names)
+        assert names["again"] == made
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 
-from tests.fuzz.cases import Case, Failure, tried
+from tests.fuzz.cases import Case, tried
+from tests.fuzz.failures import Failure
 
 # Bytes of addresses: a case that takes memory without end gets an error instead of the machine.
 ADDRESSES = 8 << 30
