@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 import duckdb
 
@@ -44,6 +45,9 @@ def counted(rows: Iterable[Row]) -> Counter[Row]:
 def _countable(value: object) -> object:
     if isinstance(value, float):
         return float(f"{value:.9g}")
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        # Python takes no two times of different zones for equal in the hour that clocks go through twice.
+        return value.astimezone(UTC)
     return str(value) if isinstance(value, list | dict) else value
 
 

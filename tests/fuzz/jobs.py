@@ -164,7 +164,8 @@ class History:
 
     def _feed(self, batch: Fed) -> bool:
         """Give a batch to the job; return whether there was anything in it."""
-        given = {t: rows for t, rows in batch.items() if rows and any(reads(sql, t) for sql in self.job.queries)}
+        scans = {scan.table.name for scan in self.stream.runs[self.name].job.plan.scans}
+        given = {t: rows for t, rows in batch.items() if rows and t in scans}
         self.stream.batches(given)
         return bool(given)
 

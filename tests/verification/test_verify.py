@@ -229,3 +229,28 @@ def test_the_batch_query_runs_in_duckdb() -> None:
         f" FROM (VALUES (1, '{at(1)}'), (2, '{at(3)}'), (1, '{at(12)}')) AS v(k, t)"
     )
     assert sorted(con.execute(sql).fetchall()) == sorted(written)
+
+
+@pytest.mark.parametrize(
+    "branches",
+    [
+        "SELECT k, v FROM changes UNION ALL SELECT k, COUNT(*) FROM clicks GROUP BY k",
+        "SELECT k, COUNT(*) FROM clicks GROUP BY k UNION ALL SELECT k, v FROM changes",
+        "SELECT k, 0 FROM (SELECT DISTINCT k FROM clicks) UNION ALL SELECT k, v + 1 FROM changes WHERE v > 0",
+        "SELECT k, COUNT(*) FROM (SELECT k FROM (SELECT DISTINCT k FROM clicks) UNION ALL SELECT k FROM changes) GROUP BY k",
+    ],
+)
+def test_a_union_of_results_and_a_table_of_changes(branches: str) -> None:
+    script = f"""
+    CREATE TABLE changes (op STRING, k BIGINT, v BIGINT, PRIMARY KEY (k) NOT ENFORCED)
+        WITH ('connector' = 'filesystem', 'format' = 'parquet', 'path' = 'changes', 'changelog.op-column' = 'op',
+              'source.monitor-interval' = '100 ms');
+    CREATE TABLE clicks (k BIGINT);
+    CREATE TABLE out (k BIGINT, n BIGINT);
+    INSERT INTO out {branches}
+    """
+    with Stream(script) as stream:
+        stream.batches({"changes": [("I", 1, 2), ("I", 2, 2)], "clicks": [(1,), (1,)]})
+        stream.batches({"changes": [("U", 1, 3), ("D", 2, None)]})
+        report = stream.verify()
+        assert report, str(report)

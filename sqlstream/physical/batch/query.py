@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -390,7 +390,7 @@ def _sessions_below(node: WindowAggregate) -> SessionWindow | None:
 
 def _is_corrected(node: Node) -> bool:
     """Whether the rows of a node are results of windows that are corrected."""
-    return isinstance(node.changelog_origin, WindowAggregate)
+    return any(isinstance(origin, WindowAggregate) for origin in _origins(node))
 
 
 def _emits_late(node: Node) -> bool:
@@ -400,4 +400,19 @@ def _emits_late(node: Node) -> bool:
 
 def _has_times(node: Node) -> bool:
     """Whether rows of tables that reach a node may be taken away."""
-    return isinstance(node.changelog_origin, Scan | Normalize)
+    return any(isinstance(origin, Scan | Normalize) for origin in _origins(node))
+
+
+def _origins(node: Node) -> Iterator[Node]:
+    """Yield all nodes that make a changelog of the rows of a node: those of each input of a union, or of an inner join."""
+    seen: set[int] = set()
+    pending = [node]
+    while pending:
+        below = pending.pop()
+        if id(below) in seen:
+            continue
+        seen.add(id(below))
+        if below.changelog_origin is below:
+            yield below
+        elif below.is_changelog:
+            pending += below.children
