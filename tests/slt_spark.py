@@ -61,6 +61,14 @@ def query_of(job: Job) -> StreamingQuery:
     return query
 
 
+def _standing(job: Job) -> str:
+    """Describe where a job stands."""
+    run = run_of(job)
+    fed = None if run.feed is None else (run.feed.sequence, run.feed.ended, run.feed.backlog())
+    query = None if run._query is None else run._query.status
+    return f"{job.status}, totals {run.totals}, fed {fed}, query {query}"
+
+
 class OnSpark:
     """Runs a case in a session. All share one JVM; `stop` ends it."""
 
@@ -153,7 +161,7 @@ class OnSpark:
         while not done():
             if self._ended(job, 0.02) and not done():
                 raise AssertionError(f'job "{job.name}" ended early')
-            assert time.monotonic() < deadline, f'job "{job.name}" takes too long'
+            assert time.monotonic() < deadline, f'job "{job.name}" takes too long: {_standing(job)}'
 
     def tick(self, table: str, time: str) -> None:
         pytest.skip("a session cannot move a table's watermark")

@@ -136,24 +136,25 @@ class JobThread(threading.Thread, ABC):
     # -- its thread
 
     def run(self) -> None:
+        ended = FAILED
         try:
-            self._write_status()
+            self._write_status(RUNNING)
             self.feed = self._open_feed()
             self._warnings.extend([*self.commits.notices(), *self.feed.notices()])
             self._check_before()
             self._begin(self.feed)
             self._has_begun = True
-            self.state = self._drive(self.feed)
+            state = self._drive(self.feed)
             self._tell_of_commits()
+            ended = state
         except SqlStreamError as e:
-            self.state, self.error = FAILED, e
+            self.error = e
         except Exception as e:
-            self.state, self.cause = FAILED, e
-            self.error = self._explained(e)
+            self.cause, self.error = e, self._explained(e)
         finally:
             if isinstance(self.error, JobError):
                 self.error.kind = f'job "{self.job.name}" failed'
-            self._end()
+            self._end(ended)
 
     def _open_feed(self) -> Feed:
         return Feed(
@@ -305,9 +306,13 @@ class JobThread(threading.Thread, ABC):
         feed.fold(totals.sequence)
         self._checks.write()
         self._rotate_logs()
-        self._write_status()
+        try:
+            self._write_status(RUNNING)
+        except SqlStreamError as e:
+            # It says only that the job lives: batches that cannot be committed fail it.
+            self._warnings.append(f'the status of job "{self.job.name}" was not written: {e.message}')
 
-    def _end(self) -> None:
+    def _end(self, state: str) -> None:
         for step in (self._let_go, self._tell_of_commits, self._close_feed, self.commits.close, self._checks.close):
             try:
                 step()
@@ -317,7 +322,13 @@ class JobThread(threading.Thread, ABC):
             self._stop_requested.set()
         self.fs.delete(self.paths.stop)
         if not isinstance(self.error, self.untold):
-            self._write_status()
+            try:
+                self._write_status(state)
+            except SqlStreamError as e:
+                # A full disk: the first error is the one to tell.
+                state, self.error = FAILED, self.error or e
+        # Only now: who sees here that the job has ended sees it in the warehouse, too.
+        self.state = state
 
     def _close_feed(self) -> None:
         if self.feed is not None:
@@ -330,22 +341,18 @@ class JobThread(threading.Thread, ABC):
             # What the job has failed of says more.
             return None
 
-    def _write_status(self) -> None:
+    def _write_status(self, state: str) -> None:
         status = Status(
-            state=self.state,
+            state=state,
             pid=os.getpid(),
             host=socket.gethostname(),
             started_at=self.started_at,
             updated_at=now(),
             error=self.error.render() if self.error else None,
-            version=self._committed() if self.state != RUNNING else None,
+            version=self._committed() if state != RUNNING else None,
             backlog={} if self.feed is None else self.feed.backlog(),
         )
-        try:
-            write_status(self.fs, self.paths, status)
-        except SqlStreamError as e:
-            # A full disk: the first error is the one to tell.
-            self.state, self.error = FAILED, self.error or e
+        write_status(self.fs, self.paths, status)
 
 
 def _first_line(error: BaseException) -> str:

@@ -113,7 +113,10 @@ def opened_site(folder: Path) -> Iterator[Site]:
     (folder / "catalog" / "shop.sql").write_text(_TABLES)
     # A feed that is faster than the clock stays behind it.
     start = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=90)
-    with serving(settings_of(folder), without_spark(folder)) as (url, service), httpx.Client(base_url=url) as client:
+    with (
+        serving(settings_of(folder), without_spark(folder)) as (url, service),
+        httpx.Client(base_url=url, timeout=60) as client,
+    ):
         site = Site(url, folder, service, client, start)
         try:
             yield site

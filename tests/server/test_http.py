@@ -55,7 +55,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(project: Path) -> Iterator[tuple[httpx.Client, Service]]:
-    with serving(settings_of(project)) as (url, service), httpx.Client(base_url=url) as client:
+    with serving(settings_of(project)) as (url, service), httpx.Client(base_url=url, timeout=60) as client:
         yield client, service
 
 
@@ -287,11 +287,17 @@ def test_a_long_text_does_not_stop_the_server(client: httpx.Client) -> None:
 
 def test_a_query_has_limits(project: Path) -> None:
     limits = replace(Limits(), query_seconds=0.3, queries=1)
-    with serving(replace(settings_of(project), limits=limits)) as (url, service), httpx.Client(base_url=url) as client:
+    with (
+        serving(replace(settings_of(project), limits=limits)) as (url, service),
+        httpx.Client(base_url=url, timeout=60) as client,
+    ):
         found = client.post("/v1/query", json={"sql": ENDLESS})
         assert (found.status_code, found.json()["detail"]) == (504, "the query took longer than 0.3 s")
     limits = replace(Limits(), queries=1, query=replace(Limits().query, memory=40 << 20, spilled=1 << 20))
-    with serving(replace(settings_of(project), limits=limits)) as (url, service), httpx.Client(base_url=url) as client:
+    with (
+        serving(replace(settings_of(project), limits=limits)) as (url, service),
+        httpx.Client(base_url=url, timeout=60) as client,
+    ):
         large = "SELECT count(*) FROM (SELECT DISTINCT range, repeat('x', 100) || range FROM range(5000000))"
         found = client.post("/v1/query", json={"sql": large})
         assert found.status_code == 400
@@ -320,7 +326,7 @@ def tokens(tmp_path: Path) -> Path:
 
 def test_tokens_have_roles(project: Path, tokens: Path) -> None:
     settings = replace(settings_of(project), tokens=read_tokens(str(tokens)))
-    with serving(settings) as (url, _), httpx.Client(base_url=url) as client:
+    with serving(settings) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
 
         def status(method: str, path: str, token: str | None, body: object = None) -> int:
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -469,7 +475,7 @@ def submitting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Clien
     tokens = Tokens(((sha256(TOKENS["submit"].encode()).digest(), Role.SUBMIT),))
     settings = replace(settings_of(project), tokens=tokens, paths=("in", "s3://b/in"))
     headers = {"Authorization": f"Bearer {TOKENS['submit']}"}
-    with serving(settings) as (url, _), httpx.Client(base_url=url, headers=headers) as client:
+    with serving(settings) as (url, _), httpx.Client(base_url=url, timeout=60, headers=headers) as client:
         yield client
 
 

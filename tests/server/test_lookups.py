@@ -109,7 +109,7 @@ def test_what_is_not_there_is_said(
 
 def test_over_http(stream: Stream) -> None:
     folder = Path(stream.warehouse).parent
-    with serving(settings_of(folder)) as (url, _), httpx.Client(base_url=url) as client:
+    with serving(settings_of(folder)) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
         found = client.get("/v1/state/totals/aggregate_1", params={"key": ["2", "w0"], "version": "5"})
         assert found.status_code == 200, found.text
         answer = found.json()

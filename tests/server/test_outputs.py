@@ -41,7 +41,7 @@ def test_the_output_of_a_job_is_cut_and_goes_with_its_submission(
     (tmp_path / "in" / "1.csv").write_text("1\n")
     with (
         serving(settings_of(tmp_path), without_spark(tmp_path)) as (url, service),
-        httpx.Client(base_url=url) as client,
+        httpx.Client(base_url=url, timeout=60) as client,
     ):
         first = str(client.post("/v1/jobs", json={"sql": sql}).json()["id"])
         output = service.supervisor.output_of(first)

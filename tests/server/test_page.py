@@ -24,7 +24,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     folder = tmp_path_factory.mktemp("page")
     (folder / "catalog").mkdir()
     settings = replace(settings_of(folder), tokens=Tokens(((sha256(b"t" * 20).digest(), Role.READ),)))
-    with serving(settings) as (url, _), httpx.Client(base_url=url) as client:
+    with serving(settings) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
         yield client
 
 

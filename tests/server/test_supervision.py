@@ -100,7 +100,7 @@ def ended(client: httpx.Client) -> Iterator[None]:
 def test_a_job_goes_on_when_its_process_is_killed(project: Path) -> None:
     with (
         serving(settings_of(project), without_spark(project)) as (url, service),
-        httpx.Client(base_url=url) as client,
+        httpx.Client(base_url=url, timeout=60) as client,
         ended(client),
     ):
         found = client.post("/v1/jobs", json={"sql": SQL}).json()
@@ -130,7 +130,7 @@ def test_a_job_goes_on_when_its_process_is_killed(project: Path) -> None:
     # The server has stopped it, and lets it go on when it is there again.
     with (
         serving(settings_of(project), without_spark(project)) as (url, _),
-        httpx.Client(base_url=url) as client,
+        httpx.Client(base_url=url, timeout=60) as client,
         ended(client),
     ):
         counted(client, project, 4)
@@ -166,11 +166,11 @@ def start_server(project: Path) -> tuple[subprocess.Popen[str], str]:
 def test_a_second_server_takes_over_when_the_first_one_is_killed(project: Path) -> None:
     first, url = start_server(project)
     try:
-        with httpx.Client(base_url=url) as client:
+        with httpx.Client(base_url=url, timeout=60) as client:
             wait_until(lambda: client.get("/v1/ready").status_code == 200)
             with (
                 serving(settings_of(project), without_spark(project)) as (other_url, _),
-                httpx.Client(base_url=other_url) as other,
+                httpx.Client(base_url=other_url, timeout=60) as other,
                 ended(other),
             ):
                 # The standby answers, and takes submissions, which the other one runs.
@@ -218,7 +218,7 @@ def test_a_server_goes_on_where_one_was_killed_in_the_middle_of_a_start(project:
         due = kept(project, "INSERT INTO due VALUES (4)", 1)
     with (
         serving(settings_of(project), without_spark(project)) as (url, service),
-        httpx.Client(base_url=url) as client,
+        httpx.Client(base_url=url, timeout=60) as client,
         ended(client),
     ):
         counted(client, project, 1)
@@ -237,7 +237,7 @@ def test_a_server_finds_a_process_that_the_one_before_could_not_write_down(proje
         wait_until(lambda: effective_status(warehouse.fs, warehouse.job("sums")))
         with (
             serving(settings_of(project), without_spark(project)) as (url, _),
-            httpx.Client(base_url=url) as client,
+            httpx.Client(base_url=url, timeout=60) as client,
             ended(client),
         ):
             counted(client, project, 1)
@@ -255,7 +255,7 @@ def test_a_job_that_was_stopped_just_before_the_server_stays_so(project: Path, m
     warehouse = Warehouse(settings_of(project).project.warehouse)
     with (
         serving(settings_of(project), without_spark(project)) as (url, _),
-        httpx.Client(base_url=url) as client,
+        httpx.Client(base_url=url, timeout=60) as client,
         ended(client),
     ):
         id = client.post("/v1/jobs", json={"sql": SQL}).json()["id"]
@@ -269,7 +269,7 @@ def test_a_job_that_was_stopped_just_before_the_server_stays_so(project: Path, m
     monkeypatch.undo()
     with (
         serving(settings_of(project), without_spark(project)) as (url, _),
-        httpx.Client(base_url=url) as client,
+        httpx.Client(base_url=url, timeout=60) as client,
         ended(client),
     ):
         wait_until(lambda: read_state(warehouse, id).outcome is not None or runs(client))
@@ -325,7 +325,7 @@ def test_a_job_can_be_dropped_as_soon_as_it_is_seen_to_have_stopped(project: Pat
 def test_a_job_that_fails_stays_so_and_says_why(project: Path) -> None:
     with (
         serving(settings_of(project), without_spark(project)) as (url, service),
-        httpx.Client(base_url=url) as client,
+        httpx.Client(base_url=url, timeout=60) as client,
         ended(client),
     ):
         assert client.post("/v1/jobs", json={"sql": SQL}).status_code == 201
@@ -340,7 +340,7 @@ def test_a_job_that_fails_stays_so_and_says_why(project: Path) -> None:
 def test_what_happens_is_heard(project: Path) -> None:
     with (
         serving(settings_of(project), without_spark(project)) as (url, _),
-        httpx.Client(base_url=url) as client,
+        httpx.Client(base_url=url, timeout=60) as client,
         ended(client),
         client.stream("GET", "/v1/events?job=sums", timeout=240) as events,
     ):

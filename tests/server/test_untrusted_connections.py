@@ -156,7 +156,7 @@ def test_idle_connections_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.Mo
     tokens = Tokens(((sha256(TOKEN.encode()).digest(), Role.READ),))
     with serving(replace(settings_of(tmp_path), tokens=tokens)) as (url, service), contextlib.ExitStack() as stack:
         address = urlsplit(url)
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+        with httpx.Client(base_url=url, timeout=60, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
             assert client.get("/v1/jobs").status_code == 200
             idle = [stack.enter_context(socket.create_connection((address.hostname, address.port))) for _ in range(200)]
             # Half of a header.
