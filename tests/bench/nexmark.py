@@ -36,7 +36,7 @@ EVENTS = {
     **dict.fromkeys(("q0", "q1", "q2", "q3", "q8", "q14", "q21", "q22"), 40 * MILLION),
     **dict.fromkeys(("q4", "q6", "q7", "q9", "q15", "q18", "q19", "q20"), 8 * MILLION),
     "q16": 4 * MILLION,
-    # With more, the join on the heap of Flink does not end in ten minutes.
+    # With 8 million the join on the heap of Flink had not ended after seven minutes.
     "q23": 3 * MILLION,
 }
 # Events of a file, and files of a batch.
