@@ -15,8 +15,10 @@ PACKAGE = Path(sqlstream.__file__).parent
 NODES = {node.__name__ for node in get_args(Stateful)}
 UNIONS = {"Windowed", "Changing", "InOrder", "Remembering", "Joins", "Joining", "Stateful"}
 # Operators, and the modules that declare the nodes.
-HOMES = ("operators/", "logical/plan/aggregates.py", "logical/plan/joins.py", "logical/plan/over.py")
-HOMES += ("logical/plan/process.py", "logical/plan/ranks.py", "logical/plan/tables.py", "logical/plan/windows.py")
+HOMES = (
+    "operators/",
+    *(f"logical/plan/{name}.py" for name in ("aggregates", "joins", "over", "process", "ranks", "tables", "windows")),
+)
 # The number may only fall: a new kind of operator answers in its own files.
 MOST = 109
 
