@@ -20,13 +20,13 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 demo: $(VENV)/.demo ## Run a job over real flights, and query its state from a second process
-	@$(BIN)/python examples/flights/demo.py
+	@PYTHONPATH="$(CURDIR)" $(BIN)/python examples/flights/demo.py
 
 demo-kafka: $(VENV)/.clicks kafka ## Count clicks in windows from one topic of a Kafka broker to another
-	@$(BIN)/python examples/clicks/kafka_demo.py
+	@PYTHONPATH="$(CURDIR)" $(BIN)/python examples/clicks/kafka_demo.py
 
 demo-shop: $(VENV)/.shop kafka ## Run a shop on Kafka, PostgreSQL and Delta, kill its jobs, and check their results
-	@$(BIN)/python examples/shop/shop.py $(ARGS)
+	@PYTHONPATH="$(CURDIR)" $(BIN)/python examples/shop/shop.py $(ARGS)
 
 quick: $(VENV)/.test ## Run the quick tests: no Java, some minutes on two cores
 	@$(call in_folder,1) $(BIN)/python -m pytest $(PARALLEL) 2 -m "not spark and not kafka and not slow" $(PYTEST)
@@ -38,7 +38,7 @@ test: $(VENV)/.test $(VENV)/.demo kafka mariadb azurite iceberg-rest jdbc chromi
 	$(call in_folder,4) $(BIN)/python -m pytest $(PARALLEL) 3 -o tmp_path_retention_policy=failed $(PYTEST)
 
 kafka: $(VENV)/.base ## Fetch a Kafka broker for tests and demos into the user's cache (44 MB, once)
-	@$(BIN)/python -m sqlstream.testing.kafka_broker
+	@$(BIN)/python -m tests.kafka_broker
 
 mariadb: $(VENV)/.test ## Fetch a MariaDB server for tests into the user's cache (149 MB, once)
 	@$(BIN)/python -m tests.mariadb_server

@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 from uuid import uuid4
 
-from sqlstream.testing.kafka_broker import cache_folder, free_port
+from tests.kafka_broker import cache_folder, free_port
 from tests.processes import wait_until
 
 VERSION = "3.37.0"

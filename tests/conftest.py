@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from sqlstream.testing.kafka_broker import shared_broker
 from tests.forked import kill_left
 from tests.golden import Case, Different, InProcess, Record, Runner, compare, named, parse, shown_by, updated
+from tests.kafka_broker import shared_broker
 from tests.mariadb_server import MariaDBServer
 from tests.mariadb_server import started as started_mariadb
 from tests.postgres_server import PostgresServer, started

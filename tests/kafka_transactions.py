@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from sqlstream.testing.kafka_broker import Broker
+from tests.kafka_broker import Broker
 from tests.processes import wait_until
 
 _ENDING = {2, 3}  # PREPARE_COMMIT, PREPARE_ABORT

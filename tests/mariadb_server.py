@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 from zipfile import ZipFile
 
-from sqlstream.testing.kafka_broker import REPOSITORY, cache_folder, free_port
+from tests.kafka_broker import REPOSITORY, cache_folder, free_port
 from tests.processes import wait_until
 
 VERSION = "11.4.5"

@@ -24,8 +24,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 
-from sqlstream.testing.demo_parts import Part, PartFailed, start
-from sqlstream.testing.kafka_broker import Broker, BrokerError
+from tests.demo_parts import Part, PartFailed, start
+from tests.kafka_broker import Broker, BrokerError
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -20,7 +20,7 @@ from replay import replay
 from rich.console import Console
 from rich.text import Text
 
-from sqlstream.testing.demo_parts import Part, PartFailed, start
+from tests.demo_parts import Part, PartFailed, start
 
 HERE, DEMO = Path(__file__).resolve().parent, ROOT / ".demo"
 DATA, STREAM, WAREHOUSE = DEMO / "data", DEMO / "stream", DEMO / "warehouse"

@@ -25,8 +25,8 @@ from rich.table import Table
 from screen import SESSIONS, Screen, tables
 from servers import Alerts, database, fill_database, make_topics
 
-from sqlstream.testing.demo_parts import Part, PartFailed, start
-from sqlstream.testing.kafka_broker import Broker, BrokerError
+from tests.demo_parts import Part, PartFailed, start
+from tests.kafka_broker import Broker, BrokerError
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -1,4 +1,7 @@
-"""What a job promises, by what its sources and its sink declare: the manual's table, and the line that EXPLAIN prints."""
+"""What sources and sinks declare about repeated batches and savepoints, and the promise that a job makes of it.
+
+The manual has it as a table, and EXPLAIN as a line.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,17 @@ class Delivery(Enum):
     @property
     def times(self) -> str:
         return {Delivery.AT_LEAST_ONCE: AT_LEAST, Delivery.NONE: NO_GUARANTEE}.get(self, EXACTLY)
+
+
+class Rollback(Enum):
+    """What becomes of the rows that a job has written after a savepoint, when it goes back to that."""
+
+    # The table keeps no rows of any job.
+    NO_ROWS = "no rows"
+    # The sink removes them when the job starts: those of batches after `SinkContext.committed`.
+    ROWS_REMOVED = "rows removed"
+    # They stay, and would come again.
+    ROWS_STAY = "rows stay"
 
 
 @dataclass(frozen=True, slots=True)

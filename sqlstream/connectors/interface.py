@@ -10,12 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from uuid import uuid4
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, Position, Split
-from sqlstream.connectors.guarantees import Delivery, Guarantee, Replay
+from sqlstream.connectors.guarantees import Delivery, Guarantee, Replay, Rollback
 from sqlstream.connectors.options import TableOption
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.errors import DataError, Span
@@ -58,6 +59,10 @@ class TableSource(ABC):
     replay: Replay
     # Why a row counts once, or why not.
     replay_reason: str
+    # Whether rows that committed batches have read can be read again, as a job needs that goes back to a savepoint.
+    rewinds: bool
+    # What each job has of its own on a server, such as "replication slot on the server"; no fork can share it. None: nothing.
+    slot: str | None
     # Columns that say which of two rows of a batch came later; `read` gives them, as metadata, where they are asked for.
     order: ClassVar[tuple[Column, ...]] = ()
     split_type: ClassVar[type[Any]]
@@ -156,6 +161,8 @@ class TableSink(ABC):
 
     delivery: Delivery
     delivery_reason: str
+    # What becomes of rows after a savepoint. A sink that does not remove them must not say that it does.
+    rollback: ClassVar[Rollback] = Rollback.ROWS_STAY
     takes_changes: bool = False
     for_changes: str = "a warehouse table (one without a connector)"
     replaces: bool = False
@@ -316,12 +323,30 @@ class Snapshot:
     streams: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Reach(Enum):
+    """What tables of a connector read or write outside of their job and its warehouse.
+
+    By it `sqlstream serve` decides which tables SQL of the role `submit` may declare.
+    """
+
+    # Nothing: rows are generated, shown or dropped.
+    NOTHING = "nothing"
+    # The file that the option `path` names, relative to the project.
+    FILE = "file"
+    # What the option `path` names: a folder, a file or a glob, in the home folder if it begins with "~", or a URI of a store.
+    STORE = "store"
+    # Servers, other paths, or code of the user's.
+    ELSEWHERE = "elsewhere"
+
+
 class Connector:
     """A kind of tables, by the name that they give as their `connector`."""
 
     name: ClassVar[str]
     # A line for the manual.
     summary: ClassVar[str]
+    # An admin alone may declare tables that reach elsewhere.
+    reach: ClassVar[Reach] = Reach.ELSEWHERE
     options: ClassVar[tuple[TableOption, ...]] = ()
     # Whether options that nobody knows go to a class of the user's.
     any_options: ClassVar[bool] = False

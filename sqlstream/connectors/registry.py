@@ -107,6 +107,14 @@ def _loaded(entry: EntryPoint) -> Connector:
     return kind()
 
 
+def find(name: str) -> Connector | None:
+    """Return the connector that a record or an option names; None for one that does not exist, or whose package fails."""
+    try:
+        return named(name)
+    except (KeyError, SqlStreamError):
+        return None
+
+
 def connector_of(table: Table) -> Connector:
     """Return the connector of a table. Raises BindError or UnsupportedError when there is none of the name."""
     name = table.connector

@@ -10,7 +10,7 @@ from sqlstream.connectors import lookup
 from sqlstream.connectors.formats.registry import FORMATS
 from sqlstream.connectors.guarantees import Guarantee
 from sqlstream.connectors.guarantees import guarantee as line
-from sqlstream.connectors.interface import Connector, SinkContext, WorkerSink
+from sqlstream.connectors.interface import Connector, SinkContext, TableSink, TableSource, WorkerSink
 from sqlstream.connectors.options import (
     CONNECTOR,
     FORMAT,
@@ -31,7 +31,7 @@ from sqlstream.connectors.registry import (
     source_of,
 )
 from sqlstream.connectors.registry import named as connector_named
-from sqlstream.errors import BindError, Span, SqlStreamError, UnsupportedError, missing, nearest
+from sqlstream.errors import BindError, Span, SqlStreamError, UnsupportedError, UsageError, missing, nearest
 
 
 def validate(table: Table) -> None:
@@ -200,6 +200,7 @@ def check_source(table: Table, span: Span | None) -> None:
     check_usable(table)
     connector = connector_of(table)
     if (source := connector.source(table)) is not None:
+        _check_answers(table, source, ("replay", "replay_reason", "rewinds", "slot"))
         source.check(span)
     elif connector.lookup(table) is not None:
         message = (
@@ -209,6 +210,16 @@ def check_source(table: Table, span: Span | None) -> None:
         raise UnsupportedError(message, span, hint=hint)
     else:
         raise BindError(f'table "{table.name}" is a sink ({table.connector}): it is written, and cannot be read', span)
+
+
+def _check_answers(table: Table, end: TableSource | TableSink, required: Sequence[str]) -> None:
+    """Raise UsageError for a class that leaves out what nobody can assume of its tables."""
+    kind = type(end)
+    if lacking := [name for name in required if not hasattr(kind, name)]:
+        raise UsageError(
+            f'connector "{table.connector}": class "{kind.__name__}" does not declare {", ".join(lacking)}',
+            hint="Declare each as an attribute of the class. sqlstream.testing.check_connector says what a connector lacks.",
+        )
 
 
 def check_lookup(table: Table, span: Span | None) -> None:
@@ -230,6 +241,7 @@ def check_sink(table: Table, span: Span | None) -> None:
         hint = "Write into a warehouse table (one without a connector), or into a table without that option."
         raise UnsupportedError(f'writing table "{table.name}", whose rows are read as changes', span, hint=hint)
     if sink is not None:
+        _check_answers(table, sink, ("delivery", "delivery_reason"))
         sink.check(span)
     elif connector.source(table) is None and connector.lookup(table) is not None:
         message = f'table "{table.name}" is a lookup table ({table.connector}): it cannot be written'

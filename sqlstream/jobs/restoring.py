@@ -9,16 +9,19 @@ from dataclasses import replace as data_replace
 
 from msgspec.structs import replace
 
+from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiled
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.table_options import STARTUP
+from sqlstream.connectors.guarantees import Rollback
+from sqlstream.connectors.registry import source_of
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.difference import difference
 from sqlstream.jobs.launch import check_only_writer, planned_text, recorded_text
 from sqlstream.jobs.upgrades.changes import Comparison
 from sqlstream.jobs.upgrades.ends import has_malformed_rows
 from sqlstream.jobs.upgrades.upgrading import Upgrader, unpublish
-from sqlstream.jobs.ways_back import KEEP_NOTHING, ONCE, WITH_SLOTS, ahead, had_gone_on, has_gone_on
+from sqlstream.jobs.ways_back import ahead, had_gone_on, has_gone_on, rollback
 from sqlstream.names import problem
 from sqlstream.sql.nodes import head
 from sqlstream.storage import restoring
@@ -162,11 +165,11 @@ class Restorer:
     def _going_on(self, savepoint: Savepoint, sinks: Sequence[SinkRecord]) -> tuple[int, ...]:
         """Return the places of the tables that know the job which goes back, and the batches that they have of it.
 
-        Files know which batches they are of. Elsewhere the batches after the savepoint must not be taken for those that were
-        written before under the same numbers.
+        A sink that removes rows knows of which batches they are. Elsewhere the batches after the savepoint must not be taken
+        for those that were written before under the same numbers.
         """
         gone_on = has_gone_on(self._warehouse, savepoint)
-        return tuple(i for i, sink in enumerate(sinks) if sink.kind == "filesystem" or not gone_on)
+        return tuple(i for i, sink in enumerate(sinks) if rollback(sink.kind) is Rollback.ROWS_REMOVED or not gone_on)
 
     def _tell_overruled(self, overruled: Sequence[int]) -> None:
         for i in overruled:
@@ -208,7 +211,7 @@ class Restorer:
     def _check_fork(self, saved: JobRecord, made: JobRecord, *, is_changed: bool) -> None:
         """Raise UsageError when there is a job of the name, or it would read or write as if it were the first one."""
         planned = self._planned
-        self._refuse(WITH_SLOTS, "a fork cannot read", "Its replication slot on the server is that of the first job.")
+        self._check_slots()
         if planned.name.lower() == saved.job.lower():
             hint = "Give the fork another name with --as; without --as that job itself is taken back."
             raise UsageError(f'job "{planned.name}" is the job of the savepoint', hint=hint)
@@ -256,11 +259,7 @@ class Restorer:
         gone_on = has_gone_on(self._warehouse, savepoint) if half is None else had_gone_on(half, savepoint)
         if current is None or (half is not None and not gone_on):
             return made
-        self._refuse(
-            (*WITH_SLOTS, *ONCE),
-            f'job "{saved.job}" cannot go back in',
-            "What the job has read since the savepoint cannot be read again.",
-        )
+        self._check_rewinds(saved.job)
         declared = [s.table for s in self._planned.physical.sinks if s.table.connector is None]
         tables = ahead(self._warehouse, saved, declared)
         if tables and gone_on:
@@ -273,20 +272,27 @@ class Restorer:
             )
         return made
 
-    def _refuse(self, kinds: Collection[str], what: str, why: str) -> None:
-        """Raise UsageError when the job reads a source of some kinds."""
+    def _check_slots(self) -> None:
+        """Raise UsageError when a source of the fork would read from what the first job has on a server."""
         for scan in self._planned.physical.scans:
-            if scan.table.connector in kinds:
-                raise UsageError(
-                    f'{what} table "{scan.table.name}" ({scan.table.connector})',
-                    head(self._planned.statement),
-                    detail=why,
-                )
+            if (slot := source_of(scan.table).slot) is not None:
+                raise self._refusal("a fork cannot read", scan.table, f"Its {slot} is that of the first job.")
+
+    def _check_rewinds(self, job: str) -> None:
+        """Raise UsageError when a source cannot read again what the job has read."""
+        for scan in self._planned.physical.scans:
+            if not source_of(scan.table).rewinds:
+                why = "What the job has read since the savepoint cannot be read again."
+                raise self._refusal(f'job "{job}" cannot go back in', scan.table, why)
+
+    def _refusal(self, what: str, table: Table, why: str) -> UsageError:
+        message = f'{what} table "{table.name}" ({table.connector})'
+        return UsageError(message, head(self._planned.statement), detail=why)
 
     def _tell(self, savepoint: Savepoint, made: JobRecord, kept: Collection[int], *, is_fork: bool) -> None:
         version = savepoint.record.version
         self._notice(f'job "{made.job}" goes on from savepoint "{savepoint.place}", version {version}')
-        outside = [s for i, s in enumerate(made.sinks) if s.kind not in (*KEEP_NOTHING, TABLE) and i not in kept]
+        outside = [s for i, s in enumerate(made.sinks) if _is_outside(s) and i not in kept]
         if outside and is_fork:
             self._notice(f"tables outside of the warehouse begin without what was before: {_named(outside)}")
         elif outside:
@@ -353,8 +359,13 @@ def _results(sinks: Sequence[SinkRecord]) -> list[SinkRecord]:
     return [sink for sink in sinks if not has_malformed_rows(sink)]
 
 
+def _is_outside(sink: SinkRecord) -> bool:
+    """Tell whether rows of a sink stay somewhere outside of the warehouse."""
+    return sink.kind != TABLE and rollback(sink.kind) is not Rollback.NO_ROWS
+
+
 def _is_same_place(old: SinkRecord, new: SinkRecord) -> bool:
-    if old.kind in KEEP_NOTHING or old.kind != new.kind:
+    if rollback(old.kind) is Rollback.NO_ROWS or old.kind != new.kind:
         return False
     return old.table.lower() == new.table.lower() or (bool(old.place) and old.place == new.place)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sqlstream.catalog import Table
+from sqlstream.connectors.guarantees import Rollback
+from sqlstream.connectors.registry import find, source_of
 from sqlstream.connectors.warehouse.publishing import find_published, is_published
 from sqlstream.runtime.times import from_spark_millis
 from sqlstream.storage import begun
@@ -12,17 +14,19 @@ from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.storage.restoring import Interrupted
 from sqlstream.warehouse.commits import committed_spark_millis, last_committed
 from sqlstream.warehouse.filesystem import Filesystem
-from sqlstream.warehouse.jobs import TABLE, JobRecord, read_record
+from sqlstream.warehouse.jobs import TABLE, JobRecord, ScanRecord, read_record
 from sqlstream.warehouse.paths import JobPaths, Warehouse
 from sqlstream.warehouse.savepoints import Savepoint
 
-# Sinks outside of the warehouse that keep nothing, and those that take back what a job wrote after a version.
-KEEP_NOTHING = ("print", "blackhole")
-GO_BACK = ("filesystem", *KEEP_NOTHING)
-# Sources that have a place of the job's own on a server.
-WITH_SLOTS = ("postgres-cdc",)
-# Those whose rows cannot be asked for again.
-ONCE = ("socket",)
+
+def rollback(kind: str) -> Rollback:
+    """Return what becomes of rows after a savepoint in tables of a connector, which a record names.
+
+    Without its package they stay.
+    """
+    connector = find(kind)
+    sink = connector.sink_type if connector is not None else None
+    return Rollback.ROWS_STAY if sink is None else sink.rollback
 
 
 def ahead(warehouse: Warehouse, saved: JobRecord, tables: Iterable[Table] = ()) -> list[str]:
@@ -30,10 +34,11 @@ def ahead(warehouse: Warehouse, saved: JobRecord, tables: Iterable[Table] = ()) 
 
     Of `tables` of the warehouse those are among them that are to be published.
     """
-    found = [f'"{sink.table}" ({sink.kind})' for sink in saved.sinks if sink.kind not in (*GO_BACK, TABLE)]
+    outside = [sink for sink in saved.sinks if sink.kind != TABLE]
+    staying = [f'"{sink.table}" ({sink.kind})' for sink in outside if rollback(sink.kind) is Rollback.ROWS_STAY]
     published = [table.name for table in tables if is_published(table)]
     published += [sink.table for sink in saved.sinks if sink.kind == TABLE and find_published(warehouse, sink.table)]
-    return found + [f'"{name}" (published)' for name in dict.fromkeys(published)]
+    return staying + [f'"{name}" (published)' for name in dict.fromkeys(published)]
 
 
 def has_gone_on(warehouse: Warehouse, savepoint: Savepoint) -> bool:
@@ -76,10 +81,23 @@ def may_have_begun(fs: Filesystem, paths: JobPaths, entry: LogEntry) -> bool:
     return reached != entry.watermark and not fs.exists(paths.begun)
 
 
-def way_back(warehouse: Warehouse, saved: JobRecord) -> str:
-    """Say when `run --from` goes back to a savepoint of a job that has just been taken."""
-    once = [f'"{scan.table}" ({scan.kind})' for scan in saved.scans if scan.kind in (*WITH_SLOTS, *ONCE)]
+def way_back(warehouse: Warehouse, saved: JobRecord, declared: Iterable[Table] = ()) -> str:
+    """Say when `run --from` goes back to a savepoint of a job that has just been taken, some of whose sources are declared."""
+    tables_by_name = {(table.name.lower(), table.connector): table for table in declared}
+    scans = [(scan, tables_by_name.get((scan.table.lower(), scan.kind))) for scan in saved.scans]
+    once = [f'"{scan.table}" ({scan.kind})' for scan, table in scans if not _rewinds(scan, table)]
     if once:
         return f"run --from cannot go back to it, because rows of {', '.join(once)} do not come again"
     tables = ahead(warehouse, saved)
     return "run --from goes back to it" + (f" until the job writes into {', '.join(tables)}" if tables else "")
+
+
+def _rewinds(scan: ScanRecord, table: Table | None) -> bool:
+    """Tell whether rows of a source come again, as it is declared, or as its connector says of its tables."""
+    # Records of earlier versions name no connector.
+    if scan.kind in (TABLE, ""):
+        return True
+    if table is not None:
+        return source_of(table).rewinds
+    connector = find(scan.kind)
+    return connector is not None and connector.source_type is not None and connector.source_type.rewinds is True

@@ -13,6 +13,8 @@ from urllib.parse import unquote
 
 from sqlstream.compiler.project import Project
 from sqlstream.connectors.filesystem.listing import Place
+from sqlstream.connectors.interface import Reach
+from sqlstream.connectors.registry import find
 from sqlstream.errors import SourceText, Span
 from sqlstream.server.messages import SubmitRequest
 from sqlstream.server.problems import HttpError
@@ -20,11 +22,6 @@ from sqlstream.sql.nodes import CreateFunction, SetOption
 from sqlstream.sql.statements import parse_script
 from sqlstream.sql.variables import variables_in
 
-# Connectors that reach nothing outside, and those that reach what one path names.
-_HARMLESS = ("blackhole", "datagen", "nexmark", "print", "values")
-_BY_PATH = ("delta", "duckdb", "filesystem", "sqlite")
-# Those of them whose path may be a URI, or begin with the home folder.
-_BY_URI = ("delta", "filesystem")
 # How options begin that say how a store is reached: with the server's credentials, another one must not be.
 _STORAGE = "storage."
 # Options that name something else outside.
@@ -55,18 +52,19 @@ class TableRestrictions:
     def __call__(self, name: str, options: Mapping[str, str], span: Span | None) -> None:
         """Raise HttpError for a table that reaches what it must not."""
         connector = options.get("connector")
-        if connector is None or connector in _HARMLESS:
+        reach = _reach(connector)
+        if reach is Reach.NOTHING:
             return
-        if connector not in _BY_PATH:
+        if reach is Reach.ELSEWHERE:
             raise forbidden(f'table "{name}": SQL of the role submit cannot use the connector "{connector}"', span)
         for option, value in options.items():
             if option == "path":
-                self._check_path(name, connector, value, span)
+                self._check_path(name, reach, value, span)
             elif option.lower().startswith(_STORAGE) or _NAMES_PLACES.search(option.lower()):
                 raise forbidden(f'table "{name}": SQL of the role submit cannot set "{option}"', span)
 
-    def _check_path(self, name: str, connector: str, path: str, span: Span | None) -> None:
-        takes_uris = connector in _BY_URI
+    def _check_path(self, name: str, reach: Reach, path: str, span: Span | None) -> None:
+        takes_uris = reach is Reach.STORE
         plain = path[7:] if takes_uris and path.lower().startswith("file://") else path
         is_uri = "://" in plain
         if not (takes_uris and self._is_in_uri(plain) if is_uri else self._is_in_folder(plain, in_home=takes_uris)):
@@ -111,6 +109,17 @@ class TableRestrictions:
         folders = sorted({os.path.dirname(file) for file in files if file != place.text})
         read = [*folders, *(file for file in files if os.path.islink(file))]
         return next((one for one in read if not self._is_allowed(os.path.realpath(one))), None)
+
+
+def _reach(connector: str | None) -> Reach:
+    """Return what tables of a connector reach; of one that is not there, nothing is known."""
+    if connector is None:
+        return Reach.NOTHING
+    declared = find(connector)
+    if declared is None:
+        return Reach.ELSEWHERE
+    # Options of formats may name files.
+    return Reach.FILE if declared.reach is Reach.NOTHING and declared.formats else declared.reach
 
 
 def _without_pattern(path: str) -> tuple[str, str]:

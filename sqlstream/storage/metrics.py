@@ -1,6 +1,8 @@
 """What jobs measure: numbers per source, per bucket of an operator, and per operator.
 
-The job's log keeps them. System tables, `Job.progress` and the display of"""
+The job's log keeps them. System tables, `Job.progress`, the display of a running job and the metrics for Prometheus are made of
+them.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ frames, tracking the watermark, calling back) is played here.
 """
 
 from sqlstream.local.given_rows import write_rows
+from sqlstream.testing.connectors import check_connector
 from sqlstream.testing.harness import Emitted, ProcessHarness
 from sqlstream.testing.stream import Stream
 
-__all__ = ["Emitted", "ProcessHarness", "Stream", "write_rows"]
+__all__ = ["Emitted", "ProcessHarness", "Stream", "check_connector", "write_rows"]

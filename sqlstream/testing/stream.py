@@ -25,7 +25,7 @@ from sqlstream.compiler.loading import load_project
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.compiler.project import find_project
 from sqlstream.connectors.filesystem.connector import FilesystemConnector
-from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.interface import SessionSink
 from sqlstream.connectors.registry import connector_of, sink_of
 from sqlstream.connectors.tables import check_usable

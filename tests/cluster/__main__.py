@@ -23,10 +23,10 @@ from rich.text import Text
 
 from sqlstream.queries.query import open_query
 from sqlstream.spark.clusters import CHECKPOINT
-from sqlstream.testing.demo_parts import PartFailed, start
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.paths import Warehouse
 from tests.cluster.standalone import StandaloneCluster, standalone_cluster
+from tests.demo_parts import PartFailed, start
 from tests.stores.server import S3Server
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit
+from sqlstream.connectors.filesystem.splits import FileDiscovery
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.errors import DataError, SqlStreamError
 from sqlstream.session.state_queries import snapshot
 from sqlstream.testing import Stream

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from pyarrow import fs as arrow_fs
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.filesystem import copies, listing
+from sqlstream.connectors.filesystem import listing
 from sqlstream.connectors.filesystem import splits as files
 from sqlstream.connectors.filesystem.listing import Place
-from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit, Seen
+from sqlstream.connectors.filesystem.splits import FileDiscovery, Seen
+from sqlstream.connectors.formats import copies
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.errors import DataError, UsageError
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiler
-from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.faults import take
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.reading import read
 from sqlstream.errors import SourceText, SqlStreamError
 from sqlstream.session.state_queries import snapshot

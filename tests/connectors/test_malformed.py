@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.errors import BindError, DataError
 from sqlstream.runtime.batches import Descriptor
 from sqlstream.testing import Stream

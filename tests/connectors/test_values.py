@@ -28,6 +28,8 @@ class Messages(ValueRows):
 
     replay = Replay.REPLAYABLE
     replay_reason = "messages are read again"
+    rewinds = True
+    slot: str | None = None
 
     def discovery(self, position: Any, context: DiscoveryContext) -> Discovery:
         raise NotImplementedError

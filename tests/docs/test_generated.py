@@ -83,7 +83,8 @@ def _different(name: str, meaning: str) -> str:
 
 def layers() -> str:
     """The layers that import-linter enforces, from top to bottom, and what each module says of itself."""
-    [contract] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [contract] = [contract for contract in contracts if contract["type"] == "layers"]
     rows = []
     for number, layer in enumerate(contract["layers"], 1):
         for name in layer.split(" | "):

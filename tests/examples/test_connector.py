@@ -18,7 +18,7 @@ from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors import registry
 from sqlstream.errors import BindError, DataError, SourceText, SqlStreamError
 from sqlstream.queries.query import open_query
-from sqlstream.testing import Stream
+from sqlstream.testing import Stream, check_connector
 from sqlstream.warehouse.paths import Warehouse
 from tests.processes import SECONDS, kill_group, wait_with
 from tests.spark.orders import version
@@ -236,6 +236,11 @@ def test_the_readme_shows_a_job_that_runs(tmp_path: Path) -> None:
             opened.write(json.dumps({"page": "a", "ts": f"2026-01-01 00:{second}"}) + "\n")
     with Stream(script.replace("'clicks.jsonl'", f"'{file}'")) as stream:
         assert [n for *_, n in pull(stream, "per_minute")] == [2]
+
+
+@pytest.mark.usefixtures("installed")
+def test_it_declares_all_that_nobody_can_assume() -> None:
+    check_connector(type(registry.named("jsonl-tail")))
 
 
 @pytest.mark.usefixtures("installed")

@@ -17,7 +17,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sqlstream.testing.demo_parts import PartFailed, start
+from tests.demo_parts import PartFailed, start
 from tests.processes import SECONDS, is_gone, wait_until
 
 pytestmark = [

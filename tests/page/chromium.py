@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlstream.testing.kafka_broker import cache_folder
+from tests.kafka_broker import cache_folder
 
 PACKAGE = "chromium-headless-shell"
 # Text without a font is boxes.

@@ -14,7 +14,7 @@ import psycopg
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from sqlstream.testing.kafka_broker import Broker
+from tests.kafka_broker import Broker
 from tests.kafka_transactions import kill_between_transactions
 from tests.processes import wait_until
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.testing import Stream, write_rows
 from tests.properties.model import bag, limits
 from tests.properties.test_changes import KEYS, SLOW, TEXTS, VALUES

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.testing import Stream, write_rows
 from tests.properties.model import bag, batch_tables, connection, emitted, limits

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit
+from sqlstream.connectors.filesystem.splits import FileDiscovery
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.physical.plan import ScanStage
 from sqlstream.runtime import feed as feeds
 from sqlstream.runtime.batches import Descriptor, by_slot, from_lines, to_lines

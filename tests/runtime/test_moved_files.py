@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.interface import ReadContext
 from sqlstream.connectors.registry import source_of
 from sqlstream.errors import DamageError

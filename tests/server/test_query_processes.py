@@ -32,7 +32,7 @@ from sqlstream.server.http_answers import JSON, Asked, HttpRequest
 from sqlstream.server.query_processes.pool import QueryProcesses
 from sqlstream.server.settings import Address, Limits, ServerSettings
 from sqlstream.server.state_reader import QueryStopped, RunningAnswer, RunningQuery, StateReader
-from sqlstream.testing.kafka_broker import free_port
+from tests.kafka_broker import free_port
 from tests.processes import wait_until
 from tests.server.serving import await_idle, serving, settings_of
 
@@ -253,7 +253,8 @@ def test_each_protocol_answers_at_the_deadline_and_has_its_place_free_again(proj
         assert service.queries.running == 0
         # In the catalog of PostgreSQL's clients, too, functions are DuckDB's.
         said = ways["postgres"]("SELECT len(range(1000000000)) FROM pg_class")
-        assert "memory" in said.lower() or "allocate" in said, said
+        # On a busy machine its time ends before its memory does.
+        assert any(end in said.lower() for end in ("memory", "allocate", "statement timeout")), said
         assert ways["postgres"]("SELECT 1 FROM pg_class") == "answered"
 
 

@@ -15,7 +15,7 @@ from sqlstream.queries.query import QueryLimits
 from sqlstream.server.access import Role, Tokens
 from sqlstream.server.serve import opened_service
 from sqlstream.server.settings import Address, Limits, parse_address
-from sqlstream.testing.kafka_broker import free_port
+from tests.kafka_broker import free_port
 from tests.queries.small_job import SmallJob
 from tests.server.flight.conftest import connect, fetch
 from tests.server.serving import await_idle, settings_of

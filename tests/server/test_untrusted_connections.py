@@ -175,7 +175,7 @@ def test_idle_connections_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.Mo
             while part := raw.recv(1000):
                 said += part
             assert b"connection: close" in said.lower()
-        assert httpx.get(f"{url}/v1/jobs").status_code == 401
+        assert httpx.get(f"{url}/v1/jobs", timeout=60).status_code == 401
 
 
 def test_idle_connections_of_postgresql_keep_nobody_out(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def is_over_after_greeting(client: socket.socket) -> bool:
 def test_a_zero_character_in_a_path_is_no_fault_of_the_server(tmp_path: Path, path: str) -> None:
     (tmp_path / "catalog").mkdir()
     with serving(settings_of(tmp_path)) as (url, _):
-        found = httpx.get(f"{url}{path}")
+        found = httpx.get(f"{url}{path}", timeout=60)
         assert (found.status_code, found.json()["detail"]) == (400, "an address has no zero character")
 
 
@@ -246,6 +246,8 @@ def test_a_zero_character_in_a_name_is_no_fault_of_the_server(tmp_path: Path) ->
             ),
             ("/v1/jobs", {"sql": "SHOW TABLES", "savepoint": "\0"}),
         ):
-            found = httpx.post(f"{url}{path}", content=json.dumps(body), headers={"Content-Type": "application/json"})
+            found = httpx.post(
+                f"{url}{path}", timeout=60, content=json.dumps(body), headers={"Content-Type": "application/json"}
+            )
             assert found.status_code < 500, found.text
     assert os.listdir(tmp_path / "warehouse") != ["\0"]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sqlstream.connectors.filesystem.copies import near
-from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.copies import near
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.duck.remote_files import SharedFile
 from sqlstream.errors import SqlStreamError
 from sqlstream.warehouse import stores

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlstream.catalog import Column
-from sqlstream.connectors.guarantees import Delivery
-from sqlstream.connectors.interface import Committer, Connector, SinkContext, WorkerSink, Writer
+from sqlstream.connectors.guarantees import Delivery, Rollback
+from sqlstream.connectors.interface import Committer, Connector, Reach, SinkContext, WorkerSink, Writer
 
 if TYPE_CHECKING:
     import duckdb
@@ -32,6 +32,7 @@ class Blackhole(WorkerSink):
 
     delivery = Delivery.IDEMPOTENT
     delivery_reason = "nothing is written"
+    rollback = Rollback.NO_ROWS
     takes_changes = True
 
     def writer(self, context: SinkContext) -> Writer:
@@ -46,4 +47,5 @@ class BlackholeConnector(Connector):
 
     name = "blackhole"
     summary = "counts its rows and drops them"
+    reach = Reach.NOTHING
     sink_type = Blackhole

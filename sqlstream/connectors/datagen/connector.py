@@ -10,7 +10,7 @@ from sqlstream.connectors.datagen.source import DEFAULT_RATE, Generator, read_ge
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.generated_rows import RowDiscovery, RowRange
 from sqlstream.connectors.guarantees import Replay
-from sqlstream.connectors.interface import Connector, ReadContext, TableSource
+from sqlstream.connectors.interface import Connector, Reach, ReadContext, TableSource
 from sqlstream.connectors.options import COUNT, TEXT, OptionType, TableOption
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import ROW
@@ -24,6 +24,8 @@ class GeneratedRows(TableSource):
 
     replay = Replay.DETERMINISTIC
     replay_reason = "each row is generated again from its number"
+    rewinds = True
+    slot: str | None = None
     order = (ROW,)
     split_type = RowRange
 
@@ -44,6 +46,7 @@ class DatagenConnector(Connector):
 
     name = "datagen"
     summary = "random rows, with the options of Flink's `datagen`"
+    reach = Reach.NOTHING
     options = (
         TableOption("rows-per-second", COUNT, "how many rows are generated in a second", default=str(DEFAULT_RATE)),
         TableOption("number-of-rows", COUNT, "how many rows there are; by default without end"),

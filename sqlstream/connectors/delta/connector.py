@@ -15,12 +15,12 @@ from sqlstream.connectors.delta.merges import MergeWriter
 from sqlstream.connectors.delta.reading import DeltaSplit, read_versions
 from sqlstream.connectors.delta.versions import DeltaDiscovery
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
-from sqlstream.connectors.filesystem.listing import is_absolute
 from sqlstream.connectors.guarantees import Replay
 from sqlstream.connectors.interface import (
     BatchWriter,
     Committer,
     DriverSink,
+    Reach,
     ReadContext,
     SinkContext,
     TableSource,
@@ -30,6 +30,7 @@ from sqlstream.connectors.interface import (
 from sqlstream.connectors.lakes.connector import CREATE, PACE, LakeConnector, LakeSink, start_options
 from sqlstream.connectors.options import BOOLEAN, NUMBER, TEXT, TableOption
 from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.connectors.uris import is_absolute
 from sqlstream.duck.internal_columns import PLACE
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class DeltaVersions(TableSource):
 
     replay = Replay.REPLAYABLE
     replay_reason = "versions are read again"
+    rewinds = True
+    slot: str | None = None
     order = PLACE
     split_type = DeltaSplit
     measured = True
@@ -94,6 +97,7 @@ class DeltaConnector(LakeConnector):
     place = "path"
     name = "delta"
     summary = "a table of Delta Lake"
+    reach = Reach.STORE
     infers = "Delta tables"
     passed_through = (STORAGE, PROPERTIES)
     unit = "version"

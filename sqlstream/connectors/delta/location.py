@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.filesystem.listing import is_remote, local_path
 from sqlstream.connectors.lakes.libraries import library
+from sqlstream.connectors.uris import is_remote, local_path
 from sqlstream.errors import JobError, UsageError
 from sqlstream.secrets import harmless
 

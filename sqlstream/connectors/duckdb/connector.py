@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.duckdb.sink import DuckDBSink
-from sqlstream.connectors.interface import Connector, LookupFunction, TableLookup
+from sqlstream.connectors.interface import Connector, LookupFunction, Reach, TableLookup
 from sqlstream.connectors.lookup_rows import KEYS, chosen
 from sqlstream.connectors.options import TEXT, TableOption
 from sqlstream.connectors.relational.writer import SINK_OPTIONS
@@ -50,6 +50,7 @@ class DuckDBConnector(Connector):
 
     name = "duckdb"
     summary = "a table of a DuckDB file"
+    reach = Reach.FILE
     options = (
         TableOption("path", TEXT, "the DuckDB file, relative to the project", required=True, example="users.duckdb"),
         TableOption(

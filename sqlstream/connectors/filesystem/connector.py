@@ -9,23 +9,25 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.discovery import DiscoveryContext
-from sqlstream.connectors.filesystem.copies import near
 from sqlstream.connectors.filesystem.inference import INFERRED, columns_of_files
-from sqlstream.connectors.filesystem.listing import is_absolute, is_remote
 from sqlstream.connectors.filesystem.lookup import FilesNow, files_now, files_snapshot
 from sqlstream.connectors.filesystem.roots import Root
 from sqlstream.connectors.filesystem.sink import FileCommitter, FileSink, check_path, discard
-from sqlstream.connectors.filesystem.splits import FileDiscovery, FileSplit, Seen, vanished
+from sqlstream.connectors.filesystem.splits import FileDiscovery, Seen, located
 from sqlstream.connectors.formats.avro.written_files import check_columns
 from sqlstream.connectors.formats.changelogs import validate as validate_changes
+from sqlstream.connectors.formats.copies import near
 from sqlstream.connectors.formats.file_source import FileRows
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import format_of
 from sqlstream.connectors.formats.raw_lines import check_raw
+from sqlstream.connectors.formats.read_errors import vanished
 from sqlstream.connectors.formats.reading import read
-from sqlstream.connectors.guarantees import Delivery, Replay
+from sqlstream.connectors.guarantees import Delivery, Replay, Rollback
 from sqlstream.connectors.interface import (
     Committer,
     Connector,
+    Reach,
     ReadContext,
     SinkContext,
     Snapshot,
@@ -35,6 +37,7 @@ from sqlstream.connectors.interface import (
 )
 from sqlstream.connectors.options import COUNT, MAX_BYTES, MONITOR, TEXT, TableOption
 from sqlstream.connectors.read_plan import ReadPlan
+from sqlstream.connectors.uris import is_absolute, is_remote
 from sqlstream.duck.internal_columns import PLACE
 from sqlstream.errors import Span, UnsupportedError
 
@@ -47,6 +50,8 @@ class Files(FileRows):
 
     replay = Replay.REPLAYABLE
     replay_reason = "files are read again"
+    rewinds = True
+    slot: str | None = None
     order = PLACE
 
     def check_input(self, project: str) -> None:
@@ -63,7 +68,7 @@ class Files(FileRows):
         return FileSplit.from_list(values)
 
     def located(self, split: FileSplit, context: ReadContext) -> FileSplit:
-        found = split.located(Root.of(self.table.options["path"], context.project)) if split.root else split
+        found = located(split, Root.of(self.table.options["path"], context.project)) if split.root else split
         try:
             return near(found)
         except FileNotFoundError as error:
@@ -81,6 +86,7 @@ class WrittenFiles(WorkerSink):
 
     delivery = Delivery.TRANSACTIONAL
     delivery_reason = "files get their names once, when the batch is committed"
+    rollback = Rollback.ROWS_REMOVED
 
     def check(self, span: Span | None) -> None:
         check_path(self.table)
@@ -114,6 +120,7 @@ class FilesystemConnector(Connector):
 
     name = "filesystem"
     summary = "files in a folder, local or at a URI that pyarrow knows"
+    reach = Reach.STORE
     options = (
         TableOption(
             "path", TEXT, "a folder, a file or a glob, relative to the project", required=True, example="data/"

@@ -8,10 +8,10 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.filesystem.copies import near
 from sqlstream.connectors.filesystem.listing import Place
-from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.avro.files import file_columns
+from sqlstream.connectors.formats.copies import near
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.read_errors import name_file
 from sqlstream.duck import databases
 from sqlstream.duck.text_files import duckdb_paths

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
+from sqlstream.connectors.uris import is_remote, local_path, open_uri
 from sqlstream.warehouse.filesystem import STORES, FileInfo
 from sqlstream.warehouse.stores import StoreFilesystem, open_store
 
@@ -26,27 +27,6 @@ class FoundFile(NamedTuple):
     mtime_ns: int
     path: str
     size: int
-
-
-def is_remote(path: str) -> bool:
-    return re.match(r"[a-z][a-z0-9+.-]+://", path, re.IGNORECASE) is not None
-
-
-def is_absolute(path: str) -> bool:
-    """Whether a table's path is the same whatever the project is."""
-    return is_remote(path) or os.path.isabs(os.path.expanduser(path))
-
-
-def local_path(path: str, project: str) -> str:
-    """Return a path that is no URI, or one of `file://`, as an absolute one."""
-    path = path[7:] if path.lower().startswith("file://") else path
-    return os.path.abspath(os.path.join(project, os.path.expanduser(path)))
-
-
-def open_uri(uri: str) -> tuple[arrow_fs.FileSystem, str]:
-    """Return the file system of a URI and the path in it."""
-    filesystem, path = arrow_fs.FileSystem.from_uri(uri)
-    return filesystem, path
 
 
 # Yields the name and path of each entry of a directory, and the file, or None for a directory.

@@ -8,11 +8,11 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import IGNORE, Table
-from sqlstream.connectors.filesystem.copies import near
 from sqlstream.connectors.filesystem.listing import Place
-from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.changelogs import present, source_table
+from sqlstream.connectors.formats.copies import near
 from sqlstream.connectors.formats.faults import translate
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import format_of, skip_hint
 from sqlstream.connectors.formats.reading import read
 from sqlstream.connectors.interface import LookupFunction, Snapshot

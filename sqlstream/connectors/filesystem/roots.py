@@ -11,7 +11,8 @@ import posixpath
 import re
 from dataclasses import dataclass
 
-from sqlstream.connectors.filesystem.listing import is_remote, local_path, without_glob
+from sqlstream.connectors.filesystem.listing import without_glob
+from sqlstream.connectors.uris import is_remote, local_path
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,11 @@ from uuid import uuid4
 import duckdb
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.filesystem.listing import is_remote, local_path
 from sqlstream.connectors.filesystem.roots import remembered
 from sqlstream.connectors.formats.avro.written_files import fitted_columns, to_avro
 from sqlstream.connectors.formats.csv_rows import csv_write_options
 from sqlstream.connectors.interface import Committer, SinkContext, Writer
+from sqlstream.connectors.uris import is_remote, local_path
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import UnsupportedError
 from sqlstream.warehouse.filesystem import STORES, Filesystem, LocalFilesystem, open_filesystem, storage_errors

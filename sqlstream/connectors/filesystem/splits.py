@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Discovery
-from sqlstream.connectors.filesystem.copies import shown
 from sqlstream.connectors.filesystem.listing import FoundFile, Place
 from sqlstream.connectors.filesystem.roots import Root
+from sqlstream.connectors.formats.file_split import FileSplit
+from sqlstream.connectors.formats.read_errors import vanished
 from sqlstream.errors import DataError, UsageError
 from sqlstream.units import parse_bytes, parse_count, parse_duration
 
@@ -25,38 +26,11 @@ MIN_CUT_BYTES = 1 << 20
 _PIECES_PER_TASK = 2
 
 
-@dataclass(frozen=True, slots=True)
-class FileSplit:
-    """A file to read, or a half-open range of its rows, which begins and ends with row groups of Parquet.
-
-    `size` and `mtime_ns` are the file's, `bytes` is the share of this split. After `last`, nothing of the file is left.
-    With a `root`, as it is remembered, `path` is the file's name below it (see `roots`), and has to be `located`.
-    """
-
-    path: str
-    size: int
-    mtime_ns: int
-    bytes: int
-    rows: tuple[int, int] | None = None
-    last: bool = True
-    root: str = ""
-
-    def to_list(self) -> list[Any]:
-        """Return the split as JSON can hold it."""
-        first, end = self.rows or (None, None)
-        return [self.path, self.size, self.mtime_ns, self.bytes, first, end, self.last, self.root]
-
-    @classmethod
-    def from_list(cls, values: Sequence[Any]) -> FileSplit:
-        """Return the split that `to_list` described."""
-        path, size, mtime_ns, share, first, end, last, root = values
-        return cls(path, size, mtime_ns, share, None if first is None else (first, end), last, root)
-
-    def located(self, root: Root) -> FileSplit:
-        """Return the split with the file's path, where it is now."""
-        if not self.root:
-            return self
-        return replace(self, path=root.file(root.renamed(self.path, self.root)), root="")
+def located(split: FileSplit, root: Root) -> FileSplit:
+    """Return a split with its file's path, where that is now."""
+    if not split.root:
+        return split
+    return replace(split, path=root.file(root.renamed(split.path, split.root)), root="")
 
 
 class _Taken(NamedTuple):
@@ -390,11 +364,3 @@ def _even_parts(groups: list[tuple[int, int]], pieces: int) -> list[list[tuple[i
         parts[min(pieces - 1, (before + share // 2) * pieces // total)].append((rows, share))
         before += share
     return [part for part in parts if part]
-
-
-def vanished(path: str, table: str) -> DataError:
-    """Return the error for a file that was listed and is gone."""
-    return DataError(
-        f'file "{shown(path)}" of table "{table}" disappeared after it was listed',
-        hint="Put it back and run the job again; it continues after its last committed batch.",
-    )

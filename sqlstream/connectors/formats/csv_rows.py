@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.read_errors import name_file, reading
 from sqlstream.duck.sql import quote_text
 from sqlstream.duck.text_files import open_text

@@ -9,8 +9,8 @@ from dataclasses import replace
 import duckdb
 
 from sqlstream.catalog import IGNORE, Table
-from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.csv_rows import csv_layout, csv_reader, has_header
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.long_lines import is_too_long, without_long_lines
 from sqlstream.connectors.formats.malformed import MalformedRow, format_of
 from sqlstream.connectors.formats.raw_lines import nth_raw_lines

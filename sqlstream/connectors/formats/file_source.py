@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats import faults
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import MalformedRow, skips
 from sqlstream.connectors.formats.read_errors import malformed_row, name_file
 from sqlstream.connectors.interface import NumberedRows, ReadContext, TableSource

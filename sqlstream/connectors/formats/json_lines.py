@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.json_columns import documents
 from sqlstream.connectors.formats.malformed import does_not_hold, skips
 from sqlstream.connectors.formats.whole_numbers import (

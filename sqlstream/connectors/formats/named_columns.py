@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 
 from sqlstream.catalog import OP_COLUMN, Column, Table
-from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import skips
 from sqlstream.connectors.formats.parquet_types import conversion, may_not_fit, unfit
 from sqlstream.connectors.formats.read_errors import name_file

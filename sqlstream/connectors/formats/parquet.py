@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import duckdb
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import skips
 from sqlstream.connectors.formats.named_columns import named_items
 from sqlstream.connectors.formats.read_errors import reading

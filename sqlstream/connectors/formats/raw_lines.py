@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.filesystem.splits import FileSplit
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import skips
 from sqlstream.connectors.read_plan import VALUE, WRONG, ReadPlan
 from sqlstream.duck.internal_columns import internal

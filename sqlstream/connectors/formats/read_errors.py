@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import duckdb
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.filesystem.copies import shown
-from sqlstream.connectors.filesystem.splits import FileSplit, vanished
+from sqlstream.connectors.formats.copies import shown
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import does_not_hold, format_of, skip_hint
 from sqlstream.duck import databases
 from sqlstream.duck.errors import damage
@@ -26,6 +26,14 @@ _CSV_ROW = re.compile(
 )
 _CSV_CAST = re.compile(r"Error when converting column \"(.+?)\"")
 _CSV_FIELDS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
+
+
+def vanished(path: str, table: str) -> DataError:
+    """Return the error for a file that was listed and is gone."""
+    return DataError(
+        f'file "{shown(path)}" of table "{table}" disappeared after it was listed',
+        hint="Put it back and run the job again; it continues after its last committed batch.",
+    )
 
 
 def translate_file(error: Exception, splits: Sequence[FileSplit], table: Table) -> DataError | None:

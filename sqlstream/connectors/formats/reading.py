@@ -30,9 +30,9 @@ from urllib.parse import unquote
 import duckdb
 
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
-from sqlstream.connectors.filesystem.copies import shown
-from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.changelogs import lacking, malformed
+from sqlstream.connectors.formats.copies import shown
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import format_of, no_value, skips
 from sqlstream.connectors.formats.read_errors import name_file
 from sqlstream.connectors.formats.registry import FORMATS

@@ -8,11 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
-from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.avro.written_files import codec
 from sqlstream.connectors.formats.changelogs import SCHEMA_INCLUDE
 from sqlstream.connectors.formats.csv_files import csv_values, read_csv
 from sqlstream.connectors.formats.csv_rows import one_character
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.json_lines import json_values, read_json
 from sqlstream.connectors.formats.malformed import options_of
 from sqlstream.connectors.formats.parquet import read_parquet

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.filesystem.listing import is_remote, local_path
 from sqlstream.connectors.lakes.libraries import library
+from sqlstream.connectors.uris import is_remote, local_path
 from sqlstream.errors import JobError, UsageError
 from sqlstream.secrets import harmless
 

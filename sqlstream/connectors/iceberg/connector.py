@@ -20,6 +20,7 @@ from sqlstream.connectors.interface import (
     BatchWriter,
     Committer,
     DriverSink,
+    Reach,
     ReadContext,
     SinkContext,
     TableSource,
@@ -42,6 +43,8 @@ class IcebergSnapshots(TableSource):
 
     replay = Replay.REPLAYABLE
     replay_reason = "snapshots are read again"
+    rewinds = True
+    slot: str | None = None
     split_type = SnapshotSplit
     measured = True
 
@@ -90,6 +93,7 @@ class IcebergConnector(LakeConnector):
 
     name = "iceberg"
     summary = "a table of Apache Iceberg"
+    reach = Reach.ELSEWHERE
     infers = "Iceberg tables"
     place = "table"
     passed_through = (CATALOG, PROPERTIES)

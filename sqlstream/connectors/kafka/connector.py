@@ -10,7 +10,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.formats.changelogs import validate as validate_changes
 from sqlstream.connectors.formats.malformed import format_of
 from sqlstream.connectors.formats.registry import FORMATS
-from sqlstream.connectors.interface import Connector, TableSink
+from sqlstream.connectors.interface import Connector, Reach, TableSink
 from sqlstream.connectors.kafka import keys, options
 from sqlstream.connectors.kafka.client import PREFIX, SERVERS, check_settings, client_library
 from sqlstream.connectors.kafka.sink import TopicSink, TopicUpsertSink
@@ -26,6 +26,7 @@ class KafkaConnector(Connector):
 
     name = "kafka"
     summary = "topics of Kafka"
+    reach = Reach.ELSEWHERE
     options = (*options.SOURCE_OPTIONS, *keys.OPTIONS, *SINK_OPTIONS)
     formats = keys.VALUE_FORMATS
     of_values = True
@@ -71,6 +72,7 @@ class UpsertKafkaConnector(Connector):
 
     name = keys.UPSERT_KAFKA
     summary = "topics of Kafka with the last row of each key"
+    reach = Reach.ELSEWHERE
     options = (
         options.TOPIC,
         SERVERS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqlstream.catalog import DEBEZIUM, Table
-from sqlstream.connectors.guarantees import Delivery
+from sqlstream.connectors.guarantees import Delivery, Rollback
 from sqlstream.connectors.interface import BatchWriter, DriverSink, SinkContext, TableSink
 from sqlstream.connectors.kafka.messages import MessageLayout, value_format
 from sqlstream.connectors.kafka.parallel import DividedWriter, PartedWriter
@@ -28,6 +28,7 @@ class AppendedTopic(TableSink):
 
     delivery = Delivery.AT_LEAST_ONCE
     delivery_reason = "a batch is written again after a crash, unless sink.delivery-guarantee is exactly-once"
+    rollback = Rollback.ROWS_STAY
     for_changes = "a table with the connector 'upsert-kafka' or the format 'debezium-json'"
     upserts = False
 

@@ -47,6 +47,8 @@ class Messages(ValueRows):
 
     replay = Replay.REPLAYABLE
     replay_reason = "messages are read again by their offsets, as long as the topic keeps them"
+    rewinds = True
+    slot: str | None = None
     # Of two messages of a partition the one with the greater offset came later; rows of a key are in one partition.
     order = BY_NUMBER
     split_type = OffsetRange

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.guarantees import Delivery
+from sqlstream.connectors.guarantees import Delivery, Rollback
 from sqlstream.connectors.interface import Connector, SinkContext, TableSink
 from sqlstream.connectors.lakes.columns import columns_of
 from sqlstream.connectors.options import BOOLEAN, MAX_BYTES, MONITOR, NUMBER, TEXT, OptionType, TableOption
@@ -30,6 +30,7 @@ class LakeSink(TableSink):
     """A table of a lakehouse that a job writes, a commit for each batch."""
 
     delivery = Delivery.TRANSACTIONAL
+    rollback = Rollback.ROWS_STAY
     # Without a PRIMARY KEY the planner refuses changes, and says that one is missing.
     takes_changes = True
     replaces = True

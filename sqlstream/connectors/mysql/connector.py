@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.interface import Connector
+from sqlstream.connectors.interface import Connector, Reach
 from sqlstream.connectors.mysql import client
 from sqlstream.connectors.mysql.lookup import MySQLLookup
 from sqlstream.connectors.mysql.sink import MySQLSink
@@ -15,6 +15,7 @@ class MySQLConnector(Connector):
 
     name = "mysql"
     summary = "a table of a MySQL or MariaDB server"
+    reach = Reach.ELSEWHERE
     options = server_options(
         "the server and the database",
         "mysql://user:password@localhost:3306/database",

@@ -9,7 +9,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.generated_rows import RowDiscovery, RowRange
 from sqlstream.connectors.guarantees import Replay
-from sqlstream.connectors.interface import Connector, ReadContext, TableSource
+from sqlstream.connectors.interface import Connector, Reach, ReadContext, TableSource
 from sqlstream.connectors.nexmark.source import COLUMNS, OPTIONS, Settings, read_nexmark, validate
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import ROW
@@ -24,6 +24,8 @@ class NexmarkEvents(TableSource):
 
     replay = Replay.DETERMINISTIC
     replay_reason = "each event is generated again from its number"
+    rewinds = True
+    slot: str | None = None
     order = (ROW,)
     split_type = RowRange
 
@@ -46,6 +48,7 @@ class NexmarkConnector(Connector):
 
     name = "nexmark"
     summary = "the events of the Nexmark benchmark: persons, auctions and bids"
+    reach = Reach.NOTHING
     options = OPTIONS
     infers = "nexmark"
     source_type = NexmarkEvents

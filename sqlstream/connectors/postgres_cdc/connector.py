@@ -10,7 +10,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.formats.changelogs import OPERATION
 from sqlstream.connectors.guarantees import Replay
-from sqlstream.connectors.interface import Connector, ReadContext, TableSource
+from sqlstream.connectors.interface import Connector, Reach, ReadContext, TableSource
 from sqlstream.connectors.postgres_cdc.discovery import ChangesDiscovery
 from sqlstream.connectors.postgres_cdc.files import ChangesFile, mistyped, rows_of
 from sqlstream.connectors.postgres_cdc.options import OPTIONS, CdcSettings, validate
@@ -29,6 +29,9 @@ class TableChanges(TableSource):
 
     replay = Replay.REPLAYABLE
     replay_reason = "the server keeps changes until they are committed"
+    # Once changes are committed, the server forgets them.
+    rewinds = False
+    slot = "replication slot on the server"
     split_type = ChangesFile
     measured = True
 
@@ -63,6 +66,7 @@ class PostgresCdcConnector(Connector):
 
     name = "postgres-cdc"
     summary = "the rows of a table of a PostgreSQL server, and all changes of them"
+    reach = Reach.ELSEWHERE
     options = OPTIONS
     source_type = TableChanges
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqlstream.catalog import Table
-from sqlstream.connectors.interface import Connector
+from sqlstream.connectors.interface import Connector, Reach
 from sqlstream.connectors.postgresql import client
 from sqlstream.connectors.postgresql.lookup import PostgreSQLLookup
 from sqlstream.connectors.postgresql.sink import PostgreSQLSink
@@ -15,6 +15,7 @@ class PostgreSQLConnector(Connector):
 
     name = "postgresql"
     summary = "a table of a PostgreSQL server"
+    reach = Reach.ELSEWHERE
     options = server_options(
         "the connection string of libpq",
         "postgresql://user@localhost/database",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sqlstream.connectors.guarantees import Delivery
-from sqlstream.connectors.interface import Connector, SessionSink
+from sqlstream.connectors.guarantees import Delivery, Rollback
+from sqlstream.connectors.interface import Connector, Reach, SessionSink
 
 
 class Printed(SessionSink):
@@ -11,6 +11,7 @@ class Printed(SessionSink):
 
     delivery = Delivery.AT_LEAST_ONCE
     delivery_reason = "a batch that is repeated after a crash is printed again"
+    rollback = Rollback.NO_ROWS
     takes_changes = True
 
 
@@ -19,4 +20,5 @@ class PrintConnector(Connector):
 
     name = "print"
     summary = "prints its rows"
+    reach = Reach.NOTHING
     sink_type = Printed

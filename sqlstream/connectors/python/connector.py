@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
 from sqlstream.connectors.guarantees import Guarantee, Replay
-from sqlstream.connectors.interface import Connector, ReadContext, TableLookup, TableSink, TableSource
+from sqlstream.connectors.interface import Connector, Reach, ReadContext, TableLookup, TableSink, TableSource
 from sqlstream.connectors.python.classes import AnySink, Sink, Source, TwoPhaseSink, UpsertSink, WriteAheadSink
 from sqlstream.connectors.python.instances import OPTIONS, implemented, kind
 from sqlstream.connectors.python.lookup import PythonFunction
@@ -27,6 +27,13 @@ class PythonSource(TableSource):
     """What a Source of the user's reads."""
 
     split_type = PartitionRange
+    # Unless its class says that it is not replayable.
+    rewinds = True
+    slot: str | None = None
+
+    def __init__(self, table: Table):
+        super().__init__(table)
+        self.rewinds = self.replay is not Replay.AT_MOST_ONCE
 
     @property
     def replay(self) -> Replay:  # type: ignore[override]
@@ -72,6 +79,7 @@ class PythonConnector(Connector):
 
     name = "python"
     summary = "a class or a function of your own"
+    reach = Reach.ELSEWHERE
     options = OPTIONS
     any_options = True
     source_type = PythonSource

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.guarantees import Delivery
+from sqlstream.connectors.guarantees import Delivery, Rollback
 from sqlstream.connectors.interface import (
     BatchWriter,
     Committer,
@@ -68,6 +68,8 @@ def promise(of: type[AnySink]) -> tuple[Delivery, str]:
 
 class _PythonSink(TableSink):
     """What the sinks of the user's classes declare."""
+
+    rollback = Rollback.ROWS_STAY
 
     @property
     def kind(self) -> type[AnySink]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.batch import Batch
-from sqlstream.connectors.guarantees import Delivery
+from sqlstream.connectors.guarantees import Delivery, Rollback
 from sqlstream.connectors.interface import BatchWriter, DriverSink, SinkContext
 from sqlstream.connectors.options import BOOLEAN, NUMBER, TableOption
 from sqlstream.connectors.relational.check import CREATE, check_columns, check_key, no_table
@@ -197,6 +197,7 @@ class DatabaseSink(DriverSink):
 
     delivery = Delivery.TRANSACTIONAL
     delivery_reason = "a transaction has the rows of a batch and its number"
+    rollback = Rollback.ROWS_STAY
     takes_changes = True
     replaces = True
     writer_type: ClassVar[type[DatabaseWriter]]

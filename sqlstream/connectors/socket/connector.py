@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
-from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.file_source import FileRows
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.guarantees import Replay
-from sqlstream.connectors.interface import Connector, ReadContext
+from sqlstream.connectors.interface import Connector, Reach, ReadContext
 from sqlstream.connectors.options import COUNT, TEXT, TableOption
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.socket.source import LinesFile, SocketDiscovery, files_of, read_lines
@@ -27,6 +27,8 @@ class ReceivedLines(FileRows):
 
     replay = Replay.AT_MOST_ONCE
     replay_reason = "what was received is kept, but lines sent while the job is down are lost"
+    rewinds = False
+    slot: str | None = None
     split_type = LinesFile
     bounded = False
 
@@ -52,6 +54,7 @@ class SocketConnector(Connector):
 
     name = "socket"
     summary = "lines from a TCP port, to try things out"
+    reach = Reach.ELSEWHERE
     options = (
         TableOption("hostname", TEXT, "the host that sends the lines", required=True, example="localhost"),
         TableOption("port", COUNT, "the port on which it listens", required=True, example="9999"),

@@ -18,7 +18,7 @@ import duckdb
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
-from sqlstream.connectors.filesystem.splits import FileSplit as FileSplit
+from sqlstream.connectors.formats.file_split import FileSplit as FileSplit
 from sqlstream.connectors.formats.reading import read as read_files
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.sql import quote_name, quote_text

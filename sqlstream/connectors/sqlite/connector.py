@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlstream.connectors.interface import Connector
+from sqlstream.connectors.interface import Connector, Reach
 from sqlstream.connectors.options import TEXT, TableOption
 from sqlstream.connectors.relational.writer import SINK_OPTIONS
 from sqlstream.connectors.sqlite.lookup import SQLiteLookup
@@ -14,6 +14,7 @@ class SQLiteConnector(Connector):
 
     name = "sqlite"
     summary = "a table of a SQLite file"
+    reach = Reach.FILE
     options = (
         TableOption("path", TEXT, "the SQLite file, relative to the project", required=True, example="out/shop.db"),
         TableOption("table", TEXT, "the table in the file", required=True, example="users"),

@@ -9,7 +9,7 @@ from sqlstream.catalog import VALUES, Table
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
 from sqlstream.connectors.generated_rows import RowRange
 from sqlstream.connectors.guarantees import Replay
-from sqlstream.connectors.interface import Connector, ReadContext, TableSource
+from sqlstream.connectors.interface import Connector, Reach, ReadContext, TableSource
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import ROW
 from sqlstream.duck.sql import quote_name
@@ -49,6 +49,8 @@ class Values(TableSource):
 
     replay = Replay.DETERMINISTIC
     replay_reason = "the rows are in the query"
+    rewinds = True
+    slot: str | None = None
     order = (ROW,)
     split_type = RowRange
     bounded = True
@@ -68,6 +70,7 @@ class ValuesConnector(Connector):
 
     name = VALUES
     summary = "rows that are written in the query"
+    reach = Reach.NOTHING
     source_type = Values
 
 

@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import DiscoveryContext, Offsets
-from sqlstream.connectors.guarantees import Delivery, Replay
+from sqlstream.connectors.guarantees import Delivery, Replay, Rollback
 from sqlstream.connectors.interface import (
     Connector,
     LookupFunction,
+    Reach,
     ReadContext,
     SinkContext,
     TableLookup,
@@ -40,6 +41,8 @@ class CommittedBatches(TableSource):
 
     replay = Replay.REPLAYABLE
     replay_reason = "committed batches are read again"
+    rewinds = True
+    slot: str | None = None
     split_type = BatchRange
 
     def check(self, span: Span | None) -> None:
@@ -62,6 +65,8 @@ class WarehouseSink(TableSink):
 
     delivery = Delivery.TRANSACTIONAL
     delivery_reason = "rows are committed with the batch"
+    # A job that goes back writes them anew. Of a table that is published, the published rows stay.
+    rollback = Rollback.ROWS_REMOVED
     takes_changes = True
     replaces = True
 
@@ -97,6 +102,7 @@ class WarehouseConnector(Connector):
 
     name = shown = WAREHOUSE
     summary = "a table in the warehouse; state queries can read it while it grows"
+    reach = Reach.ELSEWHERE
     options = (replace(MONITOR, mutable=True), MAX_BYTES, PUBLISH)
     source_type = CommittedBatches
     sink_type = WarehouseSink

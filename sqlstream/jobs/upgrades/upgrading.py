@@ -15,6 +15,7 @@ import duckdb
 from msgspec.structs import replace
 
 from sqlstream.compiler.planned_job import PlannedJob
+from sqlstream.connectors.guarantees import Rollback
 from sqlstream.connectors.warehouse.publishing import PUBLISH, discard_published, find_published, is_published
 from sqlstream.duck.key_hash import in_version
 from sqlstream.errors import JobError, SqlStreamError, UsageError
@@ -24,7 +25,7 @@ from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.migrations import Migrations
-from sqlstream.jobs.ways_back import KEEP_NOTHING, may_have_begun, way_back
+from sqlstream.jobs.ways_back import may_have_begun, rollback, way_back
 from sqlstream.operators.operator import Operator
 from sqlstream.operators.process.tables import DUE, PROCESSING_TIMERS
 from sqlstream.physical.plan import SinkPlan
@@ -102,7 +103,7 @@ class Upgrader:
         if entry is None or not may_have_begun(fs, paths, entry):
             return
         for change, sink in zip(comparison.sinks, self._planned.physical.sinks, strict=True):
-            outside = sink.table.connector is not None and sink.kind not in KEEP_NOTHING
+            outside = sink.table.connector is not None and rollback(sink.kind) is not Rollback.NO_ROWS
             if change.was is not None and outside and sink.changing and not sink.table.primary_key:
                 yield (
                     f'table "{change.table}": it may have rows of a batch that has begun, and the new query could not take them '
@@ -159,8 +160,9 @@ class Upgrader:
             made = replace(made, upgraded_from=taken.record.name)
         try:
             draft = self.rewritten(taken, saved, made, comparison, goes_on=True)
+            tables_read = [scan.table for scan in self._planned.physical.scans]
             kept = f'savepoint "{taken.place}" keeps job "{saved.job}" as it was'
-            self._notice(f"{kept}: {way_back(self._warehouse, saved)}")
+            self._notice(f"{kept}: {way_back(self._warehouse, saved, tables_read)}")
             sinks = tuple(i for i, sink in enumerate(comparison.sinks) if sink.was is not None)
             tables = {sink.table.lower(): sink.table for sink in made.sinks if sink.kind == TABLE}
             plan = Restoring(draft.place, made.to_json(), tables, sinks)

@@ -9,7 +9,7 @@ import os
 import urllib.request
 from pathlib import Path
 
-from sqlstream.testing.kafka_broker import REPOSITORY, cache_folder
+from tests.kafka_broker import REPOSITORY, cache_folder
 
 _SPARK = (
     "org/apache/spark/spark-sql-kafka-0-10_2.13/4.2.0/spark-sql-kafka-0-10_2.13-4.2.0.jar",

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from sqlstream.testing.kafka_broker import Broker
 from tests.bench.flink import HEAP, Flink
 from tests.bench.kafka.run import SPARK, SQLSTREAM, Task, Took, statements
 from tests.bench.kafka.topics import fill, make_topics, summary
 from tests.bench.kafka.work import KafkaWork
 from tests.bench.rates import Point, Rate, passes, warm_rate
+from tests.kafka_broker import Broker
 
 # As Kafka's own scripts start it.
 BROKER = ("-Xmx1g", "-XX:+UseG1GC")

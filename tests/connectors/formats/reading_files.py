@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.faults import take, translate
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.reading import read
 from sqlstream.errors import DataError
 

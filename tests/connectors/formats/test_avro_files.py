@@ -15,11 +15,11 @@ import pytest
 from sqlstream import Session
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.filesystem.inference import columns_of_files
-from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.avro import containers, decoding
 from sqlstream.connectors.formats.avro.containers import AvroContainer
 from sqlstream.connectors.formats.avro.written_files import check_columns
 from sqlstream.connectors.formats.faults import place
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.reading import read
 from sqlstream.duck.errors import translate
 from sqlstream.duck.internal_columns import ROW

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from sqlstream.testing import kafka_broker
+from tests import kafka_broker
 from tests.processes import await_end, kill_group, wait_with
 
 pytestmark = pytest.mark.kafka
@@ -37,7 +37,7 @@ def test_a_committed_transaction_is_read_and_an_aborted_one_is_not(kafka: str) -
 
 def test_a_shared_broker_ends_with_the_last_process_that_uses_it_however_that_ends(tmp_path: Path) -> None:
     code = (
-        "import sys, time, pathlib, sqlstream.testing.kafka_broker as kafka_broker\n"
+        "import sys, time, pathlib, tests.kafka_broker as kafka_broker\n"
         f"with kafka_broker.shared_broker(pathlib.Path({str(tmp_path)!r})) as servers:\n"
         "    print(servers, flush=True)\n"
         "    time.sleep(600)\n"

@@ -12,8 +12,8 @@ from threading import Event, Thread
 import pytest
 from confluent_kafka import Producer
 
-from sqlstream.testing.kafka_broker import Broker
 from tests.connectors.kafka.written import make_topic, messages
+from tests.kafka_broker import Broker
 from tests.kafka_transactions import kill_between_transactions, none_is_ending, suspend
 from tests.processes import wait_until
 

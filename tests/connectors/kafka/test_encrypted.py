@@ -10,10 +10,10 @@ import pytest
 
 from sqlstream.errors import OutageError, UsageError
 from sqlstream.testing import Stream
-from sqlstream.testing.kafka_broker import USERS, Broker
 from tests.certificates import Authority
 from tests.connectors.kafka.topics import Topic
 from tests.connectors.kafka.written import make_topic, messages
+from tests.kafka_broker import USERS, Broker
 from tests.processes import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

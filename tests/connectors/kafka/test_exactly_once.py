@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient
 from sqlstream.connectors.kafka.sink_options import ON_LOSS
 from sqlstream.errors import JobError, OutageError
 from sqlstream.testing import Stream
-from sqlstream.testing.kafka_broker import Broker
 from tests.connectors.kafka.written import Message, make_topic, messages
 from tests.forked import Forked, start_python
+from tests.kafka_broker import Broker
 from tests.processes import SECONDS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

@@ -12,7 +12,7 @@ from sqlstream.connectors.kafka.client import settings
 from sqlstream.connectors.registry import source_of
 from sqlstream.connectors.tables import identity
 from sqlstream.errors import BindError, SqlStreamError, UsageError
-from sqlstream.testing.kafka_broker import free_port
+from tests.kafka_broker import free_port
 from tests.kinds import last_job
 
 KAFKA = {"connector": "kafka", "topic": "orders", "format": "json", "properties.bootstrap.servers": "localhost:1"}

@@ -19,9 +19,9 @@ from sqlstream.connectors.kafka.sink_options import retry_seconds
 from sqlstream.errors import OutageError, SourceText
 from sqlstream.jobs.job import Job
 from sqlstream.local.engine import LocalEngine
-from sqlstream.testing.kafka_broker import Broker
 from tests.connectors.kafka.topics import Topic
 from tests.connectors.kafka.written import make_topic, messages
+from tests.kafka_broker import Broker
 from tests.kinds import job_of, jobs_of
 from tests.processes import SECONDS, kill_family, wait_until, wait_with
 

@@ -14,10 +14,10 @@ from confluent_kafka import admin as confluent_admin
 from sqlstream import secrets
 from sqlstream.errors import SqlStreamError
 from sqlstream.testing import Stream
-from sqlstream.testing.kafka_broker import USERS
 from tests.connectors.kafka.topics import Topic
 from tests.connectors.kafka.written import make_topic, messages
 from tests.connectors.test_secrets import leaks
+from tests.kafka_broker import USERS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import pyspark
 
-from sqlstream.testing.kafka_broker import SMALL, BrokerError, fetch_jars, free_port
+from tests.kafka_broker import SMALL, BrokerError, fetch_jars, free_port
 from tests.processes import wait_until
 
 JARS = Path(__file__).with_name("iceberg_rest_jars.txt")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from sqlstream.testing.kafka_broker import BrokerError, fetch_jars
+from tests.kafka_broker import BrokerError, fetch_jars
 
 JARS = Path(__file__).with_name("jdbc_jars.txt")
 

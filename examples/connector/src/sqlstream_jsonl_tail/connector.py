@@ -13,7 +13,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, monitor_interval
 from sqlstream.connectors.formats.value_source import BY_NUMBER, NUMBER, PLACE, ValueRows
 from sqlstream.connectors.guarantees import Replay
-from sqlstream.connectors.interface import Connector, ReadContext
+from sqlstream.connectors.interface import Connector, Reach, ReadContext
 from sqlstream.connectors.options import MAX_BYTES, MONITOR, TEXT, OptionType, TableOption
 from sqlstream.connectors.read_plan import VALUE
 from sqlstream.errors import DataError, UsageError
@@ -147,6 +147,8 @@ class TailedLines(ValueRows):
 
     replay = Replay.REPLAYABLE
     replay_reason = "if the file only grows: lines are read again by their offsets"
+    rewinds = True
+    slot: str | None = None
     # Of two lines the one with the greater offset came later.
     order = BY_NUMBER
     split_type = ByteRange
@@ -184,6 +186,7 @@ class JsonlTail(Connector):
 
     name = "jsonl-tail"
     summary = "a file of JSON lines that grows"
+    reach = Reach.FILE
     options = (
         TableOption("path", TEXT, "the file, relative to the project", required=True, example="events.jsonl"),
         TableOption(

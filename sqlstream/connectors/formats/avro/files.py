@@ -14,10 +14,10 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.filesystem.splits import FileSplit
 from sqlstream.connectors.formats.avro.containers import AvroContainer, DamagedContainer, container
 from sqlstream.connectors.formats.avro.decoding import decode_container
 from sqlstream.connectors.formats.avro.values import check_package
+from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import skips
 from sqlstream.connectors.formats.named_columns import named_items
 from sqlstream.connectors.formats.read_errors import name_file, reading

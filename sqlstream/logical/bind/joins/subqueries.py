@@ -9,9 +9,11 @@ from sqlglot import exp
 
 from sqlstream.errors import BindError, UnsupportedError
 from sqlstream.logical.bind.expressions.expressions import ExpressionBinder
+from sqlstream.logical.bind.hints import with_uid
 from sqlstream.logical.bind.joins.join_trees import Conjunct
 from sqlstream.logical.bind.joins.joins import JoinBinder, parts_of
 from sqlstream.logical.bind.scope import Scope, Visible
+from sqlstream.logical.bind.windows.window_hints import with_window_hints
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.joins import Kind
 from sqlstream.logical.plan.node import Node
@@ -73,6 +75,8 @@ class Subqueries:
             inner = self.from_(select)
             own, conditions = self._correlated(select, inner)
             node = inner.tree([c for part in own for c in inner.conjuncts(part, inner.scope, "WHERE")])
+            node = with_window_hints(select, node, node, self.joins.source)
+            node = with_uid(select, node, self.joins.source)
             visible: tuple[Visible, ...] = inner.scope.relations
             if wanted:
                 values = select.expressions

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
-from sqlstream.connectors.filesystem.listing import is_remote, open_uri
+from sqlstream.connectors.uris import is_remote, open_uri
 from sqlstream.errors import UsageError
 from sqlstream.warehouse.filesystem import STORES, make_folder, storage_errors
 from sqlstream.warehouse.process_folders import COPIES, process_folder
 from sqlstream.warehouse.stores import open_store
 
 if TYPE_CHECKING:
-    from sqlstream.connectors.filesystem.splits import FileSplit
+    from sqlstream.connectors.formats.file_split import FileSplit
 
 # Copies beyond so many bytes go, unless they were used within so many seconds: a batch may still read them.
 LARGEST, IN_USE = 1 << 30, 60.0

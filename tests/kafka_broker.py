@@ -1,6 +1,6 @@
 """A Kafka broker on this machine, for tests and demos: a real one, of a single node, from the jars of Maven Central.
 
-`python -m sqlstream.testing.kafka_broker` fetches the jars into the user's cache. A broker needs Java 17 or newer and 300 MB of
+`python -m tests.kafka_broker` fetches the jars into the user's cache. A broker needs Java 17 or newer and 300 MB of
 memory, and starts in one or two seconds. It keeps its files in a folder that the caller gives, and listens on 127.0.0.1 only.
 """
 
