@@ -11,7 +11,13 @@ _LINE = 120
 
 
 def difference(before: str, after: str) -> str:
-    """Return the lines in which two plans differ: the first few, long ones cut to where they differ."""
+    """Return the lines in which two plans differ: the first few, long ones cut to where they differ.
+
+    >>> difference("Filter x", "Filter x")
+    'Both plans are described in the same words; their values differ.'
+    """
+    if before == after:
+        return "Both plans are described in the same words; their values differ."
     old, new = before.splitlines(), after.splitlines()
     lines = []
     for what, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
@@ -19,7 +25,9 @@ def difference(before: str, after: str) -> str:
             continue
         pairs = itertools.zip_longest(old[a:b], new[c:d], fillvalue="")
         for ours, theirs in pairs:
-            start = next((i for i, (x, y) in enumerate(zip(ours, theirs, strict=False)) if x != y), 0)
+            # One may be the beginning of the other.
+            shorter = min(len(ours), len(theirs))
+            start = next((i for i, (x, y) in enumerate(zip(ours, theirs, strict=False)) if x != y), shorter)
             lines += [f"-{_excerpt(ours, start)}"] if ours else []
             lines += [f"+{_excerpt(theirs, start)}"] if theirs else []
     more = len(lines) - _DIFFERENCES
