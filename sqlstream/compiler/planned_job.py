@@ -68,7 +68,7 @@ class PlannedJob:
 
     @property
     def plan_text(self) -> str:
-        """The plan in words, but for how fast it reads, and where: jobs of one name and equal text are the same job."""
+        """The plan in words, but for how fast it reads, and where: it is for people, and tells no job from another."""
         return "\n".join(map(logical_text, lasting(self.optimized)))
 
     @property

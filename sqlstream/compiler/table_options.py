@@ -10,11 +10,8 @@ from sqlstream.connectors.tables import identity
 from sqlstream.errors import BindError, Span, UsageError, missing
 from sqlstream.logical.plan.graph import rebuilt
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.tables import Scan
+from sqlstream.logical.plan.tables import STARTUP, Scan
 from sqlstream.sql.nodes import CreateTable, OptionValue
-
-# How options begin that say where a source is first read from.
-STARTUP = "scan.startup."
 
 
 def changed(table: str, options: Mapping[str, str], given: Mapping[str, str], span: Span | None) -> dict[str, str]:

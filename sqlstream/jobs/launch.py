@@ -14,6 +14,7 @@ from sqlstream.connectors.warehouse.publishing import find_published, is_publish
 from sqlstream.duck.key_hash import BY_VALUE
 from sqlstream.duck.types import has_intervals
 from sqlstream.errors import UsageError, missing
+from sqlstream.jobs.identity import planned_digests, written_key
 from sqlstream.jobs.upgrades.shapes import shapes, sink_paths
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.nodes import Stateful, Windowed
@@ -21,7 +22,7 @@ from sqlstream.logical.plan.over import Over
 from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import SetOperation
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow
-from sqlstream.physical.plan import SinkPlan, hashing
+from sqlstream.physical.plan import hashing
 from sqlstream.physical.windows import made_above
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
@@ -135,31 +136,6 @@ def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str, *, i
                 )
 
 
-def recorded_text(record: JobRecord) -> str:
-    """Return what a job computes, in words: its plan, and the keys of tables, which that does not say."""
-    return _with_keys(record.plan_text, ((sink.table, sink.key) for sink in record.sinks))
-
-
-def planned_text(planned: PlannedJob) -> str:
-    """Return the same of a planned job: it is the recorded one if the texts are equal."""
-    sinks = planned.physical.sinks
-    return _with_keys(planned.plan_text, ((s.table.name, _key(s)) for s in sinks))
-
-
-def _with_keys(plan_text: str, keys: Iterable[tuple[str, tuple[str, ...]]]) -> str:
-    """Return a plan with a line for each key of a table, whatever the order of its columns.
-
-    >>> _with_keys("Sink a", [("A", ("y", "X")), ("b", ())])
-    'Sink a\\nKey of a: x, y'
-    """
-    lines = (f"Key of {table.lower()}: {', '.join(sorted(map(str.lower, key)))}" for table, key in keys if key)
-    return "\n".join([plan_text, *lines])
-
-
-def _key(sink: SinkPlan) -> tuple[str, ...]:
-    return sink.table.primary_key if sink.changing else ()
-
-
 # Options that say where a table is that is not in the warehouse.
 _PLACES = ("path", "topic", "url", "table", "table-name", "catalog", "class", "function")
 
@@ -216,7 +192,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
                 s.table.name,
                 s.columns,
                 s.changing,
-                _key(s),
+                written_key(s),
                 s.upserts,
                 tuple((c.name, c.type) for c in s.order),
                 _place(s.table),
@@ -227,6 +203,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         retains_state=planned.options.retains_state,
         script=_script(planned),
         key_hash=job.key_hash,
+        digests=planned_digests(planned),
     )
 
 

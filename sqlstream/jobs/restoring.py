@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as data_replace
@@ -12,12 +11,12 @@ from msgspec.structs import replace
 from sqlstream.catalog import Table
 from sqlstream.compiler.compiler import Compiled
 from sqlstream.compiler.planned_job import PlannedJob
-from sqlstream.compiler.table_options import STARTUP
 from sqlstream.connectors.guarantees import Rollback
 from sqlstream.connectors.registry import source_of
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.difference import difference
-from sqlstream.jobs.launch import check_only_writer, planned_text, recorded_text
+from sqlstream.jobs.identity import planned_identity, recorded_identity
+from sqlstream.jobs.launch import check_only_writer
 from sqlstream.jobs.upgrades.changes import Comparison
 from sqlstream.jobs.upgrades.ends import has_malformed_rows
 from sqlstream.jobs.upgrades.upgrading import Upgrader, unpublish
@@ -189,20 +188,21 @@ class Restorer:
                 head(planned.statement),
                 hint="To run another job from it, beside that one, name it with --as.",
             )
-        before, after = recorded_text(saved), planned_text(planned)
+        before, after = recorded_identity(saved), planned_identity(planned)
         if is_fork:
-            before, after = _without_sinks(saved.plan_text), _without_sinks(planned.plan_text)
+            before, after = before.without_sinks, after.without_sinks
         if overruled:
-            before, after = _without_starts(before), _without_starts(after)
-        if self._upgrader is not None and (before != after or self._upgrader.migrates(saved)):
+            before, after = before.without_starts, after.without_starts
+        is_same = before.is_same(after)
+        if self._upgrader is not None and (not is_same or self._upgrader.migrates(saved)):
             comparison = self._upgrader.compared(saved, is_fork=is_fork, state=savepoint.warehouse)
             self._upgrader.check(comparison)
             return comparison
-        if before != after:
+        if not is_same:
             raise UsageError(
                 f'savepoint "{savepoint.place}" is of a job with another query',
                 head(planned.statement),
-                detail=difference(before, after),
+                detail=difference(before.text, after.text),
                 hint="A job goes on from a savepoint with the query that it had, and a fork writes other tables. With "
                 "--upgrade a changed query goes on with what it can use.",
             )
@@ -245,7 +245,9 @@ class Restorer:
         taken = savepoint.record
         if record is None or not record.has_written(taken.job_created_at, taken.version):
             return False
-        if last_committed(fs, paths) != taken.version or recorded_text(record) != recorded_text(saved):
+        if last_committed(fs, paths) != taken.version or not recorded_identity(record).is_same(
+            recorded_identity(saved)
+        ):
             return False
         return restoring.has_rows_of(self._warehouse, savepoint)
 
@@ -333,25 +335,6 @@ def _saved(savepoint: Savepoint) -> JobRecord:
             hint=f"Its state can be queried, as savepoint.{savepoint.record.name}.<operator>.",
         )
     return record
-
-
-def _without_sinks(plan_text: str) -> str:
-    """Return a plan without the names of the tables that it writes.
-
-    >>> _without_sinks("Sink a (warehouse table): k BIGINT")
-    'Sink: k BIGINT'
-    """
-    lines = plan_text.splitlines()
-    return "\n".join(f"Sink{line[line.index('): ') + 1 :]}" if line.startswith("Sink ") else line for line in lines)
-
-
-def _without_starts(plan_text: str) -> str:
-    """Return a plan without where its sources begin.
-
-    >>> _without_starts("Scan t (connector=delta, path=d, scan.startup.mode=latest) c")
-    'Scan t (connector=delta, path=d) c'
-    """
-    return re.sub(rf", {re.escape(STARTUP)}[\w-]+=[^,)]*", "", plan_text)
 
 
 def _results(sinks: Sequence[SinkRecord]) -> list[SinkRecord]:

@@ -14,8 +14,9 @@ from sqlstream.connectors.warehouse.publishing import check_places
 from sqlstream.errors import DamageError, UsageError
 from sqlstream.jobs import ending
 from sqlstream.jobs.difference import difference
+from sqlstream.jobs.identity import is_planned, planned_identity, recorded_identity
 from sqlstream.jobs.job import Job
-from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, key_hash_of, planned_text, recorded_text
+from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, key_hash_of
 from sqlstream.jobs.parallelism import SpreadProgress, begun_outside, newest_entry, spread
 from sqlstream.jobs.restart_strategies import NoRestart, covered_errors, strategy_of
 from sqlstream.jobs.restarting import RestartingRun
@@ -175,7 +176,7 @@ class Starter:
         """Return what the warehouse has about a job; what never committed a batch is forgotten if the query is another now."""
         fs, paths = self.warehouse.fs, self.warehouse.job(name)
         record = read_record(fs, paths)
-        if record is None or recorded_text(record) == planned_text(planned) or last_committed(fs, paths) is not None:
+        if record is None or is_planned(record, planned) or last_committed(fs, paths) is not None:
             return record
         status = read_status(fs, paths)
         if status is not None and status.version is not None:
@@ -281,12 +282,12 @@ def ended_for_good(warehouse: Warehouse, name: str) -> tuple[str, str] | None:
 
 def check_same_query(planned: PlannedJob, record: JobRecord) -> None:
     """Raise UsageError when a job of the warehouse has another query."""
-    before, now = recorded_text(record), planned_text(planned)
-    if before != now:
+    before, now = recorded_identity(record), planned_identity(planned)
+    if not before.is_same(now):
         raise UsageError(
             f'job "{planned.name}" exists with another query',
             head(planned.statement),
-            detail=difference(before, now),
+            detail=difference(before.text, now.text),
             hint="See what becomes of its state with sqlstream explain --against, and let it go on with run --upgrade. "
             "Or give it another name with SET 'pipeline.name', or start it anew with --fresh.",
         )

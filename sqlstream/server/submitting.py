@@ -12,7 +12,8 @@ from sqlstream.compiler.compiler import Compiled, Explanation
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import SourceText, Span, SqlStreamError, UsageError
-from sqlstream.jobs.launch import check_fresh, check_only_writer, fresh_jobs, only_jobs, planned_text, recorded_text
+from sqlstream.jobs.identity import is_planned
+from sqlstream.jobs.launch import check_fresh, check_only_writer, fresh_jobs, only_jobs
 from sqlstream.jobs.restart_strategies import PREFIX
 from sqlstream.jobs.restoring import Restore, plan_restore
 from sqlstream.jobs.start import check_same_query, ended_for_good
@@ -88,7 +89,7 @@ def submit(settings: ServerSettings, role: Role, request: SubmitRequest) -> Subm
 def _skipped(warehouse: Warehouse, job: PlannedJob) -> str | None:
     """Return what to say of a job that has ended for good with this query, and so does not run."""
     record = read_record(warehouse.fs, warehouse.job(job.name))
-    if record is None or recorded_text(record) != planned_text(job):
+    if record is None or not is_planned(record, job):
         return None
     ended = ended_for_good(warehouse, job.name)
     return None if ended is None else ended[1]

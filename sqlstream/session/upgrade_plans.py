@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sqlstream.compiler.compiler import Compiled
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, UsageError, missing
-from sqlstream.jobs.launch import planned_text, recorded_text
+from sqlstream.jobs.identity import is_planned
 from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.upgrades.text import explanation
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader, check_open, newest, upgradable
@@ -66,7 +66,7 @@ def _explained(
     if restore is not None:
         savepoint = find_savepoint(session.warehouse, restore.savepoint)
         saved = read_record(savepoint.warehouse.fs, savepoint.warehouse.job(savepoint.record.job))
-        is_same = saved is not None and recorded_text(saved) == planned_text(planned)
+        is_same = saved is not None and is_planned(saved, planned)
         if saved is None or (is_same and not upgrader.migrates(saved)):
             return None
         comparison = upgrader.compared(saved, is_fork=restore.is_fork, state=savepoint.warehouse)

@@ -15,7 +15,8 @@ from sqlstream.compiler.project import Project
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, QueryError, SourceText, Span, SqlStreamError, UsageError, missing
-from sqlstream.jobs.launch import job_spec, planned_text, recorded_text
+from sqlstream.jobs.identity import is_planned
+from sqlstream.jobs.launch import job_spec
 from sqlstream.jobs.verification import Verification, verify_job
 from sqlstream.queries.arguments import Given, placed
 from sqlstream.queries.versions import Version, find_version
@@ -52,7 +53,7 @@ def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compil
     Raises UsageError when that is not the plan that the job has, NotDeclared where a script would help.
     """
     plans = [one for one in compiled if isinstance(one, PlannedJob)]
-    found = next((one for one in plans if planned_text(one) == recorded_text(record)), None)
+    found = next((one for one in plans if is_planned(record, one)), None)
     if found is not None:
         return found
     if plans:
@@ -67,7 +68,7 @@ def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compil
         message = f'the tables of job "{record.job}" are not all in the catalog of the project'
         said = f"{error.message[:1].upper()}{error.message[1:]}."
         raise NotDeclared(message, detail=said, hint=IN_PYTHON) from error
-    if len(plans) != 1 or planned_text(plans[0]) != recorded_text(record):
+    if len(plans) != 1 or not is_planned(record, plans[0]):
         raise NotDeclared(f'the catalog of the project gives job "{record.job}" another plan', hint=IN_PYTHON)
     return plans[0]
 
@@ -91,7 +92,7 @@ def _by_script(compiler: Compiler, record: JobRecord) -> PlannedJob | None:
         return None
     finally:
         own.close()
-    return plans[0] if len(plans) == 1 and planned_text(plans[0]) == recorded_text(record) else None
+    return plans[0] if len(plans) == 1 and is_planned(record, plans[0]) else None
 
 
 def verify(

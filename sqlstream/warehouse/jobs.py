@@ -109,9 +109,9 @@ class RowPath(msgspec.Struct, frozen=True, omit_defaults=True):
 class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an operator computes, as plain data: two of equal shape have the same state for the same rows.
 
-    `operator` is the kind of node in the plan. `items` are its aggregates, the columns that it keeps, its states; `settings`
-    what else there is to say (windows, lateness, time to live, ranks, conditions), as text; `inputs` the tables and operators
-    whose rows it reads, `paths` how they come. It is `named` where the query gives it its name.
+    `operator` is the declared kind of the node in the plan, as "WindowAggregate". `items` are its aggregates, the columns that it
+    keeps, its states; `settings` what else there is to say (windows, lateness, time to live, ranks, conditions), as text;
+    `inputs` the tables and operators whose rows it reads, `paths` how they come. It is `named` where the query gives it its name.
     """
 
     operator: str
@@ -193,6 +193,19 @@ class ScriptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     tables: Mapping[str, Mapping[str, str]] = {}
 
 
+class PlanDigests(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What tells a job from others, whatever words describe it: digests over the values of its plan.
+
+    `plan` is of all but the tables that it writes, `without_starts` of that but for where its sources begin, `tables` of those
+    tables, with their keys. Digests are comparable where the `printer` of their expressions is the same one.
+    """
+
+    plan: str
+    without_starts: str
+    tables: str
+    printer: str = ""
+
+
 class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
     """What stays the same while a job lives: its SQL, its plan, the shape of its state, and what it was made with.
 
@@ -201,7 +214,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     was `upgraded_from` the savepoint of this name; not if migrations made its state. There is no `script` in records of earlier
     versions, nor where it has secrets.
     `key_hash` is the version of the hash that spreads its keys (see `duck/key_hash.py`): those that earlier versions made have
-    the first one.
+    the first one. By its `digests` a job is known; one of an earlier version has none, and is known by its `plan_text`.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {7: partial(upgraded_times, names=("created_at",))}
@@ -222,6 +235,7 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     upgraded_from: str = ""
     script: ScriptRecord | None = None
     key_hash: int = 1
+    digests: PlanDigests | None = None
 
     def sink(self, table: str) -> SinkRecord | None:
         """Return the sink that is a table of the warehouse with a name, matched without regard to case."""

@@ -54,7 +54,8 @@ from sqlstream.compiler.project import find_project
 from sqlstream.connectors import registry
 from sqlstream.errors import JobError, SourceText, SqlStreamError
 from sqlstream.functions import load
-from sqlstream.jobs.launch import job_spec, planned_text, recorded_text
+from sqlstream.jobs.identity import is_planned
+from sqlstream.jobs.launch import job_spec
 from sqlstream.jobs.upgrades.upgrading import Upgrade, Upgrader
 from sqlstream.local.stepped import SteppedRun
 from sqlstream.runtime.state_checks import StateChecks
@@ -388,7 +389,7 @@ class _Run:
         saved = find_savepoint(Warehouse(stream.warehouse), savepoint).warehouse
         record = read_record(saved.fs, saved.job(job))
         assert record is not None
-        known = [one for one in (*self._earlier, stream.planned(job)) if planned_text(one) == recorded_text(record)]
+        known = [one for one in (*self._earlier, stream.planned(job)) if is_planned(record, one)]
         stream._planned[job] = known[-1]
         stream.go_back(job, savepoint)
 

@@ -10,15 +10,15 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.explain import describe
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field
-from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
+from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process
+from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.ranks import Rank, WindowRank, whole_ranks
-from sqlstream.logical.plan.relational import Expand, Filter, Projection, SetOperation, Union
+from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 from sqlstream.operators.groups import stored_columns
@@ -37,6 +37,11 @@ def shapes(plan: PhysicalPlan) -> tuple[OperatorShape, ...]:
     """Return the shapes of the stages of a plan, in their order."""
     names = [(stage.node, stage.name) for stage in plan.stages if stage.node is not None]
     return tuple(_Shaping(stage, names).shape() for stage in plan.stages)
+
+
+def shape_kind(node: Stateful | type[Stateful]) -> str:
+    """Return the kind of a node as shapes have it, whatever its class is called: "WindowAggregate" for a window_aggregate."""
+    return "".join(part.capitalize() for part in node.node_kind.split("_"))
 
 
 class _Shaping:
@@ -58,7 +63,7 @@ class _Shaping:
         ]
         inputs = tuple(dict.fromkeys(path.source for path in found))
         return OperatorShape(
-            type(node).__name__,
+            shape_kind(node),
             tuple(self._keys()),
             tuple(self._items()),
             settings,
@@ -357,15 +362,33 @@ def _paths(node: Node, names: Sequence[tuple[Stateful, str]]) -> list[RowPath]:
             replace(path, steps=(*path.steps, f"WHERE {_inlined(node.predicate, _moved(path))}"))
             for path in _paths(node.children[0], names)
         ]
-    step = describe(node)
+    step = _step(node)
     found = []
     for child in node.children:
         for path in _paths(child, names):
             own = {f.name: path.columns.get(f.name, _own(f.name)) for f in node.schema}
-            # Windows that the operator above makes itself are among what it says of itself.
-            steps = path.steps if isinstance(node, Stateful | TimeWindows) else (*path.steps, step)
-            found.append(replace(path, columns=own, steps=steps))
+            found.append(replace(path, columns=own, steps=(*path.steps, *step)))
     return found
+
+
+def _step(node: Node) -> tuple[str, ...]:
+    """Return what a node does to rows on their way, as records have it: what EXPLAIN says may change, this does not."""
+    match node:
+        case Expand():
+            return (f"Expand {node.column} {', '.join(map(str, node.numbers))}",)
+        case LookupJoin():
+            table = node.table
+            by = ", ".join(f"{table.name}.{column} = {key.sql}" for key, column in node.keys)
+            where = f" where {node.condition.sql}" if node.condition else ""
+            return (f"LookupJoin {node.kind} {table.name} ({table.connector or 'warehouse table'}) by {by}{where}",)
+        case Lateral():
+            return (f"Lateral{' outer' if node.outer else ''} {node.rows.sql}",)
+        case SideOutputRead():
+            return (f"SideOutput {node.name}",)
+        case LateRows():
+            return (f'LateRows "{node.input_name}"' if node.input_name else "LateRows",)
+    # Of operators, and of windows that one above makes itself, their own shapes say it.
+    return ()
 
 
 def _name_of(node: Stateful, names: Sequence[tuple[Stateful, str]]) -> str | None:

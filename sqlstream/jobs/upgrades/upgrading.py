@@ -19,7 +19,8 @@ from sqlstream.connectors.guarantees import Rollback
 from sqlstream.connectors.warehouse.publishing import PUBLISH, discard_published, find_published, is_published
 from sqlstream.duck.key_hash import in_version
 from sqlstream.errors import JobError, SqlStreamError, UsageError
-from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, key_hash_of, planned_text, recorded_text
+from sqlstream.jobs.identity import is_planned, recorded_identity
+from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, key_hash_of
 from sqlstream.jobs.savepoints import default_name, take_savepoint
 from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
@@ -62,7 +63,7 @@ class Upgrade:
         """Tell whether a job goes on otherwise as it is planned: with another query, or with state that is made for it."""
         if planned.is_query or planned.appends:
             return False
-        return recorded_text(record) != planned_text(planned) or self.migrates(record.job)
+        return not is_planned(record, planned) or self.migrates(record.job)
 
 
 class Upgrader:
@@ -175,7 +176,8 @@ class Upgrader:
         restoring.restore(self._warehouse, draft, plan, lambda which: None)
         draft.warehouse.fs.delete_tree(draft.warehouse.root)
         assert paths.name == self._planned.name.lower()
-        what = "migrated state" if recorded_text(saved) == recorded_text(made) else "the changed query"
+        is_same = recorded_identity(saved).is_same(recorded_identity(made))
+        what = "migrated state" if is_same else "the changed query"
         self._notice(f'job "{made.job}" goes on with {what} from version {taken.record.version}')
 
     def rewritten(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Item, Schema
@@ -21,6 +21,8 @@ from sqlstream.logical.plan.node import (
     bound_of_keys,
 )
 from sqlstream.logical.plan.relational import Expand
+from sqlstream.logical.plan.settings import NodeValues, WindowSettings
+from sqlstream.logical.plan.values import CallForms, named_forms
 from sqlstream.logical.plan.windows import (
     AtWindowEnd,
     SessionWindow,
@@ -52,6 +54,8 @@ class WindowAggregate(AtWindowEnd):
     With `early` results of open windows are emitted, too, and changed.
     """
 
+    node_kind: ClassVar[str] = "window_aggregate"
+
     name: str
     keys: tuple[Item, ...]
     window: WindowColumns
@@ -62,6 +66,18 @@ class WindowAggregate(AtWindowEnd):
     late_rows: str | None = None
     late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        early = (self.early.every, self.early.by) if self.early is not None else None
+        calls = CallForms()
+        return NodeValues(
+            self.node_kind,
+            name=self.name,
+            keys=named_forms(self.keys),
+            calls=tuple(calls.call(a) for a in self.aggregates),
+            settings=WindowSettings(self.window.end, self.lateness, early, self.late_rows),
+        )
 
     @property
     def corrects(self) -> bool:
@@ -142,6 +158,8 @@ class Aggregate(SingleInput, Updating):
     is forgotten (0: never; None: as long as the session says).
     """
 
+    node_kind: ClassVar[str] = "aggregate"
+
     name: str
     keys: tuple[Item, ...]
     aggregates: tuple[AggregateItem, ...]
@@ -149,6 +167,16 @@ class Aggregate(SingleInput, Updating):
     ttl: Duration | None = None
     empty_sets: tuple[int, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        calls = CallForms()
+        return NodeValues(
+            self.node_kind,
+            name=self.name,
+            keys=named_forms(self.keys),
+            calls=tuple(calls.call(a, retracts=self.input.is_changelog) for a in self.aggregates),
+        )
 
     @property
     def label(self) -> str:

@@ -195,13 +195,14 @@ def _describe_join(node: Joins) -> str:
     pairs = [" = ".join(k.sql for k in pair) for pair in zip(*node.keys, strict=True)]
     by = ", ".join(pairs) or "no key"
     where = f" where {node.condition.sql}" if node.condition else ""
-    within = ""
-    if isinstance(node, IntervalJoin) and not node.windowed:
+    what, within = "Join", ""
+    if isinstance(node, IntervalJoin) and node.windowed:
+        what = "WindowJoin"
+    elif isinstance(node, IntervalJoin):
         a, b = node.times
-        within = f" {b} from {_shifted(a, Duration(-node.before))} to {_shifted(a, node.after)}"
-    if isinstance(node, TemporalJoin):
-        within = f" {node.times[1]} as of {node.times[0]}"
-    what = "WindowJoin" if isinstance(node, IntervalJoin) and node.windowed else type(node).__name__
+        what, within = "IntervalJoin", f" {b} from {_shifted(a, Duration(-node.before))} to {_shifted(a, node.after)}"
+    elif isinstance(node, TemporalJoin):
+        what, within = "TemporalJoin", f" {node.times[1]} as of {node.times[0]}"
     return f"{what}{_quoted(node.name)} {node.kind} by {by}{within}{where}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sqlstream.catalog import Table
 from sqlstream.errors import Span
@@ -12,6 +12,8 @@ from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Keys, LateReads, Node, PassThrough, WindowColumns
+from sqlstream.logical.plan.settings import JoinSettings, LookupSettings, NodeValues
+from sqlstream.logical.plan.values import form, forms, optional_form
 from sqlstream.logical.plan.windows import UNTIL_PASSED, WINDOW_TIME, CountWindows, SessionWindow, TimeWindows
 from sqlstream.units import NO_TIME, Duration, duration
 
@@ -75,6 +77,10 @@ class Joining(Node):
     def schema(self) -> Schema:
         return tuple(f for place in self.shown for f in self.inputs[place].schema)
 
+    def _values_of(self, settings: JoinSettings) -> NodeValues:
+        keys = tuple(forms(pair) for pair in zip(*self.keys, strict=True))
+        return NodeValues(self.node_kind, name=self.name, keys=keys, settings=settings)
+
     @property
     def batch_times(self) -> tuple[str, ...]:
         return ()
@@ -111,8 +117,14 @@ class Join(Joining):
     session says). `unread` is the text of a condition that is about the times of rows, but bounds nothing as it is written.
     """
 
+    node_kind: ClassVar[str] = "join"
+
     ttls: tuple[Duration | None, ...] = ()
     unread: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        return self._values_of(JoinSettings(self.kind, optional_form(self.condition)))
 
     @property
     def time_attributes(self) -> tuple[str, ...]:
@@ -174,12 +186,21 @@ class IntervalJoin(Joining):
     the times are the ends of windows, and equal, it is a join of windows.
     """
 
+    node_kind: ClassVar[str] = "interval_join"
+
     times: tuple[str, str] = ("", "")
     before: Duration = NO_TIME
     after: Duration = NO_TIME
     windowed: bool = False
     late_reads: LateReads | None = None
     own_names: OwnNames = field(default=(), compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        condition = optional_form(self.condition)
+        if self.windowed:
+            return self._values_of(JoinSettings(self.kind, condition, windowed=True))
+        return self._values_of(JoinSettings(self.kind, condition, self.times, self.before, self.after))
 
     @property
     def label(self) -> str:
@@ -269,9 +290,15 @@ class TemporalJoin(Joining):
     ends its key's version.
     """
 
+    node_kind: ClassVar[str] = "temporal_join"
+
     times: tuple[str, str] = ("", "")
     late_reads: LateReads | None = None
     own_names: OwnNames = field(default=(), compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        return self._values_of(JoinSettings(self.kind, optional_form(self.condition), self.times))
 
     @property
     def label(self) -> str:
@@ -328,12 +355,23 @@ class LookupJoin(PassThrough):
     is looked for; `columns` are those of the table with their names in the result. Keeps no state.
     """
 
+    node_kind: ClassVar[str] = "lookup_join"
+
     table: Table
     kind: Kind
     keys: tuple[tuple[Expression, str], ...]
     columns: tuple[tuple[str, Field], ...]
     condition: Expression | None
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        condition = optional_form(self.condition)
+        return NodeValues(
+            self.node_kind,
+            keys=tuple((column, form(key)) for key, column in self.keys),
+            settings=LookupSettings(self.kind, self.table.name, self.table.connector, condition),
+        )
 
     @property
     def by_primary_key(self) -> bool:

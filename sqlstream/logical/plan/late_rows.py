@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import cast
+from typing import ClassVar, cast
 
 from sqlstream.errors import Span
 from sqlstream.logical.plan.aggregates import WindowAggregate
@@ -17,6 +17,7 @@ from sqlstream.logical.plan.over import Over
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.relational import Expand
+from sqlstream.logical.plan.settings import NameSettings, NodeValues
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow
 
 # What is added to the columns of a late row: its event time, and the watermark that it was behind.
@@ -64,8 +65,14 @@ class LateRows(SingleInput, Stateless, Unwindowed):
     attribute: each of them would be late again.
     """
 
+    node_kind: ClassVar[str] = "late_rows"
+
     place: int = 0
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        return NodeValues(self.node_kind, settings=NameSettings(self.input_name))
 
     @property
     def operator(self) -> Dropping:

@@ -14,9 +14,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
+from sqlstream.logical.plan.settings import NodeValues
 from sqlstream.units import NO_TIME, Duration, duration
 
 # Sets of columns whose values no two rows of a result share at a time.
@@ -47,6 +49,9 @@ class LateReads:
 
 class Node(ABC):
     """A node of a logical plan."""
+
+    # What kind of node it is, in what jobs record: it stays, whatever its class is called.
+    node_kind: ClassVar[str]
 
     # -- what is below
 
@@ -86,6 +91,11 @@ class Node(ABC):
     @abstractmethod
     def schema(self) -> Schema:
         """The columns of the rows that it emits."""
+
+    @property
+    @abstractmethod
+    def values(self) -> NodeValues:
+        """What makes it another node, but for what is below it, and the columns: a job is known by these values."""
 
     # -- time
 

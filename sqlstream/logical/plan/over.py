@@ -5,7 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
+
+from msgspec import structs
 
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Schema
@@ -19,6 +21,8 @@ from sqlstream.logical.plan.node import (
     bound_of_keys,
     named_columns,
 )
+from sqlstream.logical.plan.settings import CallSettings, NodeValues, OrderSettings
+from sqlstream.logical.plan.values import CallForms, forms, single_keys
 from sqlstream.units import Duration, seconds
 
 RANKS = ("row_number", "rank", "dense_rank")
@@ -78,14 +82,28 @@ class OverItem:
         return f"{self.call}{self.manner}"
 
     @property
-    def manner(self) -> str:
-        """What there is to say of it behind the call and its name."""
+    def accumulator(self) -> str | None:
+        """The type of what is kept of the rows so far, where a function keeps it that does not merge."""
         function = self.call.python
         # That of a function that merges is said with the call.
-        scans = (
-            function is not None and not function.merges and self.frame.preceding is None and not self.keeps_partition
+        if function is None or function.merges or self.frame.preceding is not None or self.keeps_partition:
+            return None
+        return function.accumulator
+
+    def settings(self, calls: CallForms) -> CallSettings:
+        """Return what there is to say of it among the calls of a node."""
+        call, frame = calls.call(self.call), self.frame
+        return structs.replace(
+            call,
+            accumulator=self.accumulator or call.accumulator,
+            frame=(frame.mode, frame.preceding, frame.following),
+            ignore_nulls=self.ignore_nulls,
         )
-        kept = f" keeping {function.accumulator}" if scans and function is not None else ""
+
+    @property
+    def manner(self) -> str:
+        """What there is to say of it behind the call and its name."""
+        kept = f" keeping {self.accumulator}" if self.accumulator is not None else ""
         return f"{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]{kept}"
 
 
@@ -147,6 +165,8 @@ class Over(InTimeOrder):
     the watermark is dropped and counted. `ttl`: as of Aggregate.
     """
 
+    node_kind: ClassVar[str] = "over"
+
     name: str
     keys: tuple[Expression, ...]
     time: str
@@ -155,6 +175,17 @@ class Over(InTimeOrder):
     ttl: Duration | None = None
     late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        calls = CallForms()
+        return NodeValues(
+            self.node_kind,
+            name=self.name,
+            keys=single_keys(self.keys),
+            calls=tuple(item.settings(calls) for item in self.calls),
+            settings=OrderSettings(forms(self.order)),
+        )
 
     @property
     def following(self) -> int:
@@ -231,10 +262,16 @@ class Sort(InTimeOrder):
     Keeps those that it has not passed. A row that comes behind the watermark is dropped and counted.
     """
 
+    node_kind: ClassVar[str] = "sort"
+
     name: str
     time: str
     order: tuple[Expression, ...]
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        return NodeValues(self.node_kind, name=self.name, settings=OrderSettings(forms(self.order)))
 
     @property
     def waits(self) -> bool:

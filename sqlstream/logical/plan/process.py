@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 from sqlstream.catalog import Column, ProcessFunction, SideOutputDeclaration, StateDeclaration
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
 from sqlstream.logical.plan.node import FEW_VALUES, Keys, LateReads, Node, SingleInput, Stateless, Unwindowed
+from sqlstream.logical.plan.settings import (
+    NameSettings,
+    NodeValues,
+    ProcessInputSettings,
+    ProcessSettings,
+    ProcessStateSettings,
+)
+from sqlstream.logical.plan.values import form, forms, named_forms, typed
 from sqlstream.logical.plan.windows import growth_of_late_rows
 from sqlstream.units import NO_TIME, Duration, duration
 
@@ -36,6 +45,13 @@ class ProcessInput:
     def expressions(self) -> tuple[Expression, ...]:
         return (*self.keys, *(i.expression for i in self.columns), *self.order)
 
+    def settings(self, name: str) -> ProcessInputSettings:
+        """Return what there is to say of it as an argument of some name."""
+        # With an order, that says the time.
+        time = None if self.order else self.time
+        columns = named_forms(self.columns)
+        return ProcessInputSettings(name, forms(self.keys), columns, self.broadcast, time, forms(self.order))
+
 
 @dataclass(frozen=True)
 class Process(Unwindowed):
@@ -47,6 +63,8 @@ class Process(Unwindowed):
     value that was not written for its time to live is forgotten. `ttl` is that of states which have none of their own. Without
     keys the function keeps nothing but the states that broadcast inputs write, of which every bucket has a copy.
     """
+
+    node_kind: ClassVar[str] = "process"
 
     inputs: tuple[Node, ...]
     name: str
@@ -61,6 +79,25 @@ class Process(Unwindowed):
     uid: str | None = None
     late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        function = self.function
+        settings = ProcessSettings(
+            function.name,
+            tuple(read.settings(argument.name) for argument, read in zip(function.tables, self.reads, strict=True)),
+            tuple(
+                ProcessStateSettings(s.name, s.kind, s.type, s.key_type, s.broadcast, bool(self.ttl_of(s)))
+                for s in function.states
+            ),
+            typed(function.outputs),
+            tuple((s.name, form(a)) for s, a in zip(function.scalars, self.arguments, strict=True)),
+            tuple((s.name, typed(s.columns)) for s in function.side_outputs),
+            function.vectorized,
+            function.changelog_mode,
+            self.late_rows,
+        )
+        return NodeValues(self.node_kind, name=self.name, settings=settings)
 
     @property
     def children(self) -> tuple[Node, ...]:
@@ -220,8 +257,14 @@ class SideOutputRead(SingleInput, Stateless, Unwindowed):
     The call below is one operator for all its outputs. Keeps no state of its own.
     """
 
+    node_kind: ClassVar[str] = "side_output_read"
+
     name: str
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        return NodeValues(self.node_kind, settings=NameSettings(self.name))
 
     @property
     def process(self) -> Process:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
@@ -19,6 +20,8 @@ from sqlstream.logical.plan.node import (
     named_columns,
 )
 from sqlstream.logical.plan.relational import Filter, Projection
+from sqlstream.logical.plan.settings import NodeValues, RankSettings
+from sqlstream.logical.plan.values import forms, single_keys
 from sqlstream.logical.plan.windows import AtWindowEnd, bound_of_windows, growth_of_late_rows
 from sqlstream.units import NO_TIME, Duration
 
@@ -33,6 +36,8 @@ class WindowRank(AtWindowEnd):
     their columns. `named_bounds` are those of the window's bounds that the query names beside the keys.
     """
 
+    node_kind: ClassVar[str] = "window_rank"
+
     name: str
     column: str
     function: str
@@ -44,6 +49,13 @@ class WindowRank(AtWindowEnd):
     late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
     named_bounds: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        settings = RankSettings(
+            self.function, self.column, forms(self.order), self.limit, self.window.end, self.late_rows
+        )
+        return NodeValues(self.node_kind, name=self.name, keys=single_keys(self.keys), settings=settings)
 
     @property
     def label(self) -> str:
@@ -97,6 +109,8 @@ class Rank(SingleInput, Updating):
     all their columns. `ttl`: as of Aggregate.
     """
 
+    node_kind: ClassVar[str] = "rank"
+
     name: str
     column: str
     function: str
@@ -105,6 +119,11 @@ class Rank(SingleInput, Updating):
     limit: int | None = None
     ttl: Duration | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        settings = RankSettings(self.function, self.column, forms(self.order), self.limit)
+        return NodeValues(self.node_kind, name=self.name, keys=single_keys(self.keys), settings=settings)
 
     @property
     def label(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, product
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
@@ -22,6 +22,8 @@ from sqlstream.logical.plan.node import (
     bound_of_keys,
     passed_on,
 )
+from sqlstream.logical.plan.settings import FilterSettings, LateralSettings, NodeValues, SetsSettings, SideSettings
+from sqlstream.logical.plan.values import form, named_forms
 from sqlstream.units import Duration
 
 # More names of one key are not looked at.
@@ -32,7 +34,13 @@ _MOST_KEYS = 16
 class Filter(PassThrough):
     """Keeps the rows for which the predicate is true. Keeps no state."""
 
+    node_kind: ClassVar[str] = "filter"
+
     predicate: Expression
+
+    @property
+    def values(self) -> NodeValues:
+        return NodeValues(self.node_kind, settings=FilterSettings(form(self.predicate)))
 
     @property
     def label(self) -> str:
@@ -60,7 +68,13 @@ class Filter(PassThrough):
 class Projection(PassThrough):
     """Computes new columns from each row. An item with UNNEST makes several rows of one, or none. Keeps no state."""
 
+    node_kind: ClassVar[str] = "projection"
+
     items: tuple[Item, ...]
+
+    @property
+    def values(self) -> NodeValues:
+        return NodeValues(self.node_kind, items=named_forms(self.items))
 
     @property
     def label(self) -> str:
@@ -112,8 +126,14 @@ class Projection(PassThrough):
 class Expand(PassThrough):
     """Emits each row once for every number, in a column of its own: a row per grouping set. Keeps no state."""
 
+    node_kind: ClassVar[str] = "expand"
+
     column: str
     numbers: tuple[int, ...]
+
+    @property
+    def values(self) -> NodeValues:
+        return NodeValues(self.node_kind, settings=SetsSettings(self.column, self.numbers))
 
     @property
     def label(self) -> str:
@@ -158,10 +178,21 @@ class Lateral(PassThrough):
     at most, None where that is not known.
     """
 
+    node_kind: ClassVar[str] = "lateral"
+
     rows: Expression | Elements
     columns: Schema
     outer: bool
     key: frozenset[str] | None = None
+
+    @property
+    def values(self) -> NodeValues:
+        if isinstance(self.rows, Elements):
+            numbered = self.rows.numbered
+            settings = LateralSettings(form(self.rows.values), self.outer, elements=True, numbered=numbered)
+        else:
+            settings = LateralSettings(form(self.rows), self.outer)
+        return NodeValues(self.node_kind, settings=settings)
 
     @property
     def label(self) -> str:
@@ -188,7 +219,13 @@ class Union(Stateless):
     Keeps no state.
     """
 
+    node_kind: ClassVar[str] = "union"
+
     inputs: tuple[Node, ...]
+
+    @property
+    def values(self) -> NodeValues:
+        return NodeValues(self.node_kind)
 
     @property
     def children(self) -> tuple[Node, ...]:
@@ -275,12 +312,20 @@ class SetOperation(SingleInput, Updating):
     `ttl`: as of Aggregate, a row being the key.
     """
 
+    node_kind: ClassVar[str] = "set_operation"
+
     name: str
     function: Literal["intersect", "except"]
     side: str
     distinct: bool
     ttl: Duration | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        return NodeValues(
+            self.node_kind, name=self.name, settings=SideSettings(self.function, self.side, self.distinct)
+        )
 
     @property
     def label(self) -> str:

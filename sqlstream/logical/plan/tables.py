@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
-from sqlstream.catalog import Table
+from sqlstream.catalog import IDLE_TIMEOUT, Table
 from sqlstream.errors import Span
+from sqlstream.logical.plan.canonical import canonical
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.graph import rebuilt
 from sqlstream.logical.plan.node import Keys, Node, PassThrough, Stateless, Updating, WindowColumns
+from sqlstream.logical.plan.settings import NodeValues, ScanSettings, SinkSettings
+from sqlstream.secrets import planned
 from sqlstream.units import Duration
+
+# How options begin that say where a source is first read from.
+STARTUP = "scan.startup."
 
 
 @dataclass(frozen=True)
@@ -22,10 +29,29 @@ class Scan(Stateless):
     table's watermark.
     """
 
+    node_kind: ClassVar[str] = "scan"
+
     table: Table
     alias: str
     by_clock: bool = False
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        table = self.table
+        # How long a source may be silent can change while a job lives.
+        options = tuple((k, v) for k, v in sorted(planned(table.options).items()) if k != IDLE_TIMEOUT)
+        mark = table.watermark
+        settings = ScanSettings(
+            "" if table.is_values else table.name,
+            tuple((k, v) for k, v in options if not k.startswith(STARTUP)),
+            tuple((k, v) for k, v in options if k.startswith(STARTUP)),
+            table.has_changes,
+            (mark.column, canonical(mark.expression)) if mark is not None and not self.by_clock else None,
+            self.by_clock,
+            tuple((c.name, canonical(c.expression)) for c in table.columns if c.expression),
+        )
+        return NodeValues(self.node_kind, settings=settings)
 
     @property
     def children(self) -> tuple[Node, ...]:
@@ -92,10 +118,16 @@ class Normalize(Updating):
     files, then rows. Keeps the row of every key until it is deleted.
     """
 
+    node_kind: ClassVar[str] = "normalize"
+
     input: Scan
     name: str
     keys: tuple[str, ...]
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        return NodeValues(self.node_kind, name=self.name, keys=tuple((key,) for key in self.keys))
 
     @property
     def children(self) -> tuple[Node, ...]:
@@ -142,9 +174,15 @@ class ResultSink(PassThrough):
     Keeps no state. `limit` ends the job after so many rows; only a bare SELECT has one.
     """
 
+    node_kind: ClassVar[str] = "result_sink"
+
     table: Table
     columns: Schema
     limit: int | None = None
+
+    @property
+    def values(self) -> NodeValues:
+        return NodeValues(self.node_kind, settings=SinkSettings(self.limit))
 
     @property
     def label(self) -> str:

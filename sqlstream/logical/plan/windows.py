@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.node import FEW_VALUES, Keys, LateReads, Node, PassThrough, SingleInput, WindowColumns
+from sqlstream.logical.plan.settings import CountSettings, GridSettings, NodeValues, SessionSettings
+from sqlstream.logical.plan.values import form
 from sqlstream.units import MICROSECOND, MILLISECOND, NO_TIME, Duration, duration
 
 # What a window table function adds to its input.
@@ -33,6 +35,8 @@ class TimeWindows(PassThrough):
     at the zone's midnight.
     """
 
+    node_kind: ClassVar[str] = "time_windows"
+
     kind: Literal["TUMBLE", "HOP", "CUMULATE"]
     time_column: str
     size: Duration
@@ -40,6 +44,11 @@ class TimeWindows(PassThrough):
     offset: Duration = NO_TIME
     zone: str | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        settings = GridSettings(self.kind, self.time_column, self.size, self.slide, self.offset, self.zone)
+        return NodeValues(self.node_kind, settings=settings)
 
     @property
     def label(self) -> str:
@@ -107,6 +116,8 @@ class SessionWindow(AtWindowEnd):
     counted, and kept where `late_rows` names a table for it.
     """
 
+    node_kind: ClassVar[str] = "session_window"
+
     name: str
     keys: tuple[str, ...]
     time_column: str
@@ -114,6 +125,12 @@ class SessionWindow(AtWindowEnd):
     late_rows: str | None = None
     late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        gap = form(self.gap) if isinstance(self.gap, Expression) else self.gap
+        settings = SessionSettings(self.time_column, gap, self.late_rows)
+        return NodeValues(self.node_kind, name=self.name, keys=tuple((key,) for key in self.keys), settings=settings)
 
     @property
     def label(self) -> str:
@@ -163,6 +180,8 @@ class CountWindows(SingleInput):
     watermark is dropped and counted. `ttl`: as of Aggregate, a row having come when it got its number.
     """
 
+    node_kind: ClassVar[str] = "count_windows"
+
     name: str
     keys: tuple[str, ...]
     time_column: str
@@ -171,6 +190,11 @@ class CountWindows(SingleInput):
     ttl: Duration | None = None
     late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        settings = CountSettings(self.time_column, self.size, self.slide)
+        return NodeValues(self.node_kind, name=self.name, keys=tuple((key,) for key in self.keys), settings=settings)
 
     @property
     def label(self) -> str:

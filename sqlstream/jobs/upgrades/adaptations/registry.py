@@ -42,5 +42,5 @@ def _adapt(family: _Family, old: OperatorRecord, new: OperatorRecord, stage: Sta
         return NotAdaptable(new.name, old.name, str(reason))
 
 
-# By `OperatorShape.operator`: the name of the node's class in the logical plan.
+# By `OperatorShape.operator`.
 ADAPTATIONS: Mapping[str, Adaptation] = {kind: partial(_adapt, family) for kind, family in _FAMILIES.items()}
