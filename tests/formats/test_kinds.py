@@ -7,17 +7,31 @@ from __future__ import annotations
 
 import re
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from sqlstream import Session
+from sqlstream.compiler import compiler, planned_job
+from sqlstream.errors import UsageError
+from sqlstream.jobs.identity import is_planned, planned_digests
 from sqlstream.jobs.restoring import Restore
+from sqlstream.jobs.savepoints import take_savepoint
+from sqlstream.jobs.upgrades.shapes import shape_kind
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
-from sqlstream.logical.plan.nodes import Stateful
-from sqlstream.warehouse.jobs import read_record
+from sqlstream.logical.plan.explain import logical_text
+from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import AnyNode, Stateful
+from sqlstream.logical.plan.relational import Projection
+from sqlstream.logical.plan.rules import RULES, optimize
+from sqlstream.logical.plan.tables import ResultSink
+from sqlstream.session import explaining
+from sqlstream.warehouse.jobs import JobRecord, read_record
 from tests.formats.make_kinds import FUNCTION, SCRIPT, put, rows_of
 from tests.jobs.savepoint_jobs import open_session, planned
 from tests.processes import SECONDS, wait_until
@@ -28,6 +42,12 @@ JOB = "kinds"
 ARCHIVES = sorted(path for path in (Path(__file__).parent / "kinds").glob("*.zip"))
 TABLES = re.findall(r"INSERT INTO (\w+)", SCRIPT.read_text())
 Results = dict[str, list[tuple[object, ...]]]
+
+
+def more(script: str) -> str:
+    """Return the script with one more result; the operators are the same."""
+    insert = "INSERT INTO large SELECT customer, amount FROM orders WHERE amount >= 5;\nEND;"
+    return "CREATE TABLE large (customer BIGINT, amount BIGINT);\n" + script.replace("END;", insert)
 
 
 def results(session: Session) -> Results:
@@ -73,7 +93,7 @@ def test_an_archive_has_every_kind_of_stateful_operator(project: Path) -> None:
         record = read_record(session.warehouse.fs, session.warehouse.job(JOB))
         assert record is not None
         shapes = [operator.shape for operator in record.operators]
-        assert {shape.operator for shape in shapes if shape} == {kind.__name__ for kind in get_args(Stateful)}
+        assert {shape.operator for shape in shapes if shape} == set(map(shape_kind, get_args(Stateful)))
         held = dict(
             session.query("SELECT operator, state_rows FROM sqlstream.operators WHERE job = 'kinds'").fetchall()
         )
@@ -99,10 +119,7 @@ def test_the_job_continues(project: Path, expected: dict[tuple[str, ...], Result
 
 def test_the_job_continues_with_a_changed_query(project: Path, expected: dict[tuple[str, ...], Results]) -> None:
     put(project, "c")
-    # One more result; the operators are the same.
-    more = "INSERT INTO large SELECT customer, amount FROM orders WHERE amount >= 5;\nEND;"
-    changed = "CREATE TABLE large (customer BIGINT, amount BIGINT);\n" + SCRIPT.read_text().replace("END;", more)
-    upgraded = run(project, changed, ("a", "b", "c"), upgrade=Upgrade())
+    upgraded = run(project, more(SCRIPT.read_text()), ("a", "b", "c"), upgrade=Upgrade())
     assert upgraded == expected["a", "b", "c"]
 
 
@@ -112,3 +129,149 @@ def test_the_job_is_restored_from_its_savepoint(project: Path, expected: dict[tu
     put(project, "c")
     restored = run(project, SCRIPT.read_text(), ("a", "b", "c"), restore=Restore("kinds_1"))
     assert restored == expected["a", "b", "c"]
+
+
+def in_parentheses(node: Node) -> Node:
+    """A rule that rewrites expressions to equal ones: it puts them into parentheses."""
+    if not isinstance(node, Projection) or all(item.expression.sql.startswith("(") for item in node.items):
+        return node
+    items = (replace(i, expression=replace(i.expression, sql=f"({i.expression.sql})")) for i in node.items)
+    return replace(node, items=tuple(items))
+
+
+@contextmanager
+def reworded() -> Iterator[None]:
+    """Every line of a plan is other words."""
+
+    def other_words(node: Node) -> str:
+        return "\n".join(f"(reworded) {line.swapcase()}" for line in logical_text(node).splitlines())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planned_job, "logical_text", other_words)
+        patch.setattr(explaining, "logical_text", other_words)
+        yield
+
+
+@contextmanager
+def renamed() -> Iterator[None]:
+    """The classes of nodes have other names."""
+    names = {kind: kind.__name__ for kind in get_args(AnyNode)}
+    try:
+        for number, kind in enumerate(names):
+            kind.__name__ = f"Renamed{number}"
+        yield
+    finally:
+        for kind, name in names.items():
+            kind.__name__ = name
+
+
+@contextmanager
+def rewritten() -> Iterator[None]:
+    """There is one more rule, which writes expressions otherwise."""
+
+    def optimized(node: ResultSink) -> tuple[ResultSink, tuple[str, ...]]:
+        plan, names = optimize(node, (*RULES, in_parentheses))
+        assert isinstance(plan, ResultSink)
+        return plan, names
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "optimize", optimized)
+        yield
+
+
+# What may change in the code without a job becoming another one.
+CHANGES = {"other words": reworded, "other names": renamed, "another rule": rewritten}
+# Changes of the query, each with words that show it.
+REAL = (
+    ("INTERVAL '10' SECOND) GROUP BY", "INTERVAL '20' SECOND) GROUP BY", "size 20"),
+    ("SELECT customer, amount FROM top", "SELECT amount AS customer, amount FROM top", '"amount" AS customer'),
+    ("SET 'sqlstream.unbounded", "SET 'table.exec.state.ttl' = '1 h';\nSET 'sqlstream.unbounded", "that expires"),
+    ("'path' = 'in/rates'", "'path' = 'in/other'", "path=in/other"),
+)
+
+
+def record_of(folder: Path) -> JobRecord:
+    with open_session(folder) as session:
+        record = read_record(session.warehouse.fs, session.warehouse.job(JOB))
+        assert record is not None
+        return record
+
+
+@pytest.fixture
+def known(project: Path) -> Path:
+    """The project with a job that is known by its digests, and a savepoint of it."""
+    run(project, SCRIPT.read_text(), ("a", "b"))
+    assert record_of(project).digests is not None
+    with open_session(project) as session:
+        take_savepoint(session.warehouse, JOB, "known")
+    return project
+
+
+def test_it_is_known_by_the_digests_of_its_record_if_there_are_any(project: Path) -> None:
+    record = record_of(project)
+    with open_session(project) as session:
+        job = planned(session, SCRIPT.read_text())
+    assert is_planned(record, job)
+    digests = planned_digests(job)
+    # Those of another release of sqlglot may be other ones.
+    if record.digests is not None and record.digests.printer == digests.printer:
+        assert record.digests == digests
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_job_continues_whatever_words_describe_it(
+    known: Path, expected: dict[tuple[str, ...], Results], change: str
+) -> None:
+    before = record_of(known)
+    put(known, "c")
+    with CHANGES[change]():
+        assert run(known, SCRIPT.read_text(), ("a", "b", "c")) == expected["a", "b", "c"]
+    after = record_of(known)
+    assert after.digests == before.digests
+    assert (after.plan_text == before.plan_text) == (change == "other names")
+
+
+@pytest.mark.parametrize("change", ["other words", "other names"])
+def test_the_job_is_upgraded_whatever_words_describe_it(
+    known: Path, expected: dict[tuple[str, ...], Results], change: str
+) -> None:
+    put(known, "c")
+    with CHANGES[change]():
+        assert run(known, more(SCRIPT.read_text()), ("a", "b", "c"), upgrade=Upgrade()) == expected["a", "b", "c"]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_there_is_nothing_to_upgrade_where_only_words_changed(
+    known: Path, expected: dict[tuple[str, ...], Results], change: str
+) -> None:
+    put(known, "c")
+    with CHANGES[change]():
+        with open_session(known) as session:
+            assert not Upgrade().changes(record_of(known), planned(session, SCRIPT.read_text()))
+        assert run(known, SCRIPT.read_text(), ("a", "b", "c"), upgrade=Upgrade()) == expected["a", "b", "c"]
+    assert record_of(known).upgraded_from == ""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_job_is_restored_whatever_words_describe_it(
+    known: Path, expected: dict[tuple[str, ...], Results], change: str
+) -> None:
+    put(known, "c")
+    with open_session(known) as session:
+        session.drop(JOB)
+    with CHANGES[change]():
+        restored = run(known, SCRIPT.read_text(), ("a", "b", "c"), restore=Restore("known"))
+    assert restored == expected["a", "b", "c"]
+
+
+def test_a_changed_query_is_another_one_in_other_words_too(known: Path) -> None:
+    script = SCRIPT.read_text()
+    for describing in (nullcontext, reworded):
+        with describing():
+            # As it continues its record gets today's words.
+            run(known, script, ("a", "b"))
+            for before, after, words in REAL:
+                assert before in script
+                with pytest.raises(UsageError, match="exists with another query") as refused:
+                    run(known, script.replace(before, after), ("a", "b"))
+                assert words.lower() in str(refused.value.detail).lower()
