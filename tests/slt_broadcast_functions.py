@@ -10,7 +10,19 @@ from typing import Annotated
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlstream import Context, ListState, MapState, ReducingState, Row, ValueState, process, state, table
+from sqlstream import (
+    Context,
+    ListState,
+    MapState,
+    ReducingState,
+    Row,
+    SideOutput,
+    ValueState,
+    process,
+    side_output,
+    state,
+    table,
+)
 
 
 @dataclass
@@ -192,6 +204,132 @@ class LimitsByBucket:
         return above, pa.table({"account": both["account"], "seen": now})
 
 
+@dataclass
+class Told:
+    kind: str
+    amount: float
+    over: float
+
+
+@process
+class RenewedLimits:
+    """Checks the last payment of each account anew with each limit; one that is NULL forgets the accounts of its kind."""
+
+    limits: MapState[str, float] = state(broadcast=True)
+    last: ValueState[Payment] = state()
+    told: SideOutput[Told] = side_output()
+
+    @table
+    def payments(self, ctx: Context, payment: Payment) -> Iterator[Excess]:
+        self.last.value = payment
+        yield from self.check(payment)
+
+    @table(broadcast=True)
+    def rules(self, ctx: Context, limit: Limit) -> Iterator[Excess]:
+        ctx.emit("told", Told(limit.kind, limit.amount or 0.0, len(self.limits)))
+        if limit.amount is None:
+            self.limits.remove(limit.kind)
+            ctx.for_each_key(self.end, limit.kind)
+        else:
+            self.limits[limit.kind] = limit.amount
+            yield Excess(limit.kind, limit.amount, 0.0)
+            ctx.for_each_key(self.renew, limit.kind)
+
+    def check(self, payment: Payment) -> Iterator[Excess]:
+        limit = self.limits.get(payment.kind)
+        if limit is not None and payment.amount > limit:
+            yield Excess(payment.kind, payment.amount, payment.amount - limit)
+
+    def renew(self, ctx: Context, kind: str) -> Iterator[Excess]:
+        assert self.last.value is not None
+        if self.last.value.kind == kind:
+            ctx.count("renewed")
+            yield from self.check(self.last.value)
+
+    def end(self, ctx: Context, kind: str) -> Iterator[Told]:
+        assert self.last.value is not None
+        if self.last.value.kind == kind:
+            yield Told(f"closed {ctx.key}", self.last.value.amount, 0.0)
+            ctx.clear()
+
+
+@dataclass
+class Alarm:
+    what: str
+    at: datetime | None
+
+
+@process
+class Alarms:
+    """Sets a timer with each payment; rows for all keys put them off, and say how much was to come."""
+
+    sums: ListState[float] = state()
+    delay: ValueState[float] = state(broadcast=True, default=0.0)
+
+    @table
+    def payments(self, ctx: Context, payment: Payment) -> Iterator[Alarm]:
+        self.sums.append(payment.amount)
+        ctx.timers.at(ctx.event_time + timedelta(seconds=10), "due")
+        yield Alarm(f"paid {payment.amount} {self.delay.value}", ctx.event_time)
+
+    @table(broadcast=True)
+    def delays(self, ctx: Context, limit: Limit) -> Iterator[Alarm]:
+        assert limit.amount is not None
+        self.delay.value = limit.amount
+        yield Alarm(f"delay {limit.amount}", ctx.event_time)
+        ctx.for_each_key(self.put_off, timedelta(seconds=limit.amount))
+
+    def put_off(self, ctx: Context, delay: timedelta) -> Iterator[Alarm]:
+        yield Alarm(f"put off {sum(self.sums)} {self.delay.value}", ctx.event_time)
+        for timer in ctx.timers.list():
+            ctx.timers.at(timer.time + delay, timer.name)
+
+    def on_timer(self, ctx: Context) -> Iterator[Alarm]:
+        yield Alarm(f"{'late' if ctx.is_late else 'due'} {sum(self.sums)} {self.delay.value}", ctx.event_time)
+        self.sums.clear()
+
+
+@process(changelog_mode="upsert")
+class CurrentLimits:
+    """Has the limit of each account in its row, which changes with the limits."""
+
+    kind: ValueState[str] = state()
+    limits: MapState[str, float] = state(broadcast=True)
+
+    @table
+    def payments(self, ctx: Context, payment: Payment) -> Iterator[float]:
+        self.kind.value = payment.kind
+        yield self.limits.get(payment.kind, 0.0)
+
+    @table(broadcast=True)
+    def rules(self, ctx: Context, limit: Limit) -> None:
+        if limit.amount is not None:
+            self.limits[limit.kind] = limit.amount
+        ctx.for_each_key(self.renew, limit)
+
+    def renew(self, ctx: Context, limit: Limit) -> Iterator[float]:
+        if self.kind.value != limit.kind:
+            return
+        if limit.amount is None:
+            ctx.retract()
+            ctx.clear()
+        else:
+            yield limit.amount
+
+
+@process
+class PassedLimits:
+    """Emits rows for all keys alone, with the column of the key, and rows of keys as they come; it keeps nothing."""
+
+    @table
+    def payments(self, ctx: Context, payment: Payment) -> Iterator[Payment]:
+        yield payment
+
+    @table(broadcast=True)
+    def rules(self, ctx: Context, limit: Limit) -> list[Payment]:
+        return [Payment("all", limit.kind, limit.amount or 0.0)]
+
+
 def _above(payments: pa.Table, limits: dict[str, float], *key: str) -> pa.Table:
     limit = pa.array([limits.get(kind) for kind in payments["kind"].to_pylist()], pa.float64())
     found = payments.append_column("over", pc.subtract(payments["amount"], limit))
@@ -212,7 +350,16 @@ class Confused:
     def payments(self, ctx: Context, payment: Payment) -> Iterator[Excess]:
         if self.what == "write":
             self.limits["card"] = 1.0
+        if self.what == "visit elsewhere":
+            ctx.for_each_key(self.visited, payment)
+        self.seen[payment.kind] = 1
         yield Excess(payment.kind, payment.amount, 0.0)
+
+    def visited(self, ctx: Context, limit: Limit) -> None:
+        raise ValueError(limit.kind)
+
+    def no_rows(self, ctx: Context) -> int:
+        return 1
 
     @table(broadcast=True)
     def rules(self, ctx: Context, limit: Limit) -> None:
@@ -228,7 +375,13 @@ class Confused:
             case "emit":
                 ctx.emit("other", limit)
             case "return":
-                return [limit]  # type: ignore[return-value]
+                return 7  # type: ignore[return-value]
+            case "visit":
+                ctx.for_each_key(self.visited, limit)
+            case "visit nothing":
+                ctx.for_each_key("visited")  # type: ignore[arg-type]
+            case "visit no rows":
+                ctx.for_each_key(self.no_rows)
         # A text is no limit.
         self.limits["card"] = "two" if self.what == "type" else 2.0  # type: ignore[assignment]
         return None
@@ -245,5 +398,9 @@ BROADCAST_FUNCTIONS = (
     FreshLimits,
     LimitsByKey,
     LimitsByBucket,
+    RenewedLimits,
+    Alarms,
+    CurrentLimits,
+    PassedLimits,
     Confused,
 )

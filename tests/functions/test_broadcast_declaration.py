@@ -28,29 +28,30 @@ WRONG = {
     """
     @process
     class F:
-        x: ValueState[int] = state()
-        @table
-        def a(self, ctx, row) -> Iterator[int]: ...
-        @table(broadcast=True)
-        def b(self, ctx, row) -> None: ...
-    """: 'process function "f" has the broadcast table "b", but no broadcast state',
-    """
-    @process
-    class F:
         x: ValueState[int] = state(broadcast=True)
         @table(broadcast=True)
         def b(self, ctx, row) -> None: ...
         def on_timer(self, ctx) -> Iterator[int]: ...
     """: 'all tables of process function "f" are broadcast',
     """
-    @process
+    @process(changelog_mode="upsert")
     class F:
         x: ValueState[int] = state(broadcast=True)
         @table
         def a(self, ctx, row) -> Iterator[int]: ...
         @table(broadcast=True)
         def b(self, ctx, row) -> Iterator[int]: ...
-    """: 'method "b" of process function "f" emits rows, but those of a broadcast table have no key',
+    """: 'method "b" of process function "f" emits rows, but those of a broadcast table have no key, and the class emits changes',
+    """
+    @process
+    class F:
+        x: ValueState[int] = state(broadcast=True)
+        @table
+        def a(self, ctx, row) -> Iterator[int]: ...
+        @table(broadcast=True)
+        def b(self, ctx, row) -> None:
+            yield 1
+    """: 'method "b" of process function "f" yields rows, but its hint is None',
     """
     @process(vectorized=True, emits=int)
     class F:
@@ -60,7 +61,7 @@ WRONG = {
         @table(broadcast=True)
         def b(self, ctx, rows):
             yield rows
-    """: 'method "b" of process function "f" emits rows, but those of a broadcast table have no key',
+    """: 'method "b" of process function "f" emits rows of a broadcast table, but the class is vectorized',
     """
     @process
     class F:

@@ -15,6 +15,8 @@ from tests.properties.strategies import Restart, Row, Step
 
 SECOND = timedelta(seconds=1)
 START = datetime(1970, 1, 1)
+# In the place of a key: the rows for all keys emit for nobody.
+EVERYONE = object()
 
 # The time of a row, its table, and the row.
 Timed: TypeAlias = tuple[datetime, str, Row]
@@ -66,17 +68,19 @@ def by_values(row: Row) -> tuple[object, ...]:
 
 
 def simulated(
-    key: int | None,
+    key: Any,
     one: Any,
     rows: Iterable[Timed],
     up_to: int | None,
     *,
     states: Sequence[Any] = (),
     broadcast: Sequence[str] = (),
+    holds: Callable[[], bool] | None = None,
 ) -> Iterator[tuple[object, ...]]:
     """Yield what an instance gives for a key over its rows, which are in order, and its timers between them, up to a watermark.
 
-    `states` are what `ctx.clear()` clears; rows of `broadcast` tables let no timer wait for them, and emit nothing.
+    `states` are what `ctx.clear()` clears; rows of `broadcast` tables let no timer wait for them. What these emit is there for
+    EVERYONE, who has no rows else; the calls that they ask for come where `holds` says that the key has state, or it has timers.
     """
     timers = Timers()
 
@@ -91,7 +95,7 @@ def simulated(
     def called(method: Callable[..., Any], time: datetime, *given: Any) -> Iterator[tuple[object, ...]]:
         nonlocal reached
         reached = ctx.event_time = ctx.watermark = max(time, reached)
-        yield from ((key, *note, reached) for note in method(ctx, *given))
+        yield from ((key, *note, reached) for note in method(ctx, *given) or ())
 
     def fired(before: datetime) -> Iterator[tuple[object, ...]]:
         while timer := timers.next(before):
@@ -105,7 +109,15 @@ def simulated(
         yield from fired(time)
         if name in broadcast:
             ctx.watermark = ctx.event_time = time
-            getattr(one, name)(ctx, Click(x, s))
+            asked: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+            ctx.for_each_key = lambda method, *given, asked=asked: asked.append((method, given))
+            notes = list(getattr(one, name)(ctx, Click(x, s)) or ())
+            if key is EVERYONE:
+                yield from ((None, *note, time) for note in notes)
+                continue
+            for method, given in asked:
+                if timers.known or (holds is not None and holds()):
+                    yield from called(method, time, *given)
         else:
             yield from called(getattr(one, name), time, Click(x, s))
     yield from fired(end)

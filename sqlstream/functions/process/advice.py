@@ -61,6 +61,7 @@ _DELETE = "ctx.timers.delete(..) with the name or the time of a timer"
 _OFFERED: dict[type, dict[str, str]] = {
     Context: {
         "collect": "yield row",
+        "applytokeyedstate": "ctx.for_each_key(self.renew, row)",
         "currentkey": "ctx.key",
         "currentwatermark": "ctx.watermark",
         "getcurrentkey": "ctx.key",

@@ -187,7 +187,8 @@ def table(
     """Mark the method that gets the rows of one table argument; the argument has the method's name, or `name`.
 
     The tables of a call are in the order of these methods. With `changes=True` the table may change. The rows of a table with
-    `broadcast=True` are for all keys: its method writes states with `broadcast=True`, and emits nothing.
+    `broadcast=True` are for all keys: its method writes states with `broadcast=True`, what it yields has no key, and
+    `ctx.for_each_key(self.renew, row)` calls a method for each key.
     """
 
     def mark(method: F) -> F:

@@ -1,4 +1,4 @@
-"""What it takes for a class to have broadcast tables: their methods emit nothing, and write the states that all keys share."""
+"""What it takes for a class to have broadcast tables: their methods write the states that all keys share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from types import FunctionType
 from sqlstream.catalog import StateDeclaration, TableArgument
 from sqlstream.errors import BindError
 from sqlstream.functions import source_locations as places
-from sqlstream.functions.process.api import table_options
-
-_STATE = "Write limits: MapState[str, float] = state(broadcast=True)."
+from sqlstream.functions.process.api import ProcessOptions, table_options
 
 
 def is_broadcast(made: type, method: str) -> bool:
@@ -21,13 +19,21 @@ def is_broadcast(made: type, method: str) -> bool:
     return options is not None and options.broadcast
 
 
-def check_silent(inner: FunctionType, hint: object, what: str, root: str) -> None:
-    """Raise BindError where the method of a broadcast table emits rows, or says that it does."""
-    if hint in (None, type(None)) and not inspect.isgeneratorfunction(inner):
+def check_emitting(inner: FunctionType, hint: object, what: str, options: ProcessOptions, root: str) -> None:
+    """Raise BindError where the method of a broadcast table emits rows, and cannot in such a class, or does not say so."""
+    is_silent = hint in (None, type(None))
+    if is_silent and not inspect.isgeneratorfunction(inner):
         return
-    message = f"{what} emits rows, but those of a broadcast table have no key"
-    hint_text = "Write -> None, and keep them in a state: rows of a key, and its timers, emit."
-    raise BindError(message, places.definition(inner, root), hint=hint_text)
+    span = places.definition(inner, root)
+    if options.vectorized:
+        hint_text = "Write -> None, and keep them in a state: rows of a key emit. A class that is not vectorized emits here, too."
+        raise BindError(f"{what} emits rows of a broadcast table, but the class is vectorized", span, hint=hint_text)
+    if options.changelog_mode:
+        hint_text = "Write -> None. What a method yields that ctx.for_each_key(self.method) calls belongs to a key."
+        message = f"{what} emits rows, but those of a broadcast table have no key, and the class emits changes"
+        raise BindError(message, span, hint=hint_text)
+    if is_silent:
+        raise BindError(f"{what} yields rows, but its hint is None", span, hint="Write -> Iterator[Alert].")
 
 
 def check_broadcast(
@@ -56,7 +62,3 @@ def check_broadcast(
     if len(broadcast) == len(tables):
         hint = "One table at least has keys, or is read row by row: @table without broadcast."
         raise BindError(f"all tables of {what} are broadcast", span, hint=hint)
-    if not shared:
-        raise BindError(
-            f'{what} has the broadcast table "{broadcast[0].name}", but no broadcast state', span, hint=_STATE
-        )

@@ -123,6 +123,13 @@ class Context:
         """Emit a row of a side output: `ctx.emit("rejected", Rejected(..))`, for the time that a yielded row would have."""
         self._emit(output, row)
 
+    def for_each_key(self, method: Callable[..., Any], *arguments: Any) -> None:
+        """Call `method(ctx, *arguments)` for each key that has state or timers: `ctx.for_each_key(self.renew, rule)`.
+
+        Methods of broadcast tables do so. The calls come once the method has returned; what they yield is emitted for the key.
+        """
+        raise RuntimeError("only methods of broadcast tables visit all keys; here there is one: ctx.key")
+
     def retract(self, row: Any = None) -> None:
         """Take a row away that was emitted; of a class that emits upserts, the row of the current key."""
         if self._retract is None:
@@ -135,12 +142,21 @@ class Context:
 
 
 class BroadcastContext(Context):
-    """What methods of broadcast tables get: there is no key, so there are neither timers nor rows to emit."""
+    """What methods of broadcast tables get: there is no key, so there are no timers; all keys can be visited."""
 
-    __slots__ = ()
+    __slots__ = ("_visit",)
 
-    def __init__(self, count: Callable[[str, int], None]):
-        super().__init__(_NoTimers(), _clear_nothing, count, _emit_nothing, _retract_nothing)
+    def __init__(
+        self,
+        count: Callable[[str, int], None],
+        emit: Callable[[str, Any], None],
+        visit: Callable[[Callable[..., Any], tuple[Any, ...]], None],
+    ):
+        super().__init__(_NoTimers(), _clear_nothing, count, emit, _retract_nothing)
+        self._visit = visit
+
+    def for_each_key(self, method: Callable[..., Any], *arguments: Any) -> None:
+        self._visit(method, arguments)
 
     @property
     def key(self) -> Any:
@@ -156,10 +172,6 @@ class _NoTimers:
 
 def _clear_nothing() -> NoReturn:
     raise _without_key("ctx.clear()")
-
-
-def _emit_nothing(output: str, row: Any) -> NoReturn:
-    raise _without_key("ctx.emit(..)")
 
 
 def _retract_nothing(row: Any) -> NoReturn:

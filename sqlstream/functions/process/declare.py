@@ -34,7 +34,7 @@ from sqlstream.functions.process.api import (
     process_options,
     table_options,
 )
-from sqlstream.functions.process.broadcast_checks import check_broadcast, check_silent, is_broadcast
+from sqlstream.functions.process.broadcast_checks import check_broadcast, check_emitting, is_broadcast
 from sqlstream.functions.process.context import Context
 from sqlstream.functions.process.implementation import Implementation
 from sqlstream.functions.process.shapes import ResultShape, RowShape, emitted, result_shape, row_shape
@@ -256,7 +256,7 @@ class _Declaration:
         """Return what methods emit; all that emit rows emit the same."""
         for method in (m for m in methods if m.table is not None and is_broadcast(self.made, m.name)):
             what = f'method "{method.name}" of process function "{self.name}"'
-            check_silent(method.inner, hints[method.name].get("return"), what, self.root)
+            check_emitting(method.inner, hints[method.name].get("return"), what, self.options, self.root)
         if self.options.vectorized:
             return self._emitted()
         if self.options.emits is not None:

@@ -1,33 +1,40 @@
 """A batch of broadcast tables: their rows come before those of keys, and write the states that all keys share.
 
-Every bucket gets every row of a broadcast table and keeps the states whole, so a key finds them where it is.
+Every bucket gets every row of a broadcast table and keeps the states whole, so a key finds them where it is. What a method emits
+leaves one of the buckets alone: so it is there once.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, repeat
 from operator import itemgetter
+from types import FunctionType, MethodType
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
+from sqlstream.duck.sql import no_rows
 from sqlstream.functions.invocation import shown
 from sqlstream.functions.process.context import NO_EVENT_TIME, BroadcastContext, event_datetime, instant
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit
-from sqlstream.operators.operator import Clock
+from sqlstream.functions.process.yielded import classes_of, routing
+from sqlstream.operators.operator import Clock, SideRows
 from sqlstream.operators.process.arrivals import LATE, NUMBER, Arrivals, blocks
 from sqlstream.operators.process.collections import Collection
+from sqlstream.operators.process.emitted import EmittedRows, SideOutputs
 from sqlstream.operators.process.runs import COUNTED, row_reader
 from sqlstream.operators.process.sweeps import is_sweep_due
 from sqlstream.operators.process.tables import StateTables
+from sqlstream.operators.process.visits import Visit
 from sqlstream.operators.scratch import keep
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.zsets import WEIGHT
@@ -41,7 +48,7 @@ _Row = tuple[EventTime, Callable[..., Any], Any, bool, bool | None]
 
 
 class BroadcastRun:
-    """One batch of one bucket; `tables` are those of its broadcast states."""
+    """One batch of one bucket; `tables` are those of its broadcast states, `keys` the key columns of the result."""
 
     def __init__(
         self,
@@ -51,6 +58,7 @@ class BroadcastRun:
         tables: StateTables,
         instance: Instance,
         arrivals: Arrivals,
+        keys: tuple[Column, ...],
     ):
         self.con, self.state, self.clock, self.tables = con, state, clock, tables
         self.instance, self.arrivals = instance, arrivals
@@ -62,6 +70,15 @@ class BroadcastRun:
         self.handles = list(instance.shared.values())
         # The event times of the rows that have come, in their order.
         self.times: list[EventTime] = []
+        # What methods emit, in the bucket that emits it; and the calls for each key that they have asked for, in all buckets.
+        self.keys = keys
+        self.output = EmittedRows(instance.implementation.result, arrivals.gives_times, is_keyless=True)
+        self.sides = SideOutputs(instance.implementation.sides, arrivals.gives_times, is_keyless=True)
+        self.visits: list[Visit] = []
+        self.side_classes = classes_of(instance.implementation.sides)
+        self.context = self._new_context()
+        # The event time of the row that writes, and how many rows have come with it.
+        self.micros, self.row = EventTime(NEVER), 0
 
     def apply(self) -> None:
         """Give the rows to their methods, and write what these have left in the states."""
@@ -90,7 +107,7 @@ class BroadcastRun:
         rows = self._rows()
         if not rows:
             return
-        context = self._context
+        context = self.context
         watermark = context.watermark
         in_order = any(one.waits for _, one in self.arrivals.broadcast)
         is_late: bool | None = None
@@ -107,7 +124,8 @@ class BroadcastRun:
                 if is_late is False and watermark is not None and context.event_time <= watermark:
                     context.watermark = context.event_time - dt.timedelta(microseconds=1)
                 context.is_retraction = is_retraction
-                self._call(method, context, row)
+                self.micros, self.row = micros if in_order else NEVER, number
+                self._call(method, row)
         if in_order:
             self.times = [micros for micros, *_ in rows]
 
@@ -138,21 +156,76 @@ class BroadcastRun:
                     for handle in self.handles:
                         handle.row += 1
                     named = own.rename_columns([c.name for c, _ in one.columns])
-                    self._call(self.instance.methods[number], self._context, named)
+                    self._call(self.instance.methods[number], named)
 
-    def _call(self, method: Callable[..., Any], context: BroadcastContext, row: Any) -> None:
+    def _call(self, method: Callable[..., Any], row: Any) -> None:
         try:
-            result = method(context, row)
+            result = method(self.context, row)
+            # Also in a bucket that does not emit them: what yields the rows writes the states.
+            rows = list(result) if isinstance(result, Iterable) and not self._is_silent else []
         except (Exception, SystemExit) as error:
             raise self.instance.raised(error, about=_about(row), row=row) from error
-        if result is not None:
-            what = f'method "{method.__name__}" returned rows, but those of a broadcast table emit none'
+        if result is not None and (self._is_silent or not isinstance(result, Iterable)):
+            what = f'method "{method.__name__}" returned what is no rows: yield them, or return a list'
+            if self._is_silent:
+                what = f'method "{method.__name__}" returned rows, but those of a broadcast table emit none in such a class'
             raise self.instance.failed(what, _about(row))
+        if rows and self.state.is_first:
+            self.output.rows += rows
+            self.output.mark(0, self._time, late=self.context.is_late)
 
     @property
-    def _context(self) -> BroadcastContext:
+    def _is_silent(self) -> bool:
+        """Whether methods emit nothing: the class gives tables of rows, or changes of keys."""
+        return self.instance.function.vectorized is not None or self.instance.function.changelog_mode is not None
+
+    @property
+    def _time(self) -> Any:
+        """The event time of what is emitted now: without one of the row, how far event time has come."""
+        context = self.context
+        return context.event_time or context.watermark or context.processing_time.replace(tzinfo=None)
+
+    def _emit(self, output: str, row: Any) -> None:
+        # Each bucket checks the row, and one emits it.
+        self.sides.add(output, row, 0, self._time, late=self.context.is_late)
+
+    def _visit(self, method: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        function = self.instance.function
+        if function.vectorized:
+            raise RuntimeError(
+                "a vectorized class does not visit its keys: ctx.for_each_key(..) is for one that gets rows"
+            )
+        if not (function.keyed_states or function.has_timers):
+            raise RuntimeError(
+                "ctx.for_each_key(..) visits keys that have state or timers: this class has no state of keys"
+            )
+        if not isinstance(method, MethodType | FunctionType):
+            raise TypeError(f"ctx.for_each_key(..) takes a method, such as self.renew, not {shown(method, 100)}")
+        call = routing(method, self.side_classes) if self.side_classes else method
+        time, watermark, is_late = self.context.event_time, self.context.watermark, self.context.is_late
+        self.visits.append(Visit(call, arguments, self.row, self.micros, time, watermark, is_late))
+
+    def emitted(self) -> Iterator[pa.RecordBatch | SideRows]:
+        """Yield what the methods have emitted, in one of the buckets."""
+        if not self.state.is_first or not (self.output.rows or self.sides.size):
+            return
+        keys = {}
+        if self.keys:
+            none = self.con.sql(no_rows(self.arrivals.keys)).to_arrow_table()
+            keys = {
+                c.name: pa.chunked_array([pa.nulls(1, f.type)]) for c, f in zip(self.keys, none.schema, strict=True)
+            }
+        try:
+            own = self.output.taken(keys).combine_chunks().to_batches() if self.output.rows else []
+            sides = list(self.sides.taken(keys))
+        except Misfit as error:
+            raise self.instance.failed(error.what) from error
+        yield from own
+        yield from sides
+
+    def _new_context(self) -> BroadcastContext:
         watermark = self.clock.watermark
-        context = BroadcastContext(self._count)
+        context = BroadcastContext(self._count, self._emit, self._visit)
         context.watermark = None if watermark is None else event_datetime(watermark)
         context.processing_time = instant(self.clock.time)
         context.input_ended = watermark == END_OF_INPUT

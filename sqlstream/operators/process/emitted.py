@@ -23,10 +23,13 @@ _SHOWN = 200
 
 
 class EmittedRows:
-    """Rows of an output, and for each stretch of them its end, the number of its key, its event time, and whether it is late."""
+    """Rows of an output, and for each stretch of them its end, the number of its key, its event time, and whether it is late.
 
-    def __init__(self, shape: ResultShape, timed: bool, where: str = ""):
-        self.shape, self.timed = shape, timed
+    Those that `is_keyless` belong to no key: a column of the key has what is emitted under its name, or NULL.
+    """
+
+    def __init__(self, shape: ResultShape, timed: bool, where: str = "", *, is_keyless: bool = False):
+        self.shape, self.timed, self.is_keyless = shape, timed, is_keyless
         self.write = shape.writer(where)
         self.rows: list[Any] = []
         self.ends: list[int] = []
@@ -58,6 +61,8 @@ class EmittedRows:
         for name, values in written.items():
             if (key := own.get(name.lower())) is None:
                 found[name] = values
+            elif self.is_keyless:
+                found[key] = _as_key(name, values, found[key].type)
             elif (row := _astray(values, found[key])) is not None:
                 value, at = (shown(one[row].as_py(), _SHOWN) for one in (values, found[key]))
                 what = f'put {value} into "{name}", the column of the key, which is {at}'
@@ -69,6 +74,14 @@ class EmittedRows:
         for one in (self.rows, self.ends, self.numbers, self.times, self.late):
             one.clear()
         return pa.table(found)
+
+
+def _as_key(name: str, values: pa.Array, type: pa.DataType) -> pa.Array:
+    """Return emitted values as those of a column of the key; raises Misfit where they have another type."""
+    try:
+        return values.cast(type)
+    except pa.ArrowException as error:
+        raise Misfit(0, f'put {values.type} into "{name}", the column of the key, which is {type}') from error
 
 
 def _astray(emitted: pa.Array, keys: pa.ChunkedArray) -> int | None:
@@ -89,8 +102,11 @@ def _astray(emitted: pa.Array, keys: pa.ChunkedArray) -> int | None:
 class SideOutputs:
     """The rows of the side outputs, by their names."""
 
-    def __init__(self, shapes: Mapping[str, ResultShape], timed: bool):
-        self.outputs = {name: EmittedRows(shape, timed, f' of side output "{name}"') for name, shape in shapes.items()}
+    def __init__(self, shapes: Mapping[str, ResultShape], timed: bool, *, is_keyless: bool = False):
+        self.outputs = {
+            name: EmittedRows(shape, timed, f' of side output "{name}"', is_keyless=is_keyless)
+            for name, shape in shapes.items()
+        }
         # How many rows wait.
         self.size = 0
 

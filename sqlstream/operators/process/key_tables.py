@@ -49,9 +49,9 @@ class KeyTablesRun(BatchRun):
         super()._see(time)
         self.output.late_before = self.timers.late_before
 
-    def _raised(self, error: BaseException, method: Any, row: Any) -> Exception:
+    def raised(self, error: BaseException, method: Any, row: Any) -> Exception:
         # A table is too long to be shown.
-        return super()._raised(error, method, row if isinstance(row, Timer) else None)
+        return super().raised(error, method, row if isinstance(row, Timer) else None)
 
 
 class _EmittedTables(EmittedRows):

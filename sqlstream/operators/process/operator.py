@@ -27,6 +27,7 @@ from sqlstream.operators.process.key_tables import KeyTablesRun
 from sqlstream.operators.process.ordered_runs import OrderedRun
 from sqlstream.operators.process.runs import BatchRun
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
+from sqlstream.operators.process.visits import Visit
 from sqlstream.operators.process.waiting import UNTIL, WaitingRows, WaitingTables
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.metrics import earliest
@@ -226,15 +227,19 @@ class ProcessOperator(Operator):
         if waiting:
             yield from waiting.late_rows()
         with instance_of(self.function, self.arguments) as instance:
-            move_to = None
+            move_to, visits = None, list[Visit]()
             if self.broadcast:
-                broadcast = BroadcastRun(con, state, clock, self.broadcast_tables, instance, arrivals)
+                broadcast = BroadcastRun(con, state, clock, self.broadcast_tables, instance, arrivals, self.keys)
                 broadcast.apply()
+                yield from broadcast.emitted()
                 move_to = broadcast.move_to if broadcast.times else None
+                visits = broadcast.visits
             run_of = OrderedRun if waiting else self._run
             run = run_of(con, state, clock, self.state_tables, self.keys, instance, arrivals)
             if isinstance(run, OrderedRun):
                 run.move_to = move_to
+            if isinstance(run, BatchRun):
+                run.visits = visits
             yield from run.rows()
         if waiting:
             timer = state.event_timer if self.function.has_timers else None

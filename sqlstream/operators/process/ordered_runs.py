@@ -11,9 +11,11 @@ from typing import Any
 from sqlstream.duck.clock import NEVER
 from sqlstream.functions.process.context import NO_EVENT_TIME, event_datetime, event_micros
 from sqlstream.operators.process.runs import BatchRun, Calls
+from sqlstream.operators.process.visits import visit_key
 from sqlstream.units import END_OF_INPUT, EventTime
 
-# The event time of a row, in microseconds and as the user's code sees it; the method that gets it; the row.
+# The event time of a row, in microseconds and as the user's code sees it; the method that gets it; the row. In the place of a row
+# can be a visit, which has no such method.
 _Row = tuple[EventTime, dt.datetime, Any, Any]
 
 
@@ -30,12 +32,19 @@ class OrderedRun(BatchRun):
     def _visit(self, number: int, calls: Calls) -> None:
         context, timers, emitted = self.context, self.timers, self.emitted
         ended, context.input_ended, move_to = context.input_ended, False, self.move_to
-        self.fired, self.fires_late = 0, False
+        # Timers are never late, but those that visits by broadcast rows without an order set behind the watermark.
+        self.fired, self.fires_late, timers.late_before = 0, False, NEVER
         # How far the key has come.
         self.reached: dt.datetime | None = None
         for micros, time, method, row in self._rows(number, calls):
             if timers.soonest < micros:
                 self._fire_before(number, micros)
+            if method is None:
+                # Rows of broadcast tables without an order come before all others.
+                if micros != NEVER:
+                    self.reached = time
+                visit_key(self, number, row)
+                continue
             self.reached = context.event_time = context.watermark = time
             if move_to is not None:
                 move_to(micros)
@@ -45,7 +54,7 @@ class OrderedRun(BatchRun):
                 if result is not None:
                     emitted.extend(result)
             except (Exception, SystemExit) as error:
-                raise self._raised(error, method, row) from error
+                raise self.raised(error, method, row) from error
             if len(emitted) > before:
                 self.output.mark(number, time, late=False)
         context.input_ended = ended
@@ -53,8 +62,11 @@ class OrderedRun(BatchRun):
             self._fire_all(number)
 
     def _rows(self, number: int, calls: Calls) -> Iterator[_Row]:
-        """Return the rows of a key in the order of time; those of one time in the order of the inputs."""
-        found = [
+        """Return the rows of a key in the order of time; those of one time in the order of the inputs, behind visits."""
+        found: list[Iterator[_Row]] = []
+        if self.visits:
+            found.append(iter([(one.micros, one.time, None, one) for one in self.visits]))
+        found += [
             zip(islice(one.micros, size), one.times or (), repeat(method), one.rows, strict=False)
             for method, one in calls
             if (size := one.sizes[number])
@@ -66,14 +78,18 @@ class OrderedRun(BatchRun):
     def _fire_before(self, number: int, micros: EventTime) -> None:
         """Call `on_timer` for the timers of event time that are due before a time."""
         context = self.context
-        for timer in self.timers.due_before(micros):
+        for timer, is_late in self.timers.due_before(micros):
             # One that was set for a time before the row that set it is due as soon as that is done.
             time = timer.time if self.reached is None else max(timer.time, self.reached)
-            self.reached = context.event_time = context.watermark = time
+            context.event_time, context.watermark = time, self.watermark if is_late else time
+            if not is_late:
+                self.reached = time
             if self.move_to is not None:
                 self.move_to(EventTime(event_micros(time)))
-            self._call_timer(number, timer, self.fired)
+            self.timers.late_before = self.timers.watermark if is_late else NEVER
+            self._call_timer(number, timer, self.fired, late=is_late)
             self.fired += 1
+        self.timers.late_before, self.fires_late = NEVER, False
 
     def _fire_all(self, number: int) -> None:
         """Call `on_timer` for the timers of event time behind the rows, then for those of processing time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import dis
+import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,6 +33,7 @@ from sqlstream.operators.process.keyrows import KeyRows
 from sqlstream.operators.process.sweeps import is_sweep_due
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, TimerTables
+from sqlstream.operators.process.visits import Visit, keys_with_state, visit_key
 from sqlstream.storage.bucket import Bucket
 from sqlstream.units import END_OF_INPUT, EventTime
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 # The counters of the user's code begin so.
 COUNTED = "user."
 _MICROSECOND = dt.timedelta(microseconds=1)
+_FOLDER = os.path.dirname(__file__)
 
 
 class BatchRun:
@@ -48,6 +51,8 @@ class BatchRun:
 
     # So many emitted rows leave together.
     most = 8_000
+    # What broadcast rows of the batch want to be called for each key that has state.
+    visits: Sequence[Visit] = ()
 
     def __init__(
         self,
@@ -96,6 +101,8 @@ class BatchRun:
     def rows(self) -> Iterator[pa.RecordBatch | SideRows]:
         """Run over all keys; yield what is emitted, then write what has changed."""
         due = self.timer_tables.due() if self.timer_tables else []
+        if self.visits:
+            due += keys_with_state(self.state, self.tables)
         self.count = self.arrivals.touch(due)
         if self.count:
             self.touched = self.con.sql(f"SELECT * FROM {TOUCHED} ORDER BY {NUMBER}").to_arrow_table()
@@ -181,7 +188,9 @@ class BatchRun:
     # -- the user's code
 
     def _visit(self, number: int, calls: Calls) -> None:
-        """Give a key its timers and its rows."""
+        """Give a key the visits of broadcast rows, its timers and its rows."""
+        for visit in self.visits:
+            visit_key(self, number, visit)
         if self.timers.known and self.timers.is_any_due():
             self._fire(number)
         for method, rows in calls:
@@ -214,7 +223,7 @@ class BatchRun:
                             time = context.event_time
                             before = self.output.mark(number, time, late=late is not None and time < late)
         except (Exception, SystemExit) as error:
-            raise self._raised(error, method, row) from error
+            raise self.raised(error, method, row) from error
         if rows.timed is None and len(emitted) > before:
             self.output.mark(number, None, late=False)
 
@@ -237,7 +246,7 @@ class BatchRun:
                     if len(emitted) > before:
                         before = self.output.mark(number, context.event_time, late=time is None)
         except (Exception, SystemExit) as error:
-            raise self._raised(error, method, row) from error
+            raise self.raised(error, method, row) from error
         self.fires_late = None
         self._see(None)
 
@@ -267,14 +276,14 @@ class BatchRun:
         context, on_timer = self.context, self.instance.on_timer
         assert on_timer is not None
         context.timer, self.fires_late = timer, late
-        time = context.event_time or self._time_now
+        time = context.event_time or self.time_now
         before = len(self.emitted)
         try:
             result = on_timer(context)
             if result is not None:
                 self.emitted.extend(result)
         except (Exception, SystemExit) as error:
-            raise self._raised(error, on_timer, timer) from error
+            raise self.raised(error, on_timer, timer) from error
         if len(self.emitted) > before:
             self.output.mark(number, time, late=late)
         if fired >= MOST:
@@ -285,7 +294,7 @@ class BatchRun:
             )
 
     @property
-    def _time_now(self) -> Any:
+    def time_now(self) -> Any:
         """The event time of what a timer of processing time emits: how far event time has come."""
         return self.context.watermark or self.context.processing_time.replace(tzinfo=None)
 
@@ -293,7 +302,7 @@ class BatchRun:
         """Take a row of a side output, for the row or the timer for which the user's code runs."""
         time: Any = self.context.event_time
         if time is None and self.fires_late is not None:
-            time = self._time_now
+            time = self.time_now
         self.sides.add(output, row, self.number, time, late=self._is_late())
 
     def _is_late(self) -> bool:
@@ -312,7 +321,7 @@ class BatchRun:
     def _count(self, name: str, number: int) -> None:
         self.state.count(f"{COUNTED}{name}", number)
 
-    def _raised(self, error: BaseException, method: Any, row: Any) -> Exception:
+    def raised(self, error: BaseException, method: Any, row: Any) -> Exception:
         about = [f"key: {shown(self.context.key, 200)}"] if self.keys else []
         about += (
             [f"{'timer' if method == self.instance.on_timer else 'row'}: {shown(row, 400)}"] if row is not None else []
@@ -452,5 +461,5 @@ def _is_ours(error: BaseException) -> bool:
     with suppress(AttributeError):
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
-        return trace is not None and trace.tb_frame.f_code.co_filename == __file__
+        return trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == _FOLDER
     return False

@@ -156,6 +156,11 @@ class KeyTimers(Timers):
             if known.get(identity) != due:
                 changes[identity[0]].add(number, identity[1], due, 1)
 
+    @property
+    def has_any(self) -> bool:
+        """Whether the key has a timer now."""
+        return bool(self._current)
+
     def is_any_due(self) -> bool:
         """Tell whether a timer is due of those with which the key was entered."""
         # Not any(..): for each key, a generator takes longer than this.
@@ -174,14 +179,14 @@ class KeyTimers(Timers):
             del self._own[identity]
             yield self._shown(identity, due), identity in self.late
 
-    def due_before(self, time: EventTime) -> Iterator[Timer]:
-        """Yield timers of event time that are due before a time, each taken out before, in the order of their times."""
+    def due_before(self, time: EventTime) -> Iterator[tuple[Timer, bool]]:
+        """Yield timers of event time that are due before a time, in their order, taken out before, and whether each is late."""
         while self.soonest < time:
             found = min(((due, str(i[1]), i) for i, due in self._current.items() if i[0]), default=None)
             self.soonest = FOREVER if found is None else found[0]
             if found is not None and found[0] < time:
                 del self._own[found[2]]
-                yield self._shown(found[2], found[0])
+                yield self._shown(found[2], found[0]), found[2] in self.late
 
     def due_by_clock(self) -> Iterator[Timer]:
         """Yield timers of processing time that are due, each taken out before, in the order of their times."""
