@@ -327,7 +327,7 @@ class DefinitionParser(StreamingParser):
         grammar.check(self.source, self._span_from(start), self._tokens[index : self._index], query, self.beyond)
         return query
 
-    def _refuse_clause(self, clauses: dict[str, str | None]) -> None:
+    def _refuse_clause(self, clauses: dict[str, str]) -> None:
         words = self._curr.text.upper()
         if words in clauses and self._curr.token_type not in (TokenType.IDENTIFIER, TokenType.STRING):
             raise self._refused(f"{words} in CREATE TABLE", self._token_span(self._curr), clauses[words])

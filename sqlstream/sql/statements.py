@@ -43,7 +43,7 @@ from sqlstream.sql.nodes import (
 )
 from sqlstream.sql.reading import Failure
 from sqlstream.sql.show import ShowParser
-from sqlstream.sql.unsupported import STATEMENTS
+from sqlstream.sql.unsupported import STATEMENTS, UPSERT
 from sqlstream.sql.variables import with_variables
 
 __all__ = [
@@ -311,6 +311,8 @@ class _StatementParser(ShowParser):
             columns = self._names()
         values = self._curr.token_type == TokenType.VALUES
         query = self._query()
-        if self._match_text_seq("ON", "CONFLICT"):
-            raise self._refused("ON CONFLICT", self._token_span(self._prev))
+        clause = self._curr
+        if self._match_text_seq("ON", "CONFLICT") or self._match_text_seq("ON", "DUPLICATE", "KEY"):
+            span = self._span_from(clause)
+            raise self._refused(span.text.upper(), span, UPSERT)
         return Insert(self._span_from(start), target, columns, query, values and isinstance(query, exp.Select), options)

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+# What to write instead of what changes the row of a key.
+UPSERT = "Leave it out, and declare PRIMARY KEY (..) NOT ENFORCED: a row then replaces the one that has its key."
+# What to write instead of a query that reads itself.
+RECURSION = (
+    "Write each step as a query in WITH, or follow the steps in a Python function: sqlstream docs python/functions."
+)
+_MODEL = "Call the model in a Python function: sqlstream docs python/functions."
+_STATISTICS = "Leave it out: plans need no statistics. sqlstream query with SUMMARIZE says what a table has."
+_MODULES = "Leave it out: all functions are there, and your own are in files under udfs/."
+_REFERENCES = "Leave it out, and join the other table in the query, where an inner join drops rows that refer to none."
+
 # The first words of a statement, longest match first.
-STATEMENTS: dict[str, str | None] = {
+STATEMENTS: dict[str, str] = {
     "CREATE OR ALTER": "Write DROP ... IF EXISTS, then CREATE.",
     "REPLACE TABLE": "Write DROP TABLE IF EXISTS, then CREATE TABLE and INSERT INTO.",
     "CREATE TEMPORARY SYSTEM FUNCTION": "Write CREATE FUNCTION.",
     "CREATE CATALOG": "Put CREATE TABLE statements into files under catalog/.",
     "CREATE DATABASE": "Put CREATE TABLE statements into files under catalog/.",
-    "CREATE MODEL": None,
-    "CREATE TEMPORARY MODEL": None,
+    "CREATE MODEL": _MODEL,
+    "CREATE TEMPORARY MODEL": _MODEL,
     "CREATE CONNECTION": "Put the connector's options into the WITH clause of CREATE TABLE.",
     "CREATE MATERIALIZED TABLE": "Write CREATE TABLE without a connector, and INSERT INTO it.",
     "ALTER TABLE": "Write DROP TABLE, then CREATE TABLE.",
     "ALTER VIEW": "Write DROP VIEW, then CREATE VIEW.",
-    "ALTER": None,
-    "DROP CATALOG": None,
-    "DROP CONNECTION": None,
-    "DROP DATABASE": None,
+    "ALTER": "Write DROP, then CREATE.",
+    "DROP CATALOG": "All tables are in one catalog: write DROP TABLE for each.",
+    "DROP CONNECTION": "Options are those of tables: write DROP TABLE.",
+    "DROP DATABASE": "All tables are in one catalog: write DROP TABLE for each.",
     "DROP TEMPORARY SYSTEM FUNCTION": "Write DROP FUNCTION.",
     "DROP MATERIALIZED TABLE": "Write DROP TABLE.",
-    "DROP MODEL": None,
+    "DROP MODEL": "Write DROP FUNCTION: a model is called in a Python function.",
     "TRUNCATE TABLE": "Run sqlstream with --fresh to start the job, and what it wrote, anew.",
-    "CALL": None,
-    "ANALYZE TABLE": None,
+    "CALL": "There are no procedures: a query calls Python functions, and sqlstream has commands (sqlstream --help).",
+    "ANALYZE": _STATISTICS,
+    "ANALYZE TABLE": _STATISTICS,
     "EXECUTE INSERT": "Write INSERT INTO.",
     "EXECUTE PLAN": "Write the INSERT statement itself.",
     "INSERT OVERWRITE": "Write INSERT INTO, and run sqlstream with --fresh to start anew.",
+    "INSERT OR REPLACE": UPSERT,
+    "INSERT OR IGNORE": UPSERT,
     "DELETE": "Filter the rows in the query that writes the table.",
     "UPDATE": "Change the rows in the query that writes the table.",
     "MERGE": "Change the rows in the query that writes the table.",
@@ -42,40 +56,40 @@ STATEMENTS: dict[str, str | None] = {
     "COMPILE AND EXECUTE PLAN": "Write the INSERT statement itself.",
     "SUMMARIZE": "Use the command `sqlstream query` with SUMMARIZE.",
     "USE": "All tables are in one catalog; write their names alone.",
-    "LOAD MODULE": None,
-    "UNLOAD MODULE": None,
+    "LOAD MODULE": _MODULES,
+    "UNLOAD MODULE": _MODULES,
     "ADD JAR": "Put Python functions into files under udfs/.",
-    "REMOVE JAR": None,
+    "REMOVE JAR": "Leave it out: Python functions are in files under udfs/.",
     "STOP JOB": "Use the command `sqlstream stop`.",
     "COPY": "Write INSERT INTO a table with the connector 'filesystem'.",
-    "ATTACH": None,
-    "DETACH": None,
-    "INSTALL": None,
+    "ATTACH": "Declare its tables: CREATE TABLE .. WITH ('connector' = 'duckdb', ..), or 'sqlite', or 'postgresql'.",
+    "DETACH": "Leave it out: tables name their database in WITH.",
+    "INSTALL": "Leave it out: sqlstream loads the extensions that it needs.",
     "PRAGMA": "Write SET.",
     "BEGIN": "Leave it out: every batch of a job is committed as a whole.",
     "COMMIT": "Leave it out: every batch of a job is committed as a whole.",
-    "ROLLBACK": None,
+    "ROLLBACK": "Go back to a savepoint: sqlstream run SCRIPT --from SAVEPOINT.",
 }
 
 # What may follow the columns of CREATE TABLE in Flink.
-TABLE_CLAUSES: dict[str, str | None] = {
+TABLE_CLAUSES: dict[str, str] = {
     "DISTRIBUTED": "Leave it out: state and tables are partitioned by sqlstream.",
     "AS": "Write CREATE TABLE with columns, then INSERT INTO it.",
 }
 
 # Constraints on a table, beside its primary key.
-CONSTRAINTS: dict[str, str | None] = {
+CONSTRAINTS: dict[str, str] = {
     "UNIQUE": "Write PRIMARY KEY (..) NOT ENFORCED.",
     "CHECK": "Filter the rows in the query that writes the table.",
-    "FOREIGN KEY": None,
+    "FOREIGN KEY": _REFERENCES,
 }
 
 # What may follow the type of a column in Flink or in DuckDB.
-COLUMN_CLAUSES: dict[str, str | None] = {
+COLUMN_CLAUSES: dict[str, str] = {
     "DEFAULT": "Use COALESCE in the query that writes the table.",
     "UNIQUE": "Write PRIMARY KEY (..) NOT ENFORCED.",
     "CHECK": "Filter the rows in the query that writes the table.",
-    "REFERENCES": None,
+    "REFERENCES": _REFERENCES,
     "GENERATED": "Write a computed column: name AS expression.",
     "COLLATE": "Use COLLATE in the query that reads the table.",
 }

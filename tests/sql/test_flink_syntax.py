@@ -3,6 +3,7 @@
 import pytest
 
 from sqlstream.errors import SourceText, UnsupportedError
+from sqlstream.sql import unsupported
 from sqlstream.sql.statements import parse_script
 
 # Statements with the words that the error points at.
@@ -51,7 +52,7 @@ STATEMENTS = [
     ("INSERT OVERWRITE t SELECT 1", "INSERT OVERWRITE"),
     ("INSERT INTO t PARTITION (p='v') SELECT 1", "PARTITION"),
     ("INSERT INTO c.t SELECT 1", "c.t"),
-    ("INSERT INTO t SELECT a FROM s ON CONFLICT DO DEDUPLICATE", "CONFLICT"),
+    ("INSERT INTO t SELECT a FROM s ON CONFLICT DO DEDUPLICATE", "ON CONFLICT"),
     ("WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x", "INSERT"),
     ("DELETE FROM t WHERE a = 1", "DELETE"),
     ("UPDATE t SET a = 1", "UPDATE"),
@@ -73,6 +74,11 @@ STATEMENTS = [
     ("COPY t TO 'x.csv'", "COPY"),
     ("ATTACH 'x.db'", "ATTACH"),
     ("PRAGMA threads", "PRAGMA"),
+    ("ANALYZE", "ANALYZE"),
+    ("INSERT OR REPLACE INTO t VALUES (1)", "INSERT OR REPLACE"),
+    ("INSERT OR IGNORE INTO t SELECT 1", "INSERT OR IGNORE"),
+    ("INSERT INTO t SELECT 1 ON CONFLICT DO NOTHING", "ON CONFLICT"),
+    ("INSERT INTO t VALUES (1) ON DUPLICATE KEY UPDATE a = 1", "ON DUPLICATE KEY"),
     # in queries
     ("SELECT * FROM t AS x /*+ OPTIONS('k'='v') */", "/*+ OPTIONS('k'='v') */"),
     ("INSERT INTO t SELECT 1 /*+ OPTIONS('k'='v') */", "/*+ OPTIONS('k'='v') */"),
@@ -99,6 +105,14 @@ def test_unsupported_where_it_stands(text: str, words: str) -> None:
     assert caught.value.span.text == words
     assert caught.value.span.start >= len("SELECT 1;\n")
     assert caught.value.hint is None or caught.value.hint.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "clauses", [unsupported.STATEMENTS, unsupported.TABLE_CLAUSES, unsupported.CONSTRAINTS, unsupported.COLUMN_CLAUSES]
+)
+def test_what_is_unsupported_says_what_to_do(clauses: dict[str, str]) -> None:
+    for words, hint in clauses.items():
+        assert hint.endswith("."), words
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ from sqlstream.names import check_name
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.process_calls import ProcessCall
 from sqlstream.sql.spans import operator_span, span_of
+from sqlstream.sql.unsupported import RECURSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class Binder:
         if clause is None:
             return env
         if clause.args.get("recursive"):
-            raise UnsupportedError("WITH RECURSIVE", span_of(clause, env.source))
+            raise UnsupportedError("WITH RECURSIVE", span_of(clause, env.source), hint=RECURSION)
         for cte in clause.expressions:
             check_name("a query in WITH", cte.alias, span_of(cte, env.source))
             name = cte.alias.lower()

@@ -299,10 +299,13 @@ class GroupedBinder(ExpressionBinder):
             if (field := self._field_of_key(bound)) is not None:
                 return _like(node, field)
             self._check_function_around(node)
+            is_field = isinstance(bound, exp.Anonymous)
+            text = node.name if node.name.isidentifier() and not is_field else to_duckdb(node)
+            what = f'field "{text}"' if is_field else f'column "{node.name}"'
             raise self.error(
-                f'column "{node.name}" must be in GROUP BY or inside an aggregate',
+                f"{what} must be in GROUP BY or inside an aggregate",
                 node,
-                hint=f"Add {node.name} to GROUP BY, or write any_value({node.name}).",
+                hint=f"Add {text} to GROUP BY, or write any_value({text}).",
             )
         return None
 
