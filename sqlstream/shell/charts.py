@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 
 import duckdb
 
@@ -38,29 +39,34 @@ def chart(relation: duckdb.DuckDBPyRelation, width: int) -> Iterator[str]:
         place = "0.0"
     rows = relation.project(f"CAST({x} AS VARCHAR) AS name, {place} AS x, CAST({y} AS DOUBLE) AS y")
     found = rows.filter("name IS NOT NULL AND isfinite(x) AND isfinite(y)").limit(_MOST_POINTS).fetchall()
+    axes = printable(relation.columns[0]), printable(relation.columns[1])
     if not found:
         yield "(no rows)"
     elif place == "0.0":
-        yield from bars([(printable(name), value) for name, _, value in found], width)
+        yield from bars([(printable(name), value) for name, _, value in found], axes, width)
     else:
         found.sort(key=lambda row: row[1])
-        yield from line([(a, b) for _, a, b in found], (printable(found[0][0]), printable(found[-1][0])), width)
+        ends = printable(found[0][0]), printable(found[-1][0])
+        yield from line([(a, b) for _, a, b in found], ends, axes, width)
 
 
-def bars(rows: Sequence[tuple[str, float]], width: int) -> Iterator[str]:
-    """Yield a bar for each row.
+def bars(rows: Sequence[tuple[str, float]], axes: tuple[str, str], width: int) -> Iterator[str]:
+    """Yield the names of the two columns, then a bar for each row.
 
-    >>> for text in bars([("EWR", 2.0), ("JFK", 4.0), ("LGA", -1.0)], 20):
+    >>> for text in bars([("EWR", 2.0), ("JFK", 4.0), ("LGA", -1.0)], ("origin", "n"), 23):
     ...     print(text)
-    EWR ██████▌ 2
-    JFK █████████████ 4
-    LGA ███▎ -1
+    origin n
+    EWR    ██████▌ 2
+    JFK    █████████████ 4
+    LGA    ███▎ -1
     """
     shown = rows[:_MOST_BARS]
-    names = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name, _ in shown]
-    texts = [_number(value) for _, value in shown]
-    widest = max(map(len, names))
+    names = labels([name for name, _ in shown])
+    texts = numbers([value for _, value in shown])
+    title = axes[0] if len(axes[0]) <= _LONGEST_NAME else f"{axes[0][: _LONGEST_NAME - 1]}…"
+    widest = max(len(title), *map(len, names))
     room = max(width - widest - max(map(len, texts)) - 2, 8)
+    yield f"{title:{widest}} {axes[1]}"
     longest = max(abs(value) for _, value in shown) or 1.0
     for name, text, (_, value) in zip(names, texts, shown, strict=True):
         whole, eighths = divmod(round(abs(value) / longest * room * 8), 8)
@@ -71,13 +77,21 @@ def bars(rows: Sequence[tuple[str, float]], width: int) -> Iterator[str]:
 
 
 def line(
-    points: Sequence[tuple[float, float]], ends: tuple[str, str], width: int, height: int = HEIGHT
+    points: Sequence[tuple[float, float]],
+    ends: tuple[str, str],
+    axes: tuple[str, str],
+    width: int,
+    height: int = HEIGHT,
 ) -> Iterator[str]:
-    """Yield the lines of a line chart of points, which are in the order of their first number; `ends` are its labels."""
+    """Yield the lines of a line chart of points, in the order of their first number, with the names of its `axes`.
+
+    `ends` are the labels of the first point and the last one.
+    """
     low, high = min(y for _, y in points), max(y for _, y in points)
     first, last = points[0][0], points[-1][0]
-    labels = {0: _number(high), height // 2: _number((low + high) / 2), height - 1: _number(low)}
-    widest = max(map(len, labels.values()))
+    rows = 0, height // 2, height - 1
+    ticks = dict(zip(rows, numbers([high, (low + high) / 2, low]), strict=True))
+    widest = max(map(len, ticks.values()))
     columns = max(width - widest - 2, 8)
     across, down = columns * 2 - 1, height * 4 - 1
     cells = [[0] * columns for _ in range(height)]
@@ -89,12 +103,13 @@ def line(
         _draw(cells, a, b)
     if len(places) == 1:
         _draw(cells, places[0], places[0])
+    yield f"{' ' * widest} {axes[1]}"
     for row, dots in enumerate(cells):
         text = "".join(chr(0x2800 + cell) if cell else " " for cell in dots).rstrip()
-        yield f"{labels.get(row, ''):>{widest}} │{text}"
+        yield f"{ticks.get(row, ''):>{widest}} │{text}"
     yield f"{' ' * widest} └{'─' * columns}"
-    gap = max(columns - len(ends[0]) - len(ends[1]), 1)
-    yield f"{' ' * widest}  {ends[0]}{' ' * gap}{ends[1] if len(points) > 1 else ''}".rstrip()
+    last_label = ends[1] if len(points) > 1 else ""
+    yield f"{' ' * widest}  {_between(ends[0], axes[0], last_label, columns)}".rstrip()
 
 
 def _draw(cells: list[list[int]], a: tuple[int, int], b: tuple[int, int]) -> None:
@@ -106,7 +121,62 @@ def _draw(cells: list[list[int]], a: tuple[int, int], b: tuple[int, int]) -> Non
         cells[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
 
 
-def _number(value: float) -> str:
+def _between(left: str, middle: str, right: str, width: int) -> str:
+    """Return three texts in a line: at its ends, and between them where there is room for it, else behind them.
+
+    >>> _between("1", "n", "9", 9), _between("10:00:00", "hour", "11:00:00", 18)
+    ('1   n   9', '10:00:00  11:00:00 (hour)')
+    """
+    room = width - len(left) - len(right)
+    if room < len(middle) + 2:
+        return f"{left}{' ' * max(room, 1)}{right} ({middle})"
+    before = (room - len(middle)) // 2
+    return f"{left}{' ' * before}{middle}{' ' * (room - len(middle) - before)}{right}"
+
+
+def labels(names: Sequence[str]) -> list[str]:
+    """Return names as they are shown: long ones are cut as far as they stay apart, and those of equal ones are numbered.
+
+    >>> labels(["a", "a", "b"])
+    ['a', 'a (2)', 'b']
+    >>> labels(["the department of trade 1", "the department of trade 2"])
+    ['the departme… of trade 1', 'the departme… of trade 2']
+    """
+    seen = Counter[str]()
+    found = []
+    for name, short in zip(names, _shortened(names), strict=True):
+        seen[name] += 1
+        found.append(short if seen[name] == 1 else f"{short} ({seen[name]})")
+    return found
+
+
+def _shortened(names: Sequence[str]) -> list[str]:
+    different = len(set(names))
+    for length in count(_LONGEST_NAME, _LONGEST_NAME // 2):
+        # What is behind the mark is empty, or the end of the name.
+        for end in (0, (length - 1) // 2):
+            head = length - 1 - end
+            found = [n if len(n) <= length else f"{n[:head]}…{n[len(n) - end :]}" for n in names]
+            if len(set(found)) == different:
+                return found
+    raise AssertionError
+
+
+def numbers(values: Sequence[float]) -> list[str]:
+    """Return numbers in few characters, but in so many that different ones look different.
+
+    >>> numbers([1234567.0, 1234000.0, 5.0]), numbers([1234567.0, 2345678.0])
+    (['1.235 M', '1.234 M', '5'], ['1.23 M', '2.35 M'])
+    """
+    found: list[str] = []
+    for digits in range(3, 18):
+        found = [_number(value, digits) for value in values]
+        if len(set(found)) == len(set(values)):
+            break
+    return found
+
+
+def _number(value: float, digits: int = 3) -> str:
     """Return a number in few characters.
 
     >>> _number(12.0), _number(0.12345), _number(1234567.0), _number(2.5e9)
@@ -115,7 +185,7 @@ def _number(value: float) -> str:
     size = abs(value)
     for unit, factor in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
         if size >= factor:
-            return f"{value / factor:.3g} {unit}"
+            return f"{value / factor:.{digits}g} {unit}"
     if value == math.floor(value):
         return f"{value:,.0f}"
-    return f"{value:.4g}"
+    return f"{value:.{digits + 1}g}"

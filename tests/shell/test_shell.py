@@ -253,13 +253,21 @@ def test_watch_repeats_a_query_and_plot_draws_it(shell: Shell, capsys: pytest.Ca
     entered(shell, capsys, "INSERT INTO numbers VALUES (1), (2);")
     assert entered(shell, capsys, "\\watch 0.01 c=3 SELECT sum(n) AS s FROM numbers").count("(1 row)") == 3
     assert entered(shell, capsys, "\\watch 0.01 c=2").count("(1 row)") == 2
-    bars = entered(shell, capsys, "\\plot SELECT 'n' || n, n * 10 FROM numbers ORDER BY n").splitlines()
-    assert [line.split()[0] for line in bars] == ["n1", "n2"]
-    assert bars[1].count("█") == 2 * bars[0].count("█") > 0
-    line = entered(shell, capsys, "\\plot SELECT n, n FROM numbers").splitlines()
-    assert line[0].startswith("  2 │") or line[0].startswith("2 │")
+    bars = entered(shell, capsys, "\\plot SELECT 'n' || n AS name, n * 10 AS tens FROM numbers ORDER BY n").splitlines()
+    assert [line.split()[0] for line in bars] == ["name", "n1", "n2"]
+    assert bars[0].split() == ["name", "tens"]
+    assert bars[2].count("█") == 2 * bars[1].count("█") > 0
+    line = entered(shell, capsys, "\\plot SELECT n, n * 2 AS twice FROM numbers").splitlines()
+    assert line[0].split() == ["twice"]
+    assert [text.split("│")[0].strip() for text in (line[1], line[8], line[15])] == ["4", "3", "2"]
+    assert line[-1].split() == ["1", "n", "2"]
     with pytest.raises(UsageError, match="two columns"):
         entered(shell, capsys, "\\plot SELECT 1")
+    # What is different looks different: names that begin alike, names that are equal, numbers that are close.
+    names = "SELECT 'the department of the interior, ' || v AS name, 1000000 + i AS x FROM (VALUES (1, 'a'), (2, 'b'), (3, 'b')) t(i, v)"
+    bars = entered(shell, capsys, f"\\plot {names} ORDER BY i").splitlines()
+    assert [line.split(" █")[0] for line in bars[1:]] == [f"the departme…interior, {end}" for end in ("a    ", "b    ", "b (2)")]
+    assert [line.split("█ ")[1] for line in bars[1:]] == ["1.000001 M", "1.000002 M", "1.000003 M"]
     with pytest.raises(UsageError, match="no numbers"):
         entered(shell, capsys, "\\plot SELECT 1, 'x'")
 
