@@ -46,6 +46,7 @@ class InterruptedBySignals:
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._over = threading.Event()
         self._is_interrupted = False
+        self._is_ctrl_c = False
         self._thread: threading.Thread | None = None
 
     def opened(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -64,19 +65,32 @@ class InterruptedBySignals:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if self._thread is None:
             return
+        try:
+            self._end()
+        except KeyboardInterrupt:
+            # A signal that comes just now: the thread ends all the same.
+            self._end()
+            raise
+        if self._is_interrupted and isinstance(error, Exception):
+            raise KeyboardInterrupt from None
+        if error is None and self._is_ctrl_c and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            # What Python raised on Ctrl-C has become an error of DuckDB's, and somebody has handled that.
+            raise KeyboardInterrupt
+
+    def _end(self) -> None:
+        assert self._thread is not None
         signal.set_wakeup_fd(self._before)
         self._over.set()
         # The thread reads the end.
         self._written.close()
         self._thread.join()
         self._read.close()
-        if self._is_interrupted and isinstance(error, Exception):
-            raise KeyboardInterrupt from None
 
     def _watch(self) -> None:
         while signals := self._read.recv(64):
             if signal.SIGINT in signals or signal.SIGTERM in signals:
                 self._is_interrupted = True
+                self._is_ctrl_c = self._is_ctrl_c or signal.SIGINT in signals
                 while not self._over.wait(_AGAIN_SECONDS):
                     if self._connection is not None:
                         self._connection.interrupt()

@@ -53,7 +53,7 @@ class Shell:
     def execute(self, statement: Span, to: Route | None = None) -> None:
         """Run one statement, on the route that it has by itself or on another one."""
         source = alone(statement)
-        # The route is asked of DuckDB, too: a Ctrl-C that comes meanwhile ends the query behind it.
+        # DuckDB is asked for the route, and by the compiler, too: a Ctrl-C that comes meanwhile is not lost.
         with InterruptedBySignals() as interrupted:
             where = to or route(source, self.session.compiler)
             if where is not Route.SESSION:
@@ -62,7 +62,8 @@ class Shell:
                 relation = self._query(statement, interrupted.opened)
                 write_relation(relation, self.output.form, self.output.stream, statement.text)
                 return
-        for one in self.session.compile(source):
+            compiled = self.session.compile(source)
+        for one in compiled:
             if not isinstance(one, PlannedJob):
                 write_answer(self.session, one, self.output.stream)
                 continue

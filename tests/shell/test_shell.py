@@ -266,7 +266,9 @@ def test_watch_repeats_a_query_and_plot_draws_it(shell: Shell, capsys: pytest.Ca
     # What is different looks different: names that begin alike, names that are equal, numbers that are close.
     names = "SELECT 'the department of the interior, ' || v AS name, 1000000 + i AS x FROM (VALUES (1, 'a'), (2, 'b'), (3, 'b')) t(i, v)"
     bars = entered(shell, capsys, f"\\plot {names} ORDER BY i").splitlines()
-    assert [line.split(" █")[0] for line in bars[1:]] == [f"the departme…interior, {end}" for end in ("a    ", "b    ", "b (2)")]
+    assert [line.split(" █")[0] for line in bars[1:]] == [
+        f"the departme…interior, {end}" for end in ("a    ", "b    ", "b (2)")
+    ]
     assert [line.split("█ ")[1] for line in bars[1:]] == ["1.000001 M", "1.000002 M", "1.000003 M"]
     with pytest.raises(UsageError, match="no numbers"):
         entered(shell, capsys, "\\plot SELECT 1, 'x'")
