@@ -1,7 +1,7 @@
 """Sources, sinks and lookups: what tables with a `connector` read and write.
 
-`Source`, `Sink`, `UpsertSink`, `WriteAheadSink` and `TwoPhaseSink` are what classes of a project's own derive from, for the
-connector `python`. A connector of another package derives from the classes of `sqlstream.connectors.interface`.
+`Source`, `PushSource`, `Sink`, `UpsertSink`, `WriteAheadSink` and `TwoPhaseSink` are what classes of a project's own derive
+from, for the connector `python`. A connector of another package derives from the classes of `sqlstream.connectors.interface`.
 """
 
 from sqlstream.connectors.manual import reference
@@ -13,6 +13,17 @@ from sqlstream.connectors.python.classes import (
     UpsertSink,
     WriteAheadSink,
 )
+from sqlstream.connectors.python.pushed import PushSource
 from sqlstream.storage.zsets import WEIGHT
 
-__all__ = ["WEIGHT", "OwnTable", "Sink", "Source", "TwoPhaseSink", "UpsertSink", "WriteAheadSink", "reference"]
+__all__ = [
+    "WEIGHT",
+    "OwnTable",
+    "PushSource",
+    "Sink",
+    "Source",
+    "TwoPhaseSink",
+    "UpsertSink",
+    "WriteAheadSink",
+    "reference",
+]

@@ -15,6 +15,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets, monitor_interval
 from sqlstream.connectors.python.classes import Source
 from sqlstream.connectors.python.instances import errors, source
+from sqlstream.connectors.python.pushed import PushSource
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck.internal_columns import PARTITION
 from sqlstream.duck.sql import quote_name, quote_text
@@ -147,6 +148,11 @@ class PartitionDiscovery(Discovery):
     def committed(self, position: Offsets) -> None:
         with errors(self._table):
             self._source.on_commit(dict(position.reached))
+
+    def close(self) -> None:
+        if isinstance(self._source, PushSource):
+            with errors(self._table):
+                self._source.stop()
 
     @property
     def is_told_of_commits(self) -> bool:
