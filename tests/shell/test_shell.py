@@ -264,7 +264,8 @@ def test_watch_repeats_a_query_and_plot_draws_it(shell: Shell, capsys: pytest.Ca
     with pytest.raises(UsageError, match="two columns"):
         entered(shell, capsys, "\\plot SELECT 1")
     # What is different looks different: names that begin alike, names that are equal, numbers that are close.
-    names = "SELECT 'the department of the interior, ' || v AS name, 1000000 + i AS x FROM (VALUES (1, 'a'), (2, 'b'), (3, 'b')) t(i, v)"
+    values = "(VALUES (1, 'a'), (2, 'b'), (3, 'b')) t(i, v)"
+    names = f"SELECT 'the department of the interior, ' || v AS name, 1000000 + i AS x FROM {values}"
     bars = entered(shell, capsys, f"\\plot {names} ORDER BY i").splitlines()
     assert [line.split(" █")[0] for line in bars[1:]] == [
         f"the departme…interior, {end}" for end in ("a    ", "b    ", "b (2)")
