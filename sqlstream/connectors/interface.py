@@ -125,6 +125,12 @@ class TableSource(ABC):
         plan.take(con)
         return plan
 
+    def read_again(
+        self, con: duckdb.DuckDBPyConnection, error: duckdb.Error, splits: Sequence[Any], context: ReadContext
+    ) -> ReadPlan | None:
+        """Return another way to read splits that `read` fails at, with DuckDB's error; None where there is none."""
+        return None
+
     def explained(self, error: duckdb.Error, splits: Sequence[Any]) -> DataError | None:
         """Return DuckDB's error of reading some splits as people should see it, None when it is about something else."""
         return None

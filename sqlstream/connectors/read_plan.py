@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +36,7 @@ class ReadPlan:
 
     `sql` is a SELECT of the asked columns, in their order and with the declared types. Where malformed rows are to be
     skipped, `marked` has all rows, with a column WRONG that says why one is malformed, NULL where it is not; those that are not
-    even that are in the table `rejects` of the connection once `sql` or `marked` has been read. `keep` says that the rows
+    even that are in the tables `rejects` of the connection once `sql` or `marked` has been read. `keep` says that the rows
     are better kept than read a second time: text is parsed once, a second look at one column of Parquet costs little. `lost`
     rows are no longer there, and the table says that the others are to be read all the same. `streams` are the relations, by
     name, that are registered in the connection for this plan: another connection needs them, too.
@@ -44,7 +44,7 @@ class ReadPlan:
 
     sql: str
     marked: str | None = None
-    rejects: tuple[str, str] | None = None
+    rejects: Sequence[tuple[str, str]] = ()
     keep: bool = False
     lost: int = 0
     streams: Mapping[str, Any] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class ReadPlan:
     def of_marked(
         cls,
         marked: str,
-        rejects: tuple[str, str] | None = None,
+        rejects: Sequence[tuple[str, str]] = (),
         *,
         keep: bool = False,
         streams: Mapping[str, Any] | None = None,
@@ -69,17 +69,17 @@ class ReadPlan:
 
     def rejected(self, con: duckdb.DuckDBPyConnection) -> list[Rejected]:
         """Return what the reader itself has rejected, file by file, in order."""
-        if self.rejects is None:
-            return []
-        rejects, scans = self.rejects
         # One malformed row may be rejected for several reasons, and several times when the SQL is run again.
         said = ("error_type", "column_name", "error_message")
         items = ", ".join(f"arg_min(coalesce({name}::VARCHAR, ''), column_idx)" for name in said)
-        rows = con.execute(
-            f"SELECT file_path, line, coalesce(any_value(csv_line), ''), {items}"
-            f" FROM {rejects} JOIN {scans} USING (scan_id, file_id) GROUP BY file_path, line ORDER BY ALL"
-        ).fetchall()
-        return [Rejected(*row) for row in rows]
+        found = []
+        for rejects, scans in self.rejects:
+            rows = con.execute(
+                f"SELECT file_path, line, coalesce(any_value(csv_line), ''), {items}"
+                f" FROM {rejects} JOIN {scans} USING (scan_id, file_id) GROUP BY file_path, line"
+            ).fetchall()
+            found += [Rejected(*row) for row in rows]
+        return sorted(found)
 
     def take(self, con: duckdb.DuckDBPyConnection) -> None:
         """Read all rows where some may be marked: `taken`, `skipped` and what is malformed are known then."""
@@ -107,7 +107,7 @@ class ReadPlan:
 
     def forget(self, con: duckdb.DuckDBPyConnection) -> None:
         """Drop what the reader has left on the connection."""
-        for table in (_TAKEN, *(self.rejects or ())):
+        for table in (_TAKEN, *(name for pair in self.rejects for name in pair)):
             con.execute(f"DROP TABLE IF EXISTS {table}")
         for name in self.streams:
             con.unregister(name)

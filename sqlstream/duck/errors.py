@@ -33,6 +33,19 @@ _MALFORMED_JSON = re.compile(r'Malformed JSON in file "(.+?)", at byte \d+ in li
 _UNFIT_JSON = re.compile(r'JSON transform error in file "(.+?)", in line (\d+): (.*)')
 # What a reader of ours says of a file; DuckDB and Arrow put their own words around it, and a traceback.
 _DAMAGED_FILE = re.compile(r'file "(?P<path>[^"\n]+)" is damaged: (?P<why>.+)\Z')
+# What its reader of CSV says, with the options by which it could be made to read on: a query has no place for them.
+_CSV_FILE = re.compile(r"CSV.*^  file = (.+?)$", re.MULTILINE | re.DOTALL)
+_CSV_ROW = re.compile(r"CSV Error on Line: (\d+)\n")
+_CSV_FAULTS = (
+    (re.compile(r"Error when converting column (\".+?\")"), "Column {} does not hold such a value."),
+    (re.compile(r"unterminated (quote)"), "A {} is not closed, or stands within a field."),
+    (re.compile(r"Maximum line size of (\d+) bytes"), "The row has more than {} bytes."),
+    (re.compile(r"Invalid (unicode)"), "The bytes are no text ({})."),
+)
+# What our own says of a row.
+_CSV_RECORD = re.compile(r'(?P<place>row \d+ of file ".+?") is malformed: (?P<why>.+)', re.DOTALL)
+_CSV_FIELDS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
+_LEAVE_OUT = "Set 'csv.ignore-parse-errors' = 'true' where the table is declared, to leave out such rows."
 _SEGMENT = re.compile(r"/data/\d+/[^/]+\.parquet$")
 
 
@@ -93,6 +106,10 @@ def translate(
         return QueryError(f'file "{path}" does not exist', span)
     if match := _DAMAGED_FILE.search(text):
         return QueryError(f'file "{match["path"]}" is damaged', detail=f"{match['why'][:1].upper()}{match['why'][1:]}.")
+    if match := _CSV_RECORD.fullmatch(text):
+        return QueryError(f"{match['place']} is malformed", detail=f"{match['why']}.", hint=_LEAVE_OUT)
+    if match := _CSV_FILE.search(text):
+        return _of_csv(text, match[1])
     if match := _MALFORMED_JSON.search(text):
         # The line that DuckDB names is the next one.
         line, fault = malformed_line(match[1])
@@ -103,6 +120,19 @@ def translate(
     first, _, rest = sql_types(text).partition("\n")
     message = first[:1].lower() + first[1:] if not first[:2].isupper() else first
     return QueryError(message.rstrip(" .!"), span, detail=rest.strip() or None)
+
+
+def _of_csv(text: str, path: str) -> QueryError:
+    """Return the error for a file of CSV, with its row where it is one that cannot be read."""
+    row = _CSV_ROW.search(text)
+    if row is None:
+        detail = "Its lines end in several ways, or a quote is wrong."
+        return QueryError(f'file "{path}" cannot be read as CSV', detail=detail)
+    found = next((said.format(match[1]) for pattern, said in _CSV_FAULTS if (match := pattern.search(text))), None)
+    if fields := _CSV_FIELDS.search(text):
+        # DuckDB stops counting at the first field too many.
+        found = f"The row has {'more' if int(fields[2]) > int(fields[1]) else 'fewer'} than {fields[1]} fields."
+    return QueryError(f'row {row[1]} of file "{path}" is malformed', detail=found, hint=_LEAVE_OUT)
 
 
 def _column_hint(name: str, candidates: Sequence[str], columns: Sequence[str]) -> str | None:

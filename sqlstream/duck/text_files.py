@@ -19,10 +19,10 @@ def duckdb_paths(paths: Iterable[str]) -> str:
 
 
 @contextmanager
-def open_text(path: str) -> Iterator[io.TextIOWrapper]:
-    """Open a local file as text, decompressed as its name says."""
+def open_text(path: str, errors: str = "replace") -> Iterator[io.TextIOWrapper]:
+    """Open a local file as text, decompressed as its name says; `errors` says what becomes of bytes that are no text."""
     with pa.input_stream(path, compression="detect") as stream:
-        yield io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8-sig", errors="replace", newline="")
+        yield io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8-sig", errors=errors, newline="")
 
 
 def _literal(path: str) -> str:

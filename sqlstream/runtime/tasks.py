@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.connectors.discovery import Split
-from sqlstream.connectors.interface import ReadContext, WorkerSink
+from sqlstream.connectors.interface import ReadContext, TableSource, WorkerSink
 from sqlstream.connectors.lookup import open_lookup
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.registry import sink_of, source_of
@@ -97,9 +97,11 @@ def run_scan(
     with connection(job) as con:
         execute.set_clock(con, time, before)
         if splits:
+            failures: list[duckdb.Error] = []
 
             def plan_of(some: Sequence[Split]) -> ReadPlan:
-                return source.read(con, some, context)
+                again = source.read_again(con, failures[0], some, context) if failures else None
+                return again or source.read(con, some, context)
 
             def explain(error: duckdb.Error) -> SqlStreamError | None:
                 unreadable = source.explained(error, splits)
@@ -108,9 +110,7 @@ def run_scan(
                 )
 
             with user_errors(stage.name, explain):
-                plan = source.take(con, splits, context)
-                bounds = malformed.time_bounds(stage.table, time)
-                rows, stats = execute.scan_input(con, stage, plan.taken, keep=plan.keep, bounds=bounds)
+                plan, rows, stats = _scanned(con, stage, source, splits, context, failures)
                 if stats.astray and not malformed.drops_astray(stage.table):
                     raise malformed.astray_error(con, stage, splits)
                 if stage.changes == "whole" and execute.lacks_rows_before(con, rows):
@@ -129,6 +129,31 @@ def run_scan(
                         yield newest(mark, tick), output
         watermark = newest(mark, tick)
         yield watermark, _scan_report(stage, work[0], stats, skipped, watermark, lost, size)
+
+
+def _scanned(
+    con: duckdb.DuckDBPyConnection,
+    stage: ScanStage,
+    source: TableSource,
+    splits: Sequence[Split],
+    context: ReadContext,
+    failures: list[duckdb.Error],
+) -> tuple[ReadPlan, str, ScanStats]:
+    """Return the plan by which splits were read, their rows as a SELECT, and what was seen of them.
+
+    Why the first attempt failed, if it did, goes into `failures`.
+    """
+    bounds = malformed.time_bounds(stage.table, context.time)
+    plan = source.take(con, splits, context)
+    try:
+        return plan, *execute.scan_input(con, stage, plan.taken, keep=plan.keep, bounds=bounds)
+    except duckdb.Error as error:
+        again = source.read_again(con, error, splits, context)
+        if again is None:
+            raise
+        failures.append(error)
+        plan.forget(con)
+    return again, *execute.scan_input(con, stage, again.taken, keep=again.keep, bounds=bounds)
 
 
 def _scan_report(
@@ -342,6 +367,14 @@ def overflows(name: str, explain: Explain | None = None) -> Iterator[None]:
         raise (explain(e) if explain else None) or JobError(message, hint=hint) from error
 
 
+def _placed(error: duckdb.Error, explain: Explain) -> SqlStreamError | None:
+    """Return what an error is to people; None also where what is wrong keeps it from being looked for."""
+    try:
+        return explain(error)
+    except duckdb.Error:
+        return None
+
+
 @contextmanager
 def user_errors(name: str, explain: Explain | None = None) -> Iterator[None]:
     """Turn DuckDB's errors into ours: those of a user's function, those that `explain` can place, and the rest."""
@@ -351,6 +384,6 @@ def user_errors(name: str, explain: Explain | None = None) -> Iterator[None]:
         e = duckdb_errors.of_duckdb(error)
         if e is None:
             raise
-        found = recover(e) or (explain(e) if explain else None)
+        found = recover(e) or (_placed(e, explain) if explain else None)
         told = duckdb_errors.translate(e, "")
         raise found or JobError(f'"{name}": {told.message}', detail=told.detail) from error

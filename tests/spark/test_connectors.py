@@ -14,6 +14,7 @@ import pytest
 
 from sqlstream import Session
 from sqlstream.connectors import worker_processes
+from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.job import Job
 from tests.connectors.kafka.written import make_topic, markers, messages
 from tests.kinds import job_of
@@ -195,6 +196,36 @@ def test_changes_of_files_count_in_their_order(session: Session) -> None:
         "SELECT state_rows, absent_deletes FROM sqlstream.operators WHERE operator = 'orders_current'"
     )
     assert found.fetchall() == [(4, 3)]
+
+
+CSV = """
+CREATE TABLE {name} (k BIGINT, s STRING) WITH ('connector' = 'filesystem', 'path' = '{name}', 'format' = 'csv'{options});
+CREATE TABLE {name}_copies (k BIGINT, s STRING);
+INSERT INTO {name}_copies SELECT k, s FROM {name};
+"""
+
+
+def test_rows_of_csv_that_are_long_or_end_in_several_ways(session: Session) -> None:
+    folder = Path(session.project.root) / "lines"
+    folder.mkdir()
+    long = "x" * 2_500_000
+    (folder / "a.csv").write_bytes(f'1,a\r\n2,"{long}"\n3,"b\r\nc"\nx,d\n'.encode())
+    job = job_of(session.sql(CSV.format(name="lines", options=", 'csv.errors-to' = 'bad'")))
+    assert job.wait(SECONDS)
+    assert session.query("FROM lines_copies ORDER BY ALL").fetchall() == [(1, "a"), (2, long), (3, "b\r\nc")]
+    found = session.query("SELECT row_number, text, reason FROM bad").fetchall()
+    assert found == [(4, "x,d", 'Column "k" does not hold a BIGINT')]
+
+
+def test_a_malformed_row_of_csv_fails_with_its_place(session: Session) -> None:
+    path = Path(session.project.root) / "strict" / "a.csv"
+    path.parent.mkdir()
+    path.write_bytes(b"1,a\r\n2,b\nx,d\n")
+    with pytest.raises(SqlStreamError) as caught:
+        job_of(session.sql(CSV.format(name="strict", options=""))).wait(SECONDS)
+    said = str(caught.value)
+    assert f'row 3 of file "{path}" of table "strict" is malformed' in said
+    assert not [word for word in ("Traceback", "Proxy") if word in said]
 
 
 TOPIC = """

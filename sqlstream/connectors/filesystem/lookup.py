@@ -11,6 +11,7 @@ from sqlstream.catalog import IGNORE, Table
 from sqlstream.connectors.filesystem.listing import Place
 from sqlstream.connectors.formats.changelogs import present, source_table
 from sqlstream.connectors.formats.copies import near
+from sqlstream.connectors.formats.csv_records import mixed_files
 from sqlstream.connectors.formats.faults import translate
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import format_of, skip_hint
@@ -33,7 +34,8 @@ def files_snapshot(
     con: duckdb.DuckDBPyConnection, table: Table, splits: Sequence[FileSplit], paths: tuple[str, ...] = ()
 ) -> Snapshot:
     """Return what `files_relation` does, with what another connection needs to read it."""
-    plan = read(con, splits, source_table(table))
+    by_record = mixed_files(splits) if format_of(table) == "csv" else ()
+    plan = read(con, splits, source_table(table), by_record=by_record)
     relation = f"({present(table, plan.relation)})" if table.has_changes else plan.relation
     return Snapshot(relation, paths, plan.streams)
 

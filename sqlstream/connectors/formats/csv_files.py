@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
-from sqlstream.connectors.formats.csv_rows import csv_layout, csv_syntax, fields_of
+from sqlstream.connectors.formats.csv_records import field_names, marked_fields, row_of
+from sqlstream.connectors.formats.csv_rows import csv_layout, csv_syntax
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.malformed import does_not_hold, skips
 from sqlstream.connectors.formats.whole_numbers import as_text, fraction, whole
@@ -31,11 +31,12 @@ def read_csv(
 ) -> ReadPlan:
     """Return how to read files of CSV."""
     options = [*csv_syntax(table.options), "hive_partitioning = false"]
-    rejects: tuple[str, str] | None = None
+    rejects = list[tuple[str, str]]()
     if skips(table):
         number = next(_rejects)
-        rejects = f"_rejects_{number}", f"_reject_scans_{number}"
-        options.append(f"store_rejects = true, rejects_table = '{rejects[0]}', rejects_scan = '{rejects[1]}'")
+        rejects = [(f"_rejects_{number}", f"_reject_scans_{number}")]
+        [(rows, scans)] = rejects
+        options.append(f"store_rejects = true, rejects_table = '{rows}', rejects_scan = '{scans}'")
     layouts: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for split in splits:
         layouts.setdefault(csv_layout(split, table), []).append(split.path)
@@ -59,32 +60,15 @@ def csv_values(
     """Return the marked rows of values, each a record without a header; `kept` are further columns of them that stay."""
     given = con.sql(f"SELECT {', '.join([*kept, VALUE])} FROM {values}").to_arrow_table()
     declared = table.stored
-    records = [fields_of(text or "", table.options) for text in given.column(VALUE).to_pylist()]
-    fits = [fields is not None and len(fields) == len(declared) for fields in records]
-    texts = [fields if fit and fields else [None] * len(declared) for fields, fit in zip(records, fits, strict=True)]
-    names = [f"_field_{n}" for n in range(len(declared))]
-    found = given.drop_columns([VALUE]).append_column("_fault", pa.array(map(partial(_fault, len(declared)), records)))
+    names = field_names(len(declared))
+    records = [row_of(text or "", table.options, len(declared)) for text in given.column(VALUE).to_pylist()]
+    found = given.drop_columns([VALUE]).append_column("_fault", pa.array([fault for _, fault in records], pa.string()))
     for n, name in enumerate(names):
-        found = found.append_column(name, pa.array([fields[n] for fields in texts], pa.string()))
+        found = found.append_column(name, pa.array([fields[n] for fields, _ in records], pa.string()))
     relation = f"_records_{next(_rejects)}"
     con.register(relation, found)
-    items, cases = list(kept), ["WHEN _fault IS NOT NULL THEN _fault"]
-    for name, column in zip(names, declared, strict=True):
-        if column not in columns:
-            continue
-        value = f"TRY_CAST({name} AS {column.type})"
-        items.append(f"{value} AS {quote_name(column.name)}")
-        wrong = [f"{name} IS NOT NULL AND {value} IS NULL", *filter(None, [fraction(name, con.sqltype(column.type))])]
-        cases.append(f"WHEN {' OR '.join(wrong)} THEN {quote_text(does_not_hold(column))}")
-    return f"(SELECT {', '.join(items)}, CASE {' '.join(cases)} END AS {WRONG} FROM {relation})"
-
-
-def _fault(wanted: int, fields: Sequence[str | None] | None) -> str | None:
-    if fields is None:
-        return "A quote is not closed, or stands within a field"
-    if len(fields) != wanted:
-        return f"The row has {'more' if len(fields) > wanted else 'fewer'} than {wanted} fields"
-    return None
+    wanted = [(name, column) for name, column in zip(names, declared, strict=True) if column in columns]
+    return f"({marked_fields(con, relation, wanted, kept, '_fault')})"
 
 
 def _marked(columns: Sequence[tuple[Column, Any]]) -> str:

@@ -52,6 +52,12 @@ def _header(path: str, options: Mapping[str, str]) -> list[str] | None:
         return next(csv_reader(lines, options), None)
 
 
+def quoting(options: Mapping[str, str]) -> tuple[str, str, str]:
+    """Return the characters between fields, around them, and before a quote within them."""
+    quote = options.get("csv.quote-character", '"')
+    return _character(options.get("csv.field-delimiter", ",")), quote, options.get("csv.escape-character", quote)
+
+
 def csv_reader(lines: Iterable[str], options: Mapping[str, str]) -> Iterator[list[str]]:
     """Return the rows of a file as texts, one by one."""
     quote = options.get("csv.quote-character", '"')
@@ -72,20 +78,25 @@ def fields_of(text: str, options: Mapping[str, str]) -> list[str | None] | None:
     >>> fields_of('1,"a ""b"", c",,""', {})
     ['1', 'a "b", c', None, '']
     """
-    pattern, quote, escape = _field(options)
+    delimiter, quote, escape = quoting(options)
     nulls = {"", options.get("csv.null-literal", "")}
+    if not quote or quote not in text:
+        return [None if field in nulls else field for field in text.split(delimiter)]
+    pattern = _pattern(delimiter, quote, escape)
     fields: list[str | None] = []
     at = 0
     while True:
         found = pattern.match(text, at)
         if found is None:
             return None
-        if found["quoted"] is not None:
-            escaped = re.escape(escape)
-            fields.append(re.sub(f"{escaped}({escaped}|{re.escape(quote)})", r"\1", found["quoted"]))
+        quoted, plain, end = found.groups()
+        if quoted is None:
+            fields.append(None if plain in nulls else plain)
+        elif escape in quoted:
+            fields.append(re.sub(f"{re.escape(escape)}(.)", r"\1", quoted, flags=re.DOTALL))
         else:
-            fields.append(None if found["plain"] in nulls else found["plain"])
-        if not found["end"]:
+            fields.append(quoted)
+        if not end:
             break
         at = found.end()
     return fields
@@ -94,8 +105,6 @@ def fields_of(text: str, options: Mapping[str, str]) -> list[str | None] | None:
 @cache
 def _pattern(delimiter: str, quote: str, escape: str) -> re.Pattern[str]:
     end, inside = re.escape(delimiter), re.escape(quote)
-    if not quote:
-        return re.compile(f"(?P<quoted>(?!))?(?P<plain>[^{end}]*)(?P<end>{end}|$)", re.DOTALL)
     text = (
         f"(?:{inside}{inside}|[^{inside}])*"
         if escape == quote
@@ -104,12 +113,6 @@ def _pattern(delimiter: str, quote: str, escape: str) -> re.Pattern[str]:
     return re.compile(
         f"(?:{inside}(?P<quoted>{text}){inside}|(?P<plain>[^{inside}{end}][^{end}]*|))(?P<end>{end}|$)", re.DOTALL
     )
-
-
-def _field(options: Mapping[str, str]) -> tuple[re.Pattern[str], str, str]:
-    quote = options.get("csv.quote-character", '"')
-    escape = options.get("csv.escape-character", quote)
-    return _pattern(_character(options.get("csv.field-delimiter", ",")), quote, escape), quote, escape
 
 
 def csv_syntax(options: Mapping[str, str]) -> list[str]:

@@ -9,19 +9,27 @@ from dataclasses import replace
 import duckdb
 
 from sqlstream.catalog import IGNORE, Table
-from sqlstream.connectors.formats.csv_rows import csv_layout, csv_reader, has_header
+from sqlstream.connectors.formats.csv_records import is_no_row, nth_rows
+from sqlstream.connectors.formats.csv_rows import csv_layout, quoting
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.long_lines import is_too_long, without_long_lines
-from sqlstream.connectors.formats.malformed import MalformedRow, format_of
+from sqlstream.connectors.formats.malformed import MalformedRow, format_of, skips
 from sqlstream.connectors.formats.raw_lines import nth_raw_lines
-from sqlstream.connectors.formats.read_errors import csv_reason, malformed_row, name_file, path_in, translate_file
+from sqlstream.connectors.formats.read_errors import (
+    csv_reason,
+    malformed_row,
+    name_file,
+    path_in,
+    reading,
+    translate_file,
+)
 from sqlstream.connectors.formats.reading import read
 from sqlstream.connectors.formats.whole_numbers import NOT_WHOLE
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.duck import databases
 from sqlstream.duck.internal_columns import PATH, ROW
-from sqlstream.duck.sql import quote_name
-from sqlstream.duck.text_files import LIMIT, duckdb_paths, nth_lines, open_text
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.text_files import LIMIT, duckdb_paths, nth_lines
 from sqlstream.errors import DataError
 
 TOO_LONG = f"The line is longer than {LIMIT >> 20} MB"
@@ -40,7 +48,7 @@ def translate(error: Exception, splits: Iterable[FileSplit], table: Table) -> Da
     json = form in ("json", "debezium-json")
     # A value that is cast after it was read has lost its place.
     unplaced = path is None and (NOT_WHOLE in text or isinstance(error, duckdb.ConversionException))
-    if unplaced or (json and path and "JSON" in text) or is_too_long(error):
+    if unplaced or is_no_row(error) or (json and path and "JSON" in text) or is_too_long(error):
         suspects = [s for s in splits if path in (None, s.path)]
         if found := next(malformed_rows(suspects, table), None):
             return malformed_row(
@@ -57,13 +65,19 @@ def malformed_rows(splits: Sequence[FileSplit], table: Table) -> Iterator[Malfor
     """Yield the rows of some splits that cannot be read as the table declares, file by file, in their order."""
     with databases.passing() as con:
         for split in splits:
-            plan = take_numbered(con, split, table)
-            rejected = [(r.number, csv_reason(r.kind, r.column, r.message, table), r.text) for r in plan.rejected(con)]
-            marked = plan.marked_rows(con, f"{ROW.name} + 1") if plan.marked else []
-            places = place(split, table, [n for n, _ in marked], [row for row, *_ in rejected])
-            found = [(places[n][0], _too_long(places[n][1]) or why, places[n][1]) for n, why in marked]
-            plan.forget(con)
-            yield from sorted(MalformedRow(split.path, *row) for row in (*found, *rejected))
+            with reading([split], table):
+                found = _malformed_rows_of(con, split, table)
+            yield from found
+
+
+def _malformed_rows_of(con: duckdb.DuckDBPyConnection, split: FileSplit, table: Table) -> list[MalformedRow]:
+    plan = take_numbered(con, split, table)
+    rejected = [(r.number, csv_reason(r.kind, r.column, r.message, table), r.text) for r in plan.rejected(con)]
+    marked = plan.marked_rows(con, f"{ROW.name} + 1") if plan.marked else []
+    places = place(split, table, [n for n, _ in marked], [row for row, *_ in rejected])
+    found = [(places[n][0], _too_long(places[n][1]) or why, places[n][1]) for n, why in marked]
+    plan.forget(con)
+    return sorted(MalformedRow(split.path, *row) for row in (*found, *rejected))
 
 
 def take_numbered(con: duckdb.DuckDBPyConnection, split: FileSplit, table: Table) -> ReadPlan:
@@ -78,6 +92,8 @@ def take_numbered(con: duckdb.DuckDBPyConnection, split: FileSplit, table: Table
 
 def take(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table) -> ReadPlan:
     """Return the plan to read some splits whose malformed rows are skipped, once its rows were taken."""
+    if format_of(table) == "csv":
+        return _take_csv(con, splits, table)
     with tempfile.TemporaryDirectory(prefix="sqlstream-") as directory:
         plan = read(con, splits, table)
         try:
@@ -88,6 +104,62 @@ def take(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Tab
             plan = read(con, splits, table, copies=without_long_lines([s.path for s in splits], directory))
             plan.take(con)
     return plan
+
+
+def _take_csv(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table) -> ReadPlan:
+    """Return the plan to read files of CSV: record by record those that puzzle DuckDB's reader."""
+    by_record = set[str]()
+    while True:
+        plan = read(con, splits, table, by_record=by_record)
+        try:
+            plan.take(con)
+            puzzling = _doubted(con, plan, splits, table)
+        except duckdb.Error as error:
+            puzzling = puzzling_files(error, splits, table)
+            if puzzling <= by_record:
+                raise
+        if puzzling <= by_record:
+            return plan
+        plan.forget(con)
+        # After a second attempt all of them: one may follow the other.
+        by_record = by_record | {s.path for s in splits} if by_record else puzzling
+
+
+# What DuckDB's reader is right about whatever stands around it.
+_SURE = "error_type IN ('CAST', 'MISSING COLUMNS', 'TOO MANY COLUMNS')"
+
+
+def _doubted(con: duckdb.DuckDBPyConnection, plan: ReadPlan, splits: Sequence[FileSplit], table: Table) -> set[str]:
+    """Return the files in which DuckDB's reader has rejected something whose end it may not have seen."""
+    quote = quoting(table.options)[1]
+    marks = " OR ".join(f"contains(csv_line, {quote_text(mark)})" for mark in ("\r", quote) if mark)
+    doubted = f"NOT {_SURE} OR (error_type <> 'CAST' AND coalesce({marks}, true))"
+    found = set[str]()
+    for rejects, scans in plan.rejects:
+        sql = f"SELECT DISTINCT file_path FROM {rejects} JOIN {scans} USING (scan_id, file_id) WHERE {doubted}"
+        found |= {path for (path,) in con.execute(sql).fetchall()}
+    paths = {s.path for s in splits}
+    return found if found <= paths else paths
+
+
+def puzzling_files(error: Exception, splits: Sequence[FileSplit], table: Table) -> set[str]:
+    """Return the files of CSV that DuckDB's reader fails at, and that may be right all the same."""
+    text = str(error)
+    about_rows = isinstance(error, duckdb.InvalidInputException) and "CSV" in text
+    if format_of(table) != "csv" or not about_rows or is_no_row(error) or "Error when converting column" in text:
+        return set()
+    path = path_in(text, splits)
+    return {s.path for s in splits} if path is None else {path}
+
+
+def read_by_record(
+    con: duckdb.DuckDBPyConnection, error: duckdb.Error, splits: Sequence[FileSplit], table: Table
+) -> ReadPlan | None:
+    """Return another way to read files that DuckDB's reader has failed at, None where there is none."""
+    # Where rows are skipped, `take` has tried it.
+    if skips(table) or not puzzling_files(error, splits, table):
+        return None
+    return read(con, splits, table, by_record={s.path for s in splits})
 
 
 def _too_long(text: str) -> str | None:
@@ -135,23 +207,6 @@ def _csv_rows(
     split: FileSplit, table: Table, counts: Sequence[int], rejected: Collection[int]
 ) -> dict[int, tuple[int, str]]:
     """Number the rows of a CSV file, of which some were rejected before they were counted."""
-    wanted, taken, found, count = set(counts), set(rejected), dict[int, tuple[int, str]](), 0
-    lines: list[str] = []
-    # An empty line is a row of NULL where there is one column, else none.
-    one = len(csv_layout(split, table)) == 1
-
-    def recorded(file: Iterable[str]) -> Iterator[str]:
-        for line in file:
-            lines.append(line)
-            yield line
-
-    with open_text(split.path) as file:
-        for number, fields in enumerate(csv_reader(recorded(file), table.options), 1):
-            text = "".join(lines).strip("\r\n")
-            lines.clear()
-            if (number == 1 and has_header(table.options)) or number in taken or not (fields or one):
-                continue
-            count += 1
-            if count in wanted:
-                found[count] = number, text
-    return found
+    fields = len(csv_layout(split, table))
+    found = nth_rows(split.path, table.options, fields, set(counts), set(rejected))
+    return {n: (record.number, record.text) for n, record in found.items()}

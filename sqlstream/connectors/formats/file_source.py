@@ -32,6 +32,11 @@ class FileRows(TableSource):
             return faults.take(con, self.files(splits), self.table)
         return self.read(con, splits, context)
 
+    def read_again(
+        self, con: duckdb.DuckDBPyConnection, error: duckdb.Error, splits: Sequence[Any], context: ReadContext
+    ) -> ReadPlan | None:
+        return faults.read_by_record(con, error, self.files(splits), self.table)
+
     def explained(self, error: duckdb.Error, splits: Sequence[Any]) -> DataError | None:
         return faults.translate(error, self.files(splits), self.table) if "format" in self.table.options else None
 

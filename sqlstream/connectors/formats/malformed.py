@@ -86,6 +86,7 @@ def does_not_hold(column: Column) -> str:
     return f'Column "{column.name}" does not hold a {column.type}'
 
 
+WRONG_QUOTE = "A quote is not closed, or stands within a field"
 NO_VALUE = "is NOT NULL, but the row has no value for it"
 
 

@@ -9,17 +9,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import duckdb
+import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
 from sqlstream.connectors.formats.copies import shown
 from sqlstream.connectors.formats.file_split import FileSplit
-from sqlstream.connectors.formats.malformed import does_not_hold, format_of, skip_hint
+from sqlstream.connectors.formats.malformed import WRONG_QUOTE, does_not_hold, format_of, skip_hint
+from sqlstream.connectors.formats.raw_lines import UnreadableLines
 from sqlstream.duck import databases
 from sqlstream.duck.errors import damage
 from sqlstream.duck.text_files import _literal, duckdb_paths, sentence, shorten
 from sqlstream.errors import DataError
 
-_TAIL = 1 << 16
+_TAIL, _CHUNK = 1 << 16, 1 << 20
+COMPRESSED = (".gz", ".zst")
+# In what DuckDB says about such a file, which it does not always name.
+_COMPRESSION = re.compile("gzip|zstd", re.IGNORECASE)
+# What a stream of ours has raised; Arrow and DuckDB put their own words around it, and a traceback.
+_STREAM = re.compile(r'" cannot be read: (?P<why>.+?)(?:\. Detail: Python exception|$)', re.MULTILINE)
 
 _CSV_ROW = re.compile(
     r"CSV Error on Line: (\d+)\nOriginal Line: (.*?)\n(?=Error when|Expected Number|\n?Value with|Invalid|.*\n)", re.S
@@ -44,9 +51,11 @@ def translate_file(error: Exception, splits: Sequence[FileSplit], table: Table) 
     text = re.sub(r"\n+LINE \d+: .*", "", str(error), flags=re.DOTALL).strip()
     parquet = format_of(table) == "parquet"
     path = path_in(text, splits)
-    if path is None and parquet and type(error) is duckdb.Error:
-        # What the Parquet reader makes of a damaged page has no class of its own, and no file name.
+    if path is None and parquet and not isinstance(error, duckdb.ConversionException | duckdb.BinderException):
+        # What the Parquet reader makes of a damaged page or schema often has no file name.
         path = _unreadable(splits)
+    elif path is None and _COMPRESSION.search(text):
+        path = _not_unpacked(splits)
     if path is None:
         return None
     if not os.path.exists(path):
@@ -54,8 +63,9 @@ def translate_file(error: Exception, splits: Sequence[FileSplit], table: Table) 
     file = name_file(path, table)
     if not os.access(path, os.R_OK):
         return DataError(f"no permission to read {file}")
-    if "GZIP" in text or "ZSTD" in text or format_of(table) == "raw":
-        return DataError(f"{file} is incomplete, or not compressed as its name says", detail=sentence(text))
+    packed = path.endswith(COMPRESSED) and _COMPRESSION.search(text.replace(path, ""))
+    if packed or "UnreadableLines" in text or format_of(table) == "raw":
+        return _not_whole(path, table, text)
     if parquet:
         return _parquet_error(text, file)
     if format_of(table) == "avro":
@@ -76,8 +86,22 @@ def reading(splits: Sequence[FileSplit], table: Table) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise vanished(splits[0].path, table.name) from error
-    except (OSError, csv.Error) as error:
+    except (OSError, UnreadableLines) as error:
+        if splits[0].path.endswith(COMPRESSED):
+            raise _not_whole(splits[0].path, table, str(error)) from error
         raise DataError(f"{name_file(splits[0].path, table)} cannot be read", detail=str(error)) from error
+    except csv.Error as error:
+        raise DataError(f"{name_file(splits[0].path, table)} cannot be read", detail=str(error)) from error
+    except (UnicodeError, RuntimeError) as error:
+        # What names and types of a damaged file make of DuckDB's binding.
+        path = (_unreadable(splits) if format_of(table) == "parquet" else None) or splits[0].path
+        raise DataError(f"{name_file(path, table)} is damaged", detail=f"{type(error).__name__}: {error}.") from error
+
+
+def _not_whole(path: str, table: Table, text: str) -> DataError:
+    found = _STREAM.search(text)
+    detail = sentence(found["why"] if found else text)
+    return DataError(f"{name_file(path, table)} is incomplete, or not compressed as its name says", detail=detail)
 
 
 def name_file(path: str, table: Table) -> str:
@@ -95,10 +119,24 @@ def _unreadable(splits: Iterable[FileSplit]) -> str | None:
     with databases.passing() as con:
         for path in sorted({s.path for s in splits}):
             try:
+                con.execute(f"SELECT name FROM parquet_schema({duckdb_paths([path])})").fetchall()
                 con.execute(f"SELECT max(hash(COLUMNS(*))) FROM read_parquet({duckdb_paths([path])})").fetchall()
-            except duckdb.Error:
+            except (duckdb.Error, UnicodeError, RuntimeError):
                 return path
     return None
+
+
+def _not_unpacked(splits: Iterable[FileSplit]) -> str | None:
+    """Return the first file that is not compressed as its name says, or not whole."""
+    paths = sorted({s.path for s in splits if s.path.endswith(COMPRESSED)})
+    for path in paths:
+        try:
+            with pa.input_stream(path, compression="detect") as stream:
+                while stream.read(_CHUNK):
+                    pass
+        except OSError:
+            return path
+    return paths[0] if len(paths) == 1 else None
 
 
 def _parquet_error(text: str, file: str) -> DataError:
@@ -142,4 +180,6 @@ def csv_reason(kind: str, column: str, message: str, table: Table) -> str:
     if fields := _CSV_FIELDS.search(message):
         # DuckDB stops counting at the first field too many.
         return f"The row has {'more' if int(fields[2]) > int(fields[1]) else 'fewer'} than {fields[1]} fields"
+    if "unterminated quote" in message:
+        return WRONG_QUOTE
     return sentence(message).rstrip(".")

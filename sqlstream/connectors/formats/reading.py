@@ -23,8 +23,8 @@ integer, see `whole_numbers`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 import duckdb
@@ -32,10 +32,12 @@ import duckdb
 from sqlstream.catalog import DEBEZIUM, OP_COLUMN, Column, Table
 from sqlstream.connectors.formats.changelogs import lacking, malformed
 from sqlstream.connectors.formats.copies import shown
+from sqlstream.connectors.formats.csv_records import read_records
 from sqlstream.connectors.formats.file_split import FileSplit
-from sqlstream.connectors.formats.malformed import format_of, no_value, skips
+from sqlstream.connectors.formats.malformed import does_not_hold, format_of, no_value, skips
 from sqlstream.connectors.formats.read_errors import name_file
 from sqlstream.connectors.formats.registry import FORMATS
+from sqlstream.connectors.formats.whole_numbers import fraction
 from sqlstream.connectors.read_plan import WRONG, ReadPlan
 from sqlstream.duck.internal_columns import MODIFIED
 from sqlstream.duck.sql import no_rows, quote_name, quote_text
@@ -48,12 +50,13 @@ def read(
     table: Table,
     columns: Iterable[str] | None = None,
     copies: Mapping[str, str] | None = None,
+    by_record: Collection[str] = (),
 ) -> ReadPlan:
     """Return how to read the splits, all of them local, of a table.
 
     `columns` names the physical columns to read, by default all; what is wrong in others goes unnoticed. `copies` are files of
-    JSON to read in place of others, by their paths. Raises DataError when a file is not there, is not of the format, or does
-    not hold the columns.
+    JSON to read in place of others, by their paths; `by_record` are files of CSV that are read record by record. Raises
+    DataError when a file is not there, is not of the format, or does not hold the columns.
     """
     wanted = list(table.physical)
     if columns is not None:
@@ -61,7 +64,7 @@ def read(
         wanted = [c for c in wanted if c.name.lower() in names]
     if not splits:
         return ReadPlan(no_rows(wanted))
-    plan = _read_wanted(con, splits, table, wanted, copies or {})
+    plan = _read_wanted(con, splits, table, wanted, _Ways(copies or {}, frozenset(by_record)))
     if not skips(table):
         return plan
     if table.has_changes:
@@ -95,35 +98,47 @@ def _operation_fault(table: Table) -> str:
     return f'Column "{table.options[OP_COLUMN]}" holds none of I, U, B, D'
 
 
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """Which files are read in another way than others: the copies of some, and those that are read record by record."""
+
+    copies: Mapping[str, str]
+    by_record: frozenset[str]
+
+
 def _read_wanted(
-    con: duckdb.DuckDBPyConnection,
-    splits: Sequence[FileSplit],
-    table: Table,
-    wanted: Sequence[Column],
-    copies: Mapping[str, str],
+    con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table, wanted: Sequence[Column], ways: _Ways
 ) -> ReadPlan:
     stored = replace(table, columns=table.stored)
     if all(c in stored.columns for c in wanted):
-        return _read_stored(con, splits, stored, wanted, copies)
-    plans = [_read_group(con, group, table, wanted, copies) for group in _alike(splits, table, wanted)]
-    keep, rejects = any(p.keep for p in plans), next((p.rejects for p in plans if p.rejects), None)
+        return _read_stored(con, splits, stored, wanted, ways)
+    return _together([_read_group(con, group, table, wanted, ways) for group in _alike(splits, table, wanted)])
+
+
+def _together(plans: Sequence[ReadPlan]) -> ReadPlan:
+    """Return the plan of the rows of all plans."""
+    if len(plans) == 1:
+        return plans[0]
+    keep, rejects = any(p.keep for p in plans), [pair for p in plans for pair in p.rejects]
     streams = {name: stream for p in plans for name, stream in p.streams.items()}
-    marked = [p.marked for p in plans if p.marked]
-    if marked:
+    if any(p.marked for p in plans):
+        marked = (p.marked or f"SELECT *, CAST(NULL AS VARCHAR) AS {WRONG} FROM {p.relation}" for p in plans)
         return ReadPlan.of_marked(" UNION ALL ".join(marked), rejects, keep=keep, streams=streams)
     return ReadPlan(" UNION ALL ".join(p.sql for p in plans), rejects=rejects, keep=keep, streams=streams)
 
 
 def _read_stored(
-    con: duckdb.DuckDBPyConnection,
-    splits: Sequence[FileSplit],
-    table: Table,
-    columns: Sequence[Column],
-    copies: Mapping[str, str],
+    con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table, columns: Sequence[Column], ways: _Ways
 ) -> ReadPlan:
     read_files = FORMATS[format_of(table)].read_files
     assert read_files is not None
-    return read_files(con, splits, table, columns, copies)
+    slow = [s for s in splits if s.path in ways.by_record]
+    if not slow:
+        return read_files(con, splits, table, columns, ways.copies)
+    plans = [read_records(con, slow, table, columns)]
+    if others := [s for s in splits if s.path not in ways.by_record]:
+        plans.append(read_files(con, others, table, columns, ways.copies))
+    return _together(plans)
 
 
 # What a file tells beside its rows
@@ -165,22 +180,35 @@ def _told(column: Column, split: FileSplit, table: Table) -> str:
     return "NULL" if found[-1] == NULL_PARTITION else quote_text(unquote(found[-1]))
 
 
+def _check_partition(
+    con: duckdb.DuckDBPyConnection, column: Column, value: str, split: FileSplit, table: Table
+) -> None:
+    """Raise DataError for a file in a folder whose name has no value of the column."""
+    wrong = [f"TRY_CAST({value} AS {column.type}) IS NULL", *filter(None, [fraction(value, con.sqltype(column.type))])]
+    if con.execute(f"SELECT {' OR '.join(wrong)}").fetchone() == (True,):
+        message = f"{name_file(split.path, table)} is in partition {column.name}={value}"
+        hint = f"Move the file, or declare the column as STRING: its folders are named as in {column.name}=value/."
+        raise DataError(message, detail=f"{does_not_hold(column)}.", hint=hint)
+
+
 def _read_group(
     con: duckdb.DuckDBPyConnection,
     splits: Sequence[FileSplit],
     table: Table,
     wanted: Sequence[Column],
-    copies: Mapping[str, str],
+    ways: _Ways,
 ) -> ReadPlan:
     numbered = format_of(table) in ("parquet", "avro", "raw")
     inner = [c for c in wanted if c in table.stored or (numbered and c.metadata == ROW_NUMBER)]
-    plan = _read_stored(con, splits, replace(table, columns=table.stored), inner, copies)
+    plan = _read_stored(con, splits, replace(table, columns=table.stored), inner, ways)
     items = []
     for column in wanted:
         value = quote_name(column.name)
         if column not in inner:
             # Text is read by one thread, or with its order kept.
             value = "row_number() OVER () - 1" if column.metadata == ROW_NUMBER else _told(column, splits[0], table)
+            if column.metadata is None and value != "NULL":
+                _check_partition(con, column, value, splits[0], table)
         items.append(f"CAST({value} AS {column.type}) AS {quote_name(column.name)}")
     if plan.marked is not None:
         marked = f"SELECT {', '.join([*items, WRONG])} FROM ({plan.marked})"

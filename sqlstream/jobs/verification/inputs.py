@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import duckdb
 
 from sqlstream.connectors.interface import ReadContext
+from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.registry import source_of
 from sqlstream.duck.internal_columns import ADDS, PLACE
 from sqlstream.duck.sql import no_rows, quote_name
@@ -108,17 +109,38 @@ class ReadAgain:
         con, source = self.con, source_of(stage.table)
         context = ReadContext(self.job.project, self.job.warehouse, time)
         execute.set_clock(con, time, before)
-        plan = source.take(con, [source.located(source.split(one), context) for one in given], context)
-        rows = f"WITH _input AS (SELECT * FROM {plan.taken}) {stage.columns}"
-        known = {name.lower() for name in con.sql(rows).columns}
-        place = [c.name for c in PLACE] if {c.name.lower() for c in PLACE} <= known else []
-        self._fill(number, _stamped(stage, rows, before, batch, time, place))
+        splits = [source.located(source.split(one), context) for one in given]
+        plan = source.take(con, splits, context)
+        try:
+            self._add(number, stage, plan, batch, time, before)
+        except duckdb.Error as error:
+            again = source.read_again(con, error, splits, context)
+            if again is None:
+                raise
+            plan.forget(con)
+            plan = again
+            self._add(number, stage, plan, batch, time, before)
         plan.forget(con)
         if stage.watermark is None or stage.has_partitions or stage.has_watermarks:
             return 0
         mine = f"SELECT * FROM {_table(number)} WHERE {BATCH.name} = {batch} AND NOT {UNTIMED.name}"
         [(mark,)] = con.execute(f"SELECT max(epoch_us({stage.watermark})) FROM ({mine})").fetchall()
         return to_spark_micros(mark) // 1000
+
+    def _add(
+        self,
+        number: int,
+        stage: ScanStage,
+        plan: ReadPlan,
+        batch: int,
+        time: ProcessingTime,
+        before: EventTime | None,
+    ) -> None:
+        """Add the rows of a batch to the table of a scan."""
+        rows = f"WITH _input AS (SELECT * FROM {plan.taken}) {stage.columns}"
+        known = {name.lower() for name in self.con.sql(rows).columns}
+        place = [c.name for c in PLACE] if {c.name.lower() for c in PLACE} <= known else []
+        self._fill(number, _stamped(stage, rows, before, batch, time, place))
 
     def _fill(self, number: int, rows: str) -> None:
         how = f"INSERT INTO {_table(number)}" if number in self._tables else f"CREATE TEMP TABLE {_table(number)} AS"

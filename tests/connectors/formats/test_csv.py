@@ -63,7 +63,7 @@ MALFORMED_CSV = [
     ("x,y,z", 'Column "ts" does not hold a TIMESTAMP'),
     ("1,y", "The row has fewer than 3 fields"),
     ("1,y,,z,z", "The row has more than 3 fields"),
-    ('1,"y"z,', "Value with unterminated quote found"),
+    ('1,"y"z,', "A quote is not closed, or stands within a field"),
 ]
 
 

@@ -1,0 +1,294 @@
+"""Records of CSV taken one by one: of files that DuckDB's reader rejects as a whole, or of which it would lose rows.
+
+It wants one kind of line ends, also within quotes, and lines of at most two megabytes, and behind a quote that is wrong it looks
+for the next row where it likes. Here any of `\\n`, `\\r\\n` and `\\r` ends a record, unless it is quoted. A record with a wrong
+quote ends with the line of that quote, so the rows behind it are found. This takes some thirty times as long, so it is a
+second attempt.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from sqlstream.catalog import Column, Table
+from sqlstream.connectors.formats.csv_rows import csv_layout, fields_of, has_header, quoting
+from sqlstream.connectors.formats.file_split import FileSplit
+from sqlstream.connectors.formats.malformed import WRONG_QUOTE, does_not_hold, skips
+from sqlstream.connectors.formats.raw_lines import NO_TEXT, UnreadableLines
+from sqlstream.connectors.formats.whole_numbers import fraction
+from sqlstream.connectors.read_plan import WRONG, ReadPlan
+from sqlstream.duck.internal_columns import internal
+from sqlstream.duck.sql import quote_name, quote_text
+from sqlstream.duck.text_files import LIMIT, open_text
+
+_NO_ROW = re.compile(r'row \d+ of file ".+" is malformed: ', re.DOTALL)
+_TOO_LONG = f"The row is longer than {LIMIT >> 20} MB"
+_HALF = re.compile("[\ud800-\udfff]")
+# A record that is too long is kept up to so many characters.
+_SHOWN = 100_000
+_PATH, _NUMBER, _FAULT = internal("path"), internal("number"), internal("fault")
+_ROWS, _CHARACTERS = 20_000, 16 << 20
+# A line of two megabytes has all of such a block.
+_BLOCK = 512 << 10
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class CsvRecord:
+    """A record of a file: its number among all, from 1, its text without the end of its line, and why it is none."""
+
+    number: int
+    text: str
+    fault: str | None = None
+
+
+def records(path: str, options: Mapping[str, str]) -> Iterator[CsvRecord]:
+    """Yield the records of a file, with its header and empty lines. Raises OSError for a file that is not whole."""
+    number, parts, size, is_open = 1, list[str](), 0, False
+    quote = quoting(options)[1]
+    with open_text(path, errors="surrogateescape") as file:
+        while line := file.readline(LIMIT):
+            is_whole = line.endswith(("\n", "\r"))
+            if size < LIMIT:
+                parts.append(line)
+                size += len(line)
+                is_open = (is_open or quote in line) and goes_on(line, options, is_open=is_open)
+            if size < LIMIT and is_open:
+                continue
+            # Of one that is too long the rest goes, up to the end of a line.
+            if is_whole or size < LIMIT:
+                yield _record(number, parts, size)
+                number, parts, size, is_open = number + 1, [], 0, False
+    if parts:
+        yield _record(number, parts, size)
+
+
+def _record(number: int, parts: Sequence[str], size: int) -> CsvRecord:
+    if size >= LIMIT:
+        return CsvRecord(number, _shown("".join(parts)[:_SHOWN]), _TOO_LONG)
+    text = "".join(parts)
+    text = text[:-2] if text.endswith("\r\n") else text[:-1] if text.endswith(("\n", "\r")) else text
+    # Bytes that are no text became halves of pairs.
+    if not text.isascii() and _HALF.search(text):
+        return CsvRecord(number, _shown(text), NO_TEXT)
+    return CsvRecord(number, text)
+
+
+def _shown(text: str) -> str:
+    return text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def goes_on(line: str, options: Mapping[str, str], *, is_open: bool) -> bool:
+    r"""Return whether a record goes on behind a line; `is_open` says whether the line begins within quotes.
+
+    >>> goes_on('1,"a\n', {}, is_open=False), goes_on('b""', {}, is_open=True), goes_on('b"x,"\n', {}, is_open=True)
+    (True, True, False)
+    """
+    delimiter, quote, escape = quoting(options)
+    if not quote or (not is_open and quote not in line):
+        return False
+    inside, at = _inside(quote, escape), 0
+    while True:
+        if not is_open:
+            if not line.startswith(quote, at):
+                at = line.find(delimiter, at) + 1
+                if not at:
+                    return False
+                continue
+            at += 1
+        found = inside.match(line, at)
+        assert found is not None
+        at = found.end()
+        if at == len(line):
+            return True
+        # Behind the quote that closes there is a further field, or the end of the line, or it is wrong.
+        at, is_open = at + 1, False
+        if not line.startswith(delimiter, at):
+            return False
+        at += 1
+
+
+@cache
+def _inside(quote: str, escape: str) -> re.Pattern[str]:
+    """Return the pattern of what is quoted."""
+    mark, sign = re.escape(quote), re.escape(escape)
+    pattern = f"(?:[^{mark}]++|{mark}{mark})*+" if escape == quote else f"(?:[^{mark}{sign}]++|{sign}.)*+"
+    return re.compile(pattern, re.DOTALL)
+
+
+def mixed_files(splits: Iterable[FileSplit]) -> set[str]:
+    """Return the files with line ends of several kinds, or with long lines, which DuckDB's reader does not take.
+
+    For those who have one attempt alone. It takes a pass over the bytes, a small part of the time to read them.
+    """
+    return {split.path for split in splits if _is_mixed(split.path)}
+
+
+def _is_mixed(path: str) -> bool:
+    kinds, last = set[bytes](), b""
+    try:
+        with pa.input_stream(path, compression="detect") as stream:
+            while block := stream.read(_BLOCK):
+                if len(block) == _BLOCK and b"\n" not in block and b"\r" not in block:
+                    return True
+                kinds |= _line_ends(block, last)
+                last = block[-1:]
+    except OSError:
+        # Whoever reads it says what is wrong.
+        return False
+    return len(kinds | ({b"\r"} if last == b"\r" else set())) > 1
+
+
+def _line_ends(block: bytes, last: bytes) -> set[bytes]:
+    """Return the kinds of line ends in a part of a file; `last` is the byte before. A return at its end may go on."""
+    block = (last if last == b"\r" else b"") + block
+    if b"\r" not in block:
+        return {b"\n"} if b"\n" in block else set()
+    rest = block.removesuffix(b"\r").replace(b"\r\n", b"")
+    ends = {end for end in (b"\n", b"\r") if end in rest}
+    return ends | {b"\r\n"} if b"\r\n" in block else ends
+
+
+def rows(path: str, options: Mapping[str, str], fields: int) -> Iterator[CsvRecord]:
+    """Yield the records that are rows: an empty line is one, of NULL, where there is one field."""
+    for record in records(path, options):
+        if (record.number > 1 or not has_header(options)) and (record.text or fields == 1):
+            yield record
+
+
+def nth_rows(
+    path: str, options: Mapping[str, str], fields: int, wanted: set[int], left_out: set[int]
+) -> dict[int, CsvRecord]:
+    """Return the nth rows of a file, not counting records whose numbers are left out."""
+    found, count = dict[int, CsvRecord](), 0
+    for record in rows(path, options, fields):
+        if record.number in left_out:
+            continue
+        count += 1
+        if count in wanted:
+            found[count] = record
+            if len(found) == len(wanted):
+                break
+    return found
+
+
+@dataclass(frozen=True)
+class ScannedRecords:
+    """The rows of files, as a stream of Arrow that can be read again.
+
+    They have their fields as texts, their place (PATH, NUMBER), and why one is malformed (FAULT).
+    """
+
+    paths: tuple[str, ...]
+    fields: int
+    options: Mapping[str, str]
+
+    @property
+    def schema(self) -> pa.Schema:
+        names = (*field_names(self.fields), _PATH, _FAULT)
+        return pa.schema([*((name, pa.string()) for name in names), (_NUMBER, pa.int64())])
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for path in self.paths:
+            waiting, size = list[CsvRecord](), 0
+            try:
+                for record in rows(path, self.options, self.fields):
+                    waiting.append(record)
+                    size += len(record.text)
+                    if len(waiting) >= _ROWS or size >= _CHARACTERS:
+                        yield self._batch(path, waiting)
+                        waiting, size = [], 0
+            except OSError as error:
+                raise UnreadableLines(f'file "{path}" cannot be read: {error}') from error
+            if waiting:
+                yield self._batch(path, waiting)
+
+    def _row(self, path: str, record: CsvRecord) -> list[str | None]:
+        fields, fault = row_of("" if record.fault else record.text, self.options, self.fields)
+        return [*fields, path, record.fault or fault]
+
+    def _batch(self, path: str, waiting: Sequence[CsvRecord]) -> pa.RecordBatch:
+        columns = zip(*(self._row(path, record) for record in waiting), strict=True)
+        numbers = pa.array([record.number for record in waiting], pa.int64())
+        return pa.record_batch([*(pa.array(column, pa.string()) for column in columns), numbers], self.schema)
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__()
+
+
+def read_records(
+    con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table, columns: Sequence[Column]
+) -> ReadPlan:
+    """Return how to read files of CSV record by record; it needs the relations that are registered in the connection."""
+    layouts: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for split in splits:
+        layouts.setdefault(csv_layout(split, table), []).append(split.path)
+    streams, selects = dict[str, ScannedRecords](), []
+    for layout, paths in layouts.items():
+        name = f"_csv_{next(_numbers)}"
+        streams[name] = ScannedRecords(tuple(paths), len(layout), table.options)
+        con.register(name, streams[name])
+        fields = dict(zip((own for own, _ in layout), field_names(len(layout)), strict=True))
+        place = () if skips(table) else (_PATH, _NUMBER)
+        selects.append(marked_fields(con, name, [(fields[c.name], c) for c in columns], place, _FAULT))
+    marked = " UNION ALL ".join(selects)
+    if skips(table):
+        return ReadPlan.of_marked(marked, keep=True, streams=streams)
+    said = f"""concat('row ', {_NUMBER}, ' of file "', {_PATH}, '" is malformed: ', {WRONG})"""
+    is_row = f"CASE WHEN {WRONG} IS NULL THEN true ELSE error({said}) END"
+    names = ", ".join(quote_name(c.name) for c in columns) or "1"
+    return ReadPlan(f"SELECT {names} FROM ({marked}) WHERE {is_row}", keep=True, streams=streams)
+
+
+def is_no_row(error: Exception) -> bool:
+    """Whether this is what is said of a row that `read_records` cannot read."""
+    return bool(_NO_ROW.search(str(error)))
+
+
+def field_names(count: int) -> list[str]:
+    return [f"_field_{n}" for n in range(count)]
+
+
+def row_of(text: str, options: Mapping[str, str], count: int) -> tuple[Sequence[str | None], str | None]:
+    """Return the fields of a record as a row of so many, and why it is none; further ones may be NULL, as DuckDB has it.
+
+    >>> row_of("1,a,,", {}, 2), row_of('1,a,""', {}, 2)
+    ((['1', 'a'], None), ([None, None], 'The row has more than 2 fields'))
+    """
+    fields, fault = fields_of(text, options), None
+    if fields is None:
+        fault = WRONG_QUOTE
+    elif len(fields) < count:
+        fault = f"The row has fewer than {count} fields"
+    elif any(field is not None for field in fields[count:]):
+        fault = f"The row has more than {count} fields"
+    return [None] * count if fields is None or fault else fields[:count], fault
+
+
+def marked_fields(
+    con: duckdb.DuckDBPyConnection,
+    relation: str,
+    columns: Sequence[tuple[str, Column]],
+    kept: Sequence[str],
+    fault: str,
+) -> str:
+    """Return the SELECT of columns, each with the field that has its text, and of why a row is malformed (WRONG)."""
+    items, cases = list(kept), [f"WHEN {fault} IS NOT NULL THEN {fault}"]
+    for field, column in columns:
+        value = f"TRY_CAST({field} AS {column.type})"
+        items.append(f"{value} AS {quote_name(column.name)}")
+        wrong = [f"{field} IS NOT NULL AND {value} IS NULL", *filter(None, [fraction(field, con.sqltype(column.type))])]
+        cases.append(f"WHEN {' OR '.join(wrong)} THEN {quote_text(does_not_hold(column))}")
+    items.append(f"CASE {' '.join(cases)} END AS {WRONG}")
+    return f"SELECT {', '.join(items)} FROM {relation}"
