@@ -101,7 +101,15 @@ def is_lost(causes: list[tuple[str, str]]) -> bool:
 def _through_python(message: str) -> str | None:
     """Return the innermost exception of one that passed through Python on its way: its causes are text."""
     found = _CAUSE.findall(message) or _THROWN.findall(message)
-    return str(found[-1]) if found else None
+    return str(found[-1]) if found else _raised(message)
+
+
+def _raised(message: str) -> str | None:
+    """Return the exception at the end of the last traceback of Python's in a text."""
+    _, traceback, rest = message.rpartition("Traceback (most recent call last):")
+    # The frames are indented.
+    lines = [line for line in rest.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
+    return lines[0] if traceback and lines else None
 
 
 def describe(causes: list[tuple[str, str]]) -> str:
@@ -113,6 +121,9 @@ def describe(causes: list[tuple[str, str]]) -> str:
     'No space left on device'
     >>> describe([("Py4JException", "An exception was raised by the Python Proxy.\\nCaused by: java.io.IOException: denied")])
     'java.io.IOException: denied'
+    >>> frames = "Traceback (most recent call last):\\n  File 'x.py', line 1, in f\\n    g()\\nKeyError: 'k'\\n"
+    >>> describe([("Py4JException", f"An exception was raised by the Python Proxy. Return Message: {frames}")])
+    "KeyError: 'k'"
     """
     innermost = causes[-1][0]
     if (inner := _through_python(causes[-1][1])) is not None:

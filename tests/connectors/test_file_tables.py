@@ -17,7 +17,7 @@ from sqlstream.compiler.compiler import Compiler
 from sqlstream.connectors.formats.faults import take
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.connectors.formats.reading import read
-from sqlstream.errors import SourceText, SqlStreamError
+from sqlstream.errors import DataError, SourceText, SqlStreamError
 from sqlstream.session.state_queries import snapshot
 
 
@@ -109,6 +109,19 @@ def test_a_file_in_no_partition(tmp_path: Path) -> None:
     put(tmp_path / "in" / "day=2026-01-01" / "1.csv", "1\n")
     with pytest.raises(SqlStreamError, match='is in no partition "name"'):
         rows(declared(PARTITIONED, tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("options", ["", ", 'csv.errors-to' = 'bad'"])
+@pytest.mark.parametrize(("type", "value"), [("INT", "abc"), ("INT", "1.5"), ("DATE", "tuesday"), ("TIMESTAMP(3)", "")])
+def test_a_partition_whose_value_does_not_fit(tmp_path: Path, type: str, value: str, options: str) -> None:
+    put(tmp_path / "in" / f"k={value}" / "1.csv", "1\n")
+    script = f"""CREATE TABLE t (k {type}, n INT) PARTITIONED BY (k)
+        WITH ('connector' = 'filesystem', 'path' = 'in', 'format' = 'csv'{options})"""
+    with pytest.raises(DataError) as caught:
+        rows(declared(script, tmp_path), tmp_path)
+    file = tmp_path / "in" / f"k={value}" / "1.csv"
+    assert caught.value.message == f'file "{file}" of table "t" is in partition k=\'{value}\''
+    assert (caught.value.detail or "").startswith('Column "k" does not hold a')
 
 
 @pytest.mark.parametrize(

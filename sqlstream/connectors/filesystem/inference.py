@@ -42,7 +42,7 @@ def columns_of_files(table: Table, project: str) -> Sequence[Column]:
         try:
             source = f"read_parquet({duckdb_paths([near_first.path])}, hive_partitioning = false)"
             rows = con.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
-        except duckdb.Error as error:
+        except (duckdb.Error, UnicodeError, RuntimeError) as error:
             message = f'table "{name}": the columns of "{first.path}" cannot be read'
             raise BindError(message, span, hint="Is it a complete Parquet file?") from error
     return [Column(column, type) for column, type, *_ in rows]

@@ -321,10 +321,11 @@ class FileDiscovery(Discovery):
         try:
             with self._place.open(found.path) as file:
                 metadata = pq.read_metadata(file)
-        except (OSError, pa.ArrowException):
-            # Whoever reads the file finds the same and says what is wrong with it.
+            names = {name.lower() for name in metadata.schema.to_arrow_schema().names}
+        except Exception:
+            # Whatever a damaged file may make of Arrow. Whoever reads it finds the same and says what is wrong with it.
             return None
-        if "file_row_number" in {name.lower() for name in metadata.schema.to_arrow_schema().names}:
+        if "file_row_number" in names:
             # DuckDB finds a row range by a column of this name, which the file's own would hide.
             return None
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]

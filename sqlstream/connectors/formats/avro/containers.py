@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import BinaryIO
 
 from sqlstream.connectors.formats.avro.schemas import AvroSchema
-from sqlstream.errors import DataError
+from sqlstream.errors import DataError, SqlStreamError
 
 _MAGIC = b"Obj\1"
 _SYNC_BYTES = 16
@@ -94,10 +94,19 @@ class AvroContainer:
 def container(path: str, named: str) -> AvroContainer:
     """Return the container file at a path, which messages call so. Raises DataError for what is none."""
     try:
-        return AvroContainer.of(path)
+        found = AvroContainer.of(path)
+        # Its types are asked for by whoever reads it.
+        _ = found.schema.arrow
+        return found
     except DamagedContainer as error:
         message = f"{named} is not an Avro file, or an incomplete one"
         raise DataError(message, detail=f"{error.reason.capitalize()}.") from None
+    except (OSError, SqlStreamError):
+        raise
+    except Exception as error:
+        # Whatever the JSON of a schema may be: without a name, with other types where there are texts, without an end.
+        detail = f"Its schema is none of Avro's: {type(error).__name__}: {error}."
+        raise DataError(f"{named} is damaged", detail=detail) from error
 
 
 def _header(file: BinaryIO) -> dict[str, bytes]:

@@ -41,6 +41,25 @@ def decode(schema: AvroSchema, messages: Sequence[bytes], numbers: Sequence[int]
             # Whatever bytes may make of the decoder.
             reason = str(error) or type(error).__name__
             faults[number] = f"The value is no message of {schema.name}: {reason}"
+    try:
+        return Decoded(schema.name, _table(schema, found), good, faults)
+    except Exception:
+        return _fitting(schema, found, good, faults)
+
+
+def _fitting(
+    schema: AvroSchema, rows: Sequence[Mapping[str, Any]], numbers: Sequence[int], faults: dict[int, str]
+) -> Decoded:
+    """Return rows of which some are not what Arrow has for their types, such as a number with too many digits."""
+    found, good = [], []
+    for number, row in zip(numbers, rows, strict=True):
+        try:
+            _table(schema, [row])
+        except Exception as error:
+            faults[number] = f"The value does not fit {schema.name}: {error}"
+        else:
+            found.append(row)
+            good.append(number)
     return Decoded(schema.name, _table(schema, found), good, faults)
 
 
@@ -74,6 +93,16 @@ def decode_container(schema: AvroSchema, body: bytes, count: int, codec: str) ->
 
     `count` is the number of rows that it must have.
     """
+    try:
+        return _container_rows(schema, body, count, codec).cast(schema.arrow)
+    except ValueError:
+        raise
+    except Exception as error:
+        # Whatever bytes may make of the decoder.
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _container_rows(schema: AvroSchema, body: bytes, count: int, codec: str) -> pa.Table:
     rows = None
     if codec in _POLARS_CODECS and schema.is_plain() and has_polars():
         frame = _frame(body)
@@ -82,7 +111,7 @@ def decode_container(schema: AvroSchema, body: bytes, count: int, codec: str) ->
         rows = _one_by_one(schema, body)
     if rows.num_rows != count:
         raise ValueError(f"it has {rows.num_rows} rows in place of {count}")
-    return rows.cast(schema.arrow)
+    return rows
 
 
 def _one_by_one(schema: AvroSchema, body: bytes) -> pa.Table:
