@@ -14,7 +14,7 @@ in_folder = folder=$$(mktemp -d "$(or $(call memory,$(1)),$${TMPDIR:-/tmp})/test
 	trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; TMPDIR="$$folder"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka demo-shop quick test kafka mariadb azurite iceberg-rest jdbc chromium fuzz check bench soak proof cluster-demo clean
+.PHONY: help demo demo-kafka demo-shop quick test test-all kafka mariadb azurite iceberg-rest jdbc chromium fuzz check bench soak proof cluster-demo clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -28,14 +28,22 @@ demo-kafka: $(VENV)/.clicks kafka ## Count clicks in windows from one topic of a
 demo-shop: $(VENV)/.shop kafka ## Run a shop on Kafka, PostgreSQL and Delta, kill its jobs, and check their results
 	@PYTHONPATH="$(CURDIR)" $(BIN)/python examples/shop/shop.py $(ARGS)
 
-quick: $(VENV)/.test ## Run the quick tests: no Java, some minutes on two cores
-	@$(call in_folder,1) $(BIN)/python -m pytest $(PARALLEL) 2 -m "not spark and not kafka and not slow" $(PYTEST)
+quick: $(VENV)/.test ## Run a sample of the short tests: no Java, a minute on two cores
+	@$(call in_folder,1) $(BIN)/python -m pytest $(PARALLEL) 2 --quick $(PYTEST)
 
 # Three workers on two cores: much of the time one of them waits for a JVM, a broker or the end of a process. The first tests
 # on Spark come when its classes have been archived, which other starts make use of.
-test: $(VENV)/.test $(VENV)/.demo kafka mariadb azurite iceberg-rest jdbc chromium ## Run all tests
-	@$(BIN)/python -m tests.class_data 2>/dev/null & \
-	$(call in_folder,4) $(BIN)/python -m pytest $(PARALLEL) 3 -o tmp_path_retention_policy=failed $(PYTEST)
+# How long the tests of each folder have taken is shown at the end, and written into a file.
+NEEDED := $(VENV)/.test $(VENV)/.demo kafka mariadb azurite chromium
+run_all = $(BIN)/python -m tests.class_data 2>/dev/null & \
+	$(call in_folder,4) $(BIN)/python -m pytest $(PARALLEL) 3 -o tmp_path_retention_policy=failed --durations-to .durations/$@.json
+
+test: $(NEEDED) ## Run the tests of every change: fifteen minutes on two cores
+	@$(run_all) --budget -m "not thorough" $(PYTEST)
+
+test-all: export PROPERTY_EXAMPLES ?= 1
+test-all: $(NEEDED) iceberg-rest jdbc ## Run all tests, with all examples of the properties: an hour on two cores
+	@$(run_all) $(PYTEST)
 
 kafka: $(VENV)/.base ## Fetch a Kafka broker for tests and demos into the user's cache (44 MB, once)
 	@$(BIN)/python -m tests.kafka_broker
@@ -78,7 +86,7 @@ proof: $(VENV)/.test ## Kill jobs, workers and servers while rows go from every 
 	@$(BIN)/python -m tests.proof $(ARGS)
 
 clean: ## Delete the virtual environment and everything that was made
-	rm -rf $(VENV) $(FLINK_VENV) .demo warehouse bench-results .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(FLINK_VENV) .demo .durations warehouse bench-results .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "sqlstream needs Python 3.11 or newer (PYTHON=python3.11 make ...)"; exit 1; }

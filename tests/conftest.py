@@ -12,30 +12,30 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.durations import Recorder
 from tests.forked import kill_left
 from tests.golden import Case, Different, InProcess, Record, Runner, compare, named, parse, shown_by, updated
 from tests.kafka_broker import shared_broker
 from tests.mariadb_server import MariaDBServer
 from tests.mariadb_server import started as started_mariadb
 from tests.postgres_server import PostgresServer, started
+from tests.properties.examples import SHARE
+from tests.seed import commit_seed
 from tests.slt_functions import FUNCTIONS
 from tests.spark.shared import share, shared_spark, stop_shared
+from tests.tiers import is_long, quick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How long an example takes says nothing on a machine that others use, too. Every run tries the same examples; one that asks
-# for more of them (PROPERTY_EXAMPLES=10) tries others each time.
+# How long an example takes says nothing on a machine that others use, too.
 settings.register_profile(
-    "sqlstream",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize="PROPERTY_EXAMPLES" not in os.environ,
+    "sqlstream", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=False, print_blob=True
 )
 settings.load_profile("sqlstream")
 
@@ -43,6 +43,34 @@ settings.load_profile("sqlstream")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite the expected results of golden scripts")
     parser.addoption("--spark", action="store_true", help="run golden scripts on Spark, not in process")
+    parser.addoption("--quick", action="store_true", help="run a sample of the short tests that need no Java")
+    parser.addoption("--durations-to", metavar="FILE", help="show how long tests take, and write it into a file")
+    parser.addoption("--budget", action="store_true", help="say if the run takes longer than it should")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    # Before Hypothesis looks for it. All workers of a run have one seed.
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = getattr(config, "workerinput", {}).get("seed") or commit_seed()
+    if (path := config.option.durations_to) and not hasattr(config, "workerinput"):
+        workers = getattr(config.option, "numprocesses", None) or 1
+        config.pluginmanager.register(Recorder(Path(path), has_budget=config.option.budget, workers=workers))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["seed"] = node.config.option.hypothesis_seed
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed of properties: {config.option.hypothesis_seed}, {SHARE:g} of their examples"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if terminalreporter.stats.get("failed"):
+        seed, share = config.option.hypothesis_seed, f"{SHARE:g}"
+        terminalreporter.write_line(f"properties again: PROPERTY_EXAMPLES={share} pytest --hypothesis-seed={seed}")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -122,6 +150,10 @@ def pytest_runtest_teardown() -> None:
     kill_left()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if config.option.quick and is_long(collection_path) else None
+
+
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     return Script.from_parent(parent, path=file_path) if file_path.suffix == ".slt" else None
 
@@ -132,7 +164,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take the sample of `--quick`, and deal out what the markers have left."""
+    if config.option.quick:
+        sample = quick(items, config.option.hypothesis_seed)
+        numbers = {*map(id, sample)}
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in numbers])
+        items[:] = sample
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1:
         items[:] = dealt(items, workers)

@@ -1,0 +1,94 @@
+"""Which tests `make quick` takes, the seed of a run, and the table of durations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.durations import ADDITIONS, BUDGET, Durations, beyond, table
+from tests.seed import commit_seed
+from tests.tiers import ONE_IN, is_long, quick
+
+
+def item(path: str, number: int, *markers: str) -> Any:
+    """Return what is looked at of a test."""
+    return SimpleNamespace(
+        path=Path(path),
+        nodeid=f"{path}::test_{number}",
+        get_closest_marker=lambda name: name if name in markers else None,
+    )
+
+
+def names(items: Sequence[Any]) -> list[str]:
+    return [item.nodeid for item in items]
+
+
+def test_quick_takes_some_short_tests_of_each_file_and_others_with_another_seed() -> None:
+    many = [item("many.py", number) for number in range(10 * ONE_IN)]
+    one = [item("one.py", 0), item("one.py", 1, "slow"), item("one.py", 2, "thorough")]
+    long = [item("long.py", 0, "spark"), item("long.py", 1, "kafka")]
+    sample = quick([*many, *one, *long], "a")
+    assert len(sample) == 10 + 1
+    assert sample[-1] is one[0]
+    assert names(sample) == names(quick([*many, *one, *long], "a"))
+    assert names(sample) != names(quick([*many, *one, *long], "b"))
+    # Over time all come.
+    assert {name for seed in range(100) for name in names(quick(many, str(seed)))} == {*names(many)}
+
+
+@pytest.mark.parametrize(
+    ("line", "long"),
+    [
+        ("pytestmark = pytest.mark.slow", True),
+        ("pytestmark = [pytest.mark.kafka, pytest.mark.slow]", True),
+        ("pytestmark = [\n    pytest.mark.skipif(True, reason='['),\n    pytest.mark.spark,\n]", True),
+        ("pytestmark = pytest.mark.usefixtures('slow')\n\n@pytest.mark.slow", False),
+        ("@pytest.mark.slow\ndef test() -> None: ...", False),
+    ],
+)
+def test_a_file_of_long_tests_is_not_imported(tmp_path: Path, line: str, long: bool) -> None:
+    path = tmp_path / "test_x.py"
+    path.write_text(f"import pytest\n\n{line}\n")
+    assert is_long(path) == long
+
+
+def test_the_seed_is_the_commit(tmp_path: Path) -> None:
+    assert re.fullmatch("[0-9a-f]+", commit_seed())
+    assert commit_seed(tmp_path) == "0"
+
+
+def test_durations_are_summed_by_folder_and_file() -> None:
+    sums = Durations()
+    for test, seconds in (
+        ("tests/a/test_x.py::test_one", 1.0),
+        ("tests/a/test_x.py::test_one", 2.5),
+        ("tests/a/test_y.py::test_two[a/b::c]", 4.0),
+        ("tests/test_z.py::test_three", 0.25),
+    ):
+        sums.add(test, seconds)
+    assert sums.seconds == 7.75
+    folders, files = sums.by_folder(), sums.by_file()
+    assert {name: (total.tests, total.seconds) for name, total in folders.items()} == {
+        "tests": (1, 0.25),
+        "tests/a": (2, 7.5),
+    }
+    assert list(files) == ["tests/a/test_x.py", "tests/a/test_y.py", "tests/test_z.py"]
+    lines = list(table(folders, files))
+    assert lines[:3] == [
+        "folder   tests  seconds  longest test",
+        "tests        1      0.2    0.2 test_three",
+        "tests/a      2      7.5    4.0 test_two[a/b::c]",
+    ]
+    assert lines[5].startswith("tests/a/test_y.py")
+
+
+def test_a_run_has_a_budget() -> None:
+    assert beyond(BUDGET, ADDITIONS) is None
+    assert beyond(BUDGET + 1, ADDITIONS) == "beyond the budget: 901 s of 900 s, which are 900 s at 0.5 s"
+    # A machine of half the speed may take twice as long.
+    assert beyond(2 * BUDGET, 2 * ADDITIONS) is None
