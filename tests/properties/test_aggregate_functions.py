@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream import udaf
 from sqlstream.testing import Stream
+from tests.properties.examples import examples
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # k, x, y, and seconds behind the full minute.
 Row = tuple[int, int | None, int | None, int]
 
@@ -152,7 +150,7 @@ def results(batches: Sequence[Sequence[Row]], restarts: frozenset[int], parallel
         return {table: sorted(stream.query(f"FROM {table}"), key=repr) for table in TABLES}
 
 
-@settings(max_examples=6 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(6)
 @given(st.lists(rows, min_size=2, max_size=4), st.frozensets(st.integers(1, 3)), st.integers(1, 2))
 def test_any_split_equals_all_rows_at_once(
     batches: list[list[Row]], restarts: frozenset[int], parallelism: int
@@ -161,7 +159,7 @@ def test_any_split_equals_all_rows_at_once(
     assert results(batches, restarts, parallelism) == at_once
 
 
-@settings(max_examples=3 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(3)
 @given(st.lists(rows, min_size=1, max_size=3))
 def test_groups_are_what_python_makes_of_their_rows(batches: list[list[Row]]) -> None:
     found = {row[0]: row[1:] for row in results(batches, frozenset(), 2)["grouped"]}  # type: ignore[index]
@@ -200,7 +198,7 @@ def changes(draw: st.DrawFn) -> list[list[Change]]:
     return batches
 
 
-@settings(max_examples=8 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(8)
 @given(changes(), st.frozensets(st.integers(1, 3)), st.integers(1, 2))
 def test_rows_that_are_taken_away_leave_what_python_makes_of_the_rest(
     batches: list[list[Change]], restarts: frozenset[int], parallelism: int

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream import Context, ListState, MapState, Row, ValueState, process, state, table
 from sqlstream.testing import Stream
+from tests.properties.examples import examples
 from tests.properties.model import bag, limits
 
 pytestmark = pytest.mark.slow
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 
 
 class Rule(NamedTuple):
@@ -118,7 +117,7 @@ INSERT INTO out SELECT * FROM knowing(TABLE t PARTITION BY k, rules => TABLE r B
 """
 
 
-@settings(max_examples=25 * MORE, deadline=None)
+@examples(25)
 @given(histories, st.integers(1, 3), st.booleans())
 def test_rows_for_all_keys_come_first_in_each_batch(
     history: list[tuple[list[Rule], list[int | None], bool]], parallelism: int, small: bool

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.testing import Stream
+from tests.properties.examples import examples
 from tests.properties.model import bag, batch_tables, connection, emitted, limits
 from tests.properties.strategies import RESTART, Batch, Restart, Row, Step
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 NULLS = ("", " NULLS FIRST", " NULLS LAST")
 
 # So few values that rows meet: in groups, in order, and as copies of each other.
@@ -163,13 +161,13 @@ def stream_of(query: str, parallelism: int) -> Stream:
     return Stream(script, parallelism=parallelism)
 
 
-@settings(max_examples=35 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(35)
 @given(queries(3), histories(), st.integers(1, 3), st.booleans())
 def test_changes_add_up_to_the_batch_answer(query: str, history: list[Step], parallelism: int, small: bool) -> None:
     check(query, history, parallelism, small=small)
 
 
-@settings(max_examples=20 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(20)
 @given(made_of(queries(1)), histories(), st.integers(1, 3))
 def test_what_is_made_of_rows_comes_and_goes_with_them(query: str, history: list[Step], parallelism: int) -> None:
     check(query, history, parallelism, small=False)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.catalog import Column
 from sqlstream.duck import databases, key_hash
 from sqlstream.duck.sql import quote_text
 from sqlstream.duck.types import encoded
+from tests.properties.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +72,7 @@ def pairs(draw: st.DrawFn) -> tuple[str, str, str]:
     return type.format(inner), found[0], found[1]
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(pairs())
 def test_equal_values_share_a_bucket(drawn: tuple[str, str, str]) -> None:
     type, one, other = drawn

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.properties.examples import examples
 from tests.properties.model import bag, limits
 from tests.properties.strategies import Step
 from tests.properties.test_windows import (
@@ -26,12 +25,10 @@ from tests.properties.test_windows import (
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 LATENESSES = (0, SECOND, 3 * SECOND, 5 * SECOND + 1000, 60 * SECOND)
 
 
-@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(25)
 @given(
     kind=kinds,
     history=histories(),
@@ -88,7 +85,7 @@ def test_changes_add_up_to_the_answer_over_the_rows_that_were_not_dropped(
             assert all(row[3] == row[4] and row[5] is not None for row in kept)
 
 
-@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(25)
 @given(
     kind=kinds,
     history=histories(),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.logical.plan.windows import UNTIL_PASSED
 from sqlstream.testing import Stream
+from tests.properties.examples import examples
 from tests.properties.interval_model import (
     FOREVER,
     Interval,
@@ -27,8 +26,6 @@ from tests.properties.strategies import Restart, Row, Step, micros
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 ONE = "a BIGINT, b BIGINT, c STRING, d TIMESTAMP"
 BOTH = f"{ONE}, e BIGINT, f BIGINT, g STRING, h TIMESTAMP"
 
@@ -100,7 +97,7 @@ class Sides:
 tables = st.sampled_from([("a", "b"), ("a", "b"), ("b", "a"), ("a", "a")])
 
 
-@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(25)
 @given(intervals(), histories(), delays, tables, st.integers(1, 3), st.booleans())
 def test_rows_come_once_and_as_soon_as_they_are_known(
     join: Interval, history: list[Step], delay: dict[str, int], tables: tuple[str, str], parallelism: int, small: bool

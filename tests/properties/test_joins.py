@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.properties.examples import examples
 from tests.properties.strategies import Step
 from tests.properties.test_changes import CONDITIONS, TABLES, check, deeper, histories
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 KINDS = ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]
 # Of relations l and r.
@@ -107,7 +105,7 @@ joined = joins(below)
 found = st.one_of(joined, joined, deeper(joined), joins(st.one_of(TABLES, joined)))
 
 
-@settings(max_examples=20 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(20)
 @given(found, histories(), st.integers(1, 3), st.booleans())
 def test_changes_of_joins_add_up_to_the_batch_answer(
     query: str, history: list[Step], parallelism: int, small: bool

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.testing import Stream, write_rows
+from tests.properties.examples import examples
 from tests.properties.model import bag, limits
-from tests.properties.test_changes import KEYS, SLOW, TEXTS, VALUES
+from tests.properties.test_changes import KEYS, TEXTS, VALUES
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 Row = tuple[int | None, int | None, str | None]
 SCRIPT = """
 CREATE TABLE a (k BIGINT, x BIGINT, s STRING) WITH ('connector' = 'filesystem', 'format' = 'parquet', 'path' = 'a');
@@ -27,7 +26,7 @@ INSERT INTO out SELECT k, s, -x FROM (SELECT * FROM a WHERE x IS DISTINCT FROM 2
 """
 
 
-@settings(max_examples=30 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(30)
 @given(
     st.data(),
     st.lists(st.lists(st.tuples(KEYS, VALUES, TEXTS), min_size=1, max_size=6), max_size=12),

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream import Context, MapState, Row, process, state, table
 from sqlstream.testing import Stream
+from tests.properties.examples import examples
 from tests.slt_process_functions import Echoes, Latenesses, PassedOn
 from tests.slt_vectorized_process_functions import CopiesByBucket, LatenessesByKey
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 START = datetime(2026, 1, 1, 10)
 
 
@@ -96,7 +95,7 @@ FUNCTIONS = [Latenesses, LatenessesByKey, CopiesByBucket, BothLatenesses, Passed
 # For each batch, how many seconds and microseconds after the row before a row of `a` or of `b` comes, and its key.
 rows = st.tuples(st.booleans(), st.integers(1, 2), st.sampled_from([0, 0, 1, 1_000_000, 3_000_000, 12_000_000]))
 histories = st.lists(st.lists(rows, max_size=4), min_size=1, max_size=5)
-run = settings(max_examples=6 * MORE, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+run = examples(6)
 Timed = tuple[int, int, datetime]
 
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream import Context, ListState, MapState, Row, ValueState, process, state
 from sqlstream.testing import Stream
+from tests.properties.examples import examples
 from tests.properties.model import limits
 
 pytestmark = pytest.mark.slow
 # `make fuzz` tries more.
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 
 START = datetime(2026, 1, 1, 10)
 
@@ -213,7 +212,7 @@ def comparable(rows: Sequence[tuple[Any, ...]]) -> list[str]:
     return sorted(map(repr, rows))
 
 
-@settings(max_examples=25 * MORE, deadline=None)
+@examples(25)
 @given(histories, st.integers(1, 3), st.booleans())
 def test_any_history_gives_what_a_simulation_gives(
     history: list[tuple[list[Step], bool]], parallelism: int, small: bool
@@ -222,7 +221,7 @@ def test_any_history_gives_what_a_simulation_gives(
     assert comparable(given) == comparable(simulated([batch for batch, _ in history]))
 
 
-@settings(max_examples=15 * MORE, deadline=None)
+@examples(15)
 @given(histories)
 def test_without_timers_the_cuts_between_batches_do_not_matter(history: list[tuple[list[Step], bool]]) -> None:
     history = [([s for s in batch if s.op not in ("timer", "named")], again) for batch, again in history]
@@ -232,7 +231,7 @@ def test_without_timers_the_cuts_between_batches_do_not_matter(history: list[tup
     )
 
 
-@settings(max_examples=5 * MORE, deadline=None)
+@examples(5)
 @given(entry_histories)
 def test_entries_that_are_read_alone_are_those_of_the_map(history: list[tuple[list[Step], bool]]) -> None:
     given = streamed(history, 1, small=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream import Context, ListState, MapState, ValueState, process, state, table
@@ -14,15 +13,13 @@ from sqlstream.catalog import ProcessFunction
 from sqlstream.functions.kinds import declare_any
 from tests.kinds import of_type
 from tests.properties import ordered_model
+from tests.properties.examples import examples
 from tests.properties.interval_model import delays, histories
 from tests.properties.model import Bag, bag
 from tests.properties.ordered_model import SECOND, Click, Note, by_values, check_history, stream_of, timed
 from tests.properties.strategies import Row, Step
 
 pytestmark = pytest.mark.slow
-
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
 @process
@@ -89,7 +86,7 @@ def answer(rows: Mapping[str, Sequence[Row]], up_to: int | None) -> Bag:
     return bag(note for key in keys for note in simulated(key, rows, up_to))
 
 
-@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(40)
 @given(histories(), delays, st.integers(1, 3), st.booleans())
 def test_batches_and_restarts_make_no_difference(
     history: list[Step], delay: dict[str, int], parallelism: int, small: bool

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream import Context, ListState, MapState, ReducingState, Row, ValueState, process, state
 from sqlstream.testing import Stream
+from tests.properties.examples import examples
 from tests.properties.model import limits
 
 pytestmark = pytest.mark.slow
 # `make fuzz` tries more.
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 
 TTL = 10_000
 SCRIPT = """
@@ -126,7 +125,7 @@ waits = st.sampled_from([0, 1, 2_500, 4_000, 6_000, 9_999, 10_000, 25_000])
 histories = st.lists(st.tuples(st.lists(steps, min_size=1, max_size=6), waits, st.booleans()), min_size=2, max_size=7)
 
 
-@settings(max_examples=15 * MORE, deadline=None)
+@examples(15)
 @given(histories, st.integers(1, 3), st.booleans())
 def test_nothing_is_seen_longer_than_it_lives(
     history: list[tuple[list[Step], int, bool]], parallelism: int, small: bool

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.properties.examples import examples
 from tests.properties.model import Bag, bag, batch_tables, limits
 from tests.properties.strategies import Row, Step
 from tests.properties.test_windows import Kind as Window
@@ -16,8 +15,6 @@ from tests.properties.test_windows import delays, histories, play, stream_of
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 COLUMNS = "k BIGINT, x BIGINT, s STRING, ts TIMESTAMP, a TIMESTAMP, b TIMESTAMP, id BIGINT"
 
 
@@ -44,7 +41,7 @@ def answer(rows: list[Row], size: int, slide: int, keyed: bool) -> Bag:
         return bag(con.execute(f"SELECT k, x, s, ts, {bounds}, id FROM ({held})").fetchall())
 
 
-@settings(max_examples=20 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(20)
 @given(histories(), delays, st.integers(1, 5), st.integers(1, 5), st.booleans(), st.integers(1, 3), st.booleans())
 def test_windows_hold_the_rows_that_are_next_to_each_other(
     history: list[Step], delay: int, size: int, slide: int, keyed: bool, parallelism: int, small: bool

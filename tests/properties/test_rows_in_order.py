@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from sqlstream.testing import Stream
+from tests.properties.examples import examples
 from tests.properties.model import Bag, bag, batch_tables, emitted, limits
 from tests.properties.strategies import RESTART, Batch, Restart, Row, Step, keys, near, near_or_none, texts
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 # Rows that are equal in time are in the order of all columns.
 WHOLE = "ts, k, x, s"
@@ -207,7 +205,7 @@ def stream_of(query: Query, delay: int, parallelism: int) -> Stream:
     return Stream(script, parallelism=parallelism)
 
 
-@settings(max_examples=12 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(12)
 @given(queries(), histories(), st.lists(st.integers(1, 4000), min_size=7, max_size=7), st.integers(1, 3), st.booleans())
 def test_rows_leave_at_once_by_the_clock(
     query: Query, history: list[Step], steps: list[int], parallelism: int, small: bool
@@ -249,7 +247,7 @@ def _text(row: Row) -> tuple[object, ...]:
     return (*row[:3], time)
 
 
-@settings(max_examples=30 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(30)
 @given(queries(), histories(), st.sampled_from([0, 500_000, 4_000_000]), st.integers(1, 3), st.booleans())
 def test_rows_leave_with_the_batch_answer(
     query: Query, history: list[Step], delay: int, parallelism: int, small: bool

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.properties.examples import examples
 from tests.properties.model import Bag, bag
-from tests.properties.test_streams import examples
 from tests.saved_streams import SavedStream
 
 pytestmark = pytest.mark.slow

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.testing import Stream
+from tests.properties.examples import examples
 from tests.slt_process_functions import CheckedReadings, PassedOn
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 START = datetime(2026, 1, 1, 10)
 TABLES = """
 CREATE TABLE readings (sensor STRING, temperature DOUBLE, ts TIMESTAMP, WATERMARK FOR ts AS ts);
@@ -86,7 +85,7 @@ sides = st.lists(st.tuples(st.integers(1, 2), st.integers(0, 60)), max_size=4)
 pairs = st.lists(st.tuples(sides, sides), min_size=1, max_size=5)
 # Batches, and restarts between them.
 histories = st.lists(st.lists(readings, max_size=5), min_size=1, max_size=5)
-run = settings(max_examples=8 * MORE, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+run = examples(8)
 
 
 def play(stream: Stream, history: list[list[Reading]]) -> list[Reading]:

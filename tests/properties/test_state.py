@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.testing import Stream
+from tests.properties.examples import examples
 from tests.properties.model import Bag, Model, bag, batch_answer, limits, play, stream_of
 from tests.properties.strategies import RESTART, Batch, Query, Step, histories, queries
-from tests.properties.test_streams import delays, examples, parallelisms
+from tests.properties.test_streams import delays, parallelisms
 
 pytestmark = pytest.mark.slow
 

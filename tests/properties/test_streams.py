@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.properties.examples import examples
 from tests.properties.model import Model, batch_answer, emitted, limits, play, stream_of
 from tests.properties.strategies import RESTART, Batch, Query, Step, histories, near, queries, rows_of, splits
 
 pytestmark = pytest.mark.slow
 
 DELAYS = (0, 0, 4_000_000, 60_000_000)
-# PROPERTY_EXAMPLES=10 takes ten times as many: all properties take an hour then.
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-
-
-def examples(count: int) -> settings:
-    return settings(max_examples=count * MORE, deadline=None, suppress_health_check=SLOW)
 
 
 delays = st.fixed_dictionaries({"a": st.sampled_from(DELAYS), "b": st.sampled_from(DELAYS)})

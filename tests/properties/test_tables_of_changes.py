@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,22 +10,22 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.catalog import Table
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.testing import Stream, write_rows
+from tests.properties.examples import examples
 from tests.properties.model import bag, batch_tables, connection, emitted, limits
 from tests.properties.strategies import Row
-from tests.properties.test_changes import KEYS, SLOW, TABLES, TEXTS, VALUES, queries
+from tests.properties.test_changes import KEYS, TABLES, TEXTS, VALUES, queries
 from tests.properties.test_joins import joins
 from tests.properties.test_windows import BASE, CALLS, RANKED, SECOND, Kind, Model, answer, delays
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 SPELLINGS = {"I": ("I", "+I", "i"), "U": ("U", "+U", "u"), "B": ("B", "-U", "b"), "D": ("D", "-D", "d")}
 # What a row does, and the row: k, x, s and a time.
 Event = tuple[str, Row]
@@ -145,7 +144,7 @@ def declared(name: str, *, keyed: bool, more: str = "") -> str:
 few = st.tuples(KEYS, VALUES, TEXTS, st.none())
 
 
-@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(25)
 @given(st.data(), st.one_of(queries(2), joins(TABLES)), st.booleans(), st.booleans(), st.integers(1, 3), st.booleans())
 def test_changes_of_sources_add_up_to_the_batch_answer(
     data: st.DataObject, query: str, a_keyed: bool, b_keyed: bool, parallelism: int, small: bool
@@ -177,7 +176,7 @@ timed = st.tuples(KEYS, VALUES, TEXTS, st.one_of(st.none(), st.integers(0, 20).m
 AGGREGATED = "a TIMESTAMP, b TIMESTAMP, n BIGINT, total HUGEINT, d BIGINT, l BIGINT[], m STRING"
 
 
-@settings(max_examples=20 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(20)
 @given(st.data(), kinds, delays, st.booleans(), st.booleans(), st.booleans(), st.integers(1, 3), st.booleans())
 def test_windows_count_the_changes_that_come_before_they_close(
     data: st.DataObject, kind: Kind, delay: int, keyed: bool, ranked: bool, by_k: bool, parallelism: int, small: bool
@@ -279,7 +278,7 @@ def near(draw: st.DrawFn) -> list[list[Event]]:
     return found
 
 
-@settings(max_examples=20 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(20)
 @given(
     st.data(),
     st.builds(Kind, st.just("SESSION"), st.integers(1, 4), keyed=st.booleans(), own=st.booleans()),

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from sqlstream.testing import Stream
+from tests.properties.examples import examples
 from tests.properties.model import Bag, _text, bag, connection, emitted, limits
 from tests.properties.strategies import RESTART, Restart
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 # What a row of the table of changes does, k, x, s, and the time in microseconds; rows of other tables are only added.
 Row = tuple[str, int | None, int | None, str | None, int]
@@ -169,7 +167,7 @@ def fed(query: Query, batch: Batch) -> dict[str, list[tuple[object, ...]]]:
     return {"p": [(*r[1:4], _text(r[4])) for r in batch["p"]], table: versions}
 
 
-@settings(max_examples=20 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(20)
 @given(
     queries(),
     st.lists(steps, min_size=2, max_size=6),

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.testing import Stream
 from sqlstream.units import SECOND
+from tests.properties.examples import examples
 from tests.properties.model import limits
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 TTL = 10 * SECOND
 Row = tuple[int | None, int]
 # The result of one key, given its rows: the rest of a row of (k, x).
@@ -67,7 +65,7 @@ rows = st.lists(st.tuples(st.sampled_from([None, 1, 2, 3]), st.integers(0, 4)), 
 waits = st.sampled_from([0, 1, 3_000, 6_000, 9_999, 10_000, 25_000])
 
 
-@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(25)
 @given(
     st.sampled_from(list(QUERIES)),
     st.lists(st.tuples(rows, waits, st.booleans()), min_size=2, max_size=8),
@@ -118,7 +116,7 @@ class Numbers:
                 self.out.update((key, len(known) // self.slide, x) for x in known[-self.size :])
 
 
-@settings(max_examples=20 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(20)
 @given(
     st.lists(st.tuples(rows, waits, st.booleans()), min_size=2, max_size=8),
     st.integers(1, 3),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import partial
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.properties.examples import examples
 from tests.properties.interval_model import (
     KINDS,
     SECOND,
@@ -28,8 +28,6 @@ from tests.properties.test_windows import Kind, Model, Pair
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 BOUNDS = "window_start, window_end"
 
 
@@ -60,7 +58,7 @@ def answer(pairs: dict[str, list[Pair]], select: str) -> Bag:
 COUNTED = f"SELECT k, COUNT(*) AS x, MIN(s) AS s, MIN(ts) AS ts, {BOUNDS} FROM {{}} GROUP BY k, {BOUNDS}"
 
 
-@settings(max_examples=15 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(15)
 @given(
     kinds,
     st.sampled_from([*KINDS]),
@@ -168,7 +166,7 @@ TUMBLE = "TUMBLE(TABLE {0}, DESCRIPTOR({1}), INTERVAL '{2}' SECOND)"
 MILLISECOND = 1000
 
 
-@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(25)
 @given(cascades(), histories(), delays, st.sampled_from("ab"), st.integers(1, 3), st.booleans())
 def test_what_joins_delay_is_late_for_nothing_above(
     cascade: Cascade, history: list[Step], delay: dict[str, int], third: str, parallelism: int, small: bool

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.testing import Stream
+from tests.properties.examples import examples
 from tests.properties.model import Bag, bag, connection, limits
 from tests.properties.strategies import RESTART, Batch, Restart, Row, Step, keys, texts, values
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 SECOND = 1_000_000
 BASE = 1_767_261_600 * SECOND  # 2026-01-01 10:00
 Pair = tuple[Row, int, int]
@@ -201,7 +199,7 @@ def histories(draw: st.DrawFn) -> list[Step]:
 delays = st.sampled_from([0, 2 * SECOND, 10 * SECOND])
 
 
-@settings(max_examples=30 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(30)
 @given(kinds, histories(), delays, st.integers(1, 3), st.booleans(), st.booleans())
 def test_aggregates_count_each_row_in_every_window_that_is_open_when_it_comes(
     kind: Kind, history: list[Step], delay: int, parallelism: int, keyed: bool, small: bool
@@ -230,7 +228,7 @@ RANKED = """SELECT k, x, ts, window_start, window_end,
 ROW_NUMBER() OVER (PARTITION BY window_start, window_end{key} ORDER BY x DESC NULLS LAST{ties}) AS rn FROM {windows}"""
 
 
-@settings(max_examples=25 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(25)
 @given(kinds, histories(), delays, st.integers(1, 3), st.booleans(), st.integers(1, 3), st.booleans())
 def test_ranks_are_those_among_all_rows_of_a_window(
     kind: Kind, history: list[Step], delay: int, parallelism: int, keyed: bool, limit: int, small: bool
