@@ -168,6 +168,7 @@ def link(source: Path, target: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_quickstart_can_be_followed_from_the_wheel(tmp_path: Path) -> None:
     commands = bare_environment(tmp_path / "bare", built(ROOT, "wheel", tmp_path / "wheel"))
     project = tmp_path / "project"

@@ -150,6 +150,7 @@ def s3() -> Iterator[S3Server]:
     server.close()
 
 
+@pytest.mark.thorough
 def test_a_warehouse_in_a_store(
     cluster: StandaloneCluster, tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_warehouse_in_a_store(
     assert not [*(project / "scratch").rglob("offsets")]
 
 
+@pytest.mark.thorough
 def test_no_process_outlives_who_has_started_the_cluster(tmp_path: Path) -> None:
     starts = f"""
 from pathlib import Path

@@ -95,6 +95,7 @@ def change(database: Database, moments: random.Random) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_kills_of_jobs_and_crashes_of_servers_change_nothing(
     tmp_path: Path, postgres: PostgresServer, mariadb: MariaDBServer, request: pytest.FixtureRequest
 ) -> None:

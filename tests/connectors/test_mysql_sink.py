@@ -230,6 +230,7 @@ def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused.value.hint == "Install it: pip install -e '.[mysql]'."
 
 
+@pytest.mark.thorough
 def test_a_server_that_proves_who_it_is(tmp_path: Path) -> None:
     for name, host in (("own", "127.0.0.1"), ("other", "127.0.0.2")):
         write_certificate(tmp_path / name, host)

@@ -21,7 +21,11 @@ from tests.docs.pages import (
 )
 
 IN_PROCESS = [path for path in pages() if not uses_spark(path)]
-ON_SPARK = [path for path in pages() if uses_spark(path)]
+ON_SPARK = [
+    pytest.param(path, id=page_name(path), marks=[] if page_name(path) == "quickstart" else pytest.mark.thorough)
+    for path in pages()
+    if uses_spark(path)
+]
 
 
 def compare(path: Path, outputs: list[Shown], *, update: bool) -> None:
@@ -75,7 +79,7 @@ def test_the_page_shows_what_comes_out(
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("path", ON_SPARK, ids=page_name)
+@pytest.mark.parametrize("path", ON_SPARK)
 def test_the_page_shows_what_comes_out_on_spark(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     compare(path, list(run_page(path, tmp_path / "project")), update=request.config.getoption("update"))
 

@@ -257,6 +257,7 @@ def test_it_is_not_there_without_the_package() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_job_that_is_killed_goes_on_behind_its_last_batch(tmp_path: Path, target: Path) -> None:
     append(tmp_path / "log.jsonl", *range(60))
     script = """

@@ -214,6 +214,7 @@ def test_the_lists_have_every_query() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_on_spark(batch: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     """A join of windows, one within an interval, and one whose result changes twice."""
     shutil.copytree(ROOT / "udfs", tmp_path / "udfs")

@@ -85,7 +85,13 @@ def many(params: list[str]) -> list[object]:
     return [params[0], *(pytest.param(name, marks=pytest.mark.slow) for name in params[1:])]
 
 
-@pytest.fixture(params=many(["an hour at a time", "all at once", "in eight parts, with restarts"]))
+@pytest.fixture(
+    params=[
+        "an hour at a time",
+        pytest.param("in eight parts, with restarts", marks=pytest.mark.slow),
+        pytest.param("all at once", marks=pytest.mark.thorough),
+    ]
+)
 def batches(request: pytest.FixtureRequest) -> dict[str, list[pa.Table]]:
     if request.param == "an hour at a time":
         return {name: MAKE["hours"](table) for name, table in TABLES.items()}
@@ -135,6 +141,7 @@ def test_the_readme_lists_every_job_and_function() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_on_spark(tmp_path: Path) -> None:
     """All jobs of the folder as its README runs them."""
     project = tmp_path / "process"

@@ -27,6 +27,7 @@ def part(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     return importlib.import_module
 
 
+@pytest.mark.thorough
 def test_every_result_is_that_of_all_messages_at_once(
     kafka: str,
     postgres: PostgresServer,

@@ -195,6 +195,7 @@ def running(*arguments: Any) -> Iterator[Pod]:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_second_pod_takes_over_from_one_that_is_killed(image: Image, s3: S3Server) -> None:
     bucket = s3.bucket()
     probes = ("startupProbe", "livenessProbe", "readinessProbe")

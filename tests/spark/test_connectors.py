@@ -119,6 +119,7 @@ def test_bounded_jobs_of_a_script_run_in_order(session: Session) -> None:
     assert not list(Path(session.project.root, "totals").rglob("*.json"))
 
 
+@pytest.mark.thorough
 def test_a_job_follows_another_one_over_restarts_of_both(session: Session) -> None:
     session.sql("""
         CREATE TABLE ticks (n BIGINT, at_ TIMESTAMP(3)) WITH (
@@ -181,6 +182,7 @@ INSERT INTO items SELECT item, SUM(price) FROM orders GROUP BY item;
 """
 
 
+@pytest.mark.thorough
 def test_changes_of_files_count_in_their_order(session: Session) -> None:
     # No table has a watermark: the job ends when all is read.
     for number in range(7):

@@ -119,6 +119,7 @@ def run(project: Path, *arguments: str) -> str:
     return done.stderr
 
 
+@pytest.mark.thorough
 def test_jobs_go_on_after_a_power_cut(tmp_path: Path) -> None:
     for number in range(2):
         write(tmp_path / "in", number)

@@ -36,6 +36,7 @@ def put(project: Path, *rows: tuple[int, int]) -> None:
     os.replace(project / name, project / "a" / name)
 
 
+@pytest.mark.thorough
 def test_open_windows_are_emitted_when_no_row_comes(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     put(tmp_path, (1, 1), (1, 2), (2, 3))

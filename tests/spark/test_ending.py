@@ -48,6 +48,7 @@ def test_a_live_job_is_drained_from_another_process(project: Path) -> None:
     assert command(project, "stop", "--drain", "sales").stderr.startswith('error: job "sales" is not running')
 
 
+@pytest.mark.thorough
 def test_a_drain_that_was_asked_for_survives_a_crash(project: Path) -> None:
     run = start(project, *LIVE)
     wait_with(run, lambda: has_read(project, FILES * ROWS))
@@ -70,6 +71,7 @@ def test_a_drain_that_was_asked_for_survives_a_crash(project: Path) -> None:
     assert ask(project, "SELECT status FROM sqlstream.jobs") == [("DRAINED",)]
 
 
+@pytest.mark.thorough
 def test_a_session_drains_its_own_job_and_all_jobs_are_stopped(project: Path) -> None:
     options = {"orders": {"source.monitor-interval": "100 ms"}}
     with Session(str(project), table_options=options, notice=lambda text: None) as session:
@@ -87,6 +89,7 @@ def test_a_session_drains_its_own_job_and_all_jobs_are_stopped(project: Path) ->
         assert command(project, "stop", "--all", "--drain").stderr == "no job is running\n"
 
 
+@pytest.mark.thorough
 def test_a_jvm_that_is_killed_is_one_error_and_the_job_goes_on(project: Path) -> None:
     run = start(project, *LIVE, "--set", "restart-strategy.type=none")
     wait_with(run, lambda: has_read(project, FILES * ROWS))
@@ -106,6 +109,7 @@ def test_a_jvm_that_is_killed_is_one_error_and_the_job_goes_on(project: Path) ->
     assert ask(project, RESULT) == batch_answer(project / "in")
 
 
+@pytest.mark.thorough
 def test_the_locale_c_is_no_reason_to_fail(tmp_path: Path) -> None:
     project = tmp_path / "ö ñ"
     write_orders(project / "in", 2)

@@ -1,4 +1,4 @@
-"""A sample of the golden scripts, on Spark. `pytest --spark tests/slt` runs them all."""
+"""A sample of the golden scripts, on Spark: a part of it in `make test`. `pytest --spark tests/slt` runs all scripts."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ SCRIPTS = Path(__file__).parents[1] / "slt"
 # such a case it is the one that costs least.
 ONE_IN = 9
 COST = 16
+# So many of the sample, by their names too, are in `make test`.
+ONE_IN_TEST = 4
 # And one of each kind of Python function, whatever chance says.
 ALWAYS = (
     "broadcast: a map for all keys",
@@ -58,7 +60,9 @@ def sample() -> Iterator[object]:
         chosen = [c for c in cases if cost(c) <= COST and zlib.crc32(name(path, c).encode()) % ONE_IN == 0]
         chosen = [c for c in chosen or sorted(cases, key=cost)[:1] if name(path, c) not in ALWAYS]
         for case in [*chosen, *always(path)]:
-            yield pytest.param(path, case, id=name(path, case))
+            title = name(path, case)
+            is_thorough = title not in ALWAYS and zlib.crc32(title.encode()) // ONE_IN % ONE_IN_TEST > 0
+            yield pytest.param(path, case, id=title, marks=[pytest.mark.thorough] if is_thorough else [])
 
 
 def always(path: Path) -> Iterator[Case]:

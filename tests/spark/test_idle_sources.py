@@ -81,6 +81,7 @@ def test_a_silent_folder_does_not_hold_the_watermark(tmp_path: Path) -> None:
         assert batches <= 10
 
 
+@pytest.mark.thorough
 def test_a_run_names_the_source_that_holds_the_watermark(tmp_path: Path) -> None:
     for folder in ("a", "b", "udfs"):
         (tmp_path / folder).mkdir()

@@ -60,6 +60,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_joins_go_on_after_kills(project: Path) -> None:
     warehouse = Warehouse(str(project / "warehouse"))
     for _ in range(2):

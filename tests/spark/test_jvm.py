@@ -189,6 +189,7 @@ def test_archives_of_other_versions_go_but_for_the_last_used(tmp_path: Path, cac
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_java_uses_the_archive_and_survives_a_broken_one(tmp_path: Path, cache: Path) -> None:
     java = find_java().path
     found = archive_of(Path(java))
@@ -237,6 +238,7 @@ def test_workers_take_the_compiled_pyspark(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_module_options_are_those_of_sparks_launcher() -> None:
     home = jvm._spark_home()
     launcher = ["org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
@@ -295,6 +297,7 @@ def test_settings_arrive_and_secrets_do_not_show(session: Any) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_spark_knows_the_settings_by_these_names(session: Any, folder: Path) -> None:
     # A name that Spark does not read would be accepted silently.
     find = session._jvm.org.apache.spark.internal.config.ConfigEntry.findEntry
@@ -499,7 +502,9 @@ class Holder:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("whole_group", [False, True], ids=["driver", "group"])
+@pytest.mark.parametrize(
+    "whole_group", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["driver", "group"]
+)
 def test_the_jvm_ends_with_its_driver(tmp_path: Path, whole_group: bool) -> None:
     holder = Holder(tmp_path)
     try:

@@ -100,6 +100,7 @@ def tree(folder: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
+@pytest.mark.thorough
 def test_a_copy_goes_on_beside_the_original_and_so_does_what_was_moved(project: Path) -> None:
     run(project)
     check(project, FILES)
@@ -121,6 +122,7 @@ def test_a_copy_goes_on_beside_the_original_and_so_does_what_was_moved(project: 
     check(copied, FILES + 1)
 
 
+@pytest.mark.thorough
 def test_a_copy_of_a_killed_run_goes_on_and_so_does_the_original(project: Path) -> None:
     process = start(project, "live")
     wait_with(process, lambda: version(project, "first") >= 5)

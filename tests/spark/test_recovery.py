@@ -63,13 +63,14 @@ def finish(project: Path, *arguments: str) -> str:
     return output
 
 
-def test_ten_kills_change_nothing(unbroken: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [1, pytest.param(10, marks=pytest.mark.thorough)])
+def test_kills_change_nothing(unbroken: Path, tmp_path: Path, most: int) -> None:
     project = prepared(tmp_path, FILES, PUBLISHED)
     expected = batch_answer(project / "in")
     snapshots = "SELECT version, watermark FROM sqlstream.snapshots"
     moments = random.Random(4)
     kills = 0
-    for _ in range(10):
+    for _ in range(most):
         before = version(project)
         run = start(project)
         # From the first moment of a batch to the middle of the next one: also between its commit and Spark's. A fast machine must
@@ -84,7 +85,7 @@ def test_ten_kills_change_nothing(unbroken: Path, tmp_path: Path) -> None:
         kill_group(run)
         kills += 1
     finish(project)
-    assert kills >= 8
+    assert kills >= 0.8 * most
     assert ask(project, RESULT) == expected
     assert ask(project, snapshots) == ask(unbroken, snapshots)
     published = DeltaTable(str(project / "warehouse" / "published" / "sales"))
@@ -99,6 +100,7 @@ def test_ten_kills_change_nothing(unbroken: Path, tmp_path: Path) -> None:
     assert ask(project, "SELECT count(*) FROM state.sales.by_shop") == [(0,)]
 
 
+@pytest.mark.thorough
 def test_an_old_version_of_a_finished_job_shows_its_open_windows(unbroken: Path) -> None:
     found = ask(
         unbroken,

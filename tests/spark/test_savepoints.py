@@ -37,6 +37,7 @@ def run(s: Session, rows: Rows, script: str, savepoint: str | None = None, as_jo
     return job
 
 
+@pytest.mark.thorough
 def test_a_fork_and_the_job_itself_go_on_from_a_savepoint(tmp_path: Path) -> None:
     put(tmp_path, "a", FIRST)
     with open_session(tmp_path) as s:

@@ -82,6 +82,7 @@ def run(project: Path, *arguments: str, password: str) -> subprocess.CompletedPr
     return run_python("-m", "sqlstream", *arguments, cwd=project, environment=environment, job=True)
 
 
+@pytest.mark.thorough
 def test_nothing_that_a_run_leaves_behind_holds_a_secret(tmp_path: Path) -> None:
     for folder, file, text in (("udfs", "own.py", OWN), ("catalog", "tables.sql", TABLES), (".", "job.sql", JOB)):
         (tmp_path / folder).mkdir(exist_ok=True)

@@ -80,6 +80,7 @@ def test_a_batch_is_one_descriptor_also_after_a_restart(spark: SparkSession, tmp
     assert source._stream.batches().size() <= 1, "what was read stays in memory"
 
 
+@pytest.mark.thorough
 def test_nothing_grows_with_the_number_of_batches(spark: SparkSession, tmp_path: Path) -> None:
     runs = Runs(spark, tmp_path)
     runs.run(79)

@@ -27,6 +27,7 @@ def put(project: Path, name: str, *keys: int) -> None:
     (project / "a" / name).write_text("".join(f'{{"k": {k}}}\n' for k in keys))
 
 
+@pytest.mark.thorough
 def test_a_changed_time_to_live_holds_for_existing_state(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with Session(str(tmp_path), output=io.StringIO(), notice=lambda text: None) as session:

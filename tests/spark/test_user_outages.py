@@ -35,6 +35,7 @@ INSERT INTO found SELECT asked(n, '{}') FROM given;
 """
 
 
+@pytest.mark.thorough
 def test_an_outage_that_a_function_meets_is_waited_for(shared_jvm: Callable[[], Any], tmp_path: Path) -> None:
     for name in ("given", "udfs"):
         (tmp_path / name).mkdir()

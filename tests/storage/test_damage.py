@@ -52,8 +52,14 @@ KINDS = {
     "result segment": f"tables/totals/totals/data/0/*-{NEWEST}-*.parquet",
 }
 WAYS = ("emptied", "cut", "zeros", "flipped", "missing")
-# For the tests of many kinds of files in as many ways: `make quick` tries one way with each.
-MOST_WAYS = [way if way == "cut" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+# For the tests of many kinds of files in as many ways: `make quick` tries one way with each, `make test` three.
+MARKS = {
+    "flipped": pytest.mark.slow,
+    "missing": pytest.mark.slow,
+    "emptied": pytest.mark.thorough,
+    "zeros": pytest.mark.thorough,
+}
+MOST_WAYS = [pytest.param(way, marks=MARKS.get(way, ())) for way in WAYS]
 
 
 def rows_of(batch: int) -> list[tuple[int, int]]:

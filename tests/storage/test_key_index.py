@@ -100,7 +100,7 @@ class State:
         return int(count)
 
 
-@pytest.mark.parametrize("type", [t if t in QUICK else pytest.param(t, marks=pytest.mark.slow) for t in KEYS])
+@pytest.mark.parametrize("type", [t if t in QUICK else pytest.param(t, marks=pytest.mark.thorough) for t in KEYS])
 def test_found_rows_are_those_of_the_keys(tmp_path: Path, type: str) -> None:
     state = State(tmp_path, type)
     state.touch("i % 61 = 0")

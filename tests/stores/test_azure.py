@@ -39,6 +39,7 @@ def test_a_job_in_a_container(container: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_files_of_a_container(azurite: AzuriteServer, container: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fs, root = open_store(container)
     before = fs.put_if(f"{root}/x", "1", None)

@@ -34,7 +34,9 @@ def start(bucket: str, project: Path, engine: str) -> Forked:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "kills"), [(LOCAL, 3), pytest.param(SPARK, 2, marks=pytest.mark.spark)])
+@pytest.mark.parametrize(
+    ("engine", "kills"), [(LOCAL, 3), pytest.param(SPARK, 2, marks=[pytest.mark.spark, pytest.mark.thorough])]
+)
 def test_kills_change_nothing(bucket: str, tmp_path: Path, engine: str, kills: int) -> None:
     moments = random.Random(11)
     put_input(bucket, range(FILES - kills - 1))

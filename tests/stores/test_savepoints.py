@@ -52,6 +52,7 @@ def test_a_savepoint_in_a_bucket(bucket: str, tmp_path: Path) -> None:
 REPAIR = "MIGRATE STATE totals.by_key AS SELECT k, n + 100 AS n FROM by_key.partials"
 
 
+@pytest.mark.thorough
 def test_an_upgrade_that_dies_and_a_migration_in_a_bucket(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

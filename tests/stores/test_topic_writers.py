@@ -16,6 +16,7 @@ from tests.connectors.kafka.written import make_topic, messages
 
 @pytest.mark.kafka
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_writers_read_their_parts_from_a_store(kafka: str, bucket: str) -> None:
     topic, columns = make_topic(kafka), (Column("k", "BIGINT"),)
     options = {"connector": "kafka", "topic": topic, "format": "csv", "properties.bootstrap.servers": kafka}

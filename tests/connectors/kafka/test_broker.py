@@ -35,6 +35,7 @@ def test_a_committed_transaction_is_read_and_an_aborted_one_is_not(kafka: str) -
     assert texts == [b"kept", b"last"]
 
 
+@pytest.mark.thorough
 def test_a_shared_broker_ends_with_the_last_process_that_uses_it_however_that_ends(tmp_path: Path) -> None:
     code = (
         "import sys, time, pathlib, tests.kafka_broker as kafka_broker\n"

@@ -51,6 +51,7 @@ def is_seen_ending(broker: Broker) -> bool:
         os.kill(broker.pid, signal.SIGCONT)
 
 
+@pytest.mark.thorough
 def test_a_broker_is_killed_when_no_transaction_waits_for_its_markers(tmp_path: Path) -> None:
     with Broker(tmp_path / "kafka") as broker:
         topic = make_topic(broker.servers)

@@ -61,7 +61,7 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Encrypted]:
         yield Encrypted(broker, ca, ann, other.write(folder / "other.pem"))
 
 
-@pytest.mark.parametrize("source", ["SSL", "SASL_SSL"])
+@pytest.mark.parametrize("source", ["SASL_SSL", pytest.param("SSL", marks=pytest.mark.thorough)])
 def test_source_and_sink_are_encrypted(encrypted: Encrypted, source: str) -> None:
     servers = encrypted.broker.servers
     given, copied = Topic(servers), make_topic(servers)
@@ -81,6 +81,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("of", "wrong"), [*(("source", wrong) for wrong in WRONG), ("sink", "authority")])
+@pytest.mark.thorough
 def test_who_does_not_trust_whom_is_said(encrypted: Encrypted, of: str, wrong: str) -> None:
     options = {
         "authority": encrypted.ssl(ssl_truststore_location=encrypted.other_ca),
@@ -102,6 +103,7 @@ def test_who_does_not_trust_whom_is_said(encrypted: Encrypted, of: str, wrong: s
     assert not isinstance(raised.value, OutageError)
 
 
+@pytest.mark.thorough
 def test_a_host_that_the_certificate_does_not_name_is_trusted_if_asked_for(encrypted: Encrypted) -> None:
     given = Topic(encrypted.broker.servers)
     given.send({"n": 1})

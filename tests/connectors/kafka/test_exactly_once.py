@@ -97,6 +97,7 @@ def test_kills_lose_and_repeat_no_row(kafka: str, tmp_path: Path) -> None:
     assert all(look[part] in (0, whole[part]) for look in looks for part in look)
 
 
+@pytest.mark.thorough
 def test_the_same_kills_repeat_rows_where_a_batch_is_written_at_least_once(kafka: str, tmp_path: Path) -> None:
     topic = make_topic(kafka, 2)
     project = prepare(tmp_path, kafka, topic, "at-least-once")
@@ -157,6 +158,7 @@ def test_a_batch_that_the_cluster_has_lost_is_named(kafka: str) -> None:
     assert f"'{ON_LOSS.name}' = 'continue'" in str(told.value.hint)
 
 
+@pytest.mark.thorough
 def test_a_broker_that_stops_for_a_while_and_a_transaction_that_it_ends(tmp_path: Path) -> None:
     quick = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}
     with Broker(tmp_path / "kafka", quick) as broker:

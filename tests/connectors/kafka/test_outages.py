@@ -60,6 +60,7 @@ def sinks(servers: str, topics: Mapping[str, str], retry: str) -> SourceText:
     return SourceText("script", SINKS.replace("{tables}", "".join(tables)))
 
 
+@pytest.mark.thorough
 def test_an_outage_is_waited_for(broker: Broker, tmp_path: Path) -> None:
     topic = Topic(broker.servers)
     topic.send({"n": 1})
@@ -158,6 +159,7 @@ def test_brokers_that_do_not_answer_when_a_job_starts(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_a_killed_job_reads_each_message_once(kafka: str, tmp_path: Path) -> None:
     topic = Topic(kafka, 2)
     for partition in range(2):

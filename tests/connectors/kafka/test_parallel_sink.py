@@ -131,6 +131,7 @@ class OnlyTheFirst(InThisProcess):
         return super().run(calls)
 
 
+@pytest.mark.thorough
 def test_a_batch_of_some_writers_whose_rows_are_gone_is_named(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,7 @@ def go_on(project: Path, servers: str, topic: str, writers: int, steps: int) -> 
     compiler.close()
 
 
+@pytest.mark.thorough
 def test_a_job_that_dies_between_two_writers_goes_on_with_another_number_of_them(kafka: str, tmp_path: Path) -> None:
     topic = make_topic(kafka, 2)
     (tmp_path / "given").mkdir()

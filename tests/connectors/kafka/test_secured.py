@@ -87,7 +87,10 @@ def test_source_and_sink_log_in(kafka: str, secured: str, mechanism: str) -> Non
     assert sorted(m.value or "" for m in messages(kafka, copied)) == ["1", "2"]
 
 
-@pytest.mark.parametrize(("wrong", "mechanism"), [("source", "PLAIN"), ("source", "SCRAM-SHA-256"), ("sink", "PLAIN")])
+@pytest.mark.parametrize(
+    ("wrong", "mechanism"),
+    [("source", "SCRAM-SHA-256"), ("sink", "PLAIN"), pytest.param("source", "PLAIN", marks=pytest.mark.thorough)],
+)
 def test_a_wrong_password_is_said_without_it(kafka: str, secured: str, wrong: str, mechanism: str) -> None:
     refused = login(secured, mechanism, USER, WRONG)
     open_ = f"'properties.bootstrap.servers' = '{kafka}'"

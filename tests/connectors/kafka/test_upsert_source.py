@@ -113,7 +113,13 @@ def decoded(form: str, body: bytes, server: Registry) -> tuple[str | None, int |
     return row["v"], row["n"]
 
 
-@pytest.mark.parametrize(("key", "value"), [("protobuf-confluent", "avro-confluent"), ("avro", "protobuf")])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("protobuf-confluent", "avro-confluent"),
+        pytest.param("avro", "protobuf", marks=pytest.mark.thorough),
+    ],
+)
 def test_formats_of_bytes_are_read_back(kafka: str, tmp_path: Path, key: str, value: str) -> None:
     topic = make_topic(kafka, 2, **{"cleanup.policy": "compact"})
     with serving() as server:

@@ -29,6 +29,7 @@ FILES, ROWS = 2, 10
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_tables_of_a_rest_catalog_are_written_and_read(tmp_path: Path) -> None:
     (tmp_path / "given").mkdir()
     with started(tmp_path) as url:

@@ -60,6 +60,7 @@ def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_kills_around_commits_change_nothing(tmp_path: Path) -> None:
     numbers = random.Random(14)
     (tmp_path / "given").mkdir()

@@ -75,6 +75,7 @@ class Keyed:
             assert session.query("FROM own ORDER BY id").fetchall() == list(rows)
 
 
+@pytest.mark.thorough
 def test_keyed_sinks_have_each_key_once_wherever_the_job_or_its_upgrade_is_killed(
     kafka: str, postgres: PostgresServer, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ class Ends:
         assert self.database.run("SELECT p, n FROM counted ORDER BY p") == counted
 
 
+@pytest.mark.thorough
 def test_sinks_have_each_row_once_wherever_the_job_or_its_upgrade_is_killed(
     kafka: str, postgres: PostgresServer, tmp_path: Path
 ) -> None:

@@ -99,6 +99,7 @@ def test_sqlalchemy_reflects_tables(served: Served) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_the_jdbc_driver(served: Served) -> None:
     java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
     jars = ":".join(map(str, jdbc.fetch()))
