@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -107,17 +108,35 @@ def test_what_is_in_the_warehouse_is_found_without_the_catalog(
 
 # Each takes a large part of the time that a query on small state takes in all.
 HEAVY = ("sqlglot", "pyspark", "pandas", "polars", "sqlstream.connectors", "sqlstream.logical", "sqlstream.physical")
-COMMAND = f"""
+SHOWN = "print('imported:', *sorted({names!r} & sys.modules.keys()))"
+COMMAND = """
 import sys
 from sqlstream.cli.main import cli
-for words in (["query", "FROM state.good.departures"], ["query", "FROM counts", "--format", "json"], ["jobs"]):
+for words in {commands!r}:
     cli.main(words, standalone_mode=False)
-print("imported:", *sorted(set({HEAVY!r}) & sys.modules.keys()))
 """
 
 
+def imported(project: Project, code: str, names: Iterable[str]) -> str:
+    """Run code in a process of its own; return which of the modules it has imported."""
+    code = f"{code}\nimport sys\n{SHOWN.format(names={*names})}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=project.root, capture_output=True, text=True, check=False)
+    title, *modules = done.stdout.splitlines()[-1].split() if done.stdout else [""]
+    assert title == "imported:", done.stdout + done.stderr
+    return " ".join(modules)
+
+
 def test_a_command_imports_no_compiler(project: Project) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND], cwd=project.root, capture_output=True, text=True, check=False
-    )
-    assert done.stdout.splitlines()[-1:] == ["imported:"], done.stdout + done.stderr
+    queries = (["query", "FROM state.good.departures"], ["query", "FROM counts", "--format", "json"])
+    commands = [*queries, ["jobs"], ["--help"], ["query", "--help"], ["run", "--help"]]
+    assert imported(project, COMMAND.format(commands=commands), HEAVY) == ""
+
+
+@pytest.mark.parametrize("sql", ["FROM files", "SELECT doubled(21)", "SHOW CREATE TABLE files", "SHOW TABLES"])
+def test_a_query_that_needs_the_catalog_imports_no_spark(project: Project, sql: str) -> None:
+    code = COMMAND.format(commands=[["query", sql]])
+    assert imported(project, code, ("sqlglot", "pyspark", "py4j")) == "sqlglot"
+
+
+def test_the_package_alone_imports_nothing_else(project: Project) -> None:
+    assert imported(project, "import sqlstream", (*HEAVY, "duckdb", "pyarrow", "numpy", "click", "msgspec")) == ""
