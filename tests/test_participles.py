@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,20 +63,24 @@ def participles() -> dict[str, Counter[str]]:
 
 def names_of(text: str) -> Iterator[str]:
     """Yield the participles that are names of variables, attributes, parameters or functions, outside of short functions."""
-    short = short_functions(text)
-    for token in tokenize.generate_tokens(iter(text.splitlines(keepends=True)).__next__):
-        if token.type == tokenize.NAME and token.start[0] not in short:
-            name = token.string.strip("_")
-            if name in PARTICIPLES:
-                yield name
+    for node in outside_short_functions(ast.parse(text)):
+        if not isinstance(node, ast.Constant):
+            names = (value.strip("_") for _, value in ast.iter_fields(node) if isinstance(value, str))
+            yield from (name for name in names if name in PARTICIPLES)
 
 
-def short_functions(text: str) -> set[int]:
-    """Return the lines of functions whose bodies have few lines, the docstring aside."""
-    lines: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-            if not body or (node.end_lineno or 0) - body[0].lineno < FEW_LINES:
-                lines.update(range(node.lineno, (node.end_lineno or 0) + 1))
-    return lines
+def outside_short_functions(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of a tree, without functions whose bodies have few lines, the docstring aside."""
+    parts = [tree]
+    while parts:
+        part = parts.pop()
+        if not is_short(part):
+            yield part
+            parts += ast.iter_child_nodes(part)
+
+
+def is_short(node: ast.AST) -> bool:
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
+    return not body or (node.end_lineno or 0) - body[0].lineno < FEW_LINES
