@@ -8,8 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 import sqlstream
 from sqlstream.logical.plan.nodes import Stateful
+
+pytestmark = pytest.mark.slow
 
 PACKAGE = Path(sqlstream.__file__).parent
 NODES = {node.__name__ for node in get_args(Stateful)}

@@ -86,6 +86,7 @@ def unread(kind: str) -> set[str]:
     return {name for name in names.values() if not is_read(name)}
 
 
+@pytest.mark.slow
 def test_an_option_of_a_session_is_read() -> None:
     # The list is in one file, as literals.
     tree = ast.parse((PACKAGE / "options.py").read_text())
@@ -93,5 +94,6 @@ def test_an_option_of_a_session_is_read() -> None:
     assert unread("Option") == set()
 
 
+@pytest.mark.slow
 def test_an_option_of_a_table_is_read() -> None:
     assert unread("TableOption") == set()

@@ -6,7 +6,11 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 import sqlstream
+
+pytestmark = pytest.mark.slow
 
 PACKAGE = Path(sqlstream.__file__).parent
 

@@ -12,6 +12,8 @@ import pytest
 
 import sqlstream
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = Path(sqlstream.__file__).parent
 # What each folder may have; `pytest tests/test_participles.py --update` lowers it to what is there.
 LIMITS = Path(__file__).with_name("participles.json")

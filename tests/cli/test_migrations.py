@@ -10,6 +10,8 @@ from sqlstream import SqlStreamError
 from tests.cli.test_savepoints import sqlstream
 from tests.jobs.savepoint_jobs import FIRST, JOB, SCRIPT, batch, open_session, put, results, run_over
 
+pytestmark = pytest.mark.slow
+
 REPAIR = f"MIGRATE STATE {JOB}.by_key AS\nSELECT k, n - 1 AS n, last FROM by_key.partials"
 
 

@@ -16,6 +16,8 @@ from tests.page.site import PER_STEP, REVENUE, Site
 from tests.processes import wait_until
 from tests.server.serving import serving, settings_of
 
+pytestmark = pytest.mark.slow
+
 COPY = """
 SET 'execution.checkpointing.interval' = '20 ms';
 CREATE TABLE copies (id BIGINT, item STRING);

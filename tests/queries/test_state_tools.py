@@ -16,6 +16,8 @@ from sqlstream.warehouse.paths import Warehouse
 from tests.queries.state_kinds import KINDS, TABLES, job_of, rows_at, versions
 from tests.saved_streams import SavedStream
 
+pytestmark = pytest.mark.slow
+
 KEYS = ("a", "gone")
 
 

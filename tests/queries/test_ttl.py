@@ -9,6 +9,8 @@ import pytest
 from sqlstream import Context, ListState, MapState, ValueState, process, state
 from sqlstream.testing import Stream
 
+pytestmark = pytest.mark.slow
+
 TABLES = """
 CREATE TABLE bid (k BIGINT, v BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts);
 CREATE TABLE ask (k BIGINT, v BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts);

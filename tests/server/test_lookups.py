@@ -16,6 +16,8 @@ from sqlstream.testing import Stream
 from sqlstream.warehouse.paths import Warehouse
 from tests.server.serving import serving, settings_of
 
+pytestmark = pytest.mark.slow
+
 SQL = """
 SET 'sqlstream.unbounded-state' = 'allow';
 CREATE TABLE bid (auction INT, who STRING, ts TIMESTAMP(3), price DECIMAL(10, 2), WATERMARK FOR ts AS ts);

@@ -15,6 +15,8 @@ from sqlstream.warehouse.submissions import submissions
 from tests.processes import wait_until
 from tests.server.serving import serving, settings_of, without_spark
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_last_words_are_those_of_the_last_process(tmp_path: Path) -> None:
     output = tmp_path / "output.log"

@@ -36,6 +36,8 @@ from tests.kafka_broker import free_port
 from tests.processes import wait_until
 from tests.server.serving import await_idle, serving, settings_of
 
+pytestmark = pytest.mark.slow
+
 FUNCTIONS = """
 import os
 import resource
@@ -298,7 +300,6 @@ def test_a_text_that_takes_long_to_compile_is_refused(project: Path, sql: str) -
             assert "a statement has 50,000 words and signs at most" in ask(sql)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone kills children with their parent")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_queries_end_with_the_server(project: Path, tmp_path: Path, number: int) -> None:
@@ -324,7 +325,6 @@ def test_queries_end_with_the_server(project: Path, tmp_path: Path, number: int)
         wait_until(lambda: not is_alive(pid))
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="priorities of threads are Linux's")
 def test_a_process_that_computes_for_long_gives_way() -> None:
     program = """

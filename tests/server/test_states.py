@@ -23,6 +23,8 @@ from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import read_status, write_status
 from tests.server.serving import serving, settings_of
 
+pytestmark = pytest.mark.slow
+
 SQL = """
 SET 'sqlstream.unbounded-state' = 'allow';
 CREATE TABLE bid (auction BIGINT, who STRING, ts TIMESTAMP(3), price DECIMAL(10, 2), WATERMARK FOR ts AS ts);

@@ -38,6 +38,8 @@ from sqlstream.warehouse.submissions import (
 from tests.processes import is_gone, wait_until
 from tests.server.serving import serving, settings_of, without_spark
 
+pytestmark = pytest.mark.slow
+
 SQL = """
 SET 'restart-strategy.type' = 'fixed-delay';
 SET 'restart-strategy.fixed-delay.attempts' = '100';

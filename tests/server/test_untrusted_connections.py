@@ -32,6 +32,8 @@ from tests.server.flight.conftest import flight_server
 from tests.server.postgres import serving as postgres
 from tests.server.serving import serving, settings_of
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "r" * 20
 
 

@@ -26,6 +26,8 @@ from sqlstream.warehouse.status import LOST, RUNNING, Status, effective_status, 
 from sqlstream.warehouse.stores import StoreFilesystem, Tag
 from tests.processes import wait_until
 
+pytestmark = pytest.mark.slow
+
 # It takes the job for so many seconds, says so, and waits. Where its temporary files are is what a host is known by.
 HOLDER = """
 import sys

@@ -23,6 +23,8 @@ from tests.jobs.savepoint_jobs import FIRST, SECOND, put
 from tests.jobs.upgrades.test_upgrades import counted, counts
 from tests.jobs.upgrades.upgrade_jobs import go_on, rows_of
 
+pytestmark = pytest.mark.slow
+
 # What changes files.
 WRITES = ("write_text_atomic", "create", "link", "put_file", "delete", "delete_all", "delete_tree", "move_tree")
 OLD, NEW = counted(), counted("WHERE k < 3", " * 10")
@@ -91,7 +93,6 @@ def goes_on(folder: Path) -> None:
     assert not (folder / "warehouse" / "jobs" / "totals" / "restoring.json").exists()
 
 
-@pytest.mark.slow
 def test_an_upgrade_that_dies_anywhere_leaves_the_old_job_or_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,8 @@ from tests.jobs.savepoint_jobs import (
 )
 from tests.processes import SECONDS
 
+pytestmark = pytest.mark.slow
+
 # The first job counts by k; the changed one by whether k is even.
 BY_KEY = (
     INPUT

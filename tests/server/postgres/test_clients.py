@@ -13,6 +13,8 @@ import pytest
 from tests.server.postgres import jdbc
 from tests.server.postgres.conftest import Served
 
+pytestmark = pytest.mark.slow
+
 CLIENT = Path(__file__).with_name("Client.java")
 
 
