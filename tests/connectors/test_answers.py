@@ -66,6 +66,7 @@ def test_what_they_say() -> None:
     assert {name for name, kind in sources.items() if not kind.rewinds} == {"postgres-cdc", "socket"}
 
 
+@pytest.mark.slow
 def test_code_outside_of_the_connectors_asks_for_none_by_its_name() -> None:
     # Other things have these names, too.
     names = {*registry.built_in()} - {"delta", "duckdb", "python"}

@@ -151,6 +151,7 @@ def lived(folder: Path) -> list[str]:
     return said
 
 
+@pytest.mark.slow
 def test_what_jobs_leave_and_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run, break, take a savepoint, upgrade, show and explain: then search everything."""
     (tmp_path / "udfs").mkdir()

@@ -146,6 +146,7 @@ def test_texts_of_all_lengths(texts: list[str | None]) -> None:
     assert key_hash._hashes(array.slice(len(shown) // 2)).to_pylist() == wanted[len(shown) // 2 :]
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40) | st.none(), st.integers(-(2**63), 2**63 - 1) | st.none(), st.integers(1, 300))
 @settings(max_examples=50, deadline=None)
 def test_the_bucket_of_a_key_that_is_known(text: str | None, number: int | None, buckets: int) -> None:

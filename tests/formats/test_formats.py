@@ -155,6 +155,7 @@ def test_there_is_a_savepoint_of_each_format(tmp_path: Path) -> None:
     assert formats == set(range(1, SAVEPOINT_FORMAT + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("archive", ["0.2-savepoint"])
 def test_a_savepoint_that_was_taken_then_is_restored(tmp_path: Path, archive: str) -> None:
     project = unpacked(archive, tmp_path)

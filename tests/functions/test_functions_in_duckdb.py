@@ -333,6 +333,7 @@ with duckdb.connect() as con:
 """
 
 
+@pytest.mark.slow
 def test_functions_work_where_none_of_the_users_files_are(tmp_path: Path) -> None:
     for name, text in CARRIED.items():
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sqlstream import functions
 from sqlstream.catalog import ProcessFunction
 from tests.kinds import of_type
@@ -40,6 +42,7 @@ print(found.result.writer()([found.result.made([])])["stops"].to_pylist())
 """
 
 
+@pytest.mark.slow
 def test_hints_of_fields_need_no_imports_of_the_users_file(tmp_path: Path) -> None:
     (tmp_path / "udfs").mkdir()
     (tmp_path / "udfs" / "rides.py").write_text(FILE)

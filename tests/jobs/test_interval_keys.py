@@ -61,6 +61,7 @@ def test_a_job_of_an_earlier_version_goes_on(monkeypatch: pytest.MonkeyPatch) ->
         assert counts(stream) == [1, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_job_of_an_earlier_version_changes_its_parallelism(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as earlier:
         earlier.setattr(streams, "job_spec", partial(job_spec, key_hash=BY_TEXT))
@@ -85,6 +86,7 @@ def test_a_job_whose_keys_hold_no_intervals_takes_the_new_hash() -> None:
     assert key_hash_of(None) == BY_VALUE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [BY_TEXT, BY_VALUE])
 def test_a_lookup_finds_the_bucket_of_a_key(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as made:

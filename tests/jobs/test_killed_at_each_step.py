@@ -120,6 +120,7 @@ def deaths(
             return
 
 
+@pytest.mark.slow
 def test_a_savepoint_is_whole_or_not_there(stream: SavedStream, monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse = Warehouse(stream.warehouse)
     # What those have left that died goes at once.
@@ -133,6 +134,7 @@ def test_a_savepoint_is_whole_or_not_there(stream: SavedStream, monkeypatch: pyt
         assert stream.query("SELECT k, n FROM savepoint.second.by_key ORDER BY ALL") == totals([*FIRST, *SECOND])
 
 
+@pytest.mark.slow
 def test_a_savepoint_is_dropped_or_whole(stream: SavedStream, monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse = Warehouse(stream.warehouse)
     for is_done in deaths(stream, monkeypatch, lambda: savepoints.drop(warehouse, "first")):

@@ -285,6 +285,7 @@ def test_a_long_text_does_not_stop_the_server(client: httpx.Client) -> None:
     assert found.status_code == 400
 
 
+@pytest.mark.slow
 def test_a_query_has_limits(project: Path) -> None:
     limits = replace(Limits(), query_seconds=0.3, queries=1)
     with (

@@ -42,6 +42,7 @@ def test_each_role_may_query_and_nobody_else(tmp_path: Path) -> None:
         psycopg.connect(url, password=TOKEN)
 
 
+@pytest.mark.slow
 def test_flight_sql_has_the_tokens_and_the_limits_of_the_server(tmp_path: Path) -> None:
     SmallJob(tmp_path / "warehouse").batch([("a", 1, 10)], [("a", 1)])
     tokens = Tokens(((sha256(TOKEN.encode()).digest(), Role.READ),))

@@ -136,12 +136,14 @@ def columns_of(names: list[str]) -> st.SearchStrategy[list[str]]:
     return st.lists(st.sampled_from(names), min_size=1, max_size=5, unique=True)
 
 
+@pytest.mark.slow
 @given(st.lists(LINES, min_size=1, max_size=40), columns_of([*TYPES]) | columns_of(TOLD))
 @settings(max_examples=60)
 def test_values_are_what_their_parts_are(lines: list[str | None], names: list[str]) -> None:
     same(lines, names)
 
 
+@pytest.mark.slow
 @given(st.lists(STRUCTS | NUMBERED, min_size=1, max_size=10))
 @settings(max_examples=40)
 def test_a_struct_is_told_by_what_it_lacks(lines: list[str | None]) -> None:

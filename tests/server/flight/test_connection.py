@@ -255,6 +255,7 @@ def test_a_client_that_reads_nothing_does_not_hold_up_the_end(served: Served) ->
     client.close()
 
 
+@pytest.mark.slow
 def test_a_ticket_is_good_for_as_long_as_it_is_kept(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     with fl.connect(served.url) as client:
         ticket = info_of(client, "FROM counts ORDER BY k").endpoints[0].ticket

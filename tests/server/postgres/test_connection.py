@@ -39,6 +39,7 @@ def guarded(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield f"host=127.0.0.1 port={port} user=anybody", authority.write(folder / "authority.pem")
 
 
+@pytest.mark.slow
 def test_a_token_is_a_password_and_the_connection_is_encrypted(guarded: tuple[str, Path]) -> None:
     url, authority = guarded
     with only_one(f"{url} sslmode=verify-full sslrootcert={authority}") as con:
@@ -62,6 +63,7 @@ def test_limits(guarded: tuple[str, Path]) -> None:
             con.execute(LONG)
 
 
+@pytest.mark.slow
 def test_a_client_has_no_more_time_than_the_server_gives(served: Served) -> None:
     with (
         serving.started(served.root, seconds=0.2) as port,
@@ -378,6 +380,7 @@ def received(raw: socket.socket, end: bytes, times: int = 1) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.slow
 def test_a_connection_keeps_so_many_statements_and_values(served: Served) -> None:
     limits = {"statements": 2, "portals": 2, "kept": 2_000}
 
