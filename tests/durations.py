@@ -1,17 +1,19 @@
 """How long tests take, by folder and file: a table at the end of a run, and a file with all of it (`--durations-to FILE`).
 
 Seconds are those of the clock that a worker spends on a test and its fixtures. Several workers share the cores, so they add up to
-more than the run takes.
+more than the run takes. `python -m tests.durations .durations/test.json` makes a table for CONTRIBUTING of such a file.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ BUDGET = 15 * 60
 ADDITIONS = 0.5
 # So many files are listed, and tests of at least so many seconds are written into the file.
 FILES = 15
+FOLDERS = 15
 SECONDS = 0.5
 
 
@@ -144,3 +147,19 @@ def table(folders: Mapping[str, Sum], files: Mapping[str, Sum]) -> Iterator[str]
         for name, total in sums:
             yield f"{name:{width}}  {total.tests:5}  {total.seconds:7.1f}  {total.longest:5.1f} {total.name}"
         yield ""
+
+
+def markdown(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a table of the folders in `tests/` that take longest, and of the others together."""
+    sums: defaultdict[str, float] = defaultdict(float)
+    for folder, spent in record["folders"].items():
+        sums["/".join(folder.split("/")[:2])] += spent
+    longest = sorted(sums.items(), key=lambda pair: -pair[1])[:FOLDERS]
+    longest.append(("others", sum(sums.values()) - sum(spent for _, spent in longest)))
+    yield "| Folder | Seconds |"
+    yield "|--------|--------:|"
+    yield from (f"| `{folder}` | {spent:.0f} |" for folder, spent in longest)
+
+
+if __name__ == "__main__":
+    print(*markdown(json.loads(Path(sys.argv[1]).read_text())), sep="\n")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.durations import ADDITIONS, BUDGET, Durations, beyond, table
+from tests.durations import ADDITIONS, BUDGET, FOLDERS, Durations, beyond, markdown, table
 from tests.seed import commit_seed
 from tests.tiers import ONE_IN, is_long, quick
 
@@ -85,6 +85,14 @@ def test_durations_are_summed_by_folder_and_file() -> None:
         "tests/a      2      7.5    4.0 test_two[a/b::c]",
     ]
     assert lines[5].startswith("tests/a/test_y.py")
+
+
+def test_a_recorded_run_is_a_table_of_its_longest_folders() -> None:
+    folders = {f"tests/{number:02}": float(number) for number in range(FOLDERS + 2)}
+    lines = [*markdown({"folders": folders | {"tests/09/x": 100.0}})]
+    assert lines[2:4] == ["| `tests/09` | 109 |", f"| `tests/{FOLDERS + 1}` | {FOLDERS + 1} |"]
+    assert lines[-1] == "| `others` | 1 |"
+    assert len(lines) == 2 + FOLDERS + 1
 
 
 def test_a_run_has_a_budget() -> None:
