@@ -49,9 +49,9 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose job has run to its end, undisturbed, in the warehouse `warehouse`."""
-    project = prepared(tmp_path_factory.mktemp("unbroken"), FILES)
+def unbroken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose job has read so many files to its end, undisturbed, in the warehouse `warehouse`."""
+    project = prepared(tmp_path_factory.mktemp("unbroken"), request.param)
     finish(project)
     return project
 
@@ -63,9 +63,12 @@ def finish(project: Path, *arguments: str) -> str:
     return output
 
 
-@pytest.mark.parametrize("most", [1, pytest.param(10, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    ("unbroken", "most"), [(FEW, 1), pytest.param(FILES, 10, marks=pytest.mark.thorough)], indirect=["unbroken"]
+)
 def test_kills_change_nothing(unbroken: Path, tmp_path: Path, most: int) -> None:
-    project = prepared(tmp_path, FILES, PUBLISHED)
+    files = len([*(unbroken / "in").iterdir()])
+    project = prepared(tmp_path, files, PUBLISHED)
     expected = batch_answer(project / "in")
     snapshots = "SELECT version, watermark FROM sqlstream.snapshots"
     moments = random.Random(4)
@@ -95,12 +98,13 @@ def test_kills_change_nothing(unbroken: Path, tmp_path: Path, most: int) -> None
     batches = [entry["sqlstream.batch"] for entry in published.history() if "sqlstream.batch" in entry]
     assert len(batches) == len(set(batches)) > 1
     assert ask(project, "SELECT status, rows_in, rows_out FROM sqlstream.jobs") == [
-        ("FINISHED", FILES * ROWS, len(expected))
+        ("FINISHED", files * ROWS, len(expected))
     ]
     assert ask(project, "SELECT count(*) FROM state.sales.by_shop") == [(0,)]
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("unbroken", [FILES], indirect=True)
 def test_an_old_version_of_a_finished_job_shows_its_open_windows(unbroken: Path) -> None:
     found = ask(
         unbroken,
