@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.golden import Case, compare, named, parse, shown_by
 from tests.slt_functions import FUNCTIONS
 from tests.slt_spark import ONLY_IN_PROCESS, OnSpark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -88,10 +92,11 @@ def test_there_are_the_cases_that_are_always_run() -> None:
     assert {name(path, case) for path in SCRIPTS.glob("*.slt") for case in always(path)} == set(ALWAYS)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_jvm() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def one_jvm(shared_jvm: Callable[[], SparkSession]) -> Iterator[None]:
+    """Run cases on the JVM that tests share, which `OnSpark` must not remember: others may stop it."""
     yield
-    OnSpark.stop()
+    OnSpark._spark = None
 
 
 @pytest.mark.parametrize(("path", "case"), list(sample()))

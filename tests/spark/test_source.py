@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,21 +11,24 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sqlstream.spark.jvm import start_spark, stop_spark
 from sqlstream.spark.offsets import logged_offsets
 from sqlstream.spark.source import DescriptorSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    log_file = str(tmp_path_factory.mktemp("logs") / "spark.log")
-    # As few as Spark may keep, so that a short run shows what stays.
-    conf = {"spark.sql.streaming.minBatchesToRetain": "10", "spark.sql.streaming.asyncLogPurge.enabled": "false"}
-    session = start_spark(master="local[2]", conf=conf, log_file=log_file)
+# As few as Spark may keep, so that a short run shows what stays.
+CONF = {"spark.sql.streaming.minBatchesToRetain": "10", "spark.sql.streaming.asyncLogPurge.enabled": "false"}
+
+
+@pytest.fixture
+def spark(shared_jvm: Callable[[], SparkSession]) -> Iterator[SparkSession]:
+    session = shared_jvm()
+    for name, value in CONF.items():
+        session.conf.set(name, value)
     yield session
-    stop_spark(session)
+    for name in CONF:
+        session.conf.unset(name)
 
 
 def tasks(number: int) -> list[str]:
