@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-ONE_IN = 6
+ONE_IN = 8
 # What `make quick` leaves out.
 LONG = ("spark", "kafka", "slow", "thorough")
 _ALL_LONG = re.compile(rf"^pytestmark = (\[[^]]*|.*)\bmark\.({'|'.join(LONG)})\b", re.MULTILINE)
