@@ -208,13 +208,13 @@ INSERT INTO {name}_copies SELECT k, s FROM {name};
 
 
 def test_rows_of_csv_that_are_long_or_end_in_several_ways(session: Session) -> None:
-    folder = Path(session.project.root) / "lines"
+    folder = Path(session.project.root) / "endings"
     folder.mkdir()
     long = "x" * 2_500_000
     (folder / "a.csv").write_bytes(f'1,a\r\n2,"{long}"\n3,"b\r\nc"\nx,d\n'.encode())
-    job = job_of(session.sql(CSV.format(name="lines", options=", 'csv.errors-to' = 'bad'")))
+    job = job_of(session.sql(CSV.format(name="endings", options=", 'csv.errors-to' = 'bad'")))
     assert job.wait(SECONDS)
-    assert session.query("FROM lines_copies ORDER BY ALL").fetchall() == [(1, "a"), (2, long), (3, "b\r\nc")]
+    assert session.query("FROM endings_copies ORDER BY ALL").fetchall() == [(1, "a"), (2, long), (3, "b\r\nc")]
     found = session.query("SELECT row_number, text, reason FROM bad").fetchall()
     assert found == [(4, "x,d", 'Column "k" does not hold a BIGINT')]
 
