@@ -30,6 +30,8 @@ from sqlstream.errors import UsageError
     help="A folder or URI whose files SQL of the role submit may read and write (repeatable).",
 )
 @click.option("--query-seconds", default=60.0, show_default=True, help="End queries after so long.")
+@click.option("--compile-seconds", default=60.0, show_default=True, help="Compile SQL that is submitted for so long.")
+@click.option("--verify-seconds", default=600.0, show_default=True, help="Verify a job for so long.")
 @click.option("--query-memory", default="1 GB", show_default=True, help="The most memory of a query.")
 @click.option("--queries", default=4, show_default=True, help="The most queries at a time.")
 @click.option("--max-body", default="1 MB", show_default=True, help="The largest body of a request.")
@@ -46,6 +48,8 @@ def serve(
     names: tuple[str, ...],
     paths: tuple[str, ...],
     query_seconds: float,
+    compile_seconds: float,
+    verify_seconds: float,
     query_memory: str,
     queries: int,
     max_body: str,
@@ -71,6 +75,8 @@ def serve(
     limits = Limits(
         body=_size("--max-body", max_body),
         query_seconds=query_seconds,
+        compile_seconds=compile_seconds,
+        verify_seconds=verify_seconds,
         queries=queries,
         query=QueryLimits(memory=memory, spilled=4 * memory, threads=2),
     )

@@ -20,8 +20,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.secrets import masked
 from sqlstream.server.access import Role
+from sqlstream.server.computations import Computation
 from sqlstream.server.connections import Connections
-from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, PLAIN, Endpoint, HttpCall, Service, check_parameters
+from sqlstream.server.endpoints import (
+    ENDPOINTS,
+    EVENT_STREAM,
+    PLAIN,
+    Endpoint,
+    HttpCall,
+    Service,
+    check_parameters,
+)
 from sqlstream.server.http_answers import JSON
 from sqlstream.server.openapi import description
 from sqlstream.server.page.assets import page_routes
@@ -178,7 +187,7 @@ class _Route:
                 text = await asyncio.get_running_loop().run_in_executor(self._threads, endpoint.text, call)
                 await _json(text, 200, media=f"{PLAIN}; version=0.0.4")(scope, receive, send)
                 return
-            if endpoint.query is not None or endpoint.listen is not None:
+            if any(one is not None for one in (endpoint.query, endpoint.computation, endpoint.listen)):
                 await self._stream(call, request, receive, send)
                 return
             assert endpoint.call is not None
@@ -218,13 +227,22 @@ class _Route:
     async def _stream(self, call: HttpCall, request: Request, receive: Receive, send: Send) -> None:
         if self._endpoint.listen is not None:
             form, parts = EVENT_STREAM, self._endpoint.listen(call)
+        elif self._endpoint.computation is not None:
+            form, parts = JSON, self._computed(self._endpoint.computation(call))
         else:
             assert self._endpoint.query is not None
             form = _wanted(request.headers.get("accept", "*/*"), self._endpoint.streams)
             parts = self._service.queries.stream(self._endpoint.query(call), form)
         # A client that does not read what it asked for must not keep its place for ever.
         patience = self._service.settings.limits.query_seconds
-        await _sent(parts, form, request.scope, receive, _within(patience, send))
+        await _sent(parts, form, request.scope, receive, _within(patience, send), self._endpoint.status)
+
+    async def _computed(self, asked: Computation) -> AsyncIterator[bytes]:
+        """Yield the answer to what is computed in a process, which has one part."""
+        async with contextlib.aclosing(asked.turns.parts(asked.call)) as parts:
+            value = await anext(parts)
+        answer = await asyncio.get_running_loop().run_in_executor(self._threads, asked.answer, value)
+        yield msgspec.json.encode(answer)
 
 
 async def _body(request: Request) -> bytes:
@@ -259,7 +277,9 @@ def _wanted(accept: str, kinds: tuple[str, ...]) -> str:
     return next((kind for kind in named if kind in kinds), kinds[0])
 
 
-async def _sent(parts: AsyncIterator[bytes], media: str, scope: Scope, receive: Receive, send: Send) -> None:
+async def _sent(
+    parts: AsyncIterator[bytes], media: str, scope: Scope, receive: Receive, send: Send, status: int = 200
+) -> None:
     """Send parts as they come, until the client has gone. An error before the first one is a problem."""
     gone = asyncio.create_task(_gone(receive))
     begun = False
@@ -270,7 +290,7 @@ async def _sent(parts: AsyncIterator[bytes], media: str, scope: Scope, receive: 
                 break
             if not begun:
                 headers = [(k.lower().encode(), v.encode()) for k, v in {**_HEADERS, "Content-Type": media}.items()]
-                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                await send({"type": "http.response.start", "status": status, "headers": headers})
                 begun = True
             await send({"type": "http.response.body", "body": part, "more_body": True})
         if not gone.done():

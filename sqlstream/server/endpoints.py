@@ -20,6 +20,15 @@ from sqlstream.queries.outlook import event_time
 from sqlstream.server import messages
 from sqlstream.server.access import Role
 from sqlstream.server.batches import batches
+from sqlstream.server.computations import (
+    Computation,
+    batch_query_of,
+    plan_of,
+    submission_of,
+    upgrade_plan_of,
+    upgrade_plans_of,
+    verification_of,
+)
 from sqlstream.server.connections import Connections
 from sqlstream.server.events import Events
 from sqlstream.server.http_answers import ARROW, JSON, Asked
@@ -29,9 +38,9 @@ from sqlstream.server.problems import HttpError
 from sqlstream.server.queries import Queries
 from sqlstream.server.settings import ServerSettings
 from sqlstream.server.states import versions_of
-from sqlstream.server.submitting import planned, submit, upgrade_plans, verified
 from sqlstream.server.supervisor import Supervisor
 from sqlstream.server.table_tails import TableTails
+from sqlstream.server.turns import RequestTurns
 from sqlstream.session.row_values import json_row
 from sqlstream.session.session import Session
 from sqlstream.session.state_tools import diff_sql, why_sql
@@ -60,6 +69,8 @@ class Service:
     supervisor: Supervisor
     overview: Overview
     queries: Queries
+    compilations: RequestTurns
+    verifications: RequestTurns
     events: Events
     tails: TableTails
     lookups: Lookups
@@ -101,8 +112,8 @@ class UrlParameter:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A method of an address. `call` answers it, or `text`, in a thread; or the state query that `query` returns, or events
-    that `listen` yields.
+    """A method of an address. `call` answers it, or `text`, in a thread; or the state query that `query` returns, or what is
+    computed for it in a process, or events that `listen` yields.
 
     Without a `role` anybody may ask.
     """
@@ -119,6 +130,7 @@ class Endpoint:
     parameters: tuple[UrlParameter, ...] = field(default=())
     text: Callable[[HttpCall], bytes] | None = None
     query: Callable[[HttpCall], Asked] | None = None
+    computation: Callable[[HttpCall], Computation] | None = None
     listen: Callable[[HttpCall], AsyncIterator[bytes]] | None = None
 
 
@@ -148,32 +160,6 @@ def _job(call: HttpCall) -> messages.JobDetails:
 
 def _batches(call: HttpCall) -> messages.Batches:
     return batches(call.service.warehouse, call.path["job"], call.parameter("last"))
-
-
-def _submit(call: HttpCall) -> messages.Submitted:
-    found = submit(call.service.settings, call.role, call.body)
-    call.service.supervisor.look()
-    return found
-
-
-def _plan(call: HttpCall) -> messages.Plan:
-    return messages.Plan(planned(call.service.settings, call.role, call.body, None))
-
-
-def _upgrade_plans(call: HttpCall) -> messages.Plans:
-    return messages.Plans(upgrade_plans(call.service.settings, call.role, call.body))
-
-
-def _batch_query(call: HttpCall) -> messages.Plan:
-    return messages.Plan(planned(call.service.settings, call.role, call.body, call.path["job"], of_job=True))
-
-
-def _verify(call: HttpCall) -> messages.Verified:
-    return verified(call.service.settings, call.role, call.body, call.path["job"])
-
-
-def _upgrade_plan(call: HttpCall) -> messages.Plan:
-    return messages.Plan(planned(call.service.settings, call.role, call.body, call.path["job"]))
 
 
 def _stop(call: HttpCall) -> messages.Done:
@@ -305,9 +291,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/v1/jobs",
         Role.SUBMIT,
         "Submit SQL: its jobs run under the server",
-        _submit,
-        messages.SubmitRequest,
-        messages.Submitted,
+        computation=submission_of,
+        body=messages.SubmitRequest,
+        answer=messages.Submitted,
         status=201,
     ),
     Endpoint("GET", "/v1/jobs/{job}", Role.READ, "Show a job", _job, answer=messages.JobDetails),
@@ -347,37 +333,45 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/v1/jobs/{job}/upgrade-plan",
         Role.SUBMIT,
         "Show what becomes of a job's state with a changed query",
-        _upgrade_plan,
-        messages.PlanRequest,
-        messages.Plan,
+        computation=upgrade_plan_of,
+        body=messages.PlanRequest,
+        answer=messages.Plan,
     ),
-    Endpoint("POST", "/v1/plan", Role.SUBMIT, "Show the plan of SQL", _plan, messages.PlanRequest, messages.Plan),
+    Endpoint(
+        "POST",
+        "/v1/plan",
+        Role.SUBMIT,
+        "Show the plan of SQL",
+        computation=plan_of,
+        body=messages.PlanRequest,
+        answer=messages.Plan,
+    ),
     Endpoint(
         "POST",
         "/v1/upgrade-plans",
         Role.SUBMIT,
         "Show what becomes of the states of the jobs of a script, before it is submitted",
-        _upgrade_plans,
-        messages.SubmitRequest,
-        messages.Plans,
+        computation=upgrade_plans_of,
+        body=messages.SubmitRequest,
+        answer=messages.Plans,
     ),
     Endpoint(
         "POST",
         "/v1/jobs/{job}/batch-query",
         Role.SUBMIT,
         "Show the query of a job as one batch",
-        _batch_query,
-        messages.PlanRequest,
-        messages.Plan,
+        computation=batch_query_of,
+        body=messages.PlanRequest,
+        answer=messages.Plan,
     ),
     Endpoint(
         "POST",
         "/v1/jobs/{job}/verify",
         Role.SUBMIT,
         "Compare what a job wrote with a batch over what it read",
-        _verify,
-        messages.VerifyRequest,
-        messages.Verified,
+        computation=verification_of,
+        body=messages.VerifyRequest,
+        answer=messages.Verified,
     ),
     Endpoint("GET", "/v1/savepoints", Role.READ, "List the savepoints", _savepoints, answer=messages.Savepoints),
     Endpoint(

@@ -67,6 +67,17 @@ class HttpError(SqlStreamError):
         self.status = status
         self.headers = dict(headers or {})
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (self.status, self.message, self.hint, self.headers, self.span, self.detail)
+
+
+def _rebuild(
+    status: int, message: str, hint: str | None, headers: Mapping[str, str], span: Span | None, detail: str | None
+) -> HttpError:
+    error = HttpError(status, message, hint=hint, headers=headers)
+    error.span, error.detail = span, detail
+    return error
+
 
 def problem_of(error: SqlStreamError) -> Problem:
     """Return an error as a problem."""

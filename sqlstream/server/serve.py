@@ -15,6 +15,7 @@ import uvicorn
 from sqlstream.errors import UsageError
 from sqlstream.queries.lookup import Lookups
 from sqlstream.server.app import make_app
+from sqlstream.server.computations import compilations_of, verifications_of
 from sqlstream.server.connections import FILES_BESIDE, Connections, HttpServer, ListeningSocket, most_files
 from sqlstream.server.endpoints import Service
 from sqlstream.server.events import Events, Places
@@ -28,6 +29,7 @@ from sqlstream.server.sql_clients import serving_sql_clients
 from sqlstream.server.state_reader import StateReader
 from sqlstream.server.supervisor import Supervisor
 from sqlstream.server.table_tails import TableTails
+from sqlstream.server.turns import RequestTurns
 from sqlstream.warehouse.filesystem import make_folder
 from sqlstream.warehouse.paths import Warehouse
 
@@ -46,7 +48,13 @@ def opened_service(
     supervisor = Supervisor(warehouse, settings.project.root, command or run_command(settings.project), notice)
     overview = Overview(warehouse, supervisor.about)
     processes = QueryProcesses(settings.project, settings.limits.query)
-    queries = Queries(StateReader(processes), settings.limits)
+    reader = StateReader(processes)
+    limits = settings.limits
+    queries = Queries(reader, limits)
+    compilations, verifications = (
+        RequestTurns(reader, compilations_of(limits)),
+        RequestTurns(reader, verifications_of(limits)),
+    )
     # Lookups of keys stay in this process, as they have to be quick: their statements are the server's own, over the few rows
     # that a key has.
     pool = QueryPool(settings.project)
@@ -57,11 +65,24 @@ def opened_service(
     supervisor.start()
     try:
         with serving_sql_clients(settings, processes, notice):
-            yield Service(settings, warehouse, supervisor, overview, queries, events, tails, lookups, connections)
+            yield Service(
+                settings,
+                warehouse,
+                supervisor,
+                overview,
+                queries,
+                compilations,
+                verifications,
+                events,
+                tails,
+                lookups,
+                connections,
+            )
     finally:
         # First, as whoever waits for an answer keeps others waiting.
         processes.close()
-        queries.close()
+        for turns in (queries, compilations, verifications):
+            turns.close()
         events.close()
         tails.close()
         supervisor.close()

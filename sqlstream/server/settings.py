@@ -24,13 +24,18 @@ _OF_A_QUERY = QueryLimits(memory=1024 * _MB, spilled=4096 * _MB, threads=2)
 class Limits:
     """What requests may use: bytes of a body, seconds of a query, queries at a time, and what each has of the machine.
 
-    Rows that lookups keep in memory, and their indexes, take at most `lookups` bytes. `connections` are those over HTTP;
-    `parallelism` is the highest of jobs that the role `submit` brings.
+    To compile a script takes at most `compile_seconds`, and to verify a job `verify_seconds`. As many scripts as queries are
+    compiled at a time, and so many jobs verified as `verifications` says. Rows that lookups keep in memory, and their indexes,
+    take at most `lookups` bytes. `connections` are those over HTTP; `parallelism` is the highest of jobs that the role `submit`
+    brings.
     """
 
     body: int = _MB
     query_seconds: float = 60.0
+    compile_seconds: float = 60.0
+    verify_seconds: float = 600.0
     queries: int = 4
+    verifications: int = 1
     subscribers: int = 32
     connections: int = 1_000
     parallelism: int = 64
@@ -124,8 +129,14 @@ class ServerSettings:
                 )
         if self.limits.queries < 1:
             raise UsageError(f"--queries {self.limits.queries} lets no query run", hint="Name a number from 1 on.")
-        if not 0 < self.limits.query_seconds < math.inf:
-            raise UsageError(f"--query-seconds {self.limits.query_seconds:g} is no time that a query can take")
+        limits = self.limits
+        for option, seconds, what in (
+            ("--query-seconds", limits.query_seconds, "a query"),
+            ("--compile-seconds", limits.compile_seconds, "compiling"),
+            ("--verify-seconds", limits.verify_seconds, "verifying"),
+        ):
+            if not 0 < seconds < math.inf:
+                raise UsageError(f"{option} {seconds:g} is no time that {what} can take")
         if (self.certificate is None) != (self.key is None):
             raise UsageError("TLS takes a certificate and its key", hint="Name both: --tls-cert FILE --tls-key FILE.")
         if self.certificate is not None and self.key is not None:

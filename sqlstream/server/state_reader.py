@@ -12,7 +12,14 @@ from sqlstream.errors import QueryError
 from sqlstream.server.listed_tables import ListedTable
 from sqlstream.server.query_processes.pool import QueryProcesses
 from sqlstream.server.query_processes.process import ProcessGone, QueryProcess
-from sqlstream.server.query_processes.protocol import Condition, NextPart, ProcessReply, ProcessRequest
+from sqlstream.server.query_processes.protocol import (
+    ComputationCall,
+    Condition,
+    NextPart,
+    ProcessReply,
+    ProcessRequest,
+    WholeAnswer,
+)
 from sqlstream.server.query_processes.worker import LISTED_FOR, Worker
 
 
@@ -62,6 +69,7 @@ class RunningAnswer:
 
     def __init__(self, processes: QueryProcesses, running: RunningQuery, request: ProcessRequest):
         self._processes, self._running = processes, running
+        self._noun = request.noun if isinstance(request, ComputationCall) else "query"
         self._closing = threading.Lock()
         self._process: QueryProcess | None = None
         self.since = time.monotonic()
@@ -97,7 +105,8 @@ class RunningAnswer:
         except ProcessGone as error:
             self._running.check()
             raise QueryError(
-                "the process of the query ended: it may have been out of memory", hint="Ask for less at a time."
+                f"the process of the {self._noun} ended: it may have been out of memory",
+                hint="Ask for less at a time.",
             ) from error
         self.since = time.monotonic()
         self._take(reply)
@@ -129,22 +138,8 @@ class RunningAnswer:
 class _ListTables:
     """Asks for the tables that there are to read."""
 
-    def open(self, worker: Worker) -> _Said:
-        return _Said(worker.tables())
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """An answer of one part."""
-
-    head: Any
-    is_whole: bool = True
-
-    def part(self, *arguments: Any) -> Any:
-        raise AssertionError("there are no more parts")
-
-    def close(self) -> None:
-        """Nothing to close."""
+    def open(self, worker: Worker) -> WholeAnswer:
+        return WholeAnswer(worker.tables())
 
 
 class StateReader:

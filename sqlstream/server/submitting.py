@@ -1,12 +1,17 @@
-"""Scripts that are submitted: compiled, checked, and kept in the warehouse for the supervisor to run."""
+"""Scripts that are submitted: compiled, checked, and kept in the warehouse for the supervisor to run.
+
+Scripts take memory and time to compile, as their authors like. So all but `keep` runs in a process that can be killed.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from uuid import uuid4
 
 import duckdb
+from msgspec.structs import replace
 
 from sqlstream.compiler.compiler import Compiled, Explanation
 from sqlstream.compiler.planned_job import PlannedJob
@@ -46,8 +51,28 @@ from sqlstream.warehouse.submissions import (
 _KEEPING = threading.Lock()
 
 
-def submit(settings: ServerSettings, role: Role, request: SubmitRequest) -> Submitted:
-    """Keep a script whose jobs are to run, and answer what it asks besides. Raises errors that point into the script."""
+@dataclass(frozen=True, slots=True)
+class CheckedScript:
+    """A script that has been compiled and checked: what is answered, and what is to be kept of it, if it has jobs."""
+
+    answer: Submitted
+    submission: Submission | None = None
+
+
+def keep(warehouse: Warehouse, script: CheckedScript) -> Submitted:
+    """Keep a script whose jobs are to run. Raises UsageError where one of them is being run."""
+    if script.submission is not None:
+        # What its jobs said until now is not about it.
+        made = replace(script.submission, submitted_at=now())
+        # Of two at the same time with the same job, the second one is refused.
+        with _KEEPING:
+            _forget_earlier(warehouse, made)
+            write_submission(warehouse, made)
+    return script.answer
+
+
+def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> CheckedScript:
+    """Compile and check a script, and answer what it asks besides. Raises errors that point into the script."""
     source = SourceText("request", request.sql)
     notices: list[str] = []
     with _session(settings, role, request, source, notices) as session:
@@ -77,13 +102,9 @@ def submit(settings: ServerSettings, role: Role, request: SubmitRequest) -> Subm
         answers = [_answered(session, one) for one in wanted if not isinstance(one, PlannedJob)]
         warnings = [*notices, *(f"{job.name}: {one.render()}" for job in jobs for one in job.warnings)]
         if not jobs:
-            return Submitted(None, [], warnings, answers)
+            return CheckedScript(Submitted(None, [], warnings, answers))
         made = _submission(request, jobs, tuple(anew))
-        # Of two at the same time with the same job, the second one is refused.
-        with _KEEPING:
-            _forget_earlier(session.warehouse, made)
-            write_submission(session.warehouse, made)
-        return Submitted(made.id, [*made.starts, *made.jobs], warnings, answers)
+        return CheckedScript(Submitted(made.id, [*made.starts, *made.jobs], warnings, answers), made)
 
 
 def _skipped(warehouse: Warehouse, job: PlannedJob) -> str | None:
@@ -141,9 +162,7 @@ def _without_jobs(request: PlanRequest | VerifyRequest) -> SubmitRequest:
     return SubmitRequest(request.sql or "", request.settings, request.tables, migrate=migrate)
 
 
-def planned(
-    settings: ServerSettings, role: Role, request: PlanRequest, job: str | None, *, of_job: bool = False
-) -> str:
+def planned(settings: ServerSettings, role: Role, request: PlanRequest, job: str | None, of_job: bool = False) -> str:
     """Return the plans of a script, or what becomes of the state of a job that goes on with it; or `of_job` its batch query."""
     source = SourceText("request", request.sql)
     with _session(settings, role, _without_jobs(request), source, []) as session:

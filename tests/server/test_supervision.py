@@ -18,9 +18,10 @@ from sqlstream.errors import UsageError
 from sqlstream.jobs.ending import stop
 from sqlstream.server import submitting
 from sqlstream.server.access import Role
-from sqlstream.server.messages import SubmitRequest
+from sqlstream.server.messages import SubmitRequest, Submitted
 from sqlstream.server.processes import JobProcess
-from sqlstream.server.submitting import submit
+from sqlstream.server.settings import ServerSettings
+from sqlstream.server.submitting import keep, prepare
 from sqlstream.server.supervisor import Supervisor
 from sqlstream.session.session import Session
 from sqlstream.warehouse.paths import Warehouse
@@ -97,6 +98,11 @@ def ended(client: httpx.Client) -> Iterator[None]:
         pid = job(client).get("pid")
         if isinstance(pid, int) and not is_gone(pid):
             os.kill(pid, signal.SIGKILL)
+
+
+def submit(settings: ServerSettings, sql: str) -> Submitted:
+    script = prepare(settings, Role.ADMIN, SubmitRequest(sql))
+    return keep(Warehouse(settings.project.warehouse), script)
 
 
 def test_a_job_goes_on_when_its_process_is_killed(project: Path) -> None:
@@ -202,7 +208,7 @@ def test_a_second_server_takes_over_when_the_first_one_is_killed(project: Path) 
 def kept(project: Path, sql: str, starts: int) -> Submission:
     """Submit SQL, and leave it as a server does that is killed after it has started the process so many times."""
     settings = settings_of(project)
-    id = submit(settings, Role.ADMIN, SubmitRequest(sql)).id
+    id = submit(settings, sql).id
     warehouse = Warehouse(settings.project.warehouse)
     assert id is not None
     write_state(warehouse, id, SubmissionState(starts=starts))
@@ -285,7 +291,7 @@ def test_of_two_submissions_of_a_job_at_the_same_time_one_is_refused(
 
     def second() -> None:
         try:
-            submit(settings, Role.ADMIN, SubmitRequest(SQL))
+            submit(settings, SQL)
         except UsageError as error:
             errors.append(error.message)
 
@@ -300,7 +306,7 @@ def test_of_two_submissions_of_a_job_at_the_same_time_one_is_refused(
         write_submission(warehouse, made)
 
     monkeypatch.setattr(submitting, "write_submission", kept_slowly)
-    submit(settings, Role.ADMIN, SubmitRequest(SQL))
+    submit(settings, SQL)
     thread.join()
     assert errors == ['job "sums" is being run by a server: it was submitted before']
     assert len(list(submissions(Warehouse(settings.project.warehouse)))) == 1

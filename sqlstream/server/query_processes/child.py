@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import traceback
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
@@ -16,9 +17,10 @@ import pyarrow as pa
 from sqlstream.compiler.project import Project
 from sqlstream.errors import QueryError, SqlStreamError
 from sqlstream.queries.query import QueryLimits
-from sqlstream.server.query_processes.memory import bound_memory, has_grown, out_of_memory
+from sqlstream.secrets import masked
+from sqlstream.server.query_processes.memory import add_memory, bound_memory, has_grown, out_of_memory
 from sqlstream.server.query_processes.priority import Courtesy
-from sqlstream.server.query_processes.protocol import Condition, NextPart, ProcessAnswer, ProcessReply
+from sqlstream.server.query_processes.protocol import ComputationCall, Condition, NextPart, ProcessAnswer, ProcessReply
 from sqlstream.server.query_processes.worker import Worker
 
 _PR_SET_PDEATHSIG = 1
@@ -79,6 +81,9 @@ class _Child:
 
     def _reply(self, request: Any) -> ProcessReply:
         try:
+            if isinstance(request, ComputationCall) and request.more_memory:
+                self._is_spent = True
+                add_memory(request.more_memory)
             if isinstance(request, NextPart):
                 assert self._answer is not None
                 value = self._answer.part(*request.arguments)
@@ -90,20 +95,29 @@ class _Child:
             self._close()
             return ProcessReply(value, condition=self._condition())
         except Exception as error:
-            failed = self._sent(error)
+            failed = self._sent(error, request)
             # A trace holds what was computed.
             del error
             self._close()
             return ProcessReply(error=failed, condition=self._condition())
 
-    def _sent(self, error: Exception) -> Exception:
-        """Return an error as it is sent: what its process knows of its causes stays here."""
+    def _sent(self, error: Exception, request: Any) -> Exception:
+        """Return an error as it is sent: what its process knows of its causes, and of secrets, stays here."""
         if isinstance(error, MemoryError | pa.ArrowMemoryError):
             self._is_spent = True
-            return out_of_memory(self._limits)
-        if not isinstance(error, SqlStreamError) and not getattr(error, "is_sent", False):
+            memory = self._limits.memory
+            if not isinstance(request, ComputationCall):
+                return out_of_memory(memory)
+            return out_of_memory(None if memory is None else memory + request.more_memory, request.noun)
+        if isinstance(error, SqlStreamError):
+            error.message = masked(error.message)
+            error.detail, error.hint = (text and masked(text) for text in (error.detail, error.hint))
+            if error.span is not None:
+                error.span = replace(error.span, source=error.span.source.without_secrets())
+        elif not getattr(error, "is_sent", False):
             self._is_spent = True
-            error.add_note("".join(traceback.format_exception(error)))
+            error.args = tuple(masked(one) if isinstance(one, str) else one for one in error.args)
+            error.add_note(masked("".join(traceback.format_exception(error))))
         return error.with_traceback(None)
 
     def _close(self) -> None:

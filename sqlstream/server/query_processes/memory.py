@@ -28,8 +28,17 @@ def bound_memory(limits: QueryLimits) -> int:
         if hard != resource.RLIM_INFINITY:
             most = min(most, hard)
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_AS, (most, most))
+            resource.setrlimit(resource.RLIMIT_AS, (most, hard))
     return resident
+
+
+def add_memory(more: int) -> None:
+    """Let this process have so many more addresses than it may have by now."""
+    most, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:
+        most = most + more if hard == resource.RLIM_INFINITY else min(most + more, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
 def has_grown(resident: int) -> bool:
@@ -47,10 +56,10 @@ def _sizes() -> tuple[int, int]:
     return int(pages[0]) * size, int(pages[1]) * size
 
 
-def out_of_memory(limits: QueryLimits) -> QueryError:
-    """Return the error of a query whose process had not memory enough."""
-    most = "" if limits.memory is None else f" than the {limits.memory >> 20:,} MiB that it may have"
+def out_of_memory(memory: int | None, noun: str = "query") -> QueryError:
+    """Return the error of a query, or something else, whose process had not memory enough."""
+    most = "there is" if memory is None else f"the {memory >> 20:,} MiB that it may have"
     return QueryError(
-        f"out of memory: the query takes more{most or ' than there is'}",
+        f"out of memory: the {noun} takes more than {most}",
         hint="Ask for less at a time, or have the limit raised (--query-memory).",
     )

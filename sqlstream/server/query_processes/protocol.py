@@ -6,7 +6,7 @@ slowly lets its query wait.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -60,6 +60,37 @@ class NextPart:
     """Asks for the next part of the answer that is open."""
 
     arguments: Sequence[Any] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WholeAnswer:
+    """An answer of one part."""
+
+    head: Any
+    is_whole: bool = True
+
+    def part(self, *arguments: Any) -> Any:
+        raise AssertionError("there are no more parts")
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputationCall:
+    """Asks for what a function of the server returns: it is called in the process.
+
+    Errors call it by its `noun`. It may have `more_memory` than a query; then the process is not used again.
+    """
+
+    noun: str
+    function: Callable[..., Any]
+    arguments: Sequence[Any]
+    more_memory: int = 0
+
+    def open(self, worker: Worker) -> WholeAnswer:
+        """Return what the function does. Raises what it raises."""
+        return WholeAnswer(self.function(*self.arguments))
 
 
 @dataclass(frozen=True, slots=True)

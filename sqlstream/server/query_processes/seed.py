@@ -32,6 +32,7 @@ _IMPORTED = (
     "sqlstream.server.postgres.answers",
     "sqlstream.server.query_processes.child",
     "sqlstream.server.record_answers",
+    "sqlstream.server.submitting",
 )
 # So often it looks for the end of a process that has been killed.
 _REAP_SECONDS = 0.1
