@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -112,15 +111,16 @@ class _Gate:
             if "\0" in scope["path"]:
                 raise HttpError(400, "an address has no zero character")
             if int(headers.get("content-length", "0") or 0) > self._settings.limits.body:
-                raise self._too_large()
+                raise _too_large(self._settings.limits.body)
         except ValueError:
             message = "a header is not as HTTP has it: Host, Origin or Content-Length"
             await problem_response(HttpError(400, message))(scope, receive, send)
             return
         except HttpError as error:
-            await problem_response(error)(scope, receive, send)
+            await problem_response(error)(scope, receive, _closing(send))
             return
-        await self._app(scope, self._counted(receive), send)
+        body = _Body(receive, send, headers, self._settings.limits.body)
+        await self._app(scope, body.receive, body.send)
 
     def _check_host(self, headers: Mapping[str, str]) -> None:
         hosts = self._settings.hosts
@@ -143,21 +143,32 @@ class _Gate:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         return self._settings.tokens.role_of(token.strip()) if scheme.lower() == "bearer" else None
 
-    def _too_large(self) -> HttpError:
-        return HttpError(413, f"the body is larger than {self._settings.limits.body:,} bytes")
 
-    def _counted(self, receive: Receive) -> Receive:
-        count = 0
+def _too_large(most: int) -> HttpError:
+    return HttpError(413, f"the body is larger than {most:,} bytes")
 
-        async def counted() -> Any:
-            nonlocal count
-            message = await receive()
-            count += len(message.get("body", b""))
-            if count > self._settings.limits.body:
-                raise self._too_large()
-            return message
 
-        return counted
+class _Body:
+    """Counts the bytes of a request's body, and has the connection closed where an answer does not wait for all of it.
+
+    What is left of the body would be waited for, as long as its client likes.
+    """
+
+    def __init__(self, receive: Receive, send: Send, headers: Mapping[str, str], most: int):
+        self._receive, self._send, self._most = receive, send, most
+        self._count = 0
+        self._is_whole = "transfer-encoding" not in headers and int(headers.get("content-length", "0") or 0) == 0
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._count += len(message.get("body", b""))
+        if self._count > self._most:
+            raise _too_large(self._most)
+        self._is_whole = self._is_whole or not message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        await (self._send if self._is_whole else _closing(self._send))(message)
 
 
 def _closing(send: Send) -> Send:
@@ -165,7 +176,8 @@ def _closing(send: Send) -> Send:
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            others = [header for header in message.get("headers", ()) if header[0] != b"connection"]
+            message = {**message, "headers": [*others, (b"connection", b"close")]}
         await send(message)
 
     return sent

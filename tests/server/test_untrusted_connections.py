@@ -10,6 +10,7 @@ import resource
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -21,7 +22,7 @@ import psycopg
 import pyarrow.flight as fl
 import pytest
 
-from sqlstream.server import connections
+from sqlstream.server import app, connections
 from sqlstream.server.access import Role, Tokens
 from sqlstream.server.connections import Connections, ListeningSocket
 from sqlstream.server.flight import sockets
@@ -253,3 +254,39 @@ def test_a_zero_character_in_a_name_is_no_fault_of_the_server(tmp_path: Path) ->
             )
             assert found.status_code < 500, found.text
     assert os.listdir(tmp_path / "warehouse") != ["\0"]
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"), [("POST /v1/query", 408), ("GET /v1/jobs", 200), ("POST /v1/nothing", 404)]
+)
+def test_a_body_that_does_not_come_keeps_no_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_line: str, status: int
+) -> None:
+    monkeypatch.setattr(app, "_BODY_SECONDS", 0.5)
+    (tmp_path / "catalog").mkdir()
+    with serving(settings_of(tmp_path)) as (url, _):
+        address = urlsplit(url)
+        for length in ("Content-Length: 100000", "Transfer-Encoding: chunked"):
+            with socket.create_connection((address.hostname, address.port)) as client:
+                head = f"{request_line} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n{length}\r\n\r\n"
+                client.sendall(head.encode())
+                ended = threading.Event()
+                dribble = threading.Thread(target=_dribble, args=(client, ended, "chunked" in length))
+                dribble.start()
+                client.settimeout(60)
+                said = b""
+                with contextlib.suppress(ConnectionResetError):
+                    while part := client.recv(1000):
+                        said += part
+                ended.set()
+                dribble.join()
+            assert said.startswith(f"HTTP/1.1 {status} ".encode()), said
+            assert b"connection: close" in said.lower()
+        assert httpx.get(f"{url}/v1/jobs", timeout=60).status_code == 200
+
+
+def _dribble(client: socket.socket, ended: threading.Event, chunked: bool) -> None:
+    """Send a byte of a body now and then."""
+    with contextlib.suppress(OSError):
+        while not ended.wait(0.1):
+            client.sendall(b"1\r\nx\r\n" if chunked else b"x")
