@@ -14,7 +14,7 @@ in_folder = folder=$$(mktemp -d "$(or $(call memory,$(1)),$${TMPDIR:-/tmp})/test
 	trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; TMPDIR="$$folder"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kafka demo-shop quick test test-all kafka mariadb azurite iceberg-rest jdbc chromium fuzz check bench soak proof cluster-demo clean
+.PHONY: help demo demo-kafka demo-shop quick test test-all kafka mariadb azurite iceberg-rest jdbc chromium fuzz check bench attack soak proof cluster-demo clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -72,6 +72,9 @@ check: $(VENV)/.check $(VENV)/.test ## Lint, format, types, import direction
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+
+attack: $(VENV)/.bench ## Measure the pace of a job on Spark while clients that may only read do the worst that the limits of a server allow
+	@$(BIN)/python -m tests.bench.attack
 
 bench: $(VENV)/.bench $(if $(FLINK),$(FLINK_VENV)/.flink) ## Measure against plain Spark and DuckDB, with FLINK=1 against Flink, too; BESIDE=DIR: against another checkout (ARGS="--rows 1000000" for a short one)
 	@$(BIN)/python -m tests.bench$(if $(BESIDE),.beside $(BESIDE)) $(if $(FLINK),--flink $(FLINK_VENV)) $(ARGS)
