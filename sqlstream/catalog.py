@@ -84,6 +84,8 @@ class Table:
     writes_metadata: frozenset[str] = field(default=frozenset(), repr=False)
     # Of a table whose rows stand in an envelope: which of their columns are NOT NULL.
     never_null: tuple[str, ...] = field(default=(), repr=False)
+    # Folders in which its files must lie, wherever links lead; none for anywhere.
+    within: tuple[str, ...] = field(default=(), compare=False, repr=False)
     # Where the key and the value of an option stand, by its name.
     places: Mapping[str, tuple[Span, Span]] = field(default_factory=dict, compare=False, repr=False)
 

@@ -93,6 +93,7 @@ def cli(context: click.Context, server: str | None) -> None:
 @with_run
 @with_settings
 @click.option("--debug", is_flag=True, help="Show what Spark and Python said when something fails.")
+@click.option("--files-within", multiple=True, hidden=True, help="Where files of declared tables must lie.")
 @with_monitoring
 @with_folders
 def run(
@@ -108,6 +109,7 @@ def run(
     migrate: str | None,
     only: tuple[str, ...],
     debug: bool,
+    files_within: tuple[str, ...],
     metrics: str | None,
     log_format: str,
     project: str | None,
@@ -123,6 +125,7 @@ def run(
     with reporting(log_format) as log:
         notice = log.notice if log is not None else None
         with open_session(project, warehouse, settings, tables, notice=notice) as session:
+            session.compiler.table_options.within = files_within
             planned = compile_all(session, files, statements)
             for text in unused(session.options):
                 session.notice(f"warning: {text}")

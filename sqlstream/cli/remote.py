@@ -57,6 +57,7 @@ FOLDERS: Mapping[str, str] = dict.fromkeys(
 LOCAL_PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "run": {
         "debug": "The job runs in a process of the server's: its output is in server/output of the warehouse.",
+        "files_within": "The server says where files of its clients' tables may lie.",
         "metrics": "The server has the metrics of all jobs, at /metrics.",
         "log_format": "The job runs in a process of the server's.",
     },

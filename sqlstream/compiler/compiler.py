@@ -321,7 +321,7 @@ class Compiler:
             if not self._plans_jobs and (found := only_named(declared)) is not None:
                 return found
             try:
-                declared = with_columns(declared, self.project)
+                declared = with_columns(declared, self.project, self.table_options.within)
             except SqlStreamError as error:
                 # In a catalog file it waits for a job that uses it.
                 found = without_columns(declared, error) if self._defining else None
@@ -329,7 +329,7 @@ class Compiler:
                     raise
                 validate(found)
                 return found
-            table = bind_table(declared, self.catalog, self.binder.checker)
+            table = replace(bind_table(declared, self.catalog, self.binder.checker), within=self.table_options.within)
             if statement.like is not None:
                 table = replace(table, options=changed(name, table.options, given, table.span))
                 self.check_table(name, table.options, statement.name.span)
@@ -365,7 +365,7 @@ class Compiler:
         self.check_table(table.name, options, span)
         # What the hint says stands in the hint, the rest where it did.
         places = {name: place for name, place in table.places.items() if name not in given}
-        found = replace(table, options=options, span=span, places=places)
+        found = replace(table, options=options, span=span, places=places, within=self.table_options.within)
         validate(found)
         if any(table.options.get(key) != options.get(key) for key in ("connector", "class", "function")):
             found = self._usable(replace(found, problem=None))
@@ -485,7 +485,7 @@ class Compiler:
             physical=plan(optimized, keeps_malformed=not isinstance(statement, Select)),
             options=self.options.copy(),
             functions=self.catalog.duck_functions,
-            script=script_of(statement.span.written, self._declarations, self.options.values, self.table_options.given),
+            script=script_of(statement.span.written, self._declarations, self.options.values, self.table_options),
         )
         if self.options.text("sqlstream.unbounded-state").lower() == "error":
             for warning in planned.warnings:

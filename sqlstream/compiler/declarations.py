@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sqlstream.compiler.table_options import TableOptions
 from sqlstream.errors import BindError, Span
 from sqlstream.secrets import places, shown
 from sqlstream.sql.nodes import CreateTable, CreateView, Statement, head
@@ -34,6 +35,7 @@ class Script:
     declarations: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    within: tuple[str, ...] = ()
 
 
 class Declarations:
@@ -63,18 +65,16 @@ class Declarations:
         return {name: text for name, text in self._texts.items() if name in found}
 
 
-def script_of(
-    sql: str, declarations: Declarations, options: Mapping[str, str], tables: Mapping[str, Mapping[str, str]]
-) -> Script | None:
+def script_of(sql: str, declarations: Declarations, options: Mapping[str, str], tables: TableOptions) -> Script | None:
     """Return what a job with some SQL needs of its script; None where that has secrets, which nobody keeps."""
     needed = declarations.needed(sql)
     texts = [text for text in needed.values() if text is not None]
     named = "\n".join([sql, *texts]).lower()
-    of_tables = {table: dict(given) for table, given in tables.items() if table.lower() in named}
+    of_tables = {table: dict(given) for table, given in tables.given.items() if table.lower() in named}
     if len(texts) < len(needed) or any(not _is_public(given) for given in of_tables.values()):
         return None
     public = {key: value for key, value in options.items() if _is_public({key: value})}
-    return Script(tuple(texts), public, of_tables)
+    return Script(tuple(texts), public, of_tables, tables.within)
 
 
 def _is_public(options: Mapping[str, str]) -> bool:

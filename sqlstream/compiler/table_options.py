@@ -29,11 +29,15 @@ def changed(table: str, options: Mapping[str, str], given: Mapping[str, str], sp
 
 
 class TableOptions:
-    """What a session was told about its tables, by their names; case does not matter in these."""
+    """What a session was told about its tables, by their names; case does not matter in these.
+
+    Files of the tables that its scripts declare must lie `within` folders, if there are any.
+    """
 
     def __init__(self, given: Mapping[str, Mapping[str, str]]):
         self._given = {name.lower(): dict(options) for name, options in given.items()}
         self._names = {name.lower(): name for name in given}
+        self.within: tuple[str, ...] = ()
 
     def of(self, table: str) -> Mapping[str, str]:
         return self._given.get(table.lower(), {})

@@ -11,14 +11,15 @@ from sqlstream.errors import SqlStreamError, UsageError
 from sqlstream.sql.nodes import ColumnDef, CreateTable, Name
 
 
-def with_columns(statement: CreateTable, project: str) -> CreateTable:
+def with_columns(statement: CreateTable, project: str, within: tuple[str, ...] = ()) -> CreateTable:
     """Return the statement with the columns of its source before those that it computes, where it declares none.
 
-    `project` is where relative paths start. Raises BindError when the source does not tell its columns.
+    `project` is where relative paths start, and files must lie `within` folders, if there are any. Raises BindError when the
+    source does not tell its columns.
     """
     if statement.like is not None or any(c.type is not None and c.metadata is None for c in statement.columns):
         return statement
-    table = _undeclared(statement)
+    table = replace(_undeclared(statement), within=within)
     found = inferred_columns(table, project)
     if found is None and not statement.columns:
         raise no_columns(table)

@@ -212,7 +212,7 @@ def _script(planned: PlannedJob) -> ScriptRecord | None:
     script = planned.script
     if script is None or planned.appends:
         return None
-    return ScriptRecord(script.declarations, script.options, script.tables)
+    return ScriptRecord(script.declarations, script.options, script.tables, script.within)
 
 
 def _window(node: Stateful | None) -> WindowRecord | None:

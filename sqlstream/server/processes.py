@@ -35,6 +35,7 @@ def run_command(project: Project) -> Command:
     def command(submission: Submission, jobs: Sequence[str]) -> list[str]:
         words = [sys.executable, "-m", "sqlstream", "run", "-", "--project", project.root]
         words += ["--warehouse", project.warehouse]
+        words += [f"--files-within={folder}" for folder in submission.within]
         words += [f"--set={key}={value}" for key, value in submission.settings.items()]
         for table, options in submission.tables.items():
             words += [f"--set-table={table}.{key}={value}" for key, value in options.items()]

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 from sqlstream.compiler.project import Project
+from sqlstream.connectors.confined_files import is_within, outside
 from sqlstream.connectors.filesystem.listing import Place
 from sqlstream.connectors.interface import Reach
 from sqlstream.connectors.registry import find
@@ -39,12 +40,15 @@ def forbidden(message: str, span: Span | None = None, hint: str = _HINT) -> Http
 
 
 class TableRestrictions:
-    """Checks the options of tables that SQL of the role `submit` declares: it is called with name, options and place."""
+    """Checks the options of tables that SQL of the role `submit` declares: it is called with name, options and place.
+
+    Local files of theirs must lie in the `folders`, now and later.
+    """
 
     def __init__(self, project: Project, paths: Sequence[str]):
         self._root = project.root
         self._uris = [path for path in paths if "://" in path]
-        self._folders = [self._real(path) for path in paths if "://" not in path]
+        self.folders = [self._real(path) for path in paths if "://" not in path]
 
     def _real(self, path: str) -> str:
         return os.path.realpath(os.path.join(self._root, path))
@@ -92,10 +96,7 @@ class TableRestrictions:
         # A link may lead elsewhere: the folder in which a pattern begins is followed, and a pattern does not go up.
         folder, pattern = _without_pattern(path)
         real = self._real(os.path.expanduser(folder) if in_home else folder)
-        return ".." not in pattern.split("/") and self._is_allowed(real)
-
-    def _is_allowed(self, real: str) -> bool:
-        return any(real == folder or real.startswith(f"{folder.rstrip('/')}/") for folder in self._folders)
+        return ".." not in pattern.split("/") and is_within(real, self.folders)
 
     def _outside(self, path: str) -> str | None:
         """Return a file that is there to be read and lies elsewhere by a symbolic link, or its folder; None if there is none."""
@@ -105,10 +106,7 @@ class TableRestrictions:
         except OSError:
             # What cannot be read is not read.
             return None
-        # Either the path is that of a file, or it has folders with files.
-        folders = sorted({os.path.dirname(file) for file in files if file != place.text})
-        read = [*folders, *(file for file in files if os.path.islink(file))]
-        return next((one for one in read if not self._is_allowed(os.path.realpath(one))), None)
+        return outside(files, self.folders)
 
 
 def _reach(connector: str | None) -> Reach:

@@ -103,7 +103,7 @@ def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> Che
         warnings = [*notices, *(f"{job.name}: {one.render()}" for job in jobs for one in job.warnings)]
         if not jobs:
             return CheckedScript(Submitted(None, [], warnings, answers))
-        made = _submission(request, jobs, tuple(anew))
+        made = _submission(request, jobs, tuple(anew), session.compiler.table_options.within)
         return CheckedScript(Submitted(made.id, [*made.starts, *made.jobs], warnings, answers), made)
 
 
@@ -194,7 +194,9 @@ def _session(
     )
     session.options.fix(request.settings)
     if role < Role.ADMIN:
-        session.compiler.check_table = TableRestrictions(settings.project, settings.paths)
+        restrictions = TableRestrictions(settings.project, settings.paths)
+        session.compiler.check_table = restrictions
+        session.compiler.table_options.within = tuple(restrictions.folders)
     return session
 
 
@@ -236,7 +238,9 @@ def _check_startable(warehouse: Warehouse, job: PlannedJob, *, is_anew: bool, up
     check_only_writer(warehouse, job, job.name, is_new=record is None)
 
 
-def _submission(request: SubmitRequest, jobs: Sequence[PlannedJob], fresh: tuple[str, ...]) -> Submission:
+def _submission(
+    request: SubmitRequest, jobs: Sequence[PlannedJob], fresh: tuple[str, ...], within: tuple[str, ...]
+) -> Submission:
     going = [job for job in jobs if not job.appends]
     # Of several jobs the one that goes on for longest says how often their process is started again.
     leading = next((job for job in going if not job.bounded), jobs[0])
@@ -255,6 +259,7 @@ def _submission(request: SubmitRequest, jobs: Sequence[PlannedJob], fresh: tuple
         as_job=request.as_job,
         upgrade=request.upgrade,
         migrate=request.migrate,
+        within=within,
     )
 
 

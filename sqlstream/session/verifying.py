@@ -82,6 +82,7 @@ def _by_script(compiler: Compiler, record: JobRecord) -> PlannedJob | None:
         return None
     texts = [*record.script.declarations, record.sql]
     own = Compiler(project=compiler.project, table_options=record.script.tables)
+    own.table_options.within = record.script.within
     try:
         for option, value in record.script.options.items():
             own.options.set(option, value)

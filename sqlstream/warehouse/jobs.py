@@ -185,12 +185,13 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class ScriptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a job needs of its script beside its statement: the declarations in it, options, and options of its tables.
 
-    All without secrets.
+    All without secrets. Files of the tables that it declares must lie `within` folders, if there are any.
     """
 
     declarations: tuple[str, ...] = ()
     options: Mapping[str, str] = {}
     tables: Mapping[str, Mapping[str, str]] = {}
+    within: tuple[str, ...] = ()
 
 
 class PlanDigests(msgspec.Struct, frozen=True, omit_defaults=True):

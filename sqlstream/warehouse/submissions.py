@@ -26,6 +26,7 @@ class Submission(Record, frozen=True, omit_defaults=True, tag_field="format", ta
 
     `starts` are jobs of INSERT .. VALUES, which run once, at the first start. `restart` are the options of its restart strategy;
     `bounded` is true where all input ends. `fresh`, `savepoint`, `as_job`, `upgrade` and `migrate` are about the first start.
+    Files of the tables that the script declares must lie `within` folders, if there are any.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Submission(Record, frozen=True, omit_defaults=True, tag_field="format", ta
     as_job: str | None = None
     upgrade: bool = False
     migrate: str | None = None
+    within: tuple[str, ...] = ()
 
 
 class SubmissionState(Record, frozen=True, omit_defaults=True, tag_field="format", tag=1):

@@ -1,6 +1,6 @@
 """A program that runs jobs of the script on its standard input as `sqlstream run` does, but on the engine that needs no JVM.
 
-Its arguments are the folder of the project and the names of the jobs.
+Its arguments are the folder of the project, where files of its tables must lie (`--files-within=..`), and the names of the jobs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from sqlstream.jobs.launch import only_jobs
 from sqlstream.jobs.session_jobs import SessionJobs
 from sqlstream.session.session import Session
 
+_WITHIN = "--files-within="
+
 
 class OnLocalEngine(Session):
     """A session whose jobs all run on the local engine."""
@@ -27,10 +29,13 @@ class OnLocalEngine(Session):
         jobs.spark = jobs._local  # type: ignore[assignment]
 
 
-def main(project: str, *names: str) -> None:
+def main(project: str, *words: str) -> None:
     code = 0
+    names = [word for word in words if not word.startswith(_WITHIN)]
     try:
         with OnLocalEngine(project) as session:
+            within = (word.removeprefix(_WITHIN) for word in words if word.startswith(_WITHIN))
+            session.compiler.table_options.within = tuple(within)
             compiled = session.compile(SourceText("script", sys.stdin.read()))
             run_jobs(session, only_jobs(compiled, names), fresh=(), restored={}, debug=False)
     except SqlStreamError as error:

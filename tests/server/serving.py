@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sqlstream.compiler.project import find_project
 from sqlstream.server.endpoints import Service
-from sqlstream.server.processes import Command
+from sqlstream.server.processes import Command, run_command
 from sqlstream.server.query_processes.pool import QueryProcesses
 from sqlstream.server.serve import http_server, listening_socket, opened_service
 from sqlstream.server.settings import ServerSettings
@@ -48,8 +48,11 @@ def await_idle(processes: QueryProcesses) -> None:
 def without_spark(project: Path) -> Command:
     """Return what makes the command of a submission whose jobs run in one process of Python, on the local engine."""
 
+    run = run_command(find_project(str(project), None))
+
     def command(submission: Submission, jobs: Sequence[str]) -> list[str]:
         names = jobs or (*submission.starts, *submission.jobs)
-        return [sys.executable, str(Path(__file__).parent / "local_jobs.py"), str(project), *names]
+        within = (word for word in run(submission, jobs) if word.startswith("--files-within="))
+        return [sys.executable, str(Path(__file__).parent / "local_jobs.py"), str(project), *within, *names]
 
     return command

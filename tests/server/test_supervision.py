@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -17,7 +19,7 @@ import pytest
 from sqlstream.errors import UsageError
 from sqlstream.jobs.ending import stop
 from sqlstream.server import submitting
-from sqlstream.server.access import Role
+from sqlstream.server.access import Role, Tokens
 from sqlstream.server.messages import SubmitRequest, Submitted
 from sqlstream.server.processes import JobProcess
 from sqlstream.server.settings import ServerSettings
@@ -366,3 +368,33 @@ def test_what_happens_is_heard(project: Path) -> None:
         assert "job" in heard
         client.post("/v1/jobs/sums/stop", json={})
         assert any('"status":"STOPPED"' in line for line in lines)
+
+
+def test_a_file_that_becomes_a_link_after_its_job_was_accepted_is_not_read(project: Path) -> None:
+    token = "s" * 20
+    tokens = Tokens(((sha256(token.encode()).digest(), Role.SUBMIT),))
+    settings = replace(settings_of(project), tokens=tokens, paths=("in",))
+    (project / "private.csv").write_text("42\n")
+    headers = {"Authorization": f"Bearer {token}"}
+    sql = SQL.replace("attempts' = '100'", "attempts' = '1'")
+    with (
+        serving(settings, without_spark(project)) as (url, _),
+        httpx.Client(base_url=url, timeout=60, headers=headers) as client,
+        ended(client),
+    ):
+        assert client.post("/v1/jobs", json={"sql": sql}).status_code == 201
+        wait_until(lambda: runs(client))
+        counted(client, project, 1)
+        (project / "in" / "2.csv").symlink_to(project / "private.csv")
+        wait_until(lambda: job(client).get("status") == "FAILED")
+        assert "leads outside of where its files may be" in str(job(client))
+        assert rows(client, "SELECT * FROM sums") == [[1, 1]]
+        # Nor does verifying read it, whoever asks for that.
+        (project / "in" / "2.csv").unlink()
+        (project / "in" / "1.csv").unlink()
+        (project / "in" / "1.csv").symlink_to(project / "private.csv")
+        found = client.post("/v1/query", json={"sql": "FROM sqlstream.verify('sums')"})
+        assert "leads outside of where its files may be" in found.text
+        found = client.post("/v1/jobs/sums/verify", json={"sql": sql})
+        assert found.status_code == 403
+        assert "leads outside" in found.text

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
 from sqlstream.catalog import Table
+from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.lakes.libraries import library
 from sqlstream.connectors.uris import is_remote, local_path
 from sqlstream.errors import JobError, UsageError
@@ -50,7 +51,9 @@ class Location:
         path = table.options["path"]
         remote = is_remote(path) and not path.lower().startswith("file://")
         storage = {k.removeprefix(STORAGE): v for k, v in table.options.items() if k.startswith(STORAGE)}
-        return cls(table, path if remote else local_path(path, project), storage)
+        uri = path if remote else local_path(path, project)
+        check_files(table, [uri])
+        return cls(table, uri, storage)
 
     @property
     def is_local(self) -> bool:

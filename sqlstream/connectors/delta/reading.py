@@ -11,6 +11,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs as arrow_fs
 
 from sqlstream.catalog import Column, Table
+from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.delta.location import Location, errors
 from sqlstream.connectors.delta.schema import DELTA, arrow_schema
 from sqlstream.connectors.formats.changelogs import OPERATION
@@ -57,6 +58,7 @@ def read_versions(
     delta, selects = location.open(), []
     files = [split for split in splits if split.path]
     if files:
+        check_files(table, [f"{location.uri}/{split.path}" for split in files])
         rows = _dataset(files, table, location.filesystem(), arrow_schema(delta))
         for version, dataset in rows.items():
             selects.append(_select(con, f"delta_files_{version}", dataset, table, version))

@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Table
+from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.duckdb.sink import DuckDBSink
 from sqlstream.connectors.interface import Connector, LookupFunction, Reach, TableLookup
 from sqlstream.connectors.lookup_rows import KEYS, chosen
@@ -27,6 +28,7 @@ class DuckDBFile(LookupFunction):
     def __call__(self, keys: pa.Table) -> pa.Table:
         if not os.path.isfile(self._path):
             raise DataError(f'the file "{self._path}" of table "{self._table.name}" does not exist', self._table.span)
+        check_files(self._table, [self._path])
         with duckdb.connect(self._path, read_only=True, config={"threads": 1}) as con:
             con.execute("SET TimeZone = 'UTC'")
             con.register(KEYS, keys)

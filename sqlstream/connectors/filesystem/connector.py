@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlstream.catalog import Column, Table
+from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.discovery import DiscoveryContext
 from sqlstream.connectors.filesystem.inference import INFERRED, columns_of_files
 from sqlstream.connectors.filesystem.lookup import FilesNow, files_now, files_snapshot
@@ -69,6 +70,7 @@ class Files(FileRows):
 
     def located(self, split: FileSplit, context: ReadContext) -> FileSplit:
         found = located(split, Root.of(self.table.options["path"], context.project)) if split.root else split
+        check_files(self.table, [found.path])
         try:
             return near(found)
         except FileNotFoundError as error:

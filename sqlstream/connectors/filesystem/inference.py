@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
+from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.filesystem.listing import Place
 from sqlstream.connectors.formats.avro.files import file_columns
 from sqlstream.connectors.formats.copies import near
@@ -28,6 +29,7 @@ def columns_of_files(table: Table, project: str) -> Sequence[Column]:
         files = Place(path, project).files()
     except (OSError, pa.ArrowException) as error:
         raise UsageError(f'table "{name}": "{path}" cannot be listed', detail=str(error)) from error
+    check_files(table, [file.path for file in files or ()])
     first = min((f for f in files or () if f.size), default=None)
     if first is None:
         raise BindError(

@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import IGNORE, Table
+from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.filesystem.listing import Place
 from sqlstream.connectors.formats.changelogs import present, source_table
 from sqlstream.connectors.formats.copies import near
@@ -43,7 +44,9 @@ def files_snapshot(
 def files_now(table: Table, project: str) -> list[FileSplit]:
     """Return the files that a table has now, or copies of them."""
     place = Place(table.options["path"], project)
-    return [near(FileSplit(f.path, f.size, f.mtime_ns, f.size)) for f in sorted(place.files() or ()) if f.size]
+    files = sorted(place.files() or ())
+    check_files(table, [file.path for file in files])
+    return [near(FileSplit(f.path, f.size, f.mtime_ns, f.size)) for f in files if f.size]
 
 
 class FilesNow(LookupFunction):

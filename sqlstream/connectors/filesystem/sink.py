@@ -23,6 +23,7 @@ from uuid import uuid4
 import duckdb
 
 from sqlstream.catalog import Column, Table
+from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.filesystem.roots import remembered
 from sqlstream.connectors.formats.avro.written_files import fitted_columns, to_avro
 from sqlstream.connectors.formats.csv_rows import csv_write_options
@@ -265,7 +266,11 @@ def discard(fs: Filesystem, records: str, project: str) -> None:
 
 def _folder(table: Table, project: str) -> str:
     path = table.options["path"]
-    return path if path.partition("://")[0] in STORES else local_path(path, project)
+    if path.partition("://")[0] in STORES:
+        return path
+    folder = local_path(path, project)
+    check_files(table, [folder])
+    return folder
 
 
 def _written(column: Column) -> str:

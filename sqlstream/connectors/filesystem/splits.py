@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sqlstream.catalog import Table
+from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.discovery import Discovery
 from sqlstream.connectors.filesystem.listing import FoundFile, Place
 from sqlstream.connectors.filesystem.roots import Root
@@ -138,6 +139,8 @@ class FileDiscovery(Discovery):
     """
 
     backlog_unit = "files"
+    # Whose files must lie in some folders.
+    restricted_table: Table | None = None
 
     def __init__(
         self,
@@ -187,6 +190,8 @@ class FileDiscovery(Discovery):
             # Where rows before and after an update must both be there, they must be read together.
             whole=table.has_changes and not table.primary_key,
         )
+        if table.within:
+            found.restricted_table = table
         if not found.bounded:
             found.interval = parse_duration(options["source.monitor-interval"])
         return found
@@ -278,6 +283,8 @@ class FileDiscovery(Discovery):
         yield from (f for f in found if f.size or not skip_empty)
 
     def _portion(self, found: FoundFile) -> _Portion:
+        if self.restricted_table is not None:
+            check_files(self.restricted_table, [found.path])
         taken = self.seen.get(self._root.name(found.path))
         if taken is None and found.size <= self._max_bytes:
             return _Portion(found, found.size, None, last=True)

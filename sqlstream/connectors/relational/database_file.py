@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
 from sqlstream.catalog import Table
+from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.connectors.relational.dialect import last_batch, make_batches, set_last_batch
 from sqlstream.connectors.relational.writer import DatabaseWriter, Transaction
@@ -53,6 +54,7 @@ class FileWriter(DatabaseWriter):
 
     @contextmanager
     def transaction(self) -> Iterator[FileTransaction]:
+        check_files(self.table, [self.path])
         with self.opened() as con:
             con.execute(self.begin)
             try:
@@ -64,7 +66,8 @@ class FileWriter(DatabaseWriter):
                 raise self.refused(error) from error
 
     def _check_file(self) -> None:
-        """Raise UsageError where there is no file, and none is to be made."""
+        """Raise UsageError where there is no file, and none is to be made; DataError where it is not to be opened."""
+        check_files(self.table, [self.path])
         if os.path.isfile(self.path):
             return
         at = self.table.option_span("path", value=True)

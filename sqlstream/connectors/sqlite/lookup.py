@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from sqlstream.catalog import Column, Table
+from sqlstream.connectors.confined_files import check_files
 from sqlstream.connectors.interface import LookupFunction, TableLookup
 from sqlstream.connectors.lookup_rows import KEYS, chosen, lookup_columns, untyped
 from sqlstream.connectors.relational.dialect import FoundTable, is_nested
@@ -39,6 +40,7 @@ class SQLiteFile(LookupFunction):
     def __call__(self, keys: pa.Table) -> pa.Table:
         if not os.path.isfile(self._path):
             raise DataError(f'the file "{self._path}" of table "{self._table.name}" does not exist', self._table.span)
+        check_files(self._table, [self._path])
         uri = f"{Path(self._path).resolve().as_uri()}?mode=ro"
         try:
             with closing(sqlite3.connect(uri, uri=True, timeout=_PATIENCE, isolation_level=None)) as con:
