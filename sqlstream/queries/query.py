@@ -50,6 +50,9 @@ class QueryLimits:
         """Return the statements that set the limits in a connection."""
         sizes = {"memory_limit": self.memory, "max_temp_directory_size": self.spilled}
         found = [f"SET {name} = '{size // 1024}KiB';" for name, size in sizes.items() if size is not None]
+        if found:
+            # Queries of clients would fill what their server writes.
+            found.append("SET enable_progress_bar = false;")
         return " ".join([*found, *([f"SET threads = {self.threads};"] if self.threads is not None else [])])
 
 

@@ -151,6 +151,10 @@ def test_processes_are_used_again_and_end_with_their_pool(project: Path, reader:
     wait_until(lambda: not is_alive(pid))
 
 
+def test_a_query_writes_nothing_of_its_progress(reader: StateReader) -> None:
+    assert b"[false]" in answered(reader, "SELECT current_setting('enable_progress_bar')")
+
+
 def test_a_query_is_stopped_whatever_it_does(tmp_path: Path, reader: StateReader) -> None:
     with ThreadPoolExecutor(1) as threads:
         running = RunningQuery()
