@@ -92,11 +92,12 @@ def first_wrong_line(path: str) -> int:
     """
     lines = f"read_ndjson_objects({path}, ignore_errors = true, hive_partitioning = false)"
     with databases.passing() as con:
-        found = con.execute(
+        # All rows of it: a result that is not read to its end blocks the connection.
+        numbers = con.execute(
             f"SELECT _n FROM (SELECT row_number() OVER () AS _n, json FROM {lines})"
             " WHERE json IS NULL OR json_type(json) NOT IN ('OBJECT', 'NULL') ORDER BY _n LIMIT 1"
-        ).fetchone()
-    return found[0] if found else 0
+        ).fetchall()
+    return numbers[0][0] if numbers else 0
 
 
 def shorten(text: str, length: int = 200) -> str:

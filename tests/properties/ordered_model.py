@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
 
+from sqlstream import ListState
 from sqlstream.catalog import ProcessFunction
 from sqlstream.testing import Stream
 from tests.properties.interval_model import Times, feed
@@ -75,12 +77,14 @@ def simulated(
     *,
     states: Sequence[Any] = (),
     broadcast: Sequence[str] = (),
+    shared: Sequence[ListState[Any]] = (),
     holds: Callable[[], bool] | None = None,
 ) -> Iterator[tuple[object, ...]]:
     """Yield what an instance gives for a key over its rows, which are in order, and its timers between them, up to a watermark.
 
-    `states` are what `ctx.clear()` clears; rows of `broadcast` tables let no timer wait for them. What these emit is there for
-    EVERYONE, who has no rows else; the calls that they ask for come where `holds` says that the key has state, or it has timers.
+    `states` are what `ctx.clear()` clears; rows of `broadcast` tables, which write `shared`, let no timer wait for them. What
+    these emit is there for EVERYONE, who has no rows else; the calls that they ask for come where `holds` says that the key has
+    state, or it has timers.
     """
     timers = Timers()
 
@@ -102,23 +106,38 @@ def simulated(
             ctx.timer = timer
             yield from called(one.on_timer, timer.time)
 
-    end = datetime.max if up_to is None else START + timedelta(microseconds=up_to)
-    for time, name, (_, x, s, _) in rows:
-        if time >= end:
-            continue
-        yield from fired(time)
-        if name in broadcast:
+    def broadcasted(time: datetime, given: Sequence[Timed]) -> Iterator[tuple[object, ...]]:
+        """Yield what rows for all keys give. A visit sees the states as its row left them, timers as all rows of the time did."""
+        visits: list[tuple[Callable[..., Any], tuple[Any, ...], list[Any]]] = []
+        for _, name, (_, x, s, _) in given:
             ctx.watermark = ctx.event_time = time
             asked: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
             ctx.for_each_key = lambda method, *given, asked=asked: asked.append((method, given))
             notes = list(getattr(one, name)(ctx, Click(x, s)) or ())
             if key is EVERYONE:
                 yield from ((None, *note, time) for note in notes)
-                continue
-            for method, given in asked:
-                if timers.known or (holds is not None and holds()):
-                    yield from called(method, time, *given)
-        else:
+            visits += [(method, given, [state.get() for state in shared]) for method, given in asked]
+        last = [state.get() for state in shared]
+        for method, given, then in visits if key is not EVERYONE else ():
+            yield from fired(time)
+            if timers.known or (holds is not None and holds()):
+                show(then)
+                yield from called(method, time, *given)
+                show(last)
+
+    def show(values: Sequence[Any]) -> None:
+        for state, value in zip(shared, values, strict=True):
+            state.set(value)
+
+    end = datetime.max if up_to is None else START + timedelta(microseconds=up_to)
+    on_time = (row for row in rows if row[0] < end)
+    for (time, is_broadcast), group in groupby(on_time, lambda row: (row[0], row[1] in broadcast)):
+        if is_broadcast:
+            yield from fired(time)
+            yield from broadcasted(time, list(group))
+            continue
+        for _, name, (_, x, s, _) in group:
+            yield from fired(time)
             yield from called(getattr(one, name), time, Click(x, s))
     yield from fired(end)
 

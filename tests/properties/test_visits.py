@@ -99,7 +99,7 @@ def simulated(key: Any, rows: Mapping[str, Sequence[StreamRow]], up_to: int | No
     ordered = sorted(own, key=lambda item: (item[0], item[1] != "b", *by_values(item[2])))
     states = [one.items, one.counts]
     yield from ordered_model.simulated(
-        key, one, ordered, up_to, states=states, broadcast="b", holds=lambda: any(map(bool, states))
+        key, one, ordered, up_to, states=states, broadcast="b", shared=[one.rules], holds=lambda: any(map(bool, states))
     )
 
 

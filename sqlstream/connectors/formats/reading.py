@@ -185,7 +185,7 @@ def _check_partition(
 ) -> None:
     """Raise DataError for a file in a folder whose name has no value of the column."""
     wrong = [f"TRY_CAST({value} AS {column.type}) IS NULL", *filter(None, [fraction(value, con.sqltype(column.type))])]
-    if con.execute(f"SELECT {' OR '.join(wrong)}").fetchone() == (True,):
+    if con.execute(f"SELECT {' OR '.join(wrong)}").fetchall() == [(True,)]:
         message = f"{name_file(split.path, table)} is in partition {column.name}={value}"
         hint = f"Move the file, or declare the column as STRING: its folders are named as in {column.name}=value/."
         raise DataError(message, detail=f"{does_not_hold(column)}.", hint=hint)

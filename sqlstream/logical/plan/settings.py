@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import msgspec
 
+from sqlstream.units import NO_TIME, Duration
+
 # Names or types of columns, and names with expressions.
 Pairs = tuple[tuple[str, str], ...]
 
@@ -66,7 +68,7 @@ class WindowSettings(NodeSettings, frozen=True, omit_defaults=True):
     """An aggregate in windows: when its results leave, and what becomes of late rows."""
 
     end: str | None = None
-    lateness: int = 0
+    lateness: Duration = NO_TIME
     early: tuple[int, str] | None = None
     late_rows: str | None = None
 
