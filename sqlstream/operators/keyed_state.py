@@ -1,7 +1,8 @@
-"""State per key: Z-sets of which a batch reads and changes the rows of the keys that it touches, and which forget keys.
+"""Keyed state with a time to live: Z-sets in which a batch reads and changes only the rows of the keys that it touches.
 
-The state knows when a row last came for a key. With a time to live, a key for which none came so long is forgotten: what was
-emitted for it stays, and when it returns it starts afresh. Forgotten keys leave the state when they return, or with a sweep.
+The state records when a row last came for each key. With a time to live, a key expires that long after its last row. The results
+that were emitted for it stay, and a new row for it starts from empty state. The rows of an expired key are deleted when a row for
+it comes, or by a sweep.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from sqlstream.storage.zsets import KEYS, WEIGHT, WEIGHT_COLUMN, difference, sum
 from sqlstream.units import MILLISECOND, Duration, ProcessingTime, to_millis
 from sqlstream.warehouse.declarations import Remembered
 
-# When the last row came for a key: processing time, in milliseconds (see `units`).
+# When the last row came for a key: a processing time in milliseconds, not microseconds (see `units`).
 AT = Column("_at", "BIGINT")
-# The temporary table of the keys that a batch touches.
+# The temporary table of the keys for which a batch has rows.
 TOUCHED = "_touched"
-# So often within its time to live forgotten keys are looked for.
+# How many times per time to live a sweep looks for expired keys.
 SWEEPS = 4
 
 
 @dataclass(frozen=True)
 class KeyedState:
-    """The Z-set tables of an operator, which begin with its keys. A `ttl` of 0 is for ever.
+    """The keyed state of an operator: Z-set `tables`, by name, whose columns (without the weight) begin with the `keys`.
 
-    The table `clocked` has one row for each key, with AT as its last column. Rows of the `ordered` ones are loaded in the order
-    of their columns. `touched_by` is the temporary table of the keys that a batch touches. `lasts` is the condition that a key is
-    never forgotten.
+    A `ttl` of 0 is for ever. Expiry, and the times in views, need the table `clocked`: one row per key, with AT as its last
+    column. The rows of `ordered` tables are loaded in the order of their columns. `touched_by` is a temporary table with the
+    keys of the batch; the operator makes it before `load`. `lasts` is the SQL condition over the keys that a key never expires.
     """
 
     keys: tuple[str, ...]
@@ -52,13 +53,16 @@ class KeyedState:
 
     @property
     def remembered(self) -> Remembered:
-        """What a time to live forgets of it."""
+        """The state that the time to live bounds: all of the tables."""
         tables = tuple(self.tables)
         bare = len(self.tables.get(self.clocked, ())) == len(self.keys) + 1
         return Remembered(tables, self.clocked, self.keys, AT.name, MILLISECOND, self.ttl, lasts=self.lasts, bare=bare)
 
     def load(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
-        """Make `_stored_<table>` of the rows of the keys that are touched, and `_old_<table>` of those that are not forgotten."""
+        """Load the rows of the keys in `touched_by`, with their summed weights, into temporary tables `_stored_<table>`.
+
+        The temporary views `_old_<table>` show them without the rows of expired keys. Count these keys as EXPIRED and RETURNED.
+        """
         self._keep_stored(con, state)
         expired = 0
         if self.ttl:
@@ -71,7 +75,11 @@ class KeyedState:
         state.count(RETURNED, expired)
 
     def store(self, con: duckdb.DuckDBPyConnection, state: Bucket, table: str, new: str, clock: Clock) -> None:
-        """Let what is stored of the loaded keys in a table become what is new, which goes behind FROM."""
+        """Append to a table the difference between its loaded rows and `new`, a relation (SQL for FROM) with weights.
+
+        So `new` is what the table has of the loaded keys from now on. The counter WEIGHTS changes by the number of rows that are
+        added, less those that are deleted, unless the table is KEYS. Call `load` before.
+        """
         columns = self.tables[table]
         changed = difference(columns, new, f"_stored_{table}")
         rows = con.sql(encoded((*columns, WEIGHT_COLUMN), f"({changed})")).to_arrow_table()
@@ -80,7 +88,10 @@ class KeyedState:
             state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
 
     def sweep(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
-        """Take keys out of the state for which no row came for their time to live, every now and then."""
+        """Delete the expired keys of the whole bucket, SWEEPS times per time to live, and count them as EXPIRED.
+
+        Overwrites the temporary tables `touched_by` and `_stored_<table>`.
+        """
         if not self.ttl:
             return
         counter = f"{SWEPT_AT}_{self.clocked}"
@@ -100,7 +111,10 @@ class KeyedState:
             state.count(EXPIRED, found)
 
     def current(self, relations: Mapping[str, str]) -> dict[str, str]:
-        """Return, to go behind FROM, what the tables amount to for the keys that are not forgotten at the time of NOW()."""
+        """Return relations (SQL for FROM) by table: rows with the sum of their weights, of the keys live at the time of NOW().
+
+        `relations` are the relations that read the state tables.
+        """
         found = {table: f"({summed(columns, relations[table])})" for table, columns in self.tables.items()}
         if not self.ttl:
             return found
@@ -111,7 +125,10 @@ class KeyedState:
         return {table: f"(SELECT * FROM {rows} _rows_ {live})" for table, rows in found.items()}
 
     def times(self, columns: Iterable[Column]) -> tuple[Column, ...]:
-        """What a view with some columns says of keys beside them: when the last row came, and until when the key is kept."""
+        """Return the columns that a view with `columns` has besides: `_updated_at` and, with a time to live, `_expires_at`.
+
+        Both are instants. One whose name is a column of the view already is left out.
+        """
         taken = {c.name.lower() for c in columns}
         found = (UPDATED_AT, EXPIRES_AT) if self.ttl else (UPDATED_AT,)
         return tuple(Column(name, "TIMESTAMP WITH TIME ZONE") for name in found if name not in taken)
@@ -119,9 +136,10 @@ class KeyedState:
     def timed(
         self, rows: str, keys: Sequence[str], columns: Sequence[Column], current: Mapping[str, str], *, all: bool
     ) -> str:
-        """Return the SELECT of some columns of rows with the times of their keys; `keys` is the SQL of those over the rows.
+        """Return the SELECT of `columns` over the SELECT `rows`, joined with the columns of `times`.
 
-        With `all` rows whose key is not known are there, too.
+        `keys` are the SQL expressions of the keys over `rows`; `current` is what the method `current` returns. With `all` the
+        join is a left join: rows whose key has no state have NULL as times.
         """
         expires = f"CASE WHEN NOT ({self.lasts}) THEN {self.expires_at} END"
         instants = {UPDATED_AT: self.updated_at, EXPIRES_AT: expires}
@@ -135,12 +153,12 @@ class KeyedState:
 
     @property
     def updated_at(self) -> str:
-        """The SQL of when the last row came for a key, as an instant."""
+        """The SQL, over the table `clocked`, of the time of the key's last row as an instant."""
         return f"make_timestamptz({self._micros})"
 
     @property
     def expires_at(self) -> str:
-        """The SQL of when a key is forgotten, as an instant."""
+        """The SQL, over the table `clocked`, of the time at which the key expires as an instant."""
         return f"make_timestamptz({self._micros} + {self.ttl})"
 
     @property
@@ -148,13 +166,13 @@ class KeyedState:
         return f"{AT.name} * {MILLISECOND}"
 
     def touched(self, rows: str) -> str:
-        """Return the SELECT of those of some rows that have touched keys."""
+        """Return the SELECT of the rows of a relation whose keys are in `touched_by`; of all rows if there are no keys."""
         if not self.keys:
             return f"SELECT * FROM {rows}"
         return f"SELECT * FROM {rows} _state SEMI JOIN {self.touched_by} ON {self.same('_state', self.touched_by)}"
 
     def same(self, a: str, b: str) -> str:
-        """Return the condition that rows of two relations have the same key."""
+        """Return the SQL condition that rows of the relations `a` and `b` have equal keys, where NULL equals NULL."""
         return " AND ".join(f"{a}.{k} IS NOT DISTINCT FROM {b}.{k}" for k in self.keys) or "true"
 
     def _is_past(self, clock: Clock) -> str:
@@ -175,6 +193,6 @@ class KeyedState:
             keep(con, f"_stored_{table}", self.in_order(table, summed(columns, rows)))
 
     def in_order(self, table: str, rows: str) -> str:
-        """Return the SELECT of a table's rows in their order, where they have one."""
+        """Return the SELECT of `rows`, itself a SELECT, ordered by all columns if the table is `ordered`."""
         order = f" ORDER BY {names(self.tables[table])}" if table in self.ordered else ""
         return f"SELECT * FROM ({rows}){order}"

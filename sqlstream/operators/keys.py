@@ -1,4 +1,4 @@
-"""The keys of operators with state per key, under names of our own, and how long they are kept."""
+"""The keys of operators with state per key: their columns in state, and their time to live."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sqlstream.units import NO_TIME, Duration
 
 @dataclass(frozen=True)
 class Keys:
-    """Columns with the SQL that makes them from input rows. A `ttl` of 0 is for ever.
+    """The key columns of an operator, `made`, each with its SQL over input rows, and their time to live (0: for ever).
 
-    `lasting` are keys that are there whatever rows are, each as the SQL of its values.
+    `lasting` are keys that have a result even without rows, and never expire; each is a tuple of SQL values, one per column.
     """
 
     made: Made
@@ -25,35 +25,37 @@ class Keys:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
+        """The names of the key columns in state: `__sqlstream_k0`, .."""
         return tuple(f"{INTERNAL}k{i}" for i in range(len(self.made)))
 
     @cached_property
     def stored(self) -> tuple[Column, ...]:
+        """The key columns in state: `names` with the types of the keys."""
         return tuple(Column(name, c.type) for name, (c, _) in zip(self.names, self.made, strict=True))
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The keys under their own names."""
+        """The key columns under the names that the query gives them."""
         return tuple(column for column, _ in self.made)
 
     @cached_property
     def quoted(self) -> tuple[str, ...]:
-        """The SQL of the keys over rows that have them under their own names."""
+        """The names that the query gives the keys, quoted."""
         return tuple(quote_name(column.name) for column in self.columns)
 
     @cached_property
     def items(self) -> list[str]:
-        """The select items that make the stored keys from input rows."""
+        """The select items over input rows that compute the key columns in state."""
         return [f"{sql} AS {name}" for name, (_, sql) in zip(self.names, self.made, strict=True)]
 
     @cached_property
     def named(self) -> list[str]:
-        """The select items that give stored keys their own names."""
+        """The select items that rename the key columns in state to the names that the query gives them."""
         return [f"{name} AS {quoted}" for name, quoted in zip(self.names, self.quoted, strict=True)]
 
     @cached_property
     def lasts(self) -> str:
-        """The condition, over stored keys, that a key is one of those that are always there."""
+        """The SQL condition over the key columns in state that a key is `lasting`."""
         same = (zip(self.names, values, strict=True) for values in self.lasting)
         all_same = (" AND ".join(f"{k} IS NOT DISTINCT FROM {value}" for k, value in pairs) or "true" for pairs in same)
         return " OR ".join(f"({condition})" for condition in all_same) or "false"

@@ -1,4 +1,4 @@
-"""Late rows as a side output of operators that get single rows: what they drop, for whoever reads it."""
+"""Late rows as a side output, for operators whose input is single rows rather than partial aggregates."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from sqlstream.logical.plan import late_rows as plan
 from sqlstream.operators.operator import SideRows
 from sqlstream.units import NO_TIME, Duration, EventTime
 
+# The event time of a late row, and the watermark that it came behind.
 TIME = Column(plan.TIME, "TIMESTAMP")
 MARK = Column(plan.MARK, "TIMESTAMP")
 
 
 def late_output(place: int) -> str:
-    """Return the name of the side output of the late rows of an input: no side output of a function has it."""
+    """Return the name of the side output with the late rows of the input at `place`; no output of a user can have it."""
     return internal(f"late_{place}")
 
 
 @dataclass(frozen=True)
 class LateOutput:
-    """The late rows of an input: their columns, each with that in which it arrives, and the SQL of the event time.
+    """The side output of the late rows of one input, whose number is `place`.
 
-    They leave in the form in which they arrive, that of storage. The watermark of the operator may be kept a microsecond behind,
-    for rows of its time to be in time: `kept_back` says how far, and what is shown is that of the input.
+    `columns` are the columns of the rows, each with the name of the column in which it arrives; `time` is the SQL of the event
+    time, a TIMESTAMP, over arriving rows. Values leave encoded as they are stored. An operator's watermark can be `kept_back`
+    behind that of its input; the side output shows the watermark of the input.
     """
 
     place: int
@@ -39,13 +41,16 @@ class LateOutput:
 
     @property
     def leaving(self) -> tuple[Column, ...]:
-        """The columns of the side output: those of the rows under names of our own, the event time, the watermark."""
+        """The columns of the side output: the rows' columns as c0, c1, .., then TIME and MARK."""
         return (*(Column(f"c{i}", c.type) for i, (c, _) in enumerate(self.columns)), TIME, MARK)
 
     def rows(
         self, con: duckdb.DuckDBPyConnection, dropped: Sequence[pa.Table], watermark: EventTime
     ) -> Iterator[SideRows]:
-        """Yield rows that were dropped, as they arrived, as those of the side output."""
+        """Yield `dropped`, tables of late rows as they arrived, as rows of the side output; nothing if all are empty.
+
+        `watermark` is the operator's, the one that the rows came behind.
+        """
         if not any(rows.num_rows for rows in dropped):
             return
         con.register("_dropped", pa.concat_tables(dropped, promote_options="permissive"))
@@ -59,5 +64,5 @@ class LateOutput:
 
 
 def late_outputs(of: Iterable[LateOutput]) -> dict[str, tuple[Column, ...]]:
-    """Return the columns of side outputs by their names."""
+    """Return the columns of the side outputs of late rows by the names of the outputs."""
     return {late_output(one.place): one.leaving for one in of}

@@ -1,4 +1,4 @@
-"""What a stateful operator is: the contract between planning, running and state queries."""
+"""The interface of stateful operators, which planning, running and state queries share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The time of one batch: its number, its watermark (None before the first), its processing time."""
+    """The number of a batch, the operator's watermark in it (None: there is none yet), and the processing time of the batch."""
 
     batch: int
     watermark: EventTime | None
@@ -30,77 +30,81 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input of an operator: the part of the rows that arrives there, and whether they can be late."""
+    """A feed of an operator: the part (see `Operator.parts`) that its rows are. Rows that are `on_time` are never late."""
 
     part: str
     on_time: bool
 
 
-# What has arrived: rows, or a segment that was written into the bucket's directory.
+# The rows of a batch by port: a table encoded as stored, or a segment that was already written into the bucket's directory.
 Inputs: TypeAlias = Iterable[tuple[Port, pa.Table | Segment]]
 
 
-# Columns of state by table, for names of what they hold.
+# The state columns of each column, call or state of an operator: by its name, then by table.
 Holds: TypeAlias = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
 class SideRows:
-    """Rows of a further output of an operator, which has a name."""
+    """Rows of a side output, with the name of the output."""
 
     output: str
     rows: pa.RecordBatch
 
 
 class Operator(ABC):
-    """A stateful operator over one bucket of keys: everything that planning, running and looking at it asks for.
+    """A stateful operator, which is planned once and runs over one bucket of keys at a time.
 
-    It gives the same bag of rows for any order of its input, and does nothing when nothing is due.
+    The rows that a batch emits are the same multiset for any order of its input. A step without input, in which nothing is due,
+    does nothing.
     """
 
     @property
     @abstractmethod
     def kind(self) -> str:
-        """What it is called where the query gives it no name."""
+        """The operator's name, such as `join`, where the query gives it none; a number is appended."""
 
     @property
     @abstractmethod
     def parts(self) -> Mapping[str, str]:
-        """Its inputs by name: what the fragment before the exchange computes from `_rows`, in the form in which it is stored."""
+        """The inputs by name: for each the SELECT over `_rows` that the fragment before the exchange runs.
+
+        Its columns have the types and the encoding in which rows travel and are stored.
+        """
 
     @property
     @abstractmethod
     def hash_columns(self) -> tuple[str, ...]:
-        """The columns of every part whose hash picks the bucket; without any, all rows meet in one."""
+        """The columns of every part whose hash determines the bucket; if there are none, one bucket has all rows."""
 
     @property
     def hashed(self) -> tuple[Column, ...]:
-        """The hash columns with the types by which they are hashed, as rows travel and are stored."""
+        """The hash columns, with the types by which their values are hashed."""
         types = {c.name: hashed_type(c.type) for table in self.tables for c in table.columns}
         return tuple(Column(name, types[name]) for name in self.hash_columns)
 
     def hashed_of(self, parts: Collection[str]) -> tuple[Column, ...]:
-        """The hash columns of rows that come as some of its parts, together."""
+        """Return the columns to hash for a fragment that feeds these parts; they must be columns of all of them."""
         return self.hashed
 
     @property
     def broadcast(self) -> frozenset[str]:
-        """The parts whose rows go to every bucket."""
+        """The names of the parts whose rows go to every bucket."""
         return frozenset()
 
     @property
     @abstractmethod
     def tables(self) -> tuple[TableDeclaration, ...]:
-        """Its state."""
+        """The declarations of the state tables."""
 
     @property
     @abstractmethod
     def outputs(self) -> tuple[Column, ...]:
-        """The columns of the rows that `step` yields, before those that are stored as text are read."""
+        """The columns of the record batches that `step` yields, with their SQL types; the values are encoded as stored."""
 
     @property
     def side_outputs(self) -> Mapping[str, tuple[Column, ...]]:
-        """The columns of its further outputs, by their names, as `outputs`."""
+        """The columns of the side outputs, as in `outputs`, by the name of the output."""
         return {}
 
     @abstractmethod
@@ -111,70 +115,78 @@ class Operator(ABC):
         inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch | SideRows]:
-        """Advance by one batch; yield rows for the next stage as they are computed.
+        """Advance a bucket by one batch, and yield the emitted rows as they are computed.
 
-        An input is rows, or a segment that was written into the bucket's directory for it. Once the result is exhausted, the
-        operator has set its timers: `state.event_timer`, the event time at which it wants to be called again, and
-        `state.processing_timer`, the processing time.
+        The caller commits `state`, the bucket, after it has exhausted the iterator; before that the state is incomplete. By then
+        the operator has set its timers: it must run again when the watermark reaches `state.event_timer`, or the clock
+        `state.processing_timer` (None: no need).
         """
 
     @abstractmethod
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the current result, given FROM-able SQL of the state tables by name, and the SQL of the watermark.
+        """Return the SELECT of the operator's state view.
 
-        The watermark is a number of microseconds, NULL before the first one.
+        `relations` are relations (SQL for FROM) that read the state tables, by name. `watermark` is the SQL of the operator's
+        watermark, a BIGINT of microseconds; while there is none, it is earlier than any event time. The columns are those of
+        the result, then `accumulators`, then `key_times`, unless `viewed` says otherwise.
         """
 
     @property
     def viewed(self) -> tuple[Column, ...] | None:
-        """The columns of `current`, where they are not those of the result."""
+        """All columns of `current`, if they are not those of the result (None: they are)."""
         return None
 
     @property
     def accumulators(self) -> tuple[Column, ...]:
-        """The columns that `current` has behind those of the result: what is kept of users' aggregate functions."""
+        """The columns that `current` adds to those of the result: the accumulators of users' aggregate functions."""
         return ()
 
     @property
     def manner(self) -> str:
-        """How its results follow from its input, in words, where planning had a choice."""
+        """How the operator updates its results, in words for EXPLAIN, if planning had a choice; else empty."""
         return ""
 
     @property
     def key_times(self) -> tuple[Column, ...]:
-        """The columns that `current` has behind those of the result: when a key was touched, and when it is forgotten."""
+        """The columns that `current` adds to those of the result: when a key was updated, and when it expires."""
         return ()
 
     @property
     def opening(self) -> Mapping[str, str]:
-        """The rows that arrive with the first batch before all others, by their part: a SELECT of rows as they arrive."""
+        """Initial rows, such as the zero of a COUNT without keys: a SELECT for each part, whose rows arrive before all others."""
         return {}
 
     @property
     def remembered(self) -> tuple[Remembered, ...]:
-        """The parts of the state that a time to live bounds, or would bound; planning knows whether the query may have one."""
+        """The parts of the state that a time to live bounds, or could bound; planning decides whether the query may have one."""
         return ()
 
     @property
     def holds(self) -> Holds:
-        """The columns of state, by table, that hold each column, call or state of the operator, by its name.
+        """Map the name of each column, call or state of the operator to the state columns that store it, by table.
 
-        What is computed of others when it is asked for is not there. Keys are the `hash_columns`.
+        Names whose values are computed on read from other columns are left out; so are keys, which are the `hash_columns`.
         """
         return {}
 
     def release(self) -> None:
-        """Give back what this process keeps open for the operator: the job is done."""
+        """Close what this process holds open for the operator, once the job has ended."""
         return
 
     def open_windows(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of how many windows are open, an empty text where there are none."""
+        """Return the SELECT of the number of open windows, one row; an empty text if the operator has no windows.
+
+        The arguments are those of `current`.
+        """
         return ""
 
     def side_views(self, relations: Mapping[str, str], watermark: str) -> tuple[Rows, ...]:
-        """Return the views of what is kept of each of several inputs."""
+        """Return a view for each input of a join, in their order: the rows that are in state. The arguments are `current`'s."""
         return ()
 
     def late_view(self, name: str) -> Rows | None:
-        """Return the view of the rows that were dropped as late by the operator of this name, None when they are not kept."""
+        """Return the view of the dropped late rows that are in state; None if the operator keeps none.
+
+        `name` is the operator's name, the value of the column `_operator`.
+        """
         return None
