@@ -1,7 +1,8 @@
-"""Rows of two inputs whose times lie within an interval: pairs leave at once, rows without a match when none can come any more.
+"""The interval join, and the window join as one of its cases: append-only, with rows as state, which expire by event time.
 
-A row stays as long as it may match one that comes, or is needed to tell whether another one has matched. So nothing is stored
-about matches: they are found again. Rows are written once, and forgotten by their time.
+Pairs are emitted at once, and rows of an outer join without a match when the watermark has passed the last time at which one
+could come. A row stays in state as long as it can match a row to come, or as another row needs it to know whether it has matched.
+So no matches are stored: they are computed again. Rows are written once, and expire by their time.
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ from sqlstream.storage.segments import Segment
 from sqlstream.units import NO_TIME, Duration, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
-# Event times: that of a row, and that up to which it is kept.
+# Event times in microseconds: of a row, and up to which it stays in state.
 AT, UNTIL = Column("_at", "BIGINT"), Column("_until", "BIGINT")
 SIDES = ("left", "right")
 
 
 @dataclass(frozen=True)
 class IntervalJoinOperator(Operator):
-    """The operator: what matches, which rows are emitted, the SQL of the times, and how far they may lie apart.
+    """Joins a left and a right row if they match, and the right time is in [left time - `before`, left time + `after`].
 
-    The time of a right row lies from `before` before that of the left one to `after`. Late rows are dropped; those of
-    `late_inputs` are side outputs.
+    `join` is inner, left, right, full, semi or anti. `times` are the SQL of the event times of left and right rows. The operator
+    drops late rows; `late_inputs` are the inputs whose late rows are side outputs, and show a watermark that is `kept_back` later
+    than the operator's (see LateOutput).
     """
 
     matching: Matching
@@ -58,11 +60,11 @@ class IntervalJoinOperator(Operator):
 
     @property
     def _preserved(self) -> tuple[int, ...]:
-        """The inputs of which rows without a match are emitted."""
+        """The inputs whose rows are emitted if they have no match."""
         return {"left": (0,), "right": (1,), "full": (0, 1), "anti": (0,)}.get(self.join, ())
 
     def _wait(self, place: int) -> Duration:
-        """Return how long after its time a row of an input may still get its first match."""
+        """Return by how much the event time of a match can exceed that of an input's row, at least 0."""
         return max(NO_TIME, self.after if place == 0 else self.before)
 
     def _stored(self, place: int) -> tuple[Column, ...]:
@@ -78,13 +80,16 @@ class IntervalJoinOperator(Operator):
 
     @cached_property
     def parts(self) -> dict[str, str]:
-        """What the fragments before the exchange compute from `_rows`, in the form in which it is stored."""
+        """For `left` and `right`: the SELECT of the input's state columns, AT and UNTIL.
+
+        Rows with a NULL key are left out, unless the rows of the input are emitted without a match.
+        """
         found = {}
         for place, (side, time) in enumerate(zip(SIDES, self.times, strict=True)):
             stay = max(self.before + self.after, self._wait(place))
             micros = f"epoch_us({time})"
             made = self.matching.made(place, f"{micros} AS {AT.name}", f"{micros} + {stay} AS {UNTIL.name}")
-            # What cannot match is of use only where rows without a match are.
+            # A row that cannot match is of use only if rows without a match are emitted.
             where = "" if place in self._preserved else f" WHERE {self.matching.known()}"
             found[side] = encoded(self._stored(place), f"(SELECT * FROM ({made}){where})")
         return found
@@ -113,7 +118,11 @@ class IntervalJoinOperator(Operator):
         inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch | SideRows]:
-        """Take the rows of a batch, emit the pairs that they make, then rows that can have no match any more."""
+        """Emit late rows as side outputs, the pairs of the batch, and then rows for which no match can come any more.
+
+        Event times are microseconds. A row is late if the watermark has reached its time. The event timer is the next time at
+        which a row may turn out to have no match, or at which all rows of the bucket expire.
+        """
         late: tuple[list[pa.Table], ...] = ([], [])
         stored, arrived = self._arrive(state, inputs, clock.watermark, late)
         if clock.watermark is not None:
@@ -140,7 +149,7 @@ class IntervalJoinOperator(Operator):
     def _arrive(
         self, state: Bucket, inputs: Inputs, watermark: EventTime | None, late: tuple[list[pa.Table], ...]
     ) -> tuple[list[list[pa.Table | Segment]], list[list[pa.Table]]]:
-        """Return the rows of both sides that are not late, as they are to be stored, and as tables; put others into `late`."""
+        """Return the rows of both sides that are not late, as they are to be stored and as tables; add others to `late`."""
         stored: list[list[pa.Table | Segment]] = [[], []]
         arrived: list[list[pa.Table]] = [[], []]
         for port, given in inputs:
@@ -160,7 +169,7 @@ class IntervalJoinOperator(Operator):
         return stored, arrived
 
     def _register(self, con: duckdb.DuckDBPyConnection, place: int, rows: list[pa.Table]) -> tuple[int, int] | None:
-        """Make `_new_<place>` of the rows that have come, and return the range of their times."""
+        """Make the view `_new_<place>` of the rows of the batch; return their least and greatest time, None without rows."""
         if not any(r.num_rows for r in rows):
             con.execute(f"CREATE OR REPLACE TEMP VIEW _new_{place} AS {no_rows(self._stored(place))}")
             return None
@@ -171,12 +180,12 @@ class IntervalJoinOperator(Operator):
         return int(low), int(high)
 
     def _old(self, state: Bucket, place: int, low: int, high: int) -> str | None:
-        """Return the rows of an input that came in earlier batches and have a time within a range, if there are any."""
+        """Return the relation of an input's rows from earlier batches with a time from `low` to `high`; None if it has none."""
         rows = state.relation(SIDES[place])
         return rows and f"(SELECT * FROM {rows} WHERE {AT.name} BETWEEN {low} AND {high})"
 
     def _pairs(self, state: Bucket, ranges: list[tuple[int, int] | None]) -> list[str]:
-        """Return the SELECTs of what new rows make: with all rows of the other side, and the old ones with new rows."""
+        """Return SELECTs of the result's new rows: new left rows with all right rows, and old left rows with new right rows."""
         if self.join == "anti":
             return []
         left, right = ranges
@@ -185,7 +194,7 @@ class IntervalJoinOperator(Operator):
         if left:
             span = left[0] - self.before, left[1] + self.after
         if self.join == "semi" and right:
-            # Of the rows that the new ones match, some have matched before.
+            # A left row that a new right row matches may have been emitted for an older match.
             reach = right[0] - self.after - self.before, right[1] + self.before + self.after
             span = (min(span[0], reach[0]), max(span[1], reach[1])) if span else reach
         old_right = self._old(state, 1, *span) if span else None
@@ -198,7 +207,7 @@ class IntervalJoinOperator(Operator):
         return found
 
     def _joined(self, left: str, right: str, before: str | None = None) -> str:
-        """Return the SELECT of what two relations make; a semi join leaves out what has matched rows of another before."""
+        """Return the SELECT of two relations joined; a semi join leaves out left rows that match a row of `before`."""
         a, b = self._named(0, left), self._named(1, right)
         if self.join != "semi":
             return f"SELECT {self.matching.shown((0, 1))} FROM {a} _0 JOIN {b} _1 ON {self._on}"
@@ -215,13 +224,13 @@ class IntervalJoinOperator(Operator):
         return self.matching.on("_0", "_1", near)
 
     def _exists(self, place: int, rows: str) -> str:
-        """Return the condition that a row of the one side has a match in rows of the other."""
+        """Return the SQL condition that a row of the other side has a match among `rows`, a relation of the input `place`."""
         return f"EXISTS (SELECT 1 FROM {self._named(place, rows)} _{place} WHERE {self._on})"
 
     # -- rows without a match
 
     def _unmatched(self, state: Bucket, place: int, watermark: EventTime) -> str | None:
-        """Return the SELECT of an input's rows that have no match, and for which none can come since this batch."""
+        """Return the SELECT of an input's rows without a match, of which this watermark is the first to rule one out."""
         wait = self._wait(place)
         due = [f"{AT.name} <= {watermark - wait}"]
         if state.closed is not None:
@@ -236,7 +245,7 @@ class IntervalJoinOperator(Operator):
         return f"SELECT {self.matching.shown(shown, (1 - place,))} FROM {own} _{place}{alone}"
 
     def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> EventTime | None:
-        """Return the time at which the next row is due that may have no match, or all rows can be forgotten."""
+        """Return the next time at which a row may turn out to have no match, or at which all rows expire; None without rows."""
         last = [s.high for side in SIDES for s in state.segments(side) if s.live_low is not None and s.high is not None]
         found = [max(last)] if last else []
         for place in self._preserved:
@@ -250,10 +259,10 @@ class IntervalJoinOperator(Operator):
     # -- the view
 
     def view(self, place: int, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of an input's rows that are kept: since when, until when, and whether they have matched.
+        """Return the SELECT of an input's rows in state, with `_event_time`, `_leaves_at` and `_matched` (see `view_columns`).
 
-        A row that can have no match any more stays for the sake of others. What it matched may be forgotten before it is: then
-        it is NULL whether it has.
+        `relations` and `watermark` are the arguments of `current`. A row can stay in state, for the sake of others, when it can
+        get no match any more. Its own matches may have expired by then, so `_matched` is NULL unless one is still in state.
         """
         rows = self.matching.named(place, relations[SIDES[place]], AT.name, UNTIL.name)
         exists = self._exists(1 - place, relations[SIDES[1 - place]])
@@ -264,7 +273,7 @@ class IntervalJoinOperator(Operator):
         return f"SELECT {', '.join([own, *times])}, {matched} AS _matched FROM {rows} _{place}"
 
     def view_columns(self, place: int) -> tuple[Column, ...]:
-        """Return the columns of `view`."""
+        """Return the columns of `view`: those of the input, two TIMESTAMPs, and `_matched`, a BOOLEAN."""
         times = (Column("_event_time", "TIMESTAMP"), Column("_leaves_at", "TIMESTAMP"))
         return (*self.matching.columns[place], *times, Column("_matched", "BOOLEAN"))
 
@@ -273,7 +282,7 @@ class IntervalJoinOperator(Operator):
         return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in places)
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the rows of both sides that are kept."""
+        """Return the SELECT of both sides' rows in state; `_side` is `left` or `right`, the other side's columns are NULL."""
         both = [
             f"SELECT '{side}' AS _side, * FROM ({self.view(p, relations, watermark)})" for p, side in enumerate(SIDES)
         ]
@@ -281,6 +290,6 @@ class IntervalJoinOperator(Operator):
 
     @cached_property
     def viewed(self) -> tuple[Column, ...]:
-        """The columns of `current`."""
+        """The columns of `current`: `_side`, the columns of both inputs, `_event_time`, `_leaves_at`, `_matched`."""
         own, times = (c for columns in self.matching.columns for c in columns), self.view_columns(0)[-3:]
         return (Column("_side", "VARCHAR"), *own, *times)

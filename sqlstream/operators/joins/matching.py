@@ -1,4 +1,4 @@
-"""What joins share: how rows of inputs are stored, and the SQL of what matches."""
+"""What joins share: the state columns of their inputs, and the SQL of the join condition."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from sqlstream.units import Duration
 
 @dataclass(frozen=True)
 class Matching:
-    """Which rows of some inputs match: those with equal keys, none of them NULL, for which the condition is true.
+    """The join condition: rows of the inputs match if their keys are equal, none is NULL, and `condition` is true.
 
-    `keys` are the types, each with the SQL that makes it from the rows of every input. `columns` are those of the inputs, all
-    with different names; the condition is SQL over them.
+    Inputs are known by their places, from 0. Each of the `keys` is a type, and for every input the SQL that computes the key from
+    its rows. `columns` are the columns of every input; no two columns of the join have the same name. `condition` is SQL over
+    these names (None: there are only keys).
     """
 
     keys: tuple[tuple[str, tuple[str, ...]], ...]
@@ -28,6 +29,7 @@ class Matching:
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
+        """The key columns in state: `__sqlstream_k0`, .., with the types of the keys."""
         return tuple(Column(f"{INTERNAL}k{i}", type) for i, (type, _) in enumerate(self.keys))
 
     @cached_property
@@ -35,16 +37,19 @@ class Matching:
         return tuple(c.name for c in self.key_columns)
 
     def _own(self, place: int) -> list[tuple[Column, str]]:
-        """Return an input's columns as they are stored, each with its own name as SQL; one that is a key is that."""
+        """Return the state column of each column of an input, with the column's quoted name.
+
+        A column that is itself a key of the same type is stored once, as the key column.
+        """
         keys = {(sqls[place], c.type): c for c, (_, sqls) in zip(self.key_columns, self.keys, strict=True)}
         return [(keys.get((sql, c.type), c), sql) for c, sql in stored_columns(self.columns[place])]
 
     def stored(self, place: int) -> tuple[Column, ...]:
-        """Return the columns in which rows of an input are stored: the keys, then its others under names of ours."""
+        """Return the state columns of an input: the keys, then its other columns, each named c and its place in the input."""
         return (*self.key_columns, *(c for c, _ in self._own(place) if c not in self.key_columns))
 
     def holds(self, tables: Iterable[tuple[int, str]]) -> Holds:
-        """Return which columns hold those of the inputs, given tables that store rows of them, with the places of these."""
+        """Map each column of the inputs to the state column that stores it, in each of `tables`: pairs of input and table."""
         found: dict[str, dict[str, tuple[str, ...]]] = {}
         for place, table in tables:
             for column, (own, _) in zip(self.columns[place], self._own(place), strict=True):
@@ -52,34 +57,37 @@ class Matching:
         return found
 
     def late(self, place: int, time: str, kept_back: Duration) -> LateOutput:
-        """Return the side output of late rows of an input, given the SQL of their event time (see LateOutput)."""
+        """Return the side output of an input's late rows; `time` is the SQL of their event time (see LateOutput)."""
         columns = tuple((c, own.name) for c, (own, _) in zip(self.columns[place], self._own(place), strict=True))
         return LateOutput(place, columns, time, kept_back)
 
     def made(self, place: int, *more: str) -> str:
-        """Return the SELECT of rows in that form, and more columns, from an input's `_rows`."""
+        """Return the SELECT over an input's `_rows` of its state columns, then of `more` select items."""
         keys = [f"{sqls[place]} AS {c.name}" for c, (_, sqls) in zip(self.key_columns, self.keys, strict=True)]
         rows = [f"{sql} AS {c.name}" for c, sql in self._own(place) if c not in self.key_columns]
         return f"SELECT {', '.join([*keys, *rows, *more])} FROM _rows"
 
     def named(self, place: int, rows: str, *more: str) -> str:
-        """Return stored rows, to go behind FROM, with their columns under their own names, the keys, and more columns."""
+        """Return a subquery (SQL for FROM) over stored rows of an input: the keys, its columns by their own names, `more`."""
         own = [f"{c.name} AS {sql}" for c, sql in self._own(place)]
         return f"(SELECT {', '.join([*self.key_names, *own, *more])} FROM {rows})"
 
     def known(self, alias: str = "") -> str:
-        """Return the condition that no key of a row is NULL."""
+        """Return the SQL condition that no key of a row is NULL; `alias`, with its dot, goes before the names."""
         return " AND ".join(f"{alias}{name} IS NOT NULL" for name in self.key_names) or "true"
 
     def on(self, a: str, b: str, *more: str, condition: bool = True) -> str:
-        """Return the condition that rows of two relations match."""
+        """Return the SQL condition that rows of the relations `a` and `b` match, which have the columns of `named`.
+
+        `more` conditions are added; with `condition=False` only the keys are compared.
+        """
         found = [f"{a}.{name} = {b}.{name}" for name in self.key_names] + list(more)
         if condition and self.condition is not None:
             found.append(f"({self.condition})")
         return " AND ".join(found) or "true"
 
     def shown(self, places: Sequence[int], padded: Sequence[int] = ()) -> str:
-        """Return the select items of the columns of some inputs, those of the padded ones NULL."""
+        """Return the select items of the columns of the inputs at `places`; those of `padded` inputs are NULL."""
         items = [
             f"CAST(NULL AS {c.type}) AS {sql}" if place in padded else sql
             for place in places

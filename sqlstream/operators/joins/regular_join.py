@@ -1,7 +1,7 @@
-"""Regular joins: state and changes are Z-sets, and a batch looks at the keys that it brings rows for.
+"""Regular joins: state and changes are Z-sets, and a batch reads the state of the keys that it has rows for.
 
-What a batch changes is the sum, over the inputs, of its rows joined to the new rows of the inputs before and the old rows of
-those behind: so nothing but the inputs is kept.
+The change of the result is a sum over the inputs: the changes of input i, joined with the inputs before i as they are after the
+batch, and with the inputs behind i as they were before it. So the state holds nothing but the inputs.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, repeated,
 from sqlstream.units import Duration, to_millis
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
+# The inputs, by kind of join, whose rows without a match are computed: they are emitted or, in a semi join, left out.
 PRESERVED = {"left": (0,), "right": (1,), "full": (0, 1), "semi": (0,), "anti": (0,)}
 
 
 @dataclass(frozen=True)
 class RegularJoin(Operator):
-    """The operator: what matches, which rows are emitted, which inputs change, and how long keys of each are kept.
+    """Joins inputs of which each may be `changing`, a changelog with weights, and has a time to live for its keys (0: for ever).
 
-    Times to live of 0 are for ever. Only inner joins have more than two inputs. Of an input whose rows are emitted
-    without a match, or for having one, those that have none are kept, too, where rows of the other side are forgotten: what was
-    emitted cannot be told from what is left.
+    `join` is inner, left, right, full, semi or anti; only an inner join can have more than two inputs. State tables are Z-sets:
+    `rows_<place>` has the rows of an input; with a time to live `keys_<place>` has its keys with the time of their last row. If
+    rows of the other side expire, `alone_<place>` has the rows of a preserved input that have no match: what was emitted for
+    them does not follow from the rows that are left.
     """
 
     matching: Matching
@@ -64,7 +66,7 @@ class RegularJoin(Operator):
 
     @property
     def weighted(self) -> bool:
-        """Whether rows are retracted, too."""
+        """Whether the result is a changelog: its rows have weights, and can be retracted."""
         return self.join not in ("inner", "semi") or any(self.changing)
 
     # -- what is stored
@@ -89,11 +91,11 @@ class RegularJoin(Operator):
 
     @cached_property
     def remembered(self) -> tuple[Remembered, ...]:
-        """What is kept of each input: with a time to live its keys say when a row came, else the batches of its rows do."""
+        """The rows of each input, named by its place; without a time to live the batches of the rows tell when a key changed."""
         found = []
         for place, state in enumerate(self._states):
             asks = tuple(f"rows_{other}" for other in self._places if other != place)
-            # Rows that have no match are among the others.
+            # Rows without a match are in `rows_<place>`, too.
             tables = tuple(name for name in state.tables if name != f"alone_{place}")
             kept = replace(state.remembered, tables=tables, name=str(place), asks=asks)
             found.append(kept if state.ttl else replace(kept, clocked=f"rows_{place}", at="", bare=False))
@@ -111,12 +113,15 @@ class RegularJoin(Operator):
 
     @cached_property
     def parts(self) -> dict[str, str]:
-        """What the fragments before the exchange compute from `_rows`, in the form in which it is stored."""
+        """For each `rows_<place>`: the SELECT of the input's state columns and the weight, which is 1 without changes.
+
+        Rows with a NULL key are left out, unless rows of the input without a match count.
+        """
         found = {}
         for place in self._places:
             stored = self.matching.stored(place)
             made = self.matching.made(place, WEIGHT if self.changing[place] else f"CAST(1 AS BIGINT) AS {WEIGHT}")
-            # What cannot match is of use only where rows without a match are.
+            # A row that cannot match is of use only if rows without a match are computed.
             where = "" if place in self._preserved else f" WHERE {self.matching.known()}"
             rows = f"(SELECT * FROM ({made}){where})"
             rows = f"({summed(stored, rows)})" if self.changing[place] else rows
@@ -125,6 +130,7 @@ class RegularJoin(Operator):
 
     @cached_property
     def columns_out(self) -> tuple[Column, ...]:
+        """The columns of the result without the weight: of all inputs, or of the left one in a semi or anti join."""
         shown = self.matching.columns[:1] if self.join in ("semi", "anti") else self.matching.columns
         return tuple(c for columns in shown for c in columns)
 
@@ -141,7 +147,10 @@ class RegularJoin(Operator):
         inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]:
-        """Take the rows of a batch, and emit what changes."""
+        """Emit the changes of the result; store those of the inputs, and sweep expired keys.
+
+        In a join without weights all emitted rows are inserts.
+        """
         arrived: dict[str, list[pa.Table]] = {f"rows_{place}": [] for place in self._places}
         for port, rows in inputs:
             arrived[port.part].append(state.read(rows) if isinstance(rows, Segment) else rows)
@@ -165,7 +174,7 @@ class RegularJoin(Operator):
             keyed.sweep(con, state, clock)
 
     def _register(self, con: duckdb.DuckDBPyConnection, place: int, rows: list[pa.Table]) -> None:
-        """Make `_delta_<place>` of the rows that have come."""
+        """Make the view `_delta_<place>` of the changes of an input in this batch, with weights."""
         columns = (*self.matching.stored(place), WEIGHT_COLUMN)
         made = no_rows(columns)
         if rows:
@@ -176,11 +185,11 @@ class RegularJoin(Operator):
         con.execute(f"CREATE OR REPLACE TEMP VIEW _delta_{place} AS {made}")
 
     def _load(self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, came: list[bool], clock: Clock) -> None:
-        """Make `_old_rows_<place>` of an input's rows before the batch that it is about, and `_new_<place>` of those after it."""
+        """Make relations of an input's rows of the keys of the batch: `_old_rows_<place>` before it, `_new_<place>` after it."""
         keyed, columns = self._states[place], self.matching.stored(place)
         touching = [p for p in self._places if came[p] and (p != place or self._looks_at_own(place))]
         by = ", ".join(self.matching.key_names) or "true AS _all"
-        # A NULL matches nothing; but a row that is forgotten, or taken away, must be found.
+        # A NULL key matches nothing, but with a time to live its rows must be loaded, to retract or expire them.
         known = "" if keyed.ttl else f" WHERE {self.matching.known()}"
         keys = " UNION ".join(f"SELECT {by} FROM _delta_{p}{known}" for p in touching)
         keep(con, keyed.touched_by, keys or f"SELECT {by} FROM _delta_{place} WHERE false")
@@ -193,14 +202,14 @@ class RegularJoin(Operator):
         listed = f"{names(columns)}, {WEIGHT}"
         before = f"SELECT {listed} FROM _old_rows_{place}"
         if self.join == "inner" and not self.weighted:
-            # Without weights, rows that are equal are emitted as often as they are there.
+            # Without weights in the result, equal rows are emitted once for each copy.
             before = f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({repeated(columns, f'_old_rows_{place}')})"
         con.execute(f"CREATE OR REPLACE TEMP VIEW _before_{place} AS {before}")
         both = f"SELECT {listed} FROM _before_{place} UNION ALL SELECT {listed} FROM _delta_{place}"
         if self.changing[place]:
             both = summed(columns, f"({both})")
         if self.changing[place] and keyed.ttl:
-            # What is taken away of a key that was forgotten is not there.
+            # Retractions of rows of an expired key find nothing.
             both = f"SELECT * FROM ({both}) WHERE {WEIGHT} > 0"
             keep(con, f"_new_{place}", both)
             keep(con, f"_effective_{place}", difference(columns, f"_new_{place}", f"_old_rows_{place}"))
@@ -209,11 +218,11 @@ class RegularJoin(Operator):
             con.execute(f"CREATE OR REPLACE TEMP VIEW _new_{place} AS {both}")
 
     def _looks_at_own(self, place: int) -> bool:
-        """Tell whether the rows before are needed of keys that an input itself brings rows for."""
+        """Tell whether an input's own changes need its older rows of the same keys."""
         return self.ttls[place] > 0 or any(p != place for p in self._preserved)
 
     def _changes(self, came: list[bool]) -> Iterator[str]:
-        """Yield SELECTs of what is added and taken away."""
+        """Yield SELECTs whose union is the change of the result."""
         weight = f", {WEIGHT}" if self.weighted else ""
         match self.join:
             case "semi":
@@ -230,20 +239,20 @@ class RegularJoin(Operator):
                     yield f"SELECT {shown}{weight} FROM {self.matching.named(place, f'_alone_{place}', WEIGHT)}"
 
     def _pairs(self, changed: int) -> str:
-        """Return the SELECT of an input's changes with the new rows of those before it, and the old rows of those behind it."""
+        """Return the SELECT of an input's changes, joined with new rows of the inputs before it, and old ones of those behind."""
         sources = [
             f"_new_{p}" if p < changed else f"_delta_{p}" if p == changed else f"_before_{p}" for p in self._places
         ]
         return self._joined([self.matching.named(p, rows, WEIGHT) for p, rows in enumerate(sources)])
 
     def _joined(self, relations: list[str]) -> str:
-        """Return the SELECT of the rows of all inputs that match, with the products of their weights."""
+        """Return the SELECT of the matching rows of all inputs; a weight is the product of theirs."""
         weight = " * ".join(f"_{p}.{WEIGHT}" for p in range(len(relations)))
         added = f", {weight} AS {WEIGHT}" if self.weighted else ""
         return f"SELECT {self.matching.shown(range(len(relations)))}{added} FROM {self._tables(relations, 'inner')}"
 
     def _tables(self, relations: list[str], join: str) -> str:
-        """Return the relations of all inputs joined, to go behind FROM; the condition is over the columns of all."""
+        """Return the SQL for FROM that joins a relation of each input; the condition is checked in the last join."""
         tables, last = f"{relations[0]} _0", len(relations) - 1
         for place, rows in enumerate(relations[1:], 1):
             on = self.matching.on("_0", f"_{place}", condition=place == last)
@@ -251,10 +260,10 @@ class RegularJoin(Operator):
         return tables
 
     def _alone(self, place: int) -> str:
-        """Return the SELECT of the changes of those stored rows of an input that have no match."""
+        """Return the SELECT of the changes, with weights, of the set of an input's rows that have no match."""
         other = 1 - place
         stored = (*self.matching.stored(place), WEIGHT_COLUMN)
-        # Of the rows before, only what matches a row that comes or goes can change.
+        # An older row can gain or lose its last match only if it matches a change of the other input.
         touched = self._select(place, f"_old_rows_{place}", "SEMI", f"_delta_{other}")
         if self._keeps_alone(place):
             before = self._select(place, f"_old_alone_{place}", "SEMI", f"_delta_{other}")
@@ -267,10 +276,10 @@ class RegularJoin(Operator):
         return summed(stored[:-1], f"({rows})")
 
     def _select(self, place: int, rows: str, how: str, others: str) -> str:
-        """Return the stored rows of an input that have a match among others, or have none."""
+        """Return the relation of an input's stored `rows` that match one of `others` (`how` is SEMI), or none (ANTI)."""
         other = 1 - place
         if how == "ANTI" and self.changing[other]:
-            # A row that was taken away before it came is not there.
+            # A row that was retracted before it was inserted does not count as a match.
             others = f"(FROM {others} WHERE {WEIGHT} > 0)"
         named = [f"{c.name} AS {INTERNAL}own_{c.name}" for c in self.matching.stored(place)]
         own = self.matching.named(place, rows, *named, WEIGHT)
@@ -280,7 +289,7 @@ class RegularJoin(Operator):
         return f"(SELECT {items}, {WEIGHT} FROM {found})"
 
     def _store(self, con: duckdb.DuckDBPyConnection, state: Bucket, place: int, clock: Clock, *, came: bool) -> None:
-        """Store what has come, and forget what was found to be forgotten."""
+        """Store the changes of an input, and delete the loaded rows of expired keys."""
         keyed, rows = self._states[place], f"rows_{place}"
         if keyed.ttl:
             keyed.store(con, state, rows, f"({summed(keyed.tables[rows], f'_new_{place}')})", clock)
@@ -313,7 +322,7 @@ class RegularJoin(Operator):
     # -- the views
 
     def _rows(self, place: int, relations: Mapping[str, str]) -> str:
-        """Return the rows of an input that are not forgotten, each as often as it is there."""
+        """Return the relation of an input's rows whose keys have not expired, each as often as its weight says."""
         keyed = self._states[place]
         current = keyed.current({name: relations[name] for name in keyed.tables})
         return f"({repeated(self.matching.stored(place), current[f'rows_{place}'])})"
@@ -323,18 +332,22 @@ class RegularJoin(Operator):
         return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in places)
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the current result."""
+        """Return the SELECT of the current result: the join of all rows in state."""
         rows = [self.matching.named(p, self._rows(p, relations)) for p in self._places]
         shown = (0,) if self.join in ("semi", "anti") else tuple(self._places)
         return f"SELECT {self.matching.shown(shown)} FROM {self._tables(rows, self.join)}"
 
     @cached_property
     def viewed(self) -> tuple[Column, ...]:
-        """The columns of `current`."""
+        """The columns of `current`: the result's, without a weight."""
         return self.columns_out
 
     def view(self, place: int, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of an input's rows that are kept, whether they have a match now, and how long they stay."""
+        """Return the SELECT of an input's rows in state, with `_matched` and, with a time to live, the times of their keys.
+
+        `_matched` is whether a row has a match now; with more than two inputs, whether each of the others has a row of the same
+        keys. `relations` are the relations that read the state tables; the watermark is not used.
+        """
         keyed = self._states[place]
         own = self.matching.named(place, self._rows(place, relations))
         matched = []
@@ -352,7 +365,7 @@ class RegularJoin(Operator):
         return f"SELECT {items}, {instants} FROM {own} _{place} JOIN {times} _times ON {same}"
 
     def view_columns(self, place: int) -> tuple[Column, ...]:
-        """Return the columns of `view`."""
+        """Return the columns of `view`: those of the input, `_matched`; with a time to live `_updated_at` and `_expires_at`."""
         times = (UPDATED_AT, EXPIRES_AT) if self.ttls[place] else ()
         more = (Column(name, "TIMESTAMP WITH TIME ZONE") for name in times)
         return (*self.matching.columns[place], Column("_matched", "BOOLEAN"), *more)

@@ -1,7 +1,8 @@
-"""Rows and the versions that are valid at their times: a row leaves when the watermark passes it, for then its version is known.
+"""The temporal join: each row is joined with the version that is valid at its event time.
 
-Rows and versions wait until the watermark passes them. Of the versions that it has passed a later row can need only the newest of
-its key; those are a Z-set, of which a batch reads and changes the keys that it has rows of.
+Rows and versions wait in state until the watermark passes their times; then the valid version is final, and the row is emitted.
+Of the versions that the watermark has passed, a later row can need only the newest of its key. These are a Z-set, in which a
+batch reads and changes only the keys that it has rows of.
 """
 
 from __future__ import annotations
@@ -32,19 +33,20 @@ from sqlstream.storage.zsets import WEIGHT, summed, zset
 from sqlstream.units import NO_TIME, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
-# The state tables: rows that wait, versions that wait, and the newest version of each key that the watermark has passed.
+# The state tables: waiting rows, waiting versions, and of each key the newest version that the watermark has passed.
 ROWS, VERSIONS, CURRENT = "rows", "versions", "current"
-# The time of a row in microseconds, and whether a version says that there is something from then on, or nothing.
+# The event time of a row or version in microseconds; whether the key exists from then on, or was deleted then.
 AT, THERE = Column(internal("at"), "BIGINT"), Column(internal("there"), "BOOLEAN")
 
 
 @dataclass(frozen=True)
 class TemporalJoinOperator(Operator):
-    """The operator: what matches, whether it is an inner or a left join, and the SQL of the times of rows and versions.
+    """Joins each row of the left input with the newest version, at its event time, of its key in the right input.
 
-    With `changing` the versions are changes of a table with a key. Of several versions of one time the last one in the order of
-    the source counts there, else the first one in the order of all columns.
-    Late rows are dropped; those of `late_inputs` are side outputs.
+    `join` is inner or left; `times` are the SQL of the event times of rows and of versions. With `changing` the right input is a
+    changelog with a key. Of several versions of a key at one time the last one in the order of the source is valid, or without
+    `changing` the first one in the order of all columns. The operator drops late rows; `late_inputs` are the inputs whose late
+    rows are side outputs.
     """
 
     matching: Matching
@@ -69,12 +71,12 @@ class TemporalJoinOperator(Operator):
 
     @cached_property
     def _kept(self) -> tuple[Column, ...]:
-        """The columns of a version that the watermark has passed."""
+        """The state columns of a version that the watermark has passed."""
         return (*self.matching.stored(1), AT)
 
     @cached_property
     def _version(self) -> tuple[Column, ...]:
-        """The columns of a version that waits."""
+        """The state columns of a waiting version."""
         return (*self._kept, THERE, *(PLACE if self.changing else ()))
 
     @cached_property
@@ -92,12 +94,16 @@ class TemporalJoinOperator(Operator):
 
     @cached_property
     def parts(self) -> dict[str, str]:
-        """What the fragments before the exchange compute from `_rows`, in the form in which it is stored."""
+        """`rows` and `versions`: the SELECTs of their state columns.
+
+        Rows with a NULL key are left out in an inner join, versions with one always. Of a changelog, rows before an update and
+        rows without a finite time are left out.
+        """
         times = [f"epoch_us({time}) AS {AT.name}" for time in self.times]
         rows = self.matching.made(0, times[0])
         wanted = "" if self.join == "left" else f" WHERE {self.matching.known()}"
         there = f"{ADDS} AS {THERE.name}" if self.changing else f"true AS {THERE.name}"
-        # A row before an update says nothing that the one after it does not say. What has no time is of no version.
+        # The row after an update says all that the row before it does. A change without a finite time is no version.
         news = f" WHERE {CHANGE.name} <> 'B' AND isfinite({self.times[1]})" if self.changing else ""
         items = self.matching.made(1, times[1], there, *(c.name for c in self._version[len(self._kept) + 1 :])) + news
         return {
@@ -128,7 +134,11 @@ class TemporalJoinOperator(Operator):
         inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch | SideRows]:
-        """Take the rows of a batch, and emit those that the watermark has passed with their versions."""
+        """Emit late rows as side outputs, then the rows that the watermark has passed, joined with their versions.
+
+        Event times are microseconds; a row is late if the watermark has reached its time. The event timer is the least time of
+        the waiting rows and versions.
+        """
         late: dict[str, list[pa.Table]] = {ROWS: [], VERSIONS: []}
         behind = self._arrive(state, inputs, clock, late)
         if clock.watermark is not None:
@@ -149,7 +159,7 @@ class TemporalJoinOperator(Operator):
     def _arrive(
         self, state: Bucket, inputs: Inputs, clock: Clock, late: dict[str, list[pa.Table]]
     ) -> dict[str, list[pa.Table]]:
-        """Store what the watermark has not passed; return what it has, and is not late; put what is into `late`."""
+        """Store what the watermark has not passed; return what it has passed, by table; add late rows to `late` instead."""
         found: dict[str, list[pa.Table]] = {ROWS: [], VERSIONS: []}
         for port, given in inputs:
             if isinstance(given, Segment):
@@ -178,7 +188,10 @@ class TemporalJoinOperator(Operator):
         behind: list[pa.Table],
         watermark: EventTime,
     ) -> int:
-        """Keep in `name` the rows of a table that the watermark has passed since the last batch, and return their number."""
+        """Make a temporary table of the rows that the watermark has passed since the last batch, and return their number.
+
+        These are rows of the state table `table` and `behind`, rows that came after the watermark had passed them, but on time.
+        """
         found = [f"SELECT * FROM {waited}"] if (waited := state.relation(table, up_to=watermark)) else []
         if any(rows.num_rows for rows in behind):
             con.register(f"_behind_{table}", pa.concat_tables(behind, promote_options="permissive"))
@@ -186,7 +199,7 @@ class TemporalJoinOperator(Operator):
         return keep(con, name, " UNION ALL ".join(found) or no_rows(columns))
 
     def _find_versions(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
-        """Keep in `_versions` those of the keys that the batch is about: one for each time."""
+        """Make the temporary table `_versions` for the keys of `_due` and `_news`: one version for each key and time."""
         keys = ", ".join(self.matching.key_names)
         keep(con, self._known.touched_by, f"SELECT {keys} FROM _due UNION SELECT {keys} FROM _news")
         self._known.load(con, state, clock)
@@ -198,14 +211,14 @@ class TemporalJoinOperator(Operator):
 
     @property
     def _order(self) -> list[str]:
-        """Which of several versions of one key and time comes first: it counts."""
+        """The order of the versions of one key and time, of which the first is valid."""
         if self.changing:
             return [f"{c.name} DESC" for c in PLACE]
         return [c.name for c in self.matching.stored(1)]
 
     @property
     def _joined(self) -> str:
-        """The SELECT of the rows that leave, each with its version."""
+        """The SELECT of the rows of `_due`, each joined with its version."""
         rows = self.matching.named(0, "_due", AT.name)
         found = self.matching.named(1, "_versions", AT.name, THERE.name)
         on = self.matching.on("_0", "_1", f"_0.{AT.name} >= _1.{AT.name}", condition=False)
@@ -220,7 +233,7 @@ class TemporalJoinOperator(Operator):
 
     @property
     def _newest(self) -> str:
-        """The SELECT of the newest version of each key, with weights; none where its key has gone."""
+        """The SELECT of the newest version of each key, with weights; a deleted key has none."""
         keys = ", ".join(self.matching.key_names)
         last = f"row_number() OVER (PARTITION BY {keys} ORDER BY {AT.name} DESC) = 1"
         newest = f"SELECT * FROM _versions QUALIFY {last}"
@@ -229,7 +242,10 @@ class TemporalJoinOperator(Operator):
     # -- the views
 
     def view(self, place: int, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the rows that wait, or of the versions: those that wait, and the newest of each key."""
+        """Return the SELECT of waiting rows (`place` 0), or of versions: the waiting ones, and the newest of each key.
+
+        `relations` are the relations that read the state tables; the watermark is not used.
+        """
         own, at = self.matching.shown((place,)), f"make_timestamp({AT.name})"
         if place == 0:
             rows = self.matching.named(0, relations[ROWS], AT.name)
@@ -242,7 +258,10 @@ class TemporalJoinOperator(Operator):
         return f"SELECT {own}, {at} AS _event_time, _state{deleted} FROM {rows}"
 
     def view_columns(self, place: int) -> tuple[Column, ...]:
-        """Return the columns of `view`."""
+        """Return the columns of `view`: those of the input and `_event_time`.
+
+        Versions have `_state`, too, `waiting` or `kept`, and in a changelog `_deleted`, a BOOLEAN.
+        """
         time, deleted = Column("_event_time", "TIMESTAMP"), Column("_deleted", "BOOLEAN")
         more = (Column("_state", "VARCHAR"), *([deleted] if self.changing else [])) if place else ()
         return (*self.matching.columns[place], time, *more)
@@ -252,13 +271,13 @@ class TemporalJoinOperator(Operator):
         return tuple(Rows.of(self.view(p, relations, watermark), self.view_columns(p)) for p in places)
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the rows and the versions that are kept."""
+        """Return the SELECT of rows and versions in state; `_side` is `left` or `right`, the other side's columns are NULL."""
         sides = enumerate(("left", "right"))
         both = [f"SELECT '{side}' AS _side, * FROM ({self.view(p, relations, watermark)})" for p, side in sides]
         return " UNION ALL BY NAME ".join(both)
 
     @cached_property
     def viewed(self) -> tuple[Column, ...]:
-        """The columns of `current`."""
+        """The columns of `current`: `_side`, the columns of both inputs, and the columns that the view of versions adds."""
         more = self.view_columns(1)[len(self.matching.columns[1]) :]
         return (Column("_side", "VARCHAR"), *self.outputs, *more)
