@@ -1,1 +1,1 @@
-"""Operators with several inputs."""
+"""Joins: interval and window joins, temporal joins, regular joins."""

@@ -1,1 +1,1 @@
-"""Calls with OVER in the order of time."""
+"""OVER aggregations in the order of event time or of arrival, and ORDER BY a time attribute."""

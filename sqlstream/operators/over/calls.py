@@ -1,7 +1,7 @@
-"""Calls with OVER, and their SQL over the rows around a row.
+"""Calls with OVER, and their SQL over the rows of a *context* (see `OverContext`).
 
-It is over a *context*: rows with their columns under their own names, and what is known of their place among the rows of their
-partition, in the columns that are named here. `running` goes on from what is known of all rows before.
+A context has rows under the column names of the query, and columns with the place of each row in its partition, whose names are
+constants here. Calls that need only a partial result of the older rows are computed by `running` instead.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.logical.plan.over import OverFrame
 from sqlstream.units import NO_TIME, Duration
 
-# A number of the row among all of the context, and its place among the known rows of its partition, from 1.
+# The number of a row in the context, and its place among the rows of its partition there, both from 1.
 ID, PLACE = internal("id"), internal("place")
-# How many rows that are equal to it in the order come before it, and after it.
+# How many of a row's peers, which are equal to it in the order, come before it, and after it.
 BEFORE, AFTER = internal("before"), internal("after")
 
 RANKS = ("row_number", "rank", "dense_rank")
@@ -28,7 +28,7 @@ _NO_FRAME = ("lag", "lead")
 
 @dataclass(frozen=True, slots=True)
 class OverCall:
-    """A call: its result's name, its function and arguments, the rows that it looks at."""
+    """A call with OVER: the name of its result column, the aggregate call, its frame, and whether it ignores NULLs."""
 
     name: str
     call: AggregateCall
@@ -37,7 +37,7 @@ class OverCall:
 
     @property
     def runs(self) -> bool:
-        """Whether a partial result is all that it needs of the rows before those of a batch."""
+        """Whether the call can be computed from a partial result of the older rows, so that `Running` does it."""
         call, function = self.call, self.call.function
         if function in RANKS:
             return True
@@ -54,18 +54,18 @@ class OverCall:
 
     @property
     def rows_before(self) -> int | None:
-        """How many rows before a row it needs, of those that it does not find by their time; None: all."""
+        """How many rows before a row the frame needs, None for all; 0 if they are selected by time, or the call `runs`."""
         if self.runs or (self.frame.mode == "range" and self.frame.preceding is not None):
             return 0
         return None if self.frame.preceding is None else max(0, self.frame.preceding)
 
     @property
     def time_before(self) -> Duration:
-        """The time before a row in which it needs rows."""
+        """How far before a row's time a RANGE frame reaches; 0 for other frames."""
         return Duration(self.frame.preceding or 0) if self.frame.mode == "range" else NO_TIME
 
     def over_rows(self, partition: str) -> str:
-        """Return the call over the rows of the context."""
+        """Return the SQL of the call over the rows of the context; `partition` is the SQL behind PARTITION BY."""
         call, shape = self.call, self._shape
         given = (row_of(call.arguments),) if call.python is not None else call.arguments
         arguments = ("DISTINCT " if call.distinct else "") + (", ".join(given) or self._nothing())
@@ -83,7 +83,7 @@ class OverCall:
 
     @property
     def _shape(self) -> Shape | None:
-        """How the aggregate runs; None of what is none, such as lag."""
+        """How the aggregate runs; None for a function that is no aggregate, such as lag."""
         if self.call.python is None and self.call.function not in FUNCTIONS:
             return None
         return self.call.shape
@@ -92,7 +92,7 @@ class OverCall:
         return "*" if self.call.function == "count" else ""
 
     def _frame(self) -> str:
-        """Return the frame in rows: in one of equal times, too, rows have an order."""
+        """Return the frame in terms of ROWS, also for RANGE: aggregates then see peers in an order."""
         before, after = self.frame.preceding, self.frame.following
         if self.frame.mode == "range":
             first = "UNBOUNDED" if before is None else reach(before)
@@ -107,10 +107,10 @@ def _bound(place: int) -> str:
 
 
 def reach(micros: int) -> str:
-    """Return the column that says how many rows of a partition come before a row within some time."""
+    """Return the name of the column with the number of rows before a row, in its partition, at most `micros` earlier."""
     return f"{INTERNAL}reach_{micros}"
 
 
 def later(micros: int) -> str:
-    """Return the column that says how many rows of a partition come after a row within some time."""
+    """Return the name of the column with the number of rows after a row, in its partition, at most `micros` later."""
     return f"{INTERNAL}later_{micros}"

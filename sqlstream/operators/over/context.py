@@ -1,4 +1,4 @@
-"""Rows with what is known of their place among the rows of their partition: what calls with OVER are computed over."""
+"""The context that calls with OVER are computed over: rows with their places in their partitions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.operators.over.calls import AFTER, BEFORE, ID, PLACE, RANKS, OverCall, later, reach
 from sqlstream.units import Duration
 
-# A row's time in microseconds.
+# A row's event time in microseconds.
 AT = "_at"
-# The batch that a row came in, where rows are in the order of the clock.
+# The batch that a row came in, if rows are ordered by processing time.
 TURN = "_turn"
-# Whether a row has become final in this batch; how many rows of its partition are known, and how many were before.
+# Whether a row's place became final in this batch; how many rows its partition has in the context, and how many are older.
 NEW, COUNT, OLD = internal("new"), internal("count"), internal("old")
 
 
 @dataclass(frozen=True)
 class OverContext:
-    """The columns of keys and rows, the order behind the time, and the calls.
+    """Builds the SQL of a context: the keys of the partitions, the columns of rows, the order behind the time, and the calls.
 
-    Stored rows have names of ours (k0, c0, ..), those of the context their own: expressions of calls are over them.
+    Rows in state have columns k0, c0, .., those of the context the names of the query, which the SQL of calls and `order` uses.
+    With `by_clock` rows are ordered by the processing time and the number of their batch.
     """
 
     keys: tuple[Column, ...]
@@ -35,28 +36,29 @@ class OverContext:
 
     @cached_property
     def stored(self) -> tuple[Column, ...]:
+        """The columns of a row in state: keys, columns, AT, and TURN with `by_clock`."""
         columns = (Column(f"c{i}", c.type) for i, c in enumerate(self.columns))
         turn = (Column(TURN, "BIGINT"),) if self.by_clock else ()
         return (*self.keys, *columns, Column(AT, "BIGINT"), *turn)
 
     @property
     def following(self) -> int:
-        """How many rows after a row must be final before it is."""
+        """How many rows after a row must have final places before it can be emitted: the most that a ROWS frame needs."""
         return max(0, max((c.frame.following for c in self.calls if c.frame.mode == "rows"), default=0))
 
     @property
     def later(self) -> Duration:
-        """How long after a row later ones are in its frames."""
+        """How far after a row's time its RANGE frames reach."""
         return Duration(max((c.frame.following for c in self.calls if c.frame.mode == "range"), default=0))
 
     @property
     def named(self) -> list[str]:
-        """The select items that give the columns of stored rows their own names."""
+        """The select items that rename the columns of rows in state to the names of the query."""
         return [f"c{i} AS {quote_name(c.name)}" for i, c in enumerate(self.columns)]
 
     @property
     def restored(self) -> str:
-        """The select items that make stored rows of those of the context."""
+        """The select items over the context that make rows as they are in state, with the columns of `stored`."""
         keys = [f"{INTERNAL}{k.name} AS {k.name}" for k in self.keys]
         own = [f"{quote_name(c.name)} AS c{i}" for i, c in enumerate(self.columns)]
         turn = [f"{INTERNAL}turn AS {TURN}"] if self.by_clock else []
@@ -64,14 +66,20 @@ class OverContext:
 
     @property
     def partition_columns(self) -> list[str]:
+        """The names of the key columns in the context."""
         return [f"{INTERNAL}{k.name}" for k in self.keys]
 
     @property
     def partition(self) -> str:
+        """The SQL behind PARTITION BY over the context, `true` without keys."""
         return ", ".join(self.partition_columns) or "true"
 
     def of(self, rows: str) -> str:
-        """Return the SELECT of the context over a SELECT of stored rows with the column NEW."""
+        """Return the SELECT of the context; `rows` is a SELECT of the columns of `stored` and NEW.
+
+        Its columns are the keys, the rows' columns, the times, NEW, ID, PLACE, BEFORE, AFTER and, if a call needs them, COUNT,
+        OLD and those of `reach` and `later`.
+        """
         keys = [f"{k.name} AS {name}" for k, name in zip(self.keys, self.partition_columns, strict=True)]
         times = [internal("at"), *([internal("turn")] if self.by_clock else [])]
         turn = [f"{TURN} AS {INTERNAL}turn"] if self.by_clock else []
@@ -80,7 +88,7 @@ class OverContext:
         return f"SELECT *, {', '.join(self._bounds)} FROM (SELECT *, {', '.join(items)} FROM ({named}))"
 
     def _places(self, order: str) -> list[str]:
-        """Return the select items that say where rows are in their partition; `order` leaves rows equal."""
+        """Return the select items of rows' places; `order` is the SQL of an order in which rows can be peers."""
         ties = "".join(f", {quote_name(c.name)}" for c in self.columns)
         among = f"PARTITION BY {self.partition}"
         items = [f"row_number() OVER ({among} ORDER BY {order}{ties}) AS {PLACE}"]
@@ -100,7 +108,7 @@ class OverContext:
 
     @property
     def _bounds(self) -> list[str]:
-        """The select items over places that calls name in their frames."""
+        """The select items, over those of `_places`, of the columns that frames refer to."""
         number = f"row_number() OVER () AS {ID}"
         if not self._has_equals:
             return [number, f"0 AS {BEFORE}", f"0 AS {AFTER}"]
@@ -115,7 +123,7 @@ class OverContext:
 
     @property
     def _spans(self) -> Sequence[int]:
-        """The lengths of the frames of time."""
+        """How far the RANGE frames reach back, in microseconds."""
         frames = [c.frame for c in self.calls if not c.runs and c.frame.mode == "range"]
         return sorted({f.preceding for f in frames if f.preceding is not None})
 
@@ -124,9 +132,10 @@ class OverContext:
         return sorted({c.frame.following for c in self.calls if c.frame.mode == "range" and c.frame.following})
 
     def is_due(self, *, ends: bool) -> str:
-        """Return the condition under which a row of the context leaves now; `ends` says that no row will come any more.
+        """Return the SQL condition that a row of the context is emitted now; with `ends` no more rows come.
 
-        Of the rows that were known before, the last ones of a partition have waited for those after them, and no others.
+        A new row is emitted once `following` rows come after it in its partition, or at the end. So of the older rows, the last
+        `following` ones are still to be emitted.
         """
         if not self.following:
             return NEW

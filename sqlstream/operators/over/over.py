@@ -1,8 +1,8 @@
-"""Rows in the order of time, with calls over the rows around them: each leaves once, when its place is final.
+"""OVER and ORDER BY over a time attribute: each row is emitted once, with its results, when its place in the order is final.
 
-Rows wait in a table that forgets by time; as long as a frame of time reaches back to them they stay there. The last rows of a
-partition, as many as frames of rows need, and its partial results are Z-sets: a batch reads and changes those of the partitions
-that it has rows of.
+Rows wait in the table `rows`, whose rows expire by event time; they stay there as long as a RANGE frame reaches back to them. The
+last rows of each partition, as many as ROWS frames need, and its partial results are Z-sets, in which a batch reads and changes
+only the partitions that it has rows of.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ from sqlstream.storage.zsets import KEYS, WEIGHT, current, repeated, zset
 from sqlstream.units import END_OF_INPUT, NO_TIME, Duration, EventTime, to_millis
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
+# The state tables: rows that expire by time, the last rows of each partition, and its partial results.
 ROWS, LAST, TOTALS = "rows", "last", "totals"
-# The time (microseconds) up to which a row stays in the first table.
+# The event time (microseconds) up to which a row stays in the table ROWS.
 UNTIL = "_until"
 
 
 @dataclass(frozen=True)
 class OverOperator(Operator):
-    """The operator: keys, the columns of the rows, the SQL of their time, the rest of the order, and the calls.
+    """Emits the rows of each partition in the order of time, with the results of calls over the rows around them.
 
-    With `by_clock` the time is the batch's, and rows leave at once. With `sorts` rows leave in order. What is known of a key
-    beside rows that the watermark forgets is forgotten when none of its rows has left for `ttl` (0: never).
-    Late rows are dropped, and with `emits_late` a side output.
+    `keys` are the columns of the partition with their SQL; `time` is the SQL of the time attribute, `order` of what follows it in
+    ORDER BY. With `by_clock` the time is the processing time of the batch, and rows are emitted at once. With `sorts` the rows
+    of a batch are emitted in order. The last rows and partial results of a key expire when none of its rows has become final
+    for `ttl` (0: never). Late rows are dropped; with `emits_late` they are a side output.
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -83,17 +85,17 @@ class OverOperator(Operator):
 
     @cached_property
     def _span(self) -> Duration:
-        """How long a row stays for the frames of rows after it."""
+        """How long after its time a row stays in state for the RANGE frames of later rows."""
         return max((c.time_before for c in self._framed), default=NO_TIME)
 
     @property
     def _stay(self) -> Duration:
-        """How long a row stays in the first table."""
+        """How long after its event time a row stays in the table ROWS."""
         return Duration(self._span + self._context.later)
 
     @cached_property
     def _kept(self) -> int | None:
-        """How many of a partition's last rows stay, None: all."""
+        """How many of a partition's last rows stay in the table LAST, None: all."""
         found = [c.rows_before for c in self._framed]
         known = [n for n in found if n is not None]
         return max(known, default=0) + self._context.following if len(known) == len(found) else None
@@ -104,7 +106,7 @@ class OverOperator(Operator):
 
     @cached_property
     def _known(self) -> KeyedState:
-        """What is known of keys for ever, or until their time to live is over."""
+        """The state that does not expire by event time: last rows, partial results, and when a key was last touched."""
         tables = {LAST: self._context.stored} if self._kept != 0 else {}
         if self._running.calls:
             tables[TOTALS] = self._totals
@@ -112,7 +114,11 @@ class OverOperator(Operator):
 
     @property
     def reach(self) -> str:
-        """How far frames reach: in time before and after a row, in rows after it, and how many last rows stay (-1: all)."""
+        """How far frames reach, as text: `span` and `later` are microseconds before and after a row's time.
+
+        `following` are rows after it, `last` is how many last rows of a partition stay in state (-1: all). The record of a job
+        has this text, which upgrades parse.
+        """
         last = -1 if self._kept is None else self._kept
         context = self._context
         return f"span {self._span} later {context.later} following {context.following} last {last}"
@@ -135,7 +141,7 @@ class OverOperator(Operator):
 
     @cached_property
     def parts(self) -> dict[str, str]:
-        """What the fragment before the exchange computes from `_rows`, in the form in which it is stored."""
+        """`rows`: the SELECT of the columns of the table ROWS."""
         keys = [f"{sql} AS {name}" for name, (_, sql) in zip(self.hash_columns, self.keys, strict=True)]
         columns = [f"{quote_name(c.name)} AS c{i}" for i, c in enumerate(self.columns)]
         micros = f"epoch_us({self.time})"
@@ -168,7 +174,12 @@ class OverOperator(Operator):
         inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch | SideRows]:
-        """Take the rows of a batch, then emit those whose place is final."""
+        """Emit late rows as the side output, then the rows whose places became final, with the results of their calls.
+
+        A row is late if the watermark is greater than its time. Its place is final if the watermark exceeds its time by more than
+        RANGE frames reach to later rows. If ROWS frames reach to later rows, these must be final, too, or the input has ended.
+        The event timer is the watermark at which the next row becomes final.
+        """
         if self.by_clock:
             known = state.relation(ROWS)
             arrived = [state.read(rows) if isinstance(rows, Segment) else rows for _, rows in inputs]
@@ -209,7 +220,7 @@ class OverOperator(Operator):
         return late
 
     def _of_clock(self, con: duckdb.DuckDBPyConnection, arrived: Sequence[pa.Table], batch: int) -> str:
-        """Return the SELECT of rows that have arrived by the clock, which leave at once."""
+        """Return the SELECT of the rows of the batch, with the columns of the table ROWS; TURN is the number of the batch."""
         [table, *_] = self.tables
         if not arrived:
             return no_rows(table.columns)
@@ -218,9 +229,9 @@ class OverOperator(Operator):
         return f"SELECT {', '.join(f'CAST({v} AS {c.type}) AS {quote_name(c.name)}' for v, c in values)} FROM _arrived"
 
     def _pass(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> str | None:
-        """Keep the rows that have become final since the last batch; return the others that the watermark has passed.
+        """Make the temporary table `_new` of the rows that have become final since the last batch.
 
-        Where frames reach to later rows, the watermark must be as far beyond a row.
+        Return the relation of the other rows in the table ROWS that the watermark has passed; None if no frame needs them.
         """
         if (
             watermark is None
@@ -228,7 +239,7 @@ class OverOperator(Operator):
         ):
             keep(con, "_new", no_rows(self.tables[0].columns))
             return None
-        # By the time column: of it files know which of their rows to leave out.
+        # Conditions on the time column: its bounds in each file's metadata let DuckDB skip rows.
         final = [f"{UNTIL} <= {min(watermark + self._span, END_OF_INPUT)}"]
         if state.closed is not None:
             final.append(f"{UNTIL} > {min(state.closed + self._span, END_OF_INPUT)}")
@@ -238,7 +249,10 @@ class OverOperator(Operator):
     def _gather(
         self, con: duckdb.DuckDBPyConnection, state: Bucket, known: str | None, clock: Clock, *, ends: bool
     ) -> None:
-        """Keep the context: the rows that have become final, and of their partitions those before that are still known."""
+        """Make the temporary tables that calls are computed over, of the new rows and of their partitions' rows in state.
+
+        `_context` has the rows, `_running` and `_totals` the partial results and scans of `Running`.
+        """
         context, stored = self._context, names(self._context.stored)
         last = state.relation(LAST) if self._kept != 0 else None
         if self.keys:
@@ -251,7 +265,7 @@ class OverOperator(Operator):
         if known is not None:
             rows.append(f"SELECT {stored}, false FROM ({self._known.touched(known)})")
         if self._kept != 0:
-            # What the first table still holds is not taken from here.
+            # Rows that are still in the table ROWS come from there.
             held = "true" if state.closed is None else f"{AT} >= {state.closed - self._span}"
             older = f" WHERE NOT ({held})" if self._span else ""
             rows.append(f"SELECT {stored}, false FROM ({repeated(context.stored, f'_old_{LAST}')}){older}")
@@ -268,7 +282,7 @@ class OverOperator(Operator):
                 keep(con, "_totals", self._running.totals(context.partition_columns, "_running"))
 
     def _emitted(self, *, ends: bool) -> str:
-        """Return the SELECT of the rows that leave, with the results of the calls."""
+        """Return the SELECT of the emitted rows, with the results of the calls."""
         partition = self._context.partition
         items = ["*", *(f"{c.over_rows(partition)} AS {quote_name(c.name)}" for c in self._framed)]
         rows = f"(SELECT {', '.join(items)} FROM _context)"
@@ -281,7 +295,7 @@ class OverOperator(Operator):
     # -- what stays
 
     def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
-        """Store what later rows need of those in the context."""
+        """Store what calls over later rows need of the context."""
         context = self._context
         if self.by_clock and self._span:
             state.append(ROWS, con.sql(encoded(self.tables[0].columns, "_new")).to_arrow_table(), clock.batch)
@@ -306,7 +320,7 @@ class OverOperator(Operator):
         self._known.store(con, state, KEYS, f"({touched}{TOUCHED if self.keys else '_context'})", clock)
 
     def _wake_at(self, con: duckdb.DuckDBPyConnection, state: Bucket, watermark: EventTime | None) -> EventTime | None:
-        """Return the time at which the next row is final, if one waits."""
+        """Return the watermark at which the place of the next row becomes final; None if no row waits."""
         if not self.by_clock and (first := self._first_waiting(con, state, watermark)) is not None:
             return EventTime(first - self._span)
         waits = self._context.following > 0 and watermark != END_OF_INPUT and state.relation(LAST) is not None
@@ -327,12 +341,12 @@ class OverOperator(Operator):
 
     @cached_property
     def viewed(self) -> tuple[Column, ...]:
-        """The columns of the view: what it shows of rows and partitions, and the times of their keys."""
+        """The columns of `current`: rows, computed keys, running results, `state`, `_updated_at`, with a `ttl` `_expires_at`."""
         return (*self._shown, *(self._known.times(self._shown) if self._knows else ()))
 
     @cached_property
     def _shown(self) -> tuple[Column, ...]:
-        """The columns of the rows, what is known of partitions so far, and what a row of the view is."""
+        """The columns of `current` without the times of keys."""
         taken = {c.name.lower() for c in self.outputs}
         running = (column for column, _ in self._running.shown(taken))
         state = next(n for n in ("state", "_state", "__state") if n not in taken)
@@ -340,19 +354,23 @@ class OverOperator(Operator):
 
     @property
     def _computed_keys(self) -> list[tuple[Column, str]]:
-        """The keys that are no columns of the rows, and where they are stored."""
+        """The keys that are no columns of the rows, each with its state column."""
         taken = {c.name.lower() for c in self.outputs}
         pairs = zip(self.keys, self.hash_columns, strict=True)
         return [(c, name) for (c, _), name in pairs if c.name.lower() not in taken]
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the rows that wait and those that are kept, and of what is known of partitions so far."""
+        """Return the SELECT of the rows in state, and of the running results of each partition.
+
+        The column `state` says which a row is: `waiting` (for its place to be final), `kept` (for frames of later rows) or
+        `total`, with the running results.
+        """
         context = self._context
         known = self._known.current(relations) if self._knows else {}
         computed = [f"{name} AS {quote_name(c.name)}" for c, name in self._computed_keys]
         named = ", ".join([*context.named, *computed])
         state = quote_name(self._shown[-1].name)
-        # No names that a user would give to columns.
+        # Names that no column of a user has.
         keys_of = [f"{INTERNAL}of_{name}" for name in self.hash_columns]
         of = [f"{name} AS {hidden}" for name, hidden in zip(self.hash_columns, keys_of, strict=True)]
         waits = (

@@ -1,6 +1,6 @@
-"""Calls with OVER over all rows up to the current one: they go on from what is known of the rows before those of a batch.
+"""Calls with OVER over all rows up to the current one, computed from a stored partial result of the older rows.
 
-Those of DuckDB's functions merge partial results, those of users' functions are `scans`.
+DuckDB's functions merge partial results; users' functions are `scans`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from sqlstream.operators.over.scans import Scans
 
 @dataclass(frozen=True, slots=True)
 class RunningColumn:
-    """A stored column of partial results: its type, the SQL that makes it from rows, merges it, and merges it row by row."""
+    """A state column of partial results: its type, and three SQL expressions.
+
+    `made`, an aggregate, computes it from rows; `merge`, an aggregate, from rows of partial results; `running` is the merge of
+    all partial results up to a row, over the window FRAME.
+    """
 
     type: str
     made: str
@@ -31,7 +35,7 @@ class RunningColumn:
 
 @dataclass(frozen=True)
 class Running:
-    """Calls over all rows up to the current one (and those equal to it): what is kept of each partition, and the results."""
+    """Calls over all rows up to the current one (and its peers): their state columns, one row per partition, and results."""
 
     calls: tuple[OverCall, ...]
 
@@ -45,12 +49,12 @@ class Running:
 
     @property
     def scans(self) -> bool:
-        """Whether results are over rows of `totals`, too."""
+        """Whether some calls are users' functions, whose results `results` reads from the rows of `totals`."""
         return bool(self._scans.calls)
 
     @cached_property
     def _partials(self) -> dict[str, tuple[dict[str, RunningColumn], str]]:
-        """The columns of each call and the SQL of its result over them, by its name."""
+        """The state columns of each call, by their names, and the SQL of its result over them, by the call's name."""
         found: dict[str, tuple[dict[str, RunningColumn], str]] = {}
         merging = [c for c in self._merging if c.call.function not in (*FIRST, *LAST)]
         for call, made in zip(merging, partials([_counted(c.call) for c in merging], internal("p")), strict=True):
@@ -67,21 +71,25 @@ class Running:
 
     @cached_property
     def _columns(self) -> dict[str, RunningColumn]:
-        """The stored columns of partial results, by name; calls may share one."""
+        """The state columns of partial results, by name; calls can share one."""
         return {name: column for columns, _ in self._partials.values() for name, column in columns.items()}
 
     @property
     def held(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the stored columns of each call, by its name."""
+        """The names of the state columns of each call, by the call's name."""
         return {**{name: tuple(columns) for name, (columns, _) in self._partials.items()}, **self._scans.held}
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The stored columns."""
+        """All state columns, without keys."""
         return (*(Column(name, column.type) for name, column in self._columns.items()), *self._scans.columns)
 
     def totals(self, partition: Sequence[str], rows: str) -> str:
-        """Return the SELECT of one row for each partition, over rows of what is `made`, and of what is kept."""
+        """Return the SELECT of one row per partition: its columns, the merged partial results, and what scans need.
+
+        `partition` are the columns of the partition; `rows` is a relation of the batch's rows with the items of `made`, of the
+        partitions' rows in state, and of ID, PLACE, BEFORE and AFTER.
+        """
         merged = [f"{column.merge} AS {name}" for name, column in self._columns.items()]
         if self.scans:
             return self._scans.scanned(partition, merged, rows)
@@ -90,23 +98,33 @@ class Running:
 
     @property
     def stored(self) -> str:
-        """The select items of the stored columns over rows of `totals`."""
+        """The select items of the state columns over the rows of `totals`."""
         return ", ".join([*self._columns, *self._scans.totals])
 
     @property
     def made(self) -> str:
-        """The select items that make of a row what merges and what is taken in."""
+        """The select items that compute, from one row of the context, partial results and the arguments of scans.
+
+        They are aggregates, for a SELECT that groups by ID.
+        """
         own = [f"{column.made} AS {name}" for name, column in self._columns.items()]
         return ", ".join([*own, *self._scans.made])
 
     def shown(self, taken: Collection[str]) -> Iterator[tuple[Column, str]]:
-        """Yield the columns of a view over the stored columns, with their SQL: results, and accumulators under free names."""
+        """Yield the columns of a view with their SQL over the state columns: the results so far, then users' accumulators.
+
+        An accumulator whose name is in `taken`, in lower case, is left out.
+        """
         for c in self._merging:
             yield Column(c.name, c.call.result_type), self._partials[c.name][1]
         yield from self._scans.shown(taken)
 
     def results(self, partition: str, rows: str, totals: str) -> Sequence[str]:
-        """Return SELECTs of the results by the rows' number, over the rows of which `totals` are made."""
+        """Return SELECTs to join by ID: each has ID and the result columns of some of the calls, together of all of them.
+
+        `partition` is the SQL behind PARTITION BY, `rows` the relation that `totals` reads, `totals` a relation of its rows,
+        which only scans read.
+        """
         selects = [self._scans.results(totals)] if self.scans else []
         for mode, last in (("rows", "CURRENT ROW"), ("range", f"{AFTER} FOLLOWING")):
             calls = [c for c in self._merging if ("rows" if c.call.function in RANKS else c.frame.mode) == mode]
@@ -124,7 +142,7 @@ class Running:
 
 
 def _counted(call: AggregateCall) -> AggregateCall:
-    """Return a rank as the number of rows, or of different times, that it is."""
+    """Return a rank as a count of rows (row_number, rank), or of first peers (dense_rank); other calls as they are."""
     if call.function not in RANKS:
         return call
     first = f"{BEFORE} = 0" if call.function == "dense_rank" else None
@@ -132,7 +150,7 @@ def _counted(call: AggregateCall) -> AggregateCall:
 
 
 def _edge(call: OverCall) -> RunningColumn:
-    """Return the column, whose name goes into `{0}`, of the first or the last value: in a struct, for it may be NULL."""
+    """Return the column of the first or last value, in a struct, since it may be NULL; its name replaces `{0}` in the SQL."""
     value, type = call.call.arguments[0], call.call.argument_types[0]
     conditions = [f"({call.call.filter})"] if call.call.filter else []
     if call.ignore_nulls or call.call.function == "any_value":

@@ -1,7 +1,7 @@
-"""Users' functions over all rows up to the current one: rows are taken into the accumulator of their partition in their order.
+"""Users' aggregate functions with OVER, over all rows up to the current one.
 
-`scan` of the function tells the result after each row, and the accumulator after the last. So a batch costs what its rows cost,
-however many came before.
+State is one accumulator per partition and call. The step `scan` of a function adds rows to an accumulator in their order, and
+returns the result after each row and the last accumulator. So the cost of a batch does not depend on how many rows came before.
 """
 
 from __future__ import annotations
@@ -16,39 +16,43 @@ from sqlstream.duck.internal_columns import INTERNAL, internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.operators.over.calls import AFTER, ID, PLACE, OverCall
 
-# The numbers of a partition's rows in a batch, in their order; and for each, how many of them are not behind it.
+# Two lists over a partition's new rows, in their order: their IDs, and for each how many of them stand up to its last peer.
 _IDS, _ENDS = internal("ids"), internal("ends")
 
 
 @dataclass(frozen=True)
 class Scans:
-    """The calls; `columns` are stored of each partition: the accumulators."""
+    """Calls of users' aggregate functions. Equal calls share an accumulator."""
 
     calls: tuple[OverCall, ...]
 
     @cached_property
     def _numbers(self) -> Mapping[str, int]:
-        """The number of each call, by its name: equal ones share an accumulator."""
+        """The number of each call's accumulator, by the call's name."""
         found: dict[object, int] = {}
         return {c.name: found.setdefault(c.call, len(found)) for c in self.calls}
 
     @cached_property
     def _distinct(self) -> dict[int, OverCall]:
-        """A call of each number."""
+        """One call for each accumulator, by its number."""
         return {self._numbers[c.name]: c for c in self.calls}
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
+        """The state columns: one for each accumulator."""
         return tuple(Column(_accumulator(n), _type(c)) for n, c in self._distinct.items())
 
     @property
     def held(self) -> Mapping[str, tuple[str, ...]]:
-        """The name of the stored column of each call, by its name."""
+        """The name of each call's state column, in a tuple, by the call's name."""
         return {name: (_accumulator(number),) for name, number in self._numbers.items()}
 
     @property
     def made(self) -> list[str]:
-        """The select items that make what is taken in from rows, of each alone: nothing of those that the call leaves out."""
+        """The select items, aggregates for a SELECT that groups by ID, that wrap a row's arguments in a struct.
+
+        A row that the call's FILTER excludes gives NULL.
+        """
         items = []
         for number, c in self._distinct.items():
             row = f"struct_pack(r := {row_of(c.call.arguments)})"
@@ -57,7 +61,10 @@ class Scans:
         return items
 
     def scanned(self, partition: Sequence[str], merged: Sequence[str], rows: str) -> str:
-        """Return the SELECT of a row for each partition, with further items, over rows that begin with what is kept."""
+        """Return the SELECT of one row per partition: its columns, the items `merged`, the IDs of its new rows, and their scans.
+
+        `rows` is the relation that `Running.totals` reads: a row with an ID is new, one without has the accumulators in state.
+        """
         by = f" GROUP BY {', '.join(partition)}" if partition else ""
         known = f"count({ID}) OVER (PARTITION BY {', '.join(partition) or 'true'} ORDER BY {PLACE} ROWS UNBOUNDED PRECEDING)"
         own = f"FILTER (WHERE {ID} IS NOT NULL)"
@@ -73,11 +80,11 @@ class Scans:
 
     @property
     def totals(self) -> list[str]:
-        """The select items of the stored columns over such rows."""
+        """The select items of the state columns over rows of `scanned`."""
         return [f"struct_extract({_scan(n)}, 'accumulator') AS {_accumulator(n)}" for n in self._distinct]
 
     def results(self, scanned: str) -> str:
-        """Return the SELECT of the results by the rows' number, over such rows."""
+        """Return the SELECT of ID and the results of all calls, a row for each new row; `scanned` is a relation of its rows."""
         items = []
         for c in self.calls:
             found = f"struct_extract({_scan(self._numbers[c.name])}, 'results')"
@@ -86,7 +93,10 @@ class Scans:
         return f"SELECT unnest({_IDS}) AS {ID}, {', '.join(items)} FROM {scanned}"
 
     def shown(self, taken: Collection[str]) -> Iterator[tuple[Column, str]]:
-        """Yield the columns of a view over the stored columns, with their SQL: results, and accumulators under free names."""
+        """Yield the columns of a view with their SQL over the state columns: the results so far, then the accumulators.
+
+        An accumulator whose name is in `taken`, in lower case, is left out.
+        """
         for c in self.calls:
             yield (
                 Column(c.name, c.call.result_type),
