@@ -1,1 +1,1 @@
-"""Process functions: the user's code over the rows of each key."""
+"""Process functions: users' classes that are called for the rows and timers of each key, with keyed and broadcast state."""

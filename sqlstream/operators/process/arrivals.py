@@ -1,4 +1,4 @@
-"""The rows of a batch, by key: keys get numbers, and rows come sorted by them, in the order in which they arrived."""
+"""The input rows of a batch of a process function: numbers the keys, and returns rows by key, in order of arrival."""
 
 from __future__ import annotations
 
@@ -26,21 +26,25 @@ from sqlstream.units import EventTime
 if TYPE_CHECKING:
     from sqlstream.operators.process.operator import InputPlan
 
-# The keys of a batch with their numbers, from 0 on.
+# The temporary table of the keys of a batch, with the column of their numbers, from 0.
 TOUCHED, NUMBER = "_touched", "n"
-# Whether the watermark was beyond the event time of a row before the row came. It is a column of inputs of which some rows come
-# from an operator that emits them when the watermark passes them: their times do not tell.
+# Whether a row is late. An input has this column if some of its rows come from an operator that emits them when the watermark
+# passes their times: these are on time, although their times are behind the watermark.
 LATE = Column("_is_late", "BOOLEAN")
-# So many rows become Python objects together.
+# How many rows are converted to Python objects at a time.
 BLOCK = 8_000
-# Where a row stands among those of a batch: the number of its file, then its number in it.
+# The place of a row in the order of arrival, as one number: the rank of its file in the batch, then its number in the file.
 _STANDS = Column("o0", "BIGINT")
 _ROW_BITS = 40
 _MORE_OF_PLACE = tuple(f"o{i}" for i in range(1, len(PLACE)))
 
 
 class Arrivals:
-    """What has come for a bucket in a batch."""
+    """The input rows of a bucket in a batch. Call `take`, then `touch`, then `rows`.
+
+    Inputs are known by their places among all `inputs`. `keys` are the key columns in state, none for a call without keys. With
+    `gives_times` emitted rows have event times; without `ordered` the order of rows does not matter.
+    """
 
     def __init__(
         self,
@@ -52,24 +56,26 @@ class Arrivals:
         ordered: bool = True,
     ):
         self.con, self.inputs, self.keys = con, inputs, keys
-        # Whether the order in which rows come is of use.
         self.ordered = ordered
-        # Inputs whose rows have keys, and those whose rows are for all keys, with their numbers.
+        # The inputs whose rows have keys, and those whose rows are for all keys, with their places.
         self.keyed = [(i, one) for i, one in enumerate(inputs) if not one.broadcast]
         self.broadcast = [(i, one) for i, one in enumerate(inputs) if one.broadcast]
-        # The rows of inputs as they are stored.
+        # The rows of inputs, encoded as they are stored, by place.
         self._stored: dict[int, pa.Table] = {}
         # Inputs whose rows have the column LATE in this batch.
         self.marked: set[str] = set()
-        # Whether rows of keys have event times, and what is emitted for them, too.
+        # Whether rows of keys have event times, and whether rows that are emitted have.
         self.timed, self.gives_times = self.keyed[0][1].time is not None, gives_times
 
     def take(self, state: Bucket, inputs: Inputs, watermark: EventTime | None) -> None:
-        """Make `_arrived_<n>` of the rows of each input; of those that waited some are due, which are there already."""
+        """Make the views `_arrived_<place>` of each input's rows, with the columns of `columns`.
+
+        For an input that waits, the view shows the temporary table of its due rows, which WaitingRows has made.
+        """
         arrived: dict[str, list[tuple[pa.Table, bool]]] = {one.name: [] for one in self.inputs}
         for port, rows in inputs:
             table = state.read(rows, repeated=self._repeated(port.part)) if isinstance(rows, Segment) else rows
-            # A call without rows has no columns either.
+            # A table without rows can be without columns, too.
             if table.num_columns:
                 arrived[port.part].append((table, port.on_time))
         for number, one in enumerate(self.inputs):
@@ -88,7 +94,7 @@ class Arrivals:
     def _with_lateness(
         self, one: InputPlan, arrived: Sequence[tuple[pa.Table, bool]], watermark: EventTime | None
     ) -> list[pa.Table]:
-        """Return the rows of an input, with the column LATE where needed; of each table it is known if its rows are on time."""
+        """Return the tables of an input's rows, with the column LATE if some rows are on time whatever their times are."""
         if not one.time or one.waits or watermark is None or not any(on_time for _, on_time in arrived):
             return [rows for rows, _ in arrived]
         self.marked.add(one.name)
@@ -99,7 +105,7 @@ class Arrivals:
         return found
 
     def first_on_time(self, number: int, watermark: EventTime | None) -> EventTime | None:
-        """Return the first time of the rows of an input that are on time though the watermark has reached them, if any."""
+        """Return the least time of an input's rows that are on time although the watermark has reached them, None if none is."""
         if watermark is None or self.inputs[number].name not in self.marked:
             return None
         sql = f"SELECT min(_time) FROM _arrived_{number} WHERE NOT {LATE.name} AND _time <= {watermark}"
@@ -107,7 +113,10 @@ class Arrivals:
         return None if first is None else EventTime(first)
 
     def touch(self, due: Sequence[str]) -> int:
-        """Number the keys that have rows, or are among those that some SELECTs give; return how many there are."""
+        """Make the table TOUCHED of the keys that have rows, or are selected by `due`, and return how many there are.
+
+        `due` are SELECTs of the key columns. A call without keys has one key, if there are rows, with the number 0.
+        """
         if not self.keys:
             has_rows = " OR ".join(f"EXISTS (FROM _arrived_{i})" for i, _ in self.keyed)
             return keep(self.con, TOUCHED, f"SELECT 0 AS {NUMBER} WHERE {has_rows}")
@@ -117,25 +126,28 @@ class Arrivals:
         return keep(self.con, TOUCHED, f"SELECT row_number() OVER () - 1 AS {NUMBER}, * FROM ({distinct})")
 
     def by_key(self, number: int) -> tuple[pa.Table, pa.Table] | None:
-        """Return the stored rows of an input in the order of their key, and the distinct keys; None where that takes SQL."""
+        """Return an input's rows, encoded as stored, by key and arrival, and the distinct keys in order, as tables.
+
+        Return None if only SQL can do that: unless there is one key column, of whole numbers, and the source is ordered by files.
+        """
         rows = self._stored.get(number)
         if rows is None or len(self.keys) != 1 or not self._has_files(self.inputs[number]):
             return None
         return sorted_by(rows, self.keys[0].name, _STANDS.name)
 
     def columns(self, one: InputPlan) -> tuple[Column, ...]:
-        """The columns of the rows of an input: as they arrive, but with one number for the order of files."""
+        """Return the columns of an input's rows in `_arrived_<place>`: as they arrive, but with one number for PLACE."""
         arriving = (*one.arriving(self.keys), *((LATE,) if one.name in self.marked else ()))
         if not self._has_files(one):
             return arriving
         return tuple(_STANDS if c.name == _STANDS.name else c for c in arriving if c.name not in _MORE_OF_PLACE)
 
     def order(self, one: InputPlan) -> list[str]:
-        """The columns by which the rows of a key are in the order in which they arrived."""
+        """Return the names of the columns that give the rows of a key their order of arrival; none if the source has no order."""
         return [c.name for c in self.columns(one) if c.name.startswith("o")]
 
     def _repeated(self, name: str) -> list[str]:
-        """Return the columns of the rows of an input in which a text stands many times: the paths of files."""
+        """Return the columns of an input's rows to read as dictionaries, because texts are repeated: the paths of files."""
         [one] = (one for one in self.inputs if one.name == name)
         return [f"o{PLACE.index(PATH)}"] if self._has_files(one) else []
 
@@ -143,14 +155,16 @@ class Arrivals:
         return self.ordered and one.order == PLACE and not one.waits
 
     def same(self, a: str, b: str) -> str:
-        """Return the condition that rows of two relations have the same key."""
+        """Return the SQL condition that rows of the relations `a` and `b` have equal keys, where NULL equals NULL."""
         return " AND ".join(f"{a}.{k.name} IS NOT DISTINCT FROM {b}.{k.name}" for k in self.keys) or "true"
 
     def rows(self, number: int) -> pa.Table:
-        """Return the rows of an input in the order of their keys' numbers, which are the first column; the last is their time.
+        """Return the rows of an input, sorted by the numbers of their keys.
 
-        Those of a broadcast table have no such number. Rows of a key are in the order that the call wants, or of their source
-        where that is known, else of their time, then of their values: so a batch that is repeated gives them in the same order.
+        The columns are NUMBER (not of a broadcast table), the columns of the input as c0, c1, .., `_time` (microseconds) if it
+        has an event time, LATE if rows are marked, and WEIGHT if the input changes: negative in retractions. Rows of a key are in
+        the order that the call declares, or else the order of the source, or else ordered by time and all values. So a repeated
+        batch has the same order. The changes of an input are net: retractions come first, each row as often as its weight says.
         """
         one = self.inputs[number]
         arriving = self.columns(one)
@@ -163,7 +177,7 @@ class Arrivals:
             order += [f"r.{c.name}" for c in arriving if not c.name.startswith("o")]
         arrived = f"_arrived_{number}"
         if one.changing:
-            # What is added and taken away again is not there; what is taken away comes first, each row as often as it is.
+            # Net changes, retractions first, each row as often as its weight says.
             order = [f"r.{WEIGHT} > 0", *order]
             net = summed(tuple(c for c in arriving if c.name != WEIGHT), arrived)
             arrived = f"(SELECT *, unnest(range(abs({WEIGHT}))) FROM ({net}))"
@@ -186,7 +200,7 @@ def _as_dictionary(rows: pa.Table, name: str) -> pa.Table:
 
 
 def _with_numbers(rows: pa.Table) -> pa.Table:
-    """Return rows with a number in the place of the columns of PLACE, in the same order: text is slow to sort by."""
+    """Return rows with one number that sorts as the columns of PLACE do, in their stead: sorting by text is slow."""
     modified, path, row = (rows.column(f"o{PLACE.index(column)}") for column in (MODIFIED, PATH, ROW))
     paths = path.dictionary_encode().unify_dictionaries().combine_chunks()
     places, times = paths.indices.to_numpy(), modified.to_numpy()
@@ -202,13 +216,16 @@ def _with_numbers(rows: pa.Table) -> pa.Table:
 
 
 def blocks(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield the rows of a table in blocks that become Python objects together."""
+    """Yield the rows of a table in slices of BLOCK rows."""
     for start in range(0, table.num_rows, BLOCK):
         yield table.slice(start, BLOCK)
 
 
 def dense(items: str, columns: Sequence[Column], rows: str, keys: Arrivals) -> str:
-    """Return the SELECT of items over columns of a relation for every key of the batch, in the order of their numbers."""
+    """Return the SELECT of `items` for every key of the batch, in the order of the keys' numbers.
+
+    `items` are SQL over `columns` of the SELECT `rows`, which has at most one row per key. A key without a row has NULLs.
+    """
     own = ", ".join(f"s.{quote_name(c.name)}" for c in columns)
     joined = f"{TOUCHED} t LEFT JOIN ({rows}) s ON {keys.same('t', 's')}"
     return f"SELECT {items} FROM (SELECT t.{NUMBER}, {own} FROM {joined}) ORDER BY {NUMBER}"

@@ -1,7 +1,7 @@
-"""A batch of broadcast tables: their rows come before those of keys, and write the states that all keys share.
+"""A batch of broadcast tables: their rows come before the rows of keys, and write the broadcast states, which all keys share.
 
-Every bucket gets every row of a broadcast table and keeps the states whole, so a key finds them where it is. What a method emits
-leaves one of the buckets alone: so it is there once.
+Every bucket gets all rows of a broadcast table, and has a full copy of the broadcast states. All of them run the methods; only
+the first one emits what the methods emit.
 """
 
 from __future__ import annotations
@@ -40,15 +40,20 @@ from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import END_OF_INPUT, EventTime
 
-# The temporary table of the one that all keys are, in the place of those of a batch.
+# A temporary table like TOUCHED, with the number 0 of the only, empty key that broadcast states have.
 EVERYONE = "_everyone"
-# The event time of a row (NEVER: it comes before all others), the method that gets it, the row, whether it is taken away, and
-# whether it is late, None where its time tells.
+# The event time of a row (NEVER: it comes before all others), the method that gets it, the row, whether it is a retraction, and
+# whether it is late (None: its time tells).
 _Row = tuple[EventTime, Callable[..., Any], Any, bool, bool | None]
 
 
 class BroadcastRun:
-    """One batch of one bucket; `tables` are those of its broadcast states, `keys` the key columns of the result."""
+    """Runs the methods of broadcast tables over one batch in one bucket. Call `apply`, then `emitted`.
+
+    `tables` are the state tables of the broadcast states, `keys` the key columns of the result. After `apply`, `visits` are the
+    calls of `ctx.for_each_key`, for the run over the keys to make, and `times` the event times (microseconds) of the rows in
+    order, if the call orders rows by time.
+    """
 
     def __init__(
         self,
@@ -68,20 +73,23 @@ class BroadcastRun:
             for one in tables.collections
         }
         self.handles = list(instance.shared.values())
-        # The event times of the rows that have come, in their order.
+        # The event times of the rows in their order, if the call orders rows by time.
         self.times: list[EventTime] = []
-        # What methods emit, in the bucket that emits it; and the calls for each key that they have asked for, in all buckets.
+        # What methods emit (in the first bucket), and the calls for each key that they have asked for (in all buckets).
         self.keys = keys
         self.output = EmittedRows(instance.implementation.result, arrivals.gives_times, is_keyless=True)
         self.sides = SideOutputs(instance.implementation.sides, arrivals.gives_times, is_keyless=True)
         self.visits: list[Visit] = []
         self.side_classes = classes_of(instance.implementation.sides)
         self.context = self._new_context()
-        # The event time of the row that writes, and how many rows have come with it.
+        # The event time of the current row, and its number in the batch, from 1.
         self.micros, self.row = EventTime(NEVER), 0
 
     def apply(self) -> None:
-        """Give the rows to their methods, and write what these have left in the states."""
+        """Call the methods with their rows, store the changed states, and sweep expired ones.
+
+        Raises JobError for what the methods raise, and for values that do not fit the type of a state.
+        """
         keep(self.con, EVERYONE, f"SELECT 0 AS {NUMBER}")
         for name, handle in self.instance.shared.items():
             collection = self.collections[name]
@@ -96,7 +104,7 @@ class BroadcastRun:
                 collection.sweep()
 
     def move_to(self, time: EventTime) -> None:
-        """Let states show what they were at an event time: all rows up to then have come."""
+        """Make the broadcast states show what they hold at an event time: after all broadcast rows up to it, inclusive."""
         version = bisect_right(self.times, time)
         for handle in self.handles:
             handle.version = version
@@ -130,7 +138,7 @@ class BroadcastRun:
             self.times = [micros for micros, *_ in rows]
 
     def _rows(self) -> list[_Row]:
-        """Return the rows of all broadcast tables: in the order of time where they have one, else table by table."""
+        """Return the rows of all broadcast tables: in the order of time if the call has one, else table by table."""
         found: list[_Row] = []
         for number, one in self.arrivals.broadcast:
             table = self.arrivals.rows(number)
@@ -147,7 +155,7 @@ class BroadcastRun:
         return found
 
     def _call_with_tables(self) -> None:
-        """Give the rows of each table to a vectorized function, as one Arrow table."""
+        """Call the method of each table with its rows as one Arrow table."""
         for number, one in self.arrivals.broadcast:
             rows = self.arrivals.rows(number)
             if rows.num_rows:
@@ -161,7 +169,7 @@ class BroadcastRun:
     def _call(self, method: Callable[..., Any], row: Any) -> None:
         try:
             result = method(self.context, row)
-            # Also in a bucket that does not emit them: what yields the rows writes the states.
+            # Also in buckets that do not emit the rows: the generator that yields them writes states.
             rows = list(result) if isinstance(result, Iterable) and not self._is_silent else []
         except (Exception, SystemExit) as error:
             raise self.instance.raised(error, about=_about(row), row=row) from error
@@ -176,12 +184,12 @@ class BroadcastRun:
 
     @property
     def _is_silent(self) -> bool:
-        """Whether methods emit nothing: the class gives tables of rows, or changes of keys."""
+        """Whether methods cannot emit rows: the class is vectorized, or emits changes."""
         return self.instance.function.vectorized is not None or self.instance.function.changelog_mode is not None
 
     @property
     def _time(self) -> Any:
-        """The event time of what is emitted now: without one of the row, how far event time has come."""
+        """The event time of the rows that are emitted now: the row's, or else the watermark, or else the processing time."""
         context = self.context
         return context.event_time or context.watermark or context.processing_time.replace(tzinfo=None)
 
@@ -206,7 +214,11 @@ class BroadcastRun:
         self.visits.append(Visit(call, arguments, self.row, self.micros, time, watermark, is_late))
 
     def emitted(self) -> Iterator[pa.RecordBatch | SideRows]:
-        """Yield what the methods have emitted, in one of the buckets."""
+        """Yield the rows and side outputs that the methods have emitted; nothing unless the bucket is the first one.
+
+        Key columns of the result are NULL if the methods emit no columns of these names. Raises JobError for rows that do not fit
+        the declared result.
+        """
         if not self.state.is_first or not (self.output.rows or self.sides.size):
             return
         keys = {}
@@ -253,5 +265,5 @@ class BroadcastRun:
 
 
 def _about(row: Any) -> str:
-    """Return what an error says of the row, or the table of rows, that a method got."""
+    """Return the line of an error's detail that shows the row, or counts the rows of the table, that a method got."""
     return f"rows: {row.num_rows:,}" if isinstance(row, pa.Table) else f"row: {shown(row, 400)}"

@@ -1,7 +1,7 @@
-"""A batch of a function that is vectorized by bucket: its code gets all rows, and the state of their keys, as two Arrow tables.
+"""A batch of a function that is vectorized by bucket: it gets all rows, and the state of their keys, as two Arrow tables.
 
-Nothing is a Python object, and no key has a number: DuckDB joins the state to the keys that have come, and what comes back
-to what is stored.
+No values become Python objects, and keys have no numbers: DuckDB joins the keys of the batch with their state, and the state that
+the function returns with the stored one.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN
 from sqlstream.units import END_OF_INPUT, EventTime
 
-# What is stored of the keys that have come, and what the function has returned for some of them.
+# Temporary tables: the stored state of the keys of the batch, and the state that the function has returned.
 STORED, RETURNED = "_stored", "_returned"
 
 
 class BucketTablesRun:
-    """One batch of one bucket."""
+    """Runs a function that is vectorized by bucket over one batch of one bucket; `keys` are the key columns of the result."""
 
     def __init__(
         self,
@@ -56,17 +56,21 @@ class BucketTablesRun:
     ):
         self.con, self.state, self.clock, self.tables = con, state, clock, tables
         self.keys, self.instance, self.arrivals = keys, instance, arrivals
-        # The keys that have come, as they are stored, where sorting their rows has told them.
+        # The keys of the batch, encoded as stored, if sorting the rows has found them.
         self.touched: pa.Table | None = None
         self.values = tuple(Column(s.name, s.type) for s in instance.function.keyed_states)
         [(number, _)] = arrivals.keyed
         first = arrivals.first_on_time(number, clock.watermark)
-        # What is emitted for a time before this is late; for rows that are in time, the watermark is behind them.
+        # A row that is emitted for an earlier time is late. For rows that are on time the function sees an earlier watermark.
         self.late_before = clock.watermark if first is None else first
         self.watermark = clock.watermark if first is None else EventTime(first - 1)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Call the function, if rows have come; yield what it emits, and write the state that it returns."""
+        """Call the function if there are rows; yield the rows that it returns, then store the state that it returns.
+
+        Raises JobError for what the function raises, and for tables that do not have the declared columns and types, or state of
+        a key that has no rows in the batch.
+        """
         rows = self._rows()
         if rows.num_rows:
             emitted, state = self._called(rows)
@@ -79,7 +83,7 @@ class BucketTablesRun:
     # -- what the function gets
 
     def _rows(self) -> pa.Table:
-        """Return the rows: their keys, then their other columns."""
+        """Return the rows of the batch: the keys, then the columns of the input, under their names in the query."""
         [(number, one)] = self.arrivals.keyed
         names = [*(c.name for c in self.keys), *(c.name for c, _ in one.columns)]
         own = [c for c in one.arriving(self.tables.keys) if c.name.startswith("c")]
@@ -101,7 +105,7 @@ class BucketTablesRun:
         return self.con.sql(f"SELECT {', '.join(items)} FROM {rows}").to_arrow_table().combine_chunks()
 
     def _state(self) -> pa.Table:
-        """Return the keys that have come, and what is seen of their values; keep what is stored."""
+        """Return the table of states: the keys of the batch, and their values, NULL if expired; make the table STORED."""
         [(number, _)] = self.arrivals.keyed
         if self.touched is None:
             keep(self.con, TOUCHED, f"SELECT DISTINCT {listed(self.tables.keys)} FROM _arrived_{number}")
@@ -127,7 +131,7 @@ class BucketTablesRun:
         return found
 
     def _called(self, rows: pa.Table) -> tuple[Any, Any]:
-        """Return the rows and the state that the function gives for rows."""
+        """Return the rows and the state that the function returns; the state is None for a class without states."""
         state = self._state() if self.values else None
         [(number, _)] = self.arrivals.keyed
         method = self.instance.methods[number]
@@ -177,7 +181,7 @@ class BucketTablesRun:
         yield from table.to_batches()
 
     def _store(self, table: Any) -> None:
-        """Write the state of the keys that were returned: what was stored is taken away, and what is there now is added."""
+        """Replace the stored state of the keys in the returned table; a key whose values are all NULL has none any more."""
         state = self._fitted(table, (*self.keys, *self.values), "returned as state")
         if not state.num_rows:
             return
@@ -203,7 +207,7 @@ class BucketTablesRun:
         self.state.count(WEIGHTS, pc.sum(changes.column(WEIGHT)).as_py() or 0)
 
     def _check_keys(self) -> None:
-        """Raise where the returned state has a key twice, or one that has not come."""
+        """Raise JobError if the returned state has a key twice, or one without rows in this batch."""
         keys = listed(self.tables.keys)
         other = f"SELECT {keys} FROM {RETURNED} r ANTI JOIN {TOUCHED} t ON {self.tables.same('r', 't')} LIMIT 1"
         twice = f"SELECT {keys} FROM {RETURNED} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"

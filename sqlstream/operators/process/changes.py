@@ -1,4 +1,4 @@
-"""A batch of a function that takes changes, or emits them: rows that are added and rows that are taken away."""
+"""A batch of a function whose input or output is a changelog: rows are added and retracted."""
 
 from __future__ import annotations
 
@@ -21,23 +21,27 @@ from sqlstream.operators.scratch import keep
 from sqlstream.storage.bucket import WEIGHTS
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
 
-# The keys whose rows change.
+# The temporary table of the keys whose upserted rows change.
 _CHANGED = "_changed_results"
 
 
 class ChangesRun(BatchRun):
-    """One batch of one bucket."""
+    """Runs a function that takes or emits changes; it yields the rows to add and to retract, with the column WEIGHT.
+
+    A function of mode `upsert` emits whole rows: the result has at most one row per key, which the state table RESULT keeps, and
+    the changes are the difference to it. Changes have no event times.
+    """
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         result = self.instance.implementation.result
         if self.function.changelog_mode:
-            # Changes have no time.
+            # Changes have no event times.
             self.output = EmittedRows(result, False)
             self.emitted = self.output.rows
-        # Rows that are taken away, of a class that emits rows to add and to take away.
+        # Retracted rows, in the mode `retract`.
         self.retracted = EmittedRows(result, False)
-        # How many rows had been emitted when the row of a key was taken away last, by the key's number.
+        # How many rows had been emitted when a key's row was last deleted, by the key's number, in the mode `upsert`.
         self.deleted: dict[int, int] = {}
         if self.function.changelog_mode:
             self.context._retract = self._retract
@@ -96,16 +100,16 @@ class ChangesRun(BatchRun):
         yield from changes.to_batches()
 
     def _last_rows(self) -> tuple[list[int], list[int]]:
-        """Return the places of the rows that keys have now, and the numbers of the keys whose rows change."""
+        """Return the places, among the emitted rows, of the rows that keys have now, and the numbers of the changed keys."""
         last = {number: end - 1 for number, end in zip(self.output.numbers, self.output.ends, strict=True)}
-        # What was taken away before the last row was emitted is there again.
+        # A row that was deleted before the last one was emitted has been replaced by that.
         places = [place for number, place in last.items() if self.deleted.get(number, 0) <= place]
         numbers = list(last.keys() | self.deleted.keys())
         self.deleted.clear()
         return places, numbers
 
     def _upserted(self, rows: pa.Table, numbers: list[int]) -> pa.Table:
-        """Return what changes when keys have other rows, or none, and keep that."""
+        """Return the changes of the result when keys with these numbers have these rows, or none; store them in RESULT."""
         columns = (*self.tables.keys, *self.tables.result)
         self.con.register("_numbers", pa.table({NUMBER: pa.array(numbers, pa.int64())}))
         keep(self.con, _CHANGED, f"SELECT * FROM {TOUCHED} SEMI JOIN _numbers USING ({NUMBER})")
@@ -123,12 +127,12 @@ class ChangesRun(BatchRun):
 
     @cached_property
     def _results(self) -> str | None:
-        """The rows that keys had before the batch, to go behind FROM: each key is changed once in a batch."""
+        """The relation of the rows that keys had before the batch; it stays valid, since a key changes once in a batch."""
         return self.state.rows_of(self.con, RESULT, self.tables.key_names, TOUCHED)
 
 
 class _ChangingInput(KeyedInput):
-    """An input, and of each row whether it is taken away, where the input changes."""
+    """The rows of an input and, if it is a changelog, whether each is a retraction."""
 
     def __init__(self, table: pa.Table, reader: Any, count: int, timed: bool, signs: list[bool] | None):
         super().__init__(table, reader, count, timed)

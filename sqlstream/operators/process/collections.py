@@ -1,4 +1,4 @@
-"""Lists and maps: loaded when they are read, small ones for a stretch of keys; changed item by item."""
+"""Lists and maps in keyed state: loaded when read, small ones for a range of keys at once, and stored item by item."""
 
 from __future__ import annotations
 
@@ -28,12 +28,16 @@ from sqlstream.operators.scratch import keep
 from sqlstream.storage.bucket import EXPIRED, WEIGHTS, Bucket
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 
-# About so many items become Python objects together: those of some keys.
+# About how many items, of a range of keys, are converted to Python objects at a time.
 STRETCH = 50_000
 
 
 class Collection:
-    """The items of a list or a map, or a broadcast value, for the keys of a batch: those in the temporary table `touched`."""
+    """The items of a list or map state, or of a broadcast value, for the keys of a batch in the temporary table `touched`.
+
+    An item has a place in its key's collection: its position in a list, its key in a map. `hints` are the Python type of the
+    values, and for a map, before it, the type of its keys.
+    """
 
     def __init__(
         self,
@@ -55,17 +59,17 @@ class Collection:
         self.columns: tuple[Column, ...] = tables.items(one)
         self.item_columns = one.item_columns
         self.large = LargeKeys(self)
-        # The table of what is stored of all other keys of the batch; None: nothing is.
+        # The temporary table of the stored items of all keys that are not large; None: there are none.
         self._loaded: str | None = None
         self._is_loaded = False
-        # The items of the keys from one number to another, and where those of each begin, and the last ones end.
+        # The items of the keys from number `_from` up to `_until`; the items of one key lie between two bounds.
         self._stored_places: list[Any] = []
         self._stored_items: list[Any] = []
         self._bounds: list[int] = []
         self._from = self._until = 0
-        # How many keys have about as many items as become Python objects together.
+        # How many keys have about STRETCH items.
         self._keys = 1
-        # Keys whose items all go, and items that are put in the place of others.
+        # The numbers of cleared keys; and of the items that are put, the numbers of the keys, the places, and the items.
         self.cleared: list[int] = []
         self.numbers: list[int] = []
         self.places: list[Any] = []
@@ -75,7 +79,7 @@ class Collection:
     # -- reading
 
     def stored(self, number: int) -> tuple[list[Any], list[Any]]:
-        """Return the places and the items of a key; keys are asked for in the order of their numbers."""
+        """Return the stored places and items of the key with this number. Call it in the order of the numbers."""
         if number in self.large.rows:
             return self.large.items(number)
         if not self._is_loaded:
@@ -88,7 +92,7 @@ class Collection:
         return self._stored_places[begin:end], self._stored_items[begin:end]
 
     def _load(self) -> None:
-        """Keep the items of all keys of the batch that are not large."""
+        """Make a temporary table of the stored items of all keys of the batch that are not large."""
         self._is_loaded = True
         touched = self.large.others()
         rows = touched and self._rows_of(touched)
@@ -107,15 +111,15 @@ class Collection:
         self._keys = max(1, STRETCH * keys // max(size, STRETCH))
 
     def _rows_of(self, touched: str) -> str | None:
-        """Return what to write behind FROM to read what is stored, at least of the keys of a temporary table."""
+        """Return the relation of stored rows of the keys in a temporary table; it can have rows of other keys, too."""
         return self.state.candidates(self.con, self.table, self.tables.key_names, touched)
 
     def entry(self, number: int, place: Any) -> dict[Any, Any] | None:
-        """Return entries of a large map, among them that of a key, if it is there; None where all are to be read."""
+        """Return entries of a large map, among them the one at `place` if it exists; None: read all of them with `stored`."""
         return self.large.entry(number, place) if number in self.large.rows else None
 
     def _fetch(self, number: int) -> None:
-        """Make Python objects of the items of some keys, from one on."""
+        """Convert the items of a range of keys, from `number` on, to Python objects."""
         self._from, self._until = number, number + self._keys
         live = is_live(self.one, AT.name, str(self.clock.time))
         found = self.con.sql(
@@ -130,17 +134,17 @@ class Collection:
     # -- changing
 
     def put(self, number: int, places: abc.Collection[Any], items: abc.Iterable[Any]) -> None:
-        """Let there be items at some places, or none."""
+        """Note that the key with this number has these items at these places from now on; REMOVED deletes an item."""
         self.numbers += [number] * len(places)
         self.places += places
         self.items += items
 
     def number_of(self, place: int) -> int:
-        """Return the number of the key whose item is at a place among those that are being written."""
+        """Return the number of the key of an item by its place among the items being stored: the `number` of a Misfit."""
         return self._writing[place]
 
     def store(self) -> None:
-        """Write what has changed."""
+        """Store the cleared keys and the items that were put. Raises Misfit for a value that does not fit the state's type."""
         if self.cleared or (self.numbers and self.one.state.kind != "list"):
             self._take_away()
         is_there = [item is not REMOVED for item in self.items]
@@ -161,7 +165,7 @@ class Collection:
         self._append(f"SELECT {items} FROM _items JOIN {self.touched} USING ({NUMBER})")
 
     def _take_away(self) -> None:
-        """Take away the items of keys that were cleared, and those in whose place others are put."""
+        """Delete the stored items of cleared keys, and those that other items replace."""
         if not self.state.segments(self.table):
             return
         if parts := [*self._cleared(), *self._replaced()]:
@@ -169,12 +173,12 @@ class Collection:
             self._append(f"SELECT * REPLACE (-{WEIGHT} AS {WEIGHT}) FROM ({both})")
 
     def _stored_columns(self, keys: str) -> str:
-        """Return the columns of what is stored: of relation `s`, their keys of another one."""
+        """Return the select items of a stored row: the columns of the relation `s`, but the key columns of `keys`."""
         items = [f"{keys}.{quote_name(k.name)}" for k in self.tables.keys]
         return ", ".join([*items, listed(self.item_columns, "s"), f"s.{WEIGHT}"])
 
     def _cleared(self) -> Iterator[str]:
-        """Yield SELECTs of the items of keys that were cleared."""
+        """Yield SELECTs of the stored items of cleared keys."""
         if not self.cleared:
             return
         is_far = self._are_far(self.cleared)
@@ -190,7 +194,7 @@ class Collection:
                 yield f"SELECT {columns} FROM {rows} s JOIN _cleared_keys t ON {self.tables.same('s', 't')}"
 
     def _replaced(self) -> Iterator[str]:
-        """Yield SELECTs of the items in whose place others are put."""
+        """Yield SELECTs of the stored items that other items replace."""
         gone = set(self.cleared)
         is_put = [number not in gone for number in self.numbers]
         if self.one.state.kind == "list" or not any(is_put):
@@ -214,7 +218,7 @@ class Collection:
                 yield f"SELECT {self._stored_columns('s')} FROM {own} AND {same}"
 
     def _are_far(self, numbers: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Tell of keys whether their items were not loaded together."""
+        """Return for each key whether its items are missing in the temporary table of loaded items."""
         if not self._is_loaded:
             return np.ones(len(numbers), dtype=bool)
         large = list(self.large.rows)
@@ -226,7 +230,7 @@ class Collection:
         self.state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
 
     def sweep(self) -> None:
-        """Take items out of the state that have expired."""
+        """Delete the expired items of the whole bucket, and count them as EXPIRED."""
         rows = self.state.relation(self.table) if self.one.ttl else None
         if rows is None:
             return
@@ -237,7 +241,7 @@ class Collection:
 
 
 class KeyCollection:
-    """What joins a handle of the user's code to the items of the current key."""
+    """Connects the handle of a list or map state, which the user's code sees, to the items of the current key."""
 
     def __init__(self, collection: Collection, handle: ListState[Any] | MapState[Any, Any]):
         self.collection, self.handle = collection, handle
@@ -266,7 +270,7 @@ class KeyCollection:
         return self.collection.entry(self.number, place)
 
     def enter(self, number: int) -> None:
-        """Go to another key."""
+        """Reset the handle for the key with this number; nothing is loaded yet."""
         self.number = number
         handle = self.handle
         handle.stored = None
@@ -280,7 +284,10 @@ class KeyCollection:
             handle.added = []
 
     def leave(self, length: int) -> int | None:
-        """Collect what has changed of the key; return the length that a list has now, None where nothing has changed."""
+        """Pass the handle's changes on to the collection; `length` is the length of a list before them, else 0.
+
+        Return the new length of a list, None if it has not changed, and for maps.
+        """
         handle, number = self.handle, self.number
         if self.refreshes:
             self._write_again()
@@ -297,7 +304,7 @@ class KeyCollection:
         return length + len(added) if added or handle.is_cleared else None
 
     def _write_again(self) -> None:
-        """Let what was read count as written now."""
+        """Write again what was read, so that its time to live starts anew."""
         handle = self.handle
         if isinstance(handle, ListState):
             if handle.is_read:

@@ -1,4 +1,4 @@
-"""What a function emits in a batch: the rows of each output, with the keys and the times that they are for."""
+"""The rows that a function emits in a batch, by output, with the keys and event times that they belong to."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from sqlstream.functions.process.shapes import Misfit, ResultShape
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import SideRows
 
-# Whether an emitted row is late where its event time counts.
+# The column of emitted rows with event times that says whether a row is late for the operators that read it.
 LATE_RESULT = Column(internal("late"), "BOOLEAN")
 _SHOWN = 200
 
 
 class EmittedRows:
-    """Rows of an output, and for each stretch of them its end, the number of its key, its event time, and whether it is late.
+    """The emitted rows of an output, in stretches: of each its end, its key's number, its event time, and whether it is late.
 
-    Those that `is_keyless` belong to no key: a column of the key has what is emitted under its name, or NULL.
+    Without `timed` rows have no event times. `where` names the output in errors. Rows that are `is_keyless` belong to no key:
+    they can have key columns of their own, which are NULL otherwise.
     """
 
     def __init__(self, shape: ResultShape, timed: bool, where: str = "", *, is_keyless: bool = False):
@@ -38,7 +39,7 @@ class EmittedRows:
         self.late: list[bool] = []
 
     def mark(self, number: int, time: Any, *, late: bool) -> int:
-        """Note for which key and time the rows since the last mark were emitted; return how many rows there are."""
+        """End a stretch: note the key's number and the event time of the rows since the last mark; return how many rows wait."""
         size = len(self.rows)
         self.ends.append(size)
         self.numbers.append(number)
@@ -48,7 +49,12 @@ class EmittedRows:
         return size
 
     def taken(self, keys: Mapping[str, pa.ChunkedArray]) -> pa.Table:
-        """Return the rows, and forget them. Raises Misfit, its place being the number of the key."""
+        """Return the waiting rows, and clear the output.
+
+        `keys` are the values of the key columns, by name, at the places of the keys' numbers. The columns are the keys, the other
+        columns of the output and, with `timed`, ROWTIME, a TIMESTAMP, and LATE_RESULT. Raises Misfit, with the key's number, for
+        a row that does not fit the declared columns, or whose key column differs from its key.
+        """
         try:
             written = self.write(self.rows)
         except Misfit as error:
@@ -77,7 +83,7 @@ class EmittedRows:
 
 
 def _as_key(name: str, values: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return emitted values as those of a column of the key; raises Misfit where they have another type."""
+    """Return emitted values with the type of a key column. Raises Misfit if they cannot be cast."""
     try:
         return values.cast(type)
     except pa.ArrowException as error:
@@ -85,7 +91,7 @@ def _as_key(name: str, values: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def _astray(emitted: pa.Array, keys: pa.ChunkedArray) -> int | None:
-    """Return the place of the first emitted value that is not that of its key, None where there is none."""
+    """Return the place of the first emitted value that differs from its key's, None if all are equal."""
     try:
         equal = pc.fill_null(pc.equal(emitted, keys), False).to_numpy(zero_copy_only=False)
     except pa.ArrowException:
@@ -93,14 +99,14 @@ def _astray(emitted: pa.Array, keys: pa.ChunkedArray) -> int | None:
         equal = np.zeros(len(emitted), dtype=bool)
     for place in np.flatnonzero(~equal).tolist():
         one, other = emitted[place].as_py(), keys[place].as_py()
-        # NULL and NaN are equal to themselves here.
+        # NULL equals NULL, and NaN equals NaN.
         if one != other and (one == one or other == other):
             return int(place)
     return None
 
 
 class SideOutputs:
-    """The rows of the side outputs, by their names."""
+    """The emitted rows of all side outputs, by the names of the outputs."""
 
     def __init__(self, shapes: Mapping[str, ResultShape], timed: bool, *, is_keyless: bool = False):
         self.outputs = {
@@ -111,7 +117,10 @@ class SideOutputs:
         self.size = 0
 
     def add(self, name: str, row: Any, number: int, time: Any, *, late: bool) -> None:
-        """Take a row for a key and a time; raises ValueError or TypeError for one that does not belong there."""
+        """Add a row to the side output `name`, for a key's number and an event time.
+
+        Raises ValueError if there is no such output, and TypeError if the row has another class than the output declares.
+        """
         output = self.outputs.get(name)
         if output is None:
             there = (
@@ -129,7 +138,7 @@ class SideOutputs:
         self.size += 1
 
     def taken(self, keys: Mapping[str, pa.ChunkedArray]) -> Iterator[SideRows]:
-        """Yield the rows, and forget them. Raises Misfit as that of an output does."""
+        """Yield the waiting rows of all side outputs, and clear these; for `keys` and errors see EmittedRows.taken."""
         self.size = 0
         for name, output in self.outputs.items():
             if output.rows:

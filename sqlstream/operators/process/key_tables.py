@@ -1,4 +1,4 @@
-"""A batch of a vectorized function: its code gets the rows of a key as one Arrow table, and gives tables."""
+"""A batch of a function that is vectorized by key: it gets the rows of a key as one Arrow table, and emits tables."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from sqlstream.operators.process.emitted import LATE_RESULT, EmittedRows
 from sqlstream.operators.process.runs import BatchRun
 from sqlstream.units import EventTime
 
-# The event time of an emitted row, where the function gives one.
+# The optional column of emitted tables with the event times of their rows.
 EVENT_TIME = Column(ROWTIME, "TIMESTAMP")
 
 
 class KeyTablesRun(BatchRun):
-    """One batch of one bucket. What is emitted are tables, and each counts as one."""
+    """Runs a function that is vectorized by key over one batch of one bucket; an emitted table counts as one row."""
 
     most = 1_000
 
@@ -55,13 +55,13 @@ class KeyTablesRun(BatchRun):
 
 
 class _EmittedTables(EmittedRows):
-    """The tables of the output: each has an end, a key and a time, as a row has."""
+    """The emitted tables: what is a row in EmittedRows is a table here."""
 
     def __init__(self, result: ResultShape, timed: bool, watermark: EventTime | None):
         super().__init__(result, timed)
         columns = tuple(Column(name, type) for name, type, _ in result.fields)
         self.columns = TableShape(columns, EVENT_TIME if timed else None)
-        # What is emitted now for a time before this is late; and those of the stretches.
+        # Rows with an earlier event time are late: now, and for each stretch.
         self.late_before = NEVER if watermark is None else watermark
         self.limits: list[EventTime] = []
 
@@ -70,10 +70,14 @@ class _EmittedTables(EmittedRows):
         return super().mark(number, time, late=late)
 
     def taken(self, keys: Mapping[str, pa.ChunkedArray]) -> pa.Table:
-        """Return the rows of the tables, and forget them. Raises Misfit, its place being the number of the key."""
+        """Return the rows of the waiting tables in one, with the columns of EmittedRows.taken, and clear the output.
+
+        A row without an event time of its own gets its stretch's. Raises Misfit, with the key's number, for a table that does not
+        have the declared columns and types.
+        """
         rows = self._fitted()
         sizes = np.cumsum([0, *(table.num_rows for table in self.rows)])
-        # How many rows each stretch has: its tables' together.
+        # How many rows each stretch has, in all of its tables.
         lengths = np.diff(sizes[[0, *self.ends]])
         of_keys = pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths))
         found: dict[str, Any] = {name: values.take(of_keys) for name, values in keys.items()}
@@ -95,15 +99,15 @@ class _EmittedTables(EmittedRows):
 
 
 def _timed(given: pa.ChunkedArray, times: pa.Array, late: pa.Array, limits: pa.Array) -> dict[str, Any]:
-    """Return the event times of rows, and whether they are late: their own, else those for which they were emitted."""
+    """Return the columns of the rows' event times, `given` or else `times`, and of whether each is late."""
     own = pc.coalesce(given, times)
-    # What a timer emits for its time is in time, though the watermark has passed it.
+    # A row for the time of a timer is on time, although the watermark has passed it.
     is_behind = pc.less(own.cast(pa.int64()), limits)
     return {ROWTIME: own, LATE_RESULT.name: pc.and_(is_behind, pc.or_(late, pc.less(own, times)))}
 
 
 class _Tables:
-    """The rows of an input, a table for each key that has some, and the latest of their times."""
+    """The rows of an input as one table for each key that has rows, with the latest of their event times."""
 
     def __init__(self, table: pa.Table, names: list[str], count: int, timed: bool):
         numbers = table.column(NUMBER).to_numpy()
@@ -121,7 +125,7 @@ class _Tables:
             starts = [start for start, _ in stretches]
             latest = np.maximum.reduceat(times, starts) if starts else times
             self.timed = zip(self.rows, latest.astype("datetime64[us]").tolist(), strict=True)
-        # The first time of each table that is not late, None where all are, if their times do not tell.
+        # If rows are marked by LATE, the least time in each table that is not late, None if all are.
         self.on_time: Iterator[dt.datetime | None] | None = None
         if marked:
             late, none = table.column(LATE.name).to_numpy(zero_copy_only=False), np.iinfo(np.int64).max

@@ -1,4 +1,4 @@
-"""The row of each key: values and the lengths of lists, read for the keys of a batch, and written for those that changed."""
+"""The state row of each key, with its values and the lengths of its lists: read for the keys of a batch, stored if changed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ def _bigint() -> Codec:
 
 
 class KeyRows:
-    """The rows of the keys of a batch; `hints` are those of the states' values, by the state's name."""
+    """The state rows of the keys of a batch, in the table KEYS.
+
+    A row is a tuple with, for each state in it, a value or the length of a list, followed by the time at which it was written
+    (microseconds of processing time) if the state has a time to live. `hints` are the Python types of values, by state.
+    """
 
     def __init__(
         self,
@@ -45,9 +49,9 @@ class KeyRows:
         aggregates: Mapping[str, Aggregator],
     ):
         self.con, self.state, self.tables, self.clock = con, state, tables, clock
-        # The functions whose accumulators some columns have.
+        # The aggregate functions of the columns that have accumulators.
         self.aggregates = {one.column: aggregates[n] for one in tables.in_row if (n := one.state.name) in aggregates}
-        # What rows hold behind the key: column, codec, what errors call it.
+        # The columns of a row behind the key, each with its codec, and what errors call it.
         self.parts: list[tuple[Column, Codec, str]] = []
         for one in tables.in_row:
             assert one.column is not None
@@ -57,12 +61,15 @@ class KeyRows:
             if one.written:
                 self.parts.append((one.written, _bigint(), ""))
         self.stored: pa.Table | None = None
-        # The numbers of keys that have changed, and what their rows hold now.
+        # The numbers of the changed keys, and their new rows.
         self.numbers: list[int] = []
         self.changed: list[Sequence[Any]] = []
 
     def load(self, arrivals: Arrivals) -> Iterator[tuple[Any, ...]]:
-        """Yield what the row of each key of the batch holds; NULLs where there is none, or it has expired."""
+        """Return the rows of the keys of the batch, in the order of their numbers; None for what is not stored or has expired.
+
+        If there are no such states, or nothing is stored, the iterator has no end.
+        """
         own = self.state.amounts(self.con, KEYS, self.tables.key_names, TOUCHED) if self.parts else None
         if own is None:
             return repeat((None,) * len(self.parts))
@@ -75,7 +82,7 @@ class KeyRows:
         return self._tuples(found.select(places[len(columns) :]))
 
     def _seen(self, one: StateTable) -> str:
-        """Return what is seen of a state as items of a SELECT."""
+        """Return the select items of a state's value, NULL if it has expired, and of the time at which it was written."""
         assert one.column is not None
         if not one.written:
             return f"{one.column.name} AS v{one.number}"
@@ -88,12 +95,15 @@ class KeyRows:
             yield from zip(*columns, strict=True)
 
     def change(self, number: int, row: Sequence[Any]) -> None:
-        """Let the row of a key hold something else."""
+        """Note the new row of the key with this number, once per key."""
         self.numbers.append(number)
         self.changed.append(row)
 
     def store(self) -> None:
-        """Write the rows that have changed: what was stored is taken away, and what is there now is added."""
+        """Replace the stored rows of the changed keys; a row without values is deleted.
+
+        Raises Misfit for a value that does not fit the type of its state; its `number` is the place among the changed keys.
+        """
         if not self.numbers:
             return
         numbers = pa.array(self.numbers, pa.int64())
@@ -120,7 +130,7 @@ class KeyRows:
         self.state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
 
     def sweep(self) -> None:
-        """Take values out of the state that have expired."""
+        """Delete the expired values of the whole bucket, and rows without values; count rows that lose a value as EXPIRED."""
         rows = self.state.relation(KEYS) if any(one.ttl for one in self.tables.in_row) else None
         if rows is None:
             return

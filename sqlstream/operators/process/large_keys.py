@@ -1,4 +1,4 @@
-"""Large lists and maps: each is loaded by itself, when all of it is read, and single entries of a map are read alone."""
+"""Large lists and maps: one that is read as a whole is loaded by itself, and single entries of a map are read alone."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ from sqlstream.storage.zsets import WEIGHT
 if TYPE_CHECKING:
     from sqlstream.operators.process.collections import Collection
 
-# A list or a map with more rows in a segment is large.
+# A list or map is large if a segment has more rows of it.
 LARGE = 5_000
-# To read an entry alone takes about as long as to read so many together; with SQL as so many, and one for so many rows to scan.
+# The cost of reading one entry alone, in entries that are read together: by an index; by SQL, plus one per SCANNED rows to scan.
 ENTRIES, BY_SQL, SCANNED = 800, 10_000, 20
-# Of large lists and maps that are read whole so many rows are loaded together, unless one has more.
+# How many rows of large lists and maps are loaded together at most, unless one alone has more.
 MOST_TOGETHER = 200_000
-# Of more rows SQL makes an entry.
+# With more stored rows for one entry, SQL sums them up.
 MOST_ROWS = 50
 
 
 class LargeKeys:
-    """The keys of a batch whose items in a collection are many; the others are loaded together."""
+    """The keys of a batch with many items in a collection. The items of all other keys are loaded together."""
 
     def __init__(self, collection: Collection):
         self._of = collection
         self._name = f"_large_{collection.one.number}"
-        # What tells the items of all keys apart.
+        # The columns that identify an item among the items of all keys.
         self._columns = (*collection.tables.keys, collection.one.place)
-        # The items of keys that were loaded, and how many rows were loaded so far.
+        # The places and items of keys that are loaded, and how many rows were loaded so far.
         self._loaded: dict[int, tuple[list[Any], list[Any]]] = {}
         self._read = 0
-        # The entries of a key that were read alone: which, and those that there are.
+        # The key whose entries were read alone last; the places that were read, and the entries that exist.
         self._number = -1
         self._asked: set[Any] = set()
         self._entries: dict[Any, Any] = {}
 
     @cached_property
     def rows(self) -> dict[int, int]:
-        """How many rows are stored of each, about, by the number of the key."""
+        """About how many rows each large key has in state, by its number."""
         of = self._of
         counted = of.state.large_keys(of.con, of.table, of.tables.key_names, LARGE)
         if counted is None:
@@ -66,7 +66,7 @@ class LargeKeys:
         return dict(zip(*(self._keys.column(c).to_pylist() for c in (NUMBER, KEY_ROWS.name)), strict=True))
 
     def others(self) -> str | None:
-        """Return the temporary table of the keys of the batch that are not large; None: there are none."""
+        """Return the name of a temporary table of the keys of the batch that are not large, None if all are."""
         if not self.rows:
             return self._of.touched
         name = f"_not{self._name}"
@@ -74,13 +74,13 @@ class LargeKeys:
         return name if keep(self._of.con, name, sql) else None
 
     def items(self, number: int) -> tuple[list[Any], list[Any]]:
-        """Return the places and the items of one key; keys are asked for in the order of their numbers."""
+        """Return the places and items of one large key. Call it in the order of the keys' numbers."""
         if number not in self._loaded:
             self._load(self._together(number))
         return self._loaded.pop(number)
 
     def _together(self, number: int) -> list[int]:
-        """Return the keys to load with one: as much as was loaded so far, for it seems that all of each is read."""
+        """Return the numbers of the keys to load with one: with as many rows as before, since keys seem to be read whole."""
         found, room = [number], min(self._read, MOST_TOGETHER)
         for other in islice(self._order, bisect_right(self._order, number), None):
             if room <= LARGE:
@@ -112,7 +112,7 @@ class LargeKeys:
     # -- single entries
 
     def entry(self, number: int, place: Any) -> dict[Any, Any] | None:
-        """Return entries of a map, among them that of a key, if it is there; None where it is better to read all."""
+        """Return entries of a large map, among them the one at `place` if it exists; None if reading all of them costs less."""
         if number != self._number:
             self._number, self._asked, self._entries = number, set(), {}
         if place in self._asked:
@@ -130,12 +130,12 @@ class LargeKeys:
 
     @property
     def _cost(self) -> int:
-        """How many entries can be read together while one is read alone."""
+        """The cost of reading one entry alone, in entries that are read together."""
         return BY_SQL + self._reads.scanned // SCANNED if self._reads.scanned else ENTRIES
 
     @cached_property
     def _has_points(self) -> bool:
-        """Whether places are found by their hashes."""
+        """Whether entries can be found by hashes of key and place."""
         types = [self._keys.column(name).type for name in self._of.tables.key_names]
         types.append(self._of.place_codec.arrow)
         return self._is_hashed(types) and self._reads.takes(types)
@@ -160,7 +160,7 @@ class LargeKeys:
         return {number: hashes[i : i + 1] for i, number in enumerate(self._keys.column(NUMBER).to_pylist())}
 
     def _places(self, place: Any) -> pa.Array | None:
-        """Return a place as Arrow; None for what is none, or is equal to one that is stored in another form."""
+        """Return a place as an Arrow array; None if it has another type, or equals a stored place of another form."""
         of = self._of
         try:
             places = written("", of.one.place.type, of.place_codec, [place])
@@ -170,7 +170,7 @@ class LargeKeys:
         return places if type(same) is type(place) and same == place else None
 
     def _only(self, number: int, place: Any, places: pa.Array, found: list[pa.Table]) -> dict[Any, Any] | None:
-        """Return the entry that rows amount to, if it is there; None where only SQL can tell."""
+        """Return the entry that stored rows add up to, empty if it does not exist; None if only SQL can tell."""
         of = self._of
         rows = found[0] if len(found) == 1 else pa.concat_tables(found, promote_options="permissive")
         items, own = rows.column(ITEM), [*of.tables.key_names, of.one.place.name]
@@ -179,7 +179,7 @@ class LargeKeys:
         try:
             asked = [*self._key_values[number], *places.to_pylist()]
             if any(list(row.values()) != asked for row in rows.select(own).to_pylist()):
-                # The hash is that of another key, too.
+                # Another entry has the same hash.
                 return None
             weights: dict[str, int] = {}
             values = [repr(row) for row in rows.drop_columns([*own, WEIGHT]).to_pylist()]
@@ -198,7 +198,7 @@ class LargeKeys:
         return {place: decoded(of.item_codec, items.slice(at, 1))[0]}
 
     def _by_sql(self, number: int, places: pa.Array, found: list[pa.Table]) -> dict[Any, Any]:
-        """Return the entry that rows amount to, and those that are scanned."""
+        """Return the entry that these rows add up to, together with rows of segments without an index."""
         of, column = self._of, self._of.one.place
         of.con.register("_place", pa.table({"place": places}))
         one = f"SELECT l.*, CAST(place AS {column.type}) AS {column.name} FROM {self._name} l, _place"
@@ -213,7 +213,10 @@ class LargeKeys:
         )
 
     def rows_at(self, asked: str, count: int) -> str | None:
-        """Return what to write behind FROM to read rows among which are those at so many places: of a temporary table."""
+        """Return the relation of stored rows with those at the places in the temporary table `asked`, which has `count` rows.
+
+        It can have other rows, too. None: there are no such rows.
+        """
         of, names = self._of, [c.name for c in self._columns]
         if "_reads" in vars(self) or has_large(of.state.segments(of.table), count):
             table = of.con.sql(f"SELECT {listed(self._columns)} FROM {asked}").to_arrow_table()

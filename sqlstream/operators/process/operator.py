@@ -1,4 +1,4 @@
-"""The operator: rows come sorted by key, the user's code runs over each key, and what it has changed is written once."""
+"""The operator of a process function: it runs the user's code over the rows of each key, and stores changed state once."""
 
 from __future__ import annotations
 
@@ -35,16 +35,18 @@ from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.units import Duration
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
-# The event time of a row in microseconds.
+# The event time of an arriving row in microseconds.
 EVENT_TIME = Column("_time", "BIGINT")
 
 
 @dataclass(frozen=True, slots=True)
 class InputPlan:
-    """An input: its name, that of its argument, names and SQL of its keys, its columns, its event time if any.
+    """An input of the operator: a table argument of the call.
 
-    `order` are the columns of the order in which it comes. With a `sort` rows wait for the watermark, and come in the order of
-    time, then of further columns, each with its SQL and its direction.
+    `name` names the part, `argument` the parameter. `key_names` and `keys` are the names of the keys, empty for expressions, and
+    their SQL; `columns` are the columns that the function gets, with their SQL; `time` is the SQL of the event time (None: there
+    is none). `order` are the columns of the source's order. With a `sort` rows wait for the watermark, and come in the order of
+    time, then of further columns, each with its SQL and its direction (None: rows come as they arrive).
     """
 
     name: str
@@ -55,17 +57,22 @@ class InputPlan:
     time: str | None
     order: tuple[Column, ...]
     sort: tuple[tuple[Column, str, str], ...] | None = None
-    # Whether rows are taken away, too: then each has a weight.
+    # Whether the input is a changelog, whose rows have weights.
     changing: bool = False
-    # Whether rows are for all keys: then they have none.
+    # Whether the rows are for all keys, and go to all buckets.
     broadcast: bool = False
 
     @property
     def waits(self) -> bool:
+        """Whether rows wait in state until the watermark has passed them."""
         return self.sort is not None
 
     def arriving(self, keys: tuple[Column, ...]) -> tuple[Column, ...]:
-        """The columns in which rows arrive."""
+        """Return the columns of arriving rows; `keys` are the key columns in state.
+
+        They are the keys (not of a broadcast input), the columns as c0, .., the event time, if there is one, as EVENT_TIME or, of
+        rows that wait, as UNTIL, the columns of `sort` as s0, .., of `order` as o0, .., and in a changelog the weight.
+        """
         own = tuple(Column(f"c{i}", c.type) for i, (c, _) in enumerate(self.columns))
         sorted_by = tuple(Column(f"s{i}", c.type) for i, (c, _, _) in enumerate(self.sort or ()))
         order = tuple(Column(f"o{i}", c.type) for i, c in enumerate(self.order))
@@ -74,7 +81,7 @@ class InputPlan:
         return (*(() if self.broadcast else keys), *own, *((time,) if self.time else ()), *sorted_by, *order, *weight)
 
     def made(self, keys: tuple[Column, ...]) -> str:
-        """Return the SELECT of the columns in which rows arrive, over `_rows`."""
+        """Return the SELECT over `_rows` of the columns of `arriving`; of a changelog with sums of weights."""
         time = [f"epoch_us({self.time}){' + 1' if self.waits else ''}"] if self.time else []
         sqls = [*self.keys, *(sql for _, sql in self.columns), *time, *(sql for _, sql, _ in self.sort or ())]
         sqls += [c.name for c in self.order]
@@ -88,10 +95,11 @@ class InputPlan:
 
 @dataclass(frozen=True)
 class ProcessOperator(Operator):
-    """The operator of a process function: `keys` are the key columns of the result, `arguments` the constants, as SQL.
+    """Runs a process function: `keys` are the key columns of the result, `arguments` the SQL of the constants of the call.
 
-    `ttls` are those of its states, `time_type` is that of the event times of the result, if it has any. Rows that come too late
-    to be in their place are dropped, with `late_rows` kept under this name; those of `late_inputs` are side outputs.
+    `ttls` are the times to live of the function's states (0: for ever), in their order; `time_type` is the type of the result's
+    event times (None: it has none). If inputs wait for the watermark, late rows are dropped; with `late_rows`, the name of a
+    view, they stay in state for it. `late_inputs` are the inputs whose late rows are side outputs.
     """
 
     function: ProcessFunction
@@ -111,10 +119,12 @@ class ProcessOperator(Operator):
 
     @cached_property
     def stored_keys(self) -> tuple[Column, ...]:
+        """The key columns in state: k0, k1, .."""
         return tuple(Column(f"k{i}", c.type) for i, c in enumerate(self.keys))
 
     @cached_property
     def state_tables(self) -> StateTables:
+        """The tables of keyed states, timers and, in the mode `upsert`, of the result."""
         states = tuple(one for one in self.keeps if not one.state.broadcast)
         emitted = self.function.outputs if self.function.changelog_mode == "upsert" else ()
         result = tuple(Column(f"r{i}", c.type) for i, c in enumerate(emitted))
@@ -122,26 +132,28 @@ class ProcessOperator(Operator):
 
     @cached_property
     def broadcast_tables(self) -> StateTables:
-        """The tables of the states that all keys share."""
+        """The tables of broadcast states, which all keys share."""
         return StateTables((), tuple(one for one in self.keeps if one.state.broadcast), False)
 
     @property
     def keeps(self) -> tuple[StateTable, ...]:
-        """Its states, and where they are stored."""
+        """The states of the function, with their times to live and their places in the state tables."""
         pairs = zip(self.function.states, self.ttls, strict=True)
         return tuple(StateTable(i, state, ttl) for i, (state, ttl) in enumerate(pairs))
 
     @cached_property
     def _keyed(self) -> InputPlan:
-        """The first input whose rows have keys: in what concerns keys and order, all of these are alike."""
+        """The first input whose rows have keys: all such inputs have the same keys, and wait or do not."""
         return next(one for one in self.inputs if not one.broadcast)
 
     @property
     def in_order(self) -> bool:
+        """Whether the rows of keys wait for the watermark, and come in the order of time."""
         return self._keyed.waits
 
     @cached_property
     def waiting_tables(self) -> WaitingTables:
+        """The tables of rows that wait for the watermark, and of late rows."""
         waiting = tuple(one for one in self.inputs if one.waits)
         emitted = tuple((place, self.inputs[place]) for place in self.late_inputs)
         return WaitingTables(waiting, self.stored_keys, self.late_rows is not None, emitted)
@@ -152,7 +164,7 @@ class ProcessOperator(Operator):
 
     @cached_property
     def hash_columns(self) -> tuple[str, ...]:
-        """The keys; without them rows are spread by all that they have, so that every task gets some."""
+        """The keys; without keys all columns of the first input, so that rows are spread over all buckets."""
         return tuple(c.name for c in (self.stored_keys or self._keyed.arriving(())))
 
     @property
@@ -161,7 +173,7 @@ class ProcessOperator(Operator):
         return tuple(Column(c.name, hashed_type(c.type)) for c in columns)
 
     def hashed_of(self, parts: Collection[str]) -> tuple[Column, ...]:
-        """Without keys rows are spread by what they have in common with others that come with them."""
+        """Return the columns to hash: the keys or, without keys, the columns that all of these parts begin with."""
         if self.stored_keys:
             return self.hashed
         all_columns = [one.arriving(()) for one in self.inputs if one.name in parts]
@@ -179,7 +191,7 @@ class ProcessOperator(Operator):
 
     @property
     def holds(self) -> Holds:
-        """Of its states, and of the columns of rows that wait: these by `argument.column`."""
+        """Map each state, by its name, and each column of waiting rows, as `argument.column`, to its state columns by table."""
         found = {one.state.name: one.holds for one in self.keeps}
         for one in self.waiting_tables.inputs:
             own = {f"{one.argument}.{c.name}": {one.name: (f"c{i}",)} for i, (c, _) in enumerate(one.columns)}
@@ -214,7 +226,10 @@ class ProcessOperator(Operator):
         inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch | SideRows]:
-        """Give the rows of a batch, and the timers that are due, to the function; yield what it emits."""
+        """Call the function for the rows of the batch and for due timers; yield what it emits, and late rows as side outputs.
+
+        Raises JobError for what the user's code raises, and for values that do not fit declared types.
+        """
         arrivals = Arrivals(
             con,
             self.inputs,
@@ -247,7 +262,7 @@ class ProcessOperator(Operator):
 
     @property
     def _run(self) -> type[BatchRun | BucketTablesRun]:
-        """What runs a batch: by row, by the table of a key, by the table of a bucket."""
+        """The class that runs a batch without an order: row by row, or with a table for each key or for the bucket."""
         match self.function.vectorized:
             case "key":
                 return KeyTablesRun
@@ -258,6 +273,7 @@ class ProcessOperator(Operator):
     # -- views
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
+        """Return the SELECT of the view of keys (see `key_view`); the watermark is not used."""
         return key_view(self.state_tables, self.keys, relations).sql
 
     @cached_property
@@ -266,15 +282,19 @@ class ProcessOperator(Operator):
         return tuple(Column(n, t) for n, t in key_view(self.state_tables, self.keys, relations).columns)
 
     def more_views(self, relations: Mapping[str, str]) -> Iterator[tuple[str, Rows]]:
-        """Yield the views of lists, maps, timers and waiting rows, by their names."""
+        """Yield the views of lists, maps, broadcast states, upserted rows, timers and waiting rows, with their names.
+
+        `relations` are the relations that read the state tables, by name.
+        """
         yield from more_views(self.state_tables, self.keys, self.function.outputs, relations)
         yield from more_views(self.broadcast_tables, (), (), relations)
         yield from self.waiting_tables.waiting_views(relations)
 
     def late_views(self, operator: str) -> Iterator[tuple[str, Rows]]:
-        """Yield the views of late rows of the operator of a name, if they are kept."""
+        """Yield the views of late rows in state, with their names; `operator` is the operator's name, a column of the view."""
         if self.late_rows is not None:
             yield from self.waiting_tables.late_views(self.late_rows, operator)
 
     def release(self) -> None:
+        """Close the instances of the function in this process. Raises JobError if `close` of one fails, after closing all."""
         close_instances(self.function.pickled)

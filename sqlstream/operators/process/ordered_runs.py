@@ -1,4 +1,4 @@
-"""A batch of rows in the order of time: what a key gets does not depend on how its rows came in batches."""
+"""A batch of a call with ORDER BY: the order of a key's rows and timers does not depend on how rows were divided into batches."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from sqlstream.operators.process.runs import BatchRun, Calls
 from sqlstream.operators.process.visits import visit_key
 from sqlstream.units import END_OF_INPUT, EventTime
 
-# The event time of a row, in microseconds and as the user's code sees it; the method that gets it; the row. In the place of a row
-# can be a visit, which has no such method.
+# The event time of a row, in microseconds and as the user's code sees it; the method that gets it; the row. Of a visit: None in
+# the place of the method, and the Visit in the place of the row.
 _Row = tuple[EventTime, dt.datetime, Any, Any]
 
 
 class OrderedRun(BatchRun):
-    """Gives a key the rows that the watermark has passed, of all inputs, and between them the timers of event time.
+    """Calls methods for a key's rows that the watermark has passed, in the order of time, and for event-time timers between them.
 
-    For the user's code event time has come as far as the row, or the timer, for which it is called; only timers of processing
-    time, which fire last, see the watermark of the batch. `move_to` lets the states that all keys share show what they were then;
-    None: they are the same for the whole batch.
+    `ctx.watermark` is the event time of the row or timer. Timers of processing time, which fire last, and late timers see the
+    watermark of the batch. `move_to` makes broadcast states show what they hold at an event time (None: they are constant).
     """
 
     move_to: Callable[[EventTime], None] | None = None
@@ -32,9 +31,9 @@ class OrderedRun(BatchRun):
     def _visit(self, number: int, calls: Calls) -> None:
         context, timers, emitted = self.context, self.timers, self.emitted
         ended, context.input_ended, move_to = context.input_ended, False, self.move_to
-        # Timers are never late, but those that visits by broadcast rows without an order set behind the watermark.
+        # No timer is late, except one that a visit for a broadcast row without an order sets behind the watermark.
         self.fired, self.fires_late, timers.late_before = 0, False, NEVER
-        # How far the key has come.
+        # The event time of the key's last row or timer.
         self.reached: dt.datetime | None = None
         for micros, time, method, row in self._rows(number, calls):
             if timers.soonest < micros:
@@ -62,7 +61,7 @@ class OrderedRun(BatchRun):
             self._fire_all(number)
 
     def _rows(self, number: int, calls: Calls) -> Iterator[_Row]:
-        """Return the rows of a key in the order of time; those of one time in the order of the inputs, behind visits."""
+        """Return the visits and rows of a key in the order of time; at one time visits come first, then inputs in their order."""
         found: list[Iterator[_Row]] = []
         if self.visits:
             found.append(iter([(one.micros, one.time, None, one) for one in self.visits]))
@@ -76,10 +75,10 @@ class OrderedRun(BatchRun):
         return iter(sorted((row for rows in found for row in rows), key=itemgetter(0)))
 
     def _fire_before(self, number: int, micros: EventTime) -> None:
-        """Call `on_timer` for the timers of event time that are due before a time."""
+        """Call `on_timer` for the timers of event time that are due before a time, exclusive."""
         context = self.context
         for timer, is_late in self.timers.due_before(micros):
-            # One that was set for a time before the row that set it is due as soon as that is done.
+            # A timer for a time before the row that set it fires right after the row.
             time = timer.time if self.reached is None else max(timer.time, self.reached)
             context.event_time, context.watermark = time, self.watermark if is_late else time
             if not is_late:
@@ -92,7 +91,7 @@ class OrderedRun(BatchRun):
         self.timers.late_before, self.fires_late = NEVER, False
 
     def _fire_all(self, number: int) -> None:
-        """Call `on_timer` for the timers of event time behind the rows, then for those of processing time."""
+        """Call `on_timer` for the due event-time timers that are left, then for the due timers of processing time."""
         watermark = self.clock.watermark
         self._fire_before(number, NEVER if watermark is None else watermark)
         self.reached = self.context.watermark = None if watermark is None else event_datetime(watermark)

@@ -1,4 +1,4 @@
-"""A batch: the user's code over the keys of a bucket, one after the other."""
+"""A batch of a process function: calls the user's code for the keys of a bucket, one after the other."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ from sqlstream.units import END_OF_INPUT, EventTime
 if TYPE_CHECKING:
     from sqlstream.operators.process.operator import InputPlan
 
-# The counters of the user's code begin so.
+# The prefix of the counters of the user's code.
 COUNTED = "user."
 _MICROSECOND = dt.timedelta(microseconds=1)
 _FOLDER = os.path.dirname(__file__)
 
 
 class BatchRun:
-    """One batch of one bucket."""
+    """Runs a function that gets single rows over one batch of one bucket; `keys` are the key columns of the result."""
 
-    # So many emitted rows leave together.
+    # How many emitted rows leave together.
     most = 8_000
-    # What broadcast rows of the batch want to be called for each key that has state.
+    # The calls that broadcast rows of the batch ask for, for each key that has state or timers.
     visits: Sequence[Visit] = ()
 
     def __init__(
@@ -67,7 +67,7 @@ class BatchRun:
         self.con, self.state, self.clock, self.tables = con, state, clock, tables
         self.keys, self.instance, self.arrivals = keys, instance, arrivals
         self.function = instance.function
-        # Those that get rows of keys.
+        # The methods that get rows of keys.
         self.methods = [instance.methods[i] for i, _ in arrivals.keyed]
         self.timed = arrivals.timed
         self.output = EmittedRows(instance.implementation.result, arrivals.gives_times)
@@ -77,7 +77,7 @@ class BatchRun:
         self.timer_tables = TimerTables(con, state, tables, clock) if tables.has_timers else None
         watermark = NEVER if clock.watermark is None else clock.watermark
         self.timers = KeyTimers(EventTime(watermark - tables.shift), clock.time, self.timed, tables.has_timers)
-        # Those of event time, and of processing time.
+        # The changes of timers of event time (True), and of processing time (False).
         self.timer_changes = {True: TimerChanges(), False: TimerChanges()}
         self.context = Context(self.timers, self._clear, self._count, self._emit)
         self.context._is_late = self._is_late
@@ -90,7 +90,7 @@ class BatchRun:
             one.state.name: Collection(con, state, tables, one, clock, hints[one.state.name])
             for one in tables.collections
         }
-        # The number of the current key; and whether what the current row, or the timer that fires, emits is late.
+        # The number of the current key; whether rows that are emitted now are late (None: the event time of the row tells).
         self.number = 0
         self.fires_late: bool | None = None
         # The watermark of the batch, as the user's code sees it.
@@ -99,7 +99,10 @@ class BatchRun:
     # -- the whole
 
     def rows(self) -> Iterator[pa.RecordBatch | SideRows]:
-        """Run over all keys; yield what is emitted, then write what has changed."""
+        """Call the user's code for all keys; yield what it emits, then store changed state and timers, and sweep.
+
+        Raises JobError for what the user's code raises, and for values that do not fit declared types.
+        """
         due = self.timer_tables.due() if self.timer_tables else []
         if self.visits:
             due += keys_with_state(self.state, self.tables)
@@ -174,7 +177,7 @@ class BatchRun:
             yield from columns[0] if len(columns) == 1 else zip(*columns, strict=True)
 
     def _states(self) -> list[tuple[Any, bool, bool, bool]]:
-        """Return the handles of the states in the row of the key: is each a value, can it expire, does reading refresh it."""
+        """Return, for each state in the row of the key: its handle, whether it is a value, can expire, is refreshed by reads."""
         return [
             (
                 self.instance.handles[one.state.name],
@@ -188,7 +191,7 @@ class BatchRun:
     # -- the user's code
 
     def _visit(self, number: int, calls: Calls) -> None:
-        """Give a key the visits of broadcast rows, its timers and its rows."""
+        """Make the calls for a key: visits for broadcast rows, due timers, rows, and timers that these have set for the past."""
         for visit in self.visits:
             visit_key(self, number, visit)
         if self.timers.known and self.timers.is_any_due():
@@ -200,7 +203,7 @@ class BatchRun:
             self._fire(number)
 
     def _call(self, method: Any, rows: KeyedInput, size: int, number: int) -> None:
-        """Give the rows of a key to a method."""
+        """Call a method for the next `size` rows of an input: the rows of the key."""
         if rows.on_time is not None:
             self._call_marked(method, rows, size, number)
             return
@@ -228,9 +231,9 @@ class BatchRun:
             self.output.mark(number, None, late=False)
 
     def _call_marked(self, method: Any, rows: KeyedInput, size: int, number: int) -> None:
-        """Give rows of a key to a method of which some come from an operator that emits them when the watermark passes them.
+        """Call a method for the next `size` rows of an input with marked rows, some of which are on time behind the watermark.
 
-        Such a row is in time, and for it the watermark is behind its time.
+        For such a row `ctx.watermark` is a microsecond before its event time.
         """
         assert rows.timed is not None
         assert rows.on_time is not None
@@ -251,7 +254,7 @@ class BatchRun:
         self._see(None)
 
     def _see(self, time: dt.datetime | None) -> None:
-        """Let the user's code see the watermark of the batch, or one behind a time that is in time though it has passed it."""
+        """Set `ctx.watermark` to the batch's or, for an on-time row behind it, to just before the row's `time` (else None)."""
         context, timers = self.context, self.timers
         if time is None or self.watermark is None or time > self.watermark:
             context.watermark, timers.late_before = self.watermark, timers.watermark
@@ -260,9 +263,9 @@ class BatchRun:
             timers.late_before = EventTime(event_micros(time))
 
     def _fire(self, number: int) -> None:
-        """Call `on_timer` for the timers that are due, also for those that it sets behind the clock.
+        """Call `on_timer` for all due timers, including those that it sets for the past.
 
-        What is emitted by one that was set behind the watermark is late, but for those that a timer which was not has set.
+        What a timer emits is late if a row, or a late timer, has set it behind the watermark.
         """
         context, timers = self.context, self.timers
         for fired, (timer, is_late) in enumerate(timers.due()):
@@ -272,7 +275,7 @@ class BatchRun:
         timers.is_behind, timers.late_before, self.fires_late = False, timers.watermark, None
 
     def _call_timer(self, number: int, timer: Timer, fired: int, *, late: bool = False) -> None:
-        """Call `on_timer`, which was called so many times before at once."""
+        """Call `on_timer`; `fired` counts the calls for this key before. Raises JobError after MOST calls, or for its errors."""
         context, on_timer = self.context, self.instance.on_timer
         assert on_timer is not None
         context.timer, self.fires_late = timer, late
@@ -295,25 +298,25 @@ class BatchRun:
 
     @property
     def time_now(self) -> Any:
-        """The event time of what a timer of processing time emits: how far event time has come."""
+        """The event time of rows that a timer of processing time emits: the watermark or, before there is one, the clock."""
         return self.context.watermark or self.context.processing_time.replace(tzinfo=None)
 
     def _emit(self, output: str, row: Any) -> None:
-        """Take a row of a side output, for the row or the timer for which the user's code runs."""
+        """Add a row to a side output, with the event time of the current row or timer."""
         time: Any = self.context.event_time
         if time is None and self.fires_late is not None:
             time = self.time_now
         self.sides.add(output, row, self.number, time, late=self._is_late())
 
     def _is_late(self) -> bool:
-        """Tell whether what is emitted for the current row or timer is late."""
+        """Tell whether rows that are emitted for the current row or timer are late."""
         if self.fires_late is not None:
             return self.fires_late
         time, watermark = self.context.event_time, self.context.watermark
         return time is not None and watermark is not None and time < watermark
 
     def _clear(self) -> None:
-        """Forget what there is of the current key."""
+        """Clear all states and timers of the current key."""
         for handle in self.instance.handles.values():
             handle.clear()
         self.timers.clear()
@@ -322,6 +325,7 @@ class BatchRun:
         self.state.count(f"{COUNTED}{name}", number)
 
     def raised(self, error: BaseException, method: Any, row: Any) -> Exception:
+        """Return the JobError for an error of a method, with the key, and the row or timer unless it is None, in its detail."""
         about = [f"key: {shown(self.context.key, 200)}"] if self.keys else []
         about += (
             [f"{'timer' if method == self.instance.on_timer else 'row'}: {shown(row, 400)}"] if row is not None else []
@@ -332,7 +336,7 @@ class BatchRun:
         return self.instance.raised(error, about="\n".join(about), hint=self._hint(error), row=row)
 
     def _hint(self, error: BaseException) -> str | None:
-        """Return what is missing in the call where a method computes with the event time, and there is none."""
+        """Return a hint if a method has failed because it computes with `ctx.event_time`, and the call has no event time."""
         is_none = isinstance(error, (TypeError, AttributeError)) and "NoneType" in str(error)
         if not is_none or self.context.event_time is not None:
             return None
@@ -354,7 +358,7 @@ class BatchRun:
         states: list[tuple[Any, bool, bool, bool]],
         collections: dict[int, KeyCollection],
     ) -> None:
-        """Collect the row of a key, if it has changed."""
+        """Note the new state row of a key, if it has changed."""
         row: list[Any] | None = None
         place = 0
         for handle, is_value, has_ttl, is_refreshed in states:
@@ -370,14 +374,14 @@ class BatchRun:
                 if has_ttl:
                     row[place + 1] = self.clock.time if value is not None else None
             place += 2 if has_ttl else 1
-        # What was written and forgotten within the batch leaves no trace.
+        # A key that was empty before and is empty again needs no row.
         if row is not None and (_has_value(row) or _has_value(stored)):
             self.key_rows.change(number, row)
 
     # -- what leaves
 
     def _flushed(self) -> Iterator[pa.RecordBatch | SideRows]:
-        """Yield the rows that were emitted since the last time."""
+        """Yield the rows of the result that were emitted since the last call, then the rows of side outputs."""
         keys = {c.name: self.touched.column(f"k{i}") for i, c in enumerate(self.keys)}
         with self._placed(lambda number: number):
             own = self.output.taken(keys).combine_chunks().to_batches() if self.emitted else []
@@ -387,7 +391,7 @@ class BatchRun:
 
     @contextmanager
     def _placed(self, number_of: Callable[[int], int]) -> Iterator[None]:
-        """Turn what does not fit a hint into an error of the function; its place says of which key it is."""
+        """Turn a Misfit into an error of the function that names the key; `number_of` maps the Misfit's number to the key's."""
         try:
             yield
         except Misfit as error:
@@ -399,7 +403,10 @@ class BatchRun:
 
 
 def row_reader(instance: Instance, number: int, one: InputPlan) -> Any:
-    """Return what makes Python objects of the rows of an input, which has a number among all inputs."""
+    """Return the function that converts a table of an input's columns to Python objects, one per row.
+
+    `number` is the place of the input among all inputs. Raises JobError if the user's class cannot have values of these types.
+    """
     argument = instance.function.tables[number]
     assert argument.columns is None or len(one.columns) == len(argument.columns)
     try:
@@ -409,12 +416,12 @@ def row_reader(instance: Instance, number: int, one: InputPlan) -> Any:
 
 
 def user_counters(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return those of a bucket's counters that the user's code has counted, by its names."""
+    """Return the counters of the user's code, among all counters of a bucket, under the names that it uses."""
     return {name.removeprefix(COUNTED): n for name, n in counters.items() if name.startswith(COUNTED)}
 
 
 class KeyedInput:
-    """The rows of an input as Python objects, one after the other, how many each key has, and their times."""
+    """The rows of an input as iterators over Python objects, sorted by key, with the number of rows of each key, `sizes`."""
 
     def __init__(self, table: pa.Table, reader: Any, count: int, timed: bool):
         numbers = table.column(NUMBER).to_numpy()
@@ -422,13 +429,13 @@ class KeyedInput:
         marked = LATE.name in table.column_names
         own = table.drop_columns([NUMBER, *(["_time"] if timed else []), *([LATE.name] if marked else [])])
         self.rows: Iterator[Any] = chain.from_iterable(map(reader, blocks(own)))
-        # The time of each row that is not late, None of one that is, if their times do not tell.
+        # If rows are marked by LATE: the event time of each row that is on time, None for a late one.
         self.on_time: Iterator[dt.datetime | None] | None = None
         if marked:
             times = pc.if_else(table.column(LATE.name), None, table.column("_time")).cast(pa.timestamp("us"))
             self.on_time = iter(times.to_pylist())
         self.times: Iterator[Any] | None = None
-        # The rows with their times: to be read in place of both.
+        # Pairs of rows and their event times, which consume both iterators.
         self.timed: Iterator[tuple[Any, Any]] | None = None
         if timed:
             micros = table.column("_time").to_numpy()
@@ -456,7 +463,7 @@ def _has_value(row: Sequence[Any]) -> bool:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Tell whether an error was raised by what is done with a result, not by the user's code."""
+    """Tell whether an error was raised by the code here that handles results, not by the user's code."""
     trace = error.__traceback__
     with suppress(AttributeError):
         while trace is not None and trace.tb_next is not None:

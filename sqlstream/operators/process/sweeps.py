@@ -1,4 +1,4 @@
-"""When the state is looked through for what has expired."""
+"""When a process function's state is swept: expired values are deleted."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.manifests import SWEPT_AT
 from sqlstream.units import MILLISECOND
 
-# So often within the shortest time to live.
+# How many sweeps there are per shortest time to live.
 SWEEPS = 4
 
 
 def is_sweep_due(state: Bucket, tables: StateTables, clock: Clock, name: str = "") -> bool:
-    """Tell whether some tables of a bucket, which `name` tells apart, are looked through in this batch; note that they are."""
+    """Tell whether this batch must sweep these tables of a bucket; if so, note its time as the time of the last sweep.
+
+    Sweeps are at least a quarter of the shortest time to live apart. Tables with another `name` have their own sweeps.
+    """
     counter = f"{SWEPT_AT}_{name}" if name else SWEPT_AT
     ttls = [one.ttl for one in tables.states if one.ttl]
     if not ttls:

@@ -1,4 +1,4 @@
-"""What a process function keeps, as tables: a row for each key, a table for each list and map, and its timers."""
+"""The state tables of a process function, with their views: one row per key, a table per list and map, and timers."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from sqlstream.units import MICROSECOND, NO_TIME, Duration
 from sqlstream.warehouse.declarations import MERGED, Remembered, TableDeclaration
 
 KEYS, EVENT_TIMERS, PROCESSING_TIMERS = "keys", "event_timers", "processing_timers"
-# The row that each key has in a result of upserts.
+# The table of the row that each key has in a result of upserts.
 RESULT = "result"
-# When a key was last written (a processing time); the place of an item in a list; an entry of a map; and what is there.
+# The column of when a key or an item was last written (microseconds of processing time).
 AT = Column("_at", "BIGINT")
+# The columns of an item's position in a list, of an entry's key in a map, and of the item or value there.
 POSITION, ENTRY, ITEM = "position", "entry", "item"
-# The name of a timer (empty: none), and when it is due (microseconds).
+# The columns of a timer's name (empty: none), and of the time at which it is due (microseconds).
 TIMER_NAME, DUE = Column("name", "VARCHAR"), Column("due", "BIGINT")
-# The words for the clocks of timers.
+# The words for the clocks of timers, by table.
 CLOCKS = {EVENT_TIMERS: "event time", PROCESSING_TIMERS: "processing time"}
 
 
 @dataclass(frozen=True, slots=True)
 class StateTable:
-    """A state, its time to live (0: for ever), and where it is stored: its columns in the row of the key.
+    """A state, its time to live (0: for ever), and where it is stored.
 
-    `column` has a value, or the place of the next item of a list; `written` says when it was written, where it can expire.
-    A list or a map has a table of its own, as every broadcast state.
+    `number` is its place among the states of the function, and part of the names of its columns and table. A value has columns in
+    the state row of the key; a list has its length there. A list, a map or a broadcast state has a table of its own.
     """
 
     number: int
@@ -43,6 +44,7 @@ class StateTable:
 
     @property
     def column(self) -> Column | None:
+        """The column in the key's row of the value, or of the length of a list; None for a map or a broadcast state."""
         if self.state.broadcast:
             return None
         match self.state.kind:
@@ -54,22 +56,24 @@ class StateTable:
 
     @property
     def written(self) -> Column | None:
+        """The column in the key's row of when `column` was written, in microseconds; None if it never expires."""
         return Column(f"w{self.number}", "BIGINT") if self.ttl and self.column else None
 
     @property
     def table(self) -> str | None:
+        """The name of the state's own table; None for a value of a key."""
         return None if self.state.kind == "value" and not self.state.broadcast else f"{self.state.kind}_{self.number}"
 
     @property
     def holds(self) -> Mapping[str, tuple[str, ...]]:
-        """The columns that hold it, by table."""
+        """The names of the columns that store the state, by table."""
         in_row = tuple(c.name for c in (self.column, self.written) if c is not None)
         found = {KEYS: in_row} if in_row else {}
         return {**found, **({self.table: tuple(c.name for c in self.item_columns)} if self.table else {})}
 
     @property
     def place(self) -> Column:
-        """What tells the items of a key apart."""
+        """The column that identifies an item of a key: the key of a map, else a position."""
         if self.state.kind != "map":
             return Column(POSITION, "BIGINT")
         assert self.state.key_type is not None
@@ -77,16 +81,16 @@ class StateTable:
 
     @property
     def item_columns(self) -> tuple[Column, ...]:
-        """The columns of its own table behind the key."""
+        """The columns of the state's own table behind the key: `place`, ITEM, and AT with a time to live."""
         return (self.place, Column(ITEM, self.state.type), *((AT,) if self.ttl else ()))
 
 
 @dataclass(frozen=True)
 class StateTables:
-    """All that a function keeps, with the columns of its keys under names of our own.
+    """The state tables of a function; `keys` are the key columns in state, k0, k1, ..
 
-    With `in_order` a timer of event time is due when the watermark has passed it, as it has the rows of this time; it is then
-    stored a microsecond later. Else it is due when the watermark has reached it.
+    An event-time timer is due when the watermark reaches it. With `in_order` it is due when the watermark has passed it, and so
+    all rows of its time; it is then stored a microsecond later.
     """
 
     keys: tuple[Column, ...]
@@ -98,7 +102,7 @@ class StateTables:
 
     @property
     def shift(self) -> int:
-        """By how much timers of event time are stored later than they are due."""
+        """By how many microseconds timers of event time are stored later than they are due."""
         return int(self.in_order)
 
     @cached_property
@@ -107,26 +111,28 @@ class StateTables:
 
     @cached_property
     def in_row(self) -> tuple[StateTable, ...]:
-        """The states that have columns in the row of the key."""
+        """The states with columns in the row of the key."""
         return tuple(s for s in self.states if s.column is not None)
 
     @cached_property
     def collections(self) -> tuple[StateTable, ...]:
-        """The states that have a table of their own."""
+        """The states with a table of their own."""
         return tuple(s for s in self.states if s.table is not None)
 
     @cached_property
     def row(self) -> tuple[Column, ...]:
-        """The columns of the row of a key."""
+        """The columns of the row of a key in the table KEYS: the key, `column` and `written` of each state, AT."""
         parts = (c for s in self.in_row for c in (s.column, s.written) if c is not None)
         return (*self.keys, *parts, AT)
 
     @cached_property
     def timer_columns(self) -> tuple[Column, ...]:
+        """The columns of a table of timers, without the weight: the key, TIMER_NAME, DUE."""
         return (*self.keys, TIMER_NAME, DUE)
 
     @cached_property
     def declarations(self) -> tuple[TableDeclaration, ...]:
+        """The declarations of the tables that the function needs, all Z-sets; event-time timers expire with the watermark."""
         found = [zset(KEYS, self.row)] if self.in_row else []
         for one in self.collections:
             assert one.table is not None
@@ -142,12 +148,12 @@ class StateTables:
 
     @property
     def remembered(self) -> Iterator[Remembered]:
-        """Yield what a time to live forgets, state by state: values of keys, and items of lists and entries of maps."""
+        """Yield the state that a time to live bounds, state by state: values of keys, items of lists, entries of maps."""
         for one in self.states:
             if one.table is not None:
                 keys = (*self.key_names, one.place.name)
                 kept = Remembered((one.table,), one.table, keys, ttl=one.ttl, name=one.state.name)
-                # An entry that gets the value that it has leaves no trace.
+                # To put the value that an entry has already changes nothing in the table.
                 kept = replace(kept, misses_writes=one.state.kind == "map")
                 yield replace(kept, at=AT.name, unit=MICROSECOND, misses_writes=False) if one.ttl else kept
             elif one.column is not None:
@@ -156,16 +162,20 @@ class StateTables:
                 yield replace(kept, at=one.written.name, misses_writes=False) if one.written else kept
 
     def items(self, state: StateTable) -> tuple[Column, ...]:
-        """The columns of a list's or a map's table."""
+        """Return the columns of a state's own table, without the weight: the key, then `item_columns`."""
         return (*self.keys, *state.item_columns)
 
     def same(self, a: str, b: str) -> str:
-        """Return the condition that rows of two relations have the same key."""
+        """Return the SQL condition that rows of the relations `a` and `b` have equal keys, where NULL equals NULL."""
         return " AND ".join(f"{a}.{k.name} IS NOT DISTINCT FROM {b}.{k.name}" for k in self.keys) or "true"
 
 
 def is_live(state: StateTable, written: str, now: str) -> str:
-    """Return the condition that something written at a time (SQL, microseconds) is seen at another."""
+    """Return the SQL condition that a value written at `written` is not expired for the user at `now`.
+
+    Both are SQL of microseconds of processing time. The condition is always true without a time to live, or if the state is
+    declared to show expired values until they are deleted.
+    """
     return f"{written} > {now} - {state.ttl}" if state.ttl and not state.state.visible else "true"
 
 
@@ -175,12 +185,16 @@ _NOW = f"epoch_us({NOW})"
 
 
 def instant(column: str, plus: Duration = NO_TIME) -> str:
-    """Return microseconds, SQL, as an instant."""
+    """Return the SQL of an instant, `plus` later than `column`, SQL of microseconds."""
     return f"make_timestamptz({column} + {plus})"
 
 
 def key_view(tables: StateTables, names: tuple[Column, ...], relations: Mapping[str, str]) -> Rows:
-    """Return the view of keys: their values, when they were written, and when the last of them expires."""
+    """Return the view of keys: their values, `_updated_at` and, if all values can expire, `_expires_at` of the last one.
+
+    `names` are the key columns of the result, `relations` the relations that read the state tables, by name. If no state has
+    columns in the rows of keys, the view shows the keys that have items or timers; for a call without keys it is then empty.
+    """
     if not tables.in_row:
         return _known_keys(tables, names, relations)
     taken = [n.name for n in names]
@@ -204,7 +218,7 @@ def key_view(tables: StateTables, names: tuple[Column, ...], relations: Mapping[
 
 
 def _known_keys(tables: StateTables, names: tuple[Column, ...], relations: Mapping[str, str]) -> Rows:
-    """Return the view of the keys that have items or timers, where they have no values."""
+    """Return the view of the keys with items or timers, of a function whose states have no columns in the rows of keys."""
     listed = ", ".join(k.name for k in tables.keys)
     parts = [
         f"SELECT {listed} FROM ({summed(tables.items(s), relations[s.table])})" for s in tables.collections if s.table
@@ -220,7 +234,11 @@ def _known_keys(tables: StateTables, names: tuple[Column, ...], relations: Mappi
 def more_views(
     tables: StateTables, names: tuple[Column, ...], emitted: tuple[Column, ...], relations: Mapping[str, str]
 ) -> Iterator[tuple[str, Rows]]:
-    """Yield the views of lists, maps, of the result and of timers, by their names; `emitted` are the columns of the result."""
+    """Yield the views of lists, maps, broadcast states, the result of upserts and timers, with their names.
+
+    `names` are the key columns of the result, `emitted` its other columns, `relations` the relations that read the state tables.
+    A view of a list or map has a row per item. Expired items are left out, unless the state is declared to show them.
+    """
     keys = [(n.name, n.type, k.name) for n, k in zip(names, tables.keys, strict=True)]
     for one in tables.collections:
         taken = [n.name for n in names]
@@ -258,7 +276,7 @@ def more_views(
 
 
 def _free(name: str, taken: list[str]) -> str:
-    """Return a name that no other column has, and take it."""
+    """Return the name, with as many underscores as make it differ from those `taken`, to which it is added."""
     while name.lower() in (other.lower() for other in taken):
         name = f"{name}_"
     taken.append(name)
@@ -266,6 +284,6 @@ def _free(name: str, taken: list[str]) -> str:
 
 
 def listed(columns: Iterable[Column], relation: str = "") -> str:
-    """Return columns as items of a SELECT, of one of its relations."""
+    """Return columns as select items, quoted, of a `relation` of the SELECT if it is not empty."""
     before = f"{relation}." if relation else ""
     return ", ".join(f"{before}{quote_name(c.name)}" for c in columns)

@@ -1,4 +1,4 @@
-"""Timers: those of a batch's keys, which of them are due, and what has changed."""
+"""The timers of process functions: loaded for the keys of a batch, fired when due, and stored if changed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from sqlstream.storage.manifests import FIRED_AT
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.units import EventTime, ProcessingTime
 
-# What tells a timer of a key: its clock, and its name, or the time at which one without a name is due.
+# What identifies a timer of a key: whether it goes by event time; its name or, without a name, the time at which it is due.
 Identity = tuple[bool, str | int]
 # Later than any time.
 FOREVER = 2**63
-# So many timers can fire for a key in a batch: more are set by each other without end.
+# How many timers can fire for a key in a batch: with more, they set each other without end.
 MOST = 100_000
 
 
 class TimerTables:
-    """The timers of a bucket: read for the keys of a batch, and changed after it."""
+    """The stored timers of a bucket in a batch. Times are microseconds."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, state: Bucket, tables: StateTables, clock: Clock):
         self.con, self.state, self.tables = con, state, tables
@@ -39,7 +39,7 @@ class TimerTables:
         self.batch, self.now = clock.batch, clock.time
 
     def due(self) -> list[str]:
-        """Return SELECTs of the keys that have timers which are due."""
+        """Return SELECTs of the key columns of keys with due timers."""
         keys = listed(self.tables.keys)
         found = []
         event = self.state.relation(EVENT_TIMERS, up_to=self.watermark)
@@ -53,7 +53,7 @@ class TimerTables:
         return found
 
     def load(self) -> dict[int, dict[Identity, int]]:
-        """Return the timers of the keys of the batch, by their numbers."""
+        """Return, for the number of each key in TOUCHED that has timers, the times at which these are due, by identity."""
         found: dict[int, dict[Identity, int]] = {}
         for table, is_event in ((EVENT_TIMERS, True), (PROCESSING_TIMERS, False)):
             rows = self.state.candidates(self.con, table, self.tables.key_names, TOUCHED)
@@ -69,7 +69,7 @@ class TimerTables:
         return found
 
     def store(self, changes: Mapping[bool, TimerChanges]) -> None:
-        """Write what has changed, and say when the next timer is due."""
+        """Store the changes of timers of event time (True) and of processing time (False), and set the bucket's timers."""
         for table, is_event in ((EVENT_TIMERS, True), (PROCESSING_TIMERS, False)):
             own = changes[is_event]
             if own.numbers:
@@ -80,12 +80,12 @@ class TimerTables:
                 if not is_event:
                     self.state.count(WEIGHTS, sum(own.weights))
         self.state.counters[FIRED_AT] = max(self.now, self.state.counters.get(FIRED_AT, NEVER))
-        # They may be timers that were deleted since: then the operator is called once for nothing.
+        # These can be times of timers that were deleted since: then the operator runs once for nothing.
         self.state.event_timer = self.state.forget(self.con, EVENT_TIMERS, self.watermark)
         self.state.processing_timer = self._next_processing()
 
     def _next_processing(self) -> ProcessingTime | None:
-        """Return the processing time of the next timer by that clock."""
+        """Return the time at which the next timer of processing time is due, None without one."""
         rows = self.state.relation(PROCESSING_TIMERS)
         if rows is None:
             return None
@@ -94,7 +94,7 @@ class TimerTables:
 
 
 class TimerChanges:
-    """Rows to add to a table of timers, as columns: a key's number, the timer's name, its time, a weight."""
+    """Changes of a table of timers, as lists of equal length: the keys' numbers, the timers' names, their times, weights."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -103,13 +103,14 @@ class TimerChanges:
         self.weights: list[int] = []
 
     def add(self, number: int, name: str | int, due: int, weight: int) -> None:
+        """Add a change: weight 1 for a new timer, -1 for a deleted one; a `name` that is a time means that it has no name."""
         self.numbers.append(number)
         self.names.append(name if isinstance(name, str) else "")
         self.dues.append(due)
         self.weights.append(weight)
 
     def table(self, shift: int) -> pa.Table:
-        """Return the rows, their times so much later."""
+        """Return the changes as a table of NUMBER, TIMER_NAME, DUE and WEIGHT, with times `shift` microseconds later."""
         columns = {
             NUMBER: pa.array(self.numbers, pa.int64()),
             TIMER_NAME.name: pa.array(self.names, pa.string()),
@@ -120,7 +121,10 @@ class TimerChanges:
 
 
 class KeyTimers(Timers):
-    """The timers of the current key, as the user's code sees them."""
+    """The timers of the current key, as the user's code sees them.
+
+    `watermark` and `now` are the times, in microseconds, up to which timers of event time and of processing time are due.
+    """
 
     def __init__(self, watermark: EventTime, now: ProcessingTime, has_event_time: bool, has_timers: bool):
         self.watermark, self.now = watermark, now
@@ -128,28 +132,28 @@ class KeyTimers(Timers):
         self.known: Mapping[Identity, int] = {}
         # The timers as they are now, once one has changed.
         self.changed: dict[Identity, int] | None = None
-        # Set behind the clock, since the last call of `due`.
+        # Whether a timer was set that is due at once, since timers last fired.
         self.is_behind = False
-        # Timers of event time that the current row, or timer, sets before this are late, and those that were.
+        # Timers of event time that are set now for an earlier time are late; the late timers of the key.
         self.late_before = watermark
         self.late: set[Identity] = set()
         # No timer of event time is due before this, as far as `due_before` looks at them.
         self.soonest = FOREVER
 
     def enter(self, known: Mapping[Identity, int]) -> None:
-        """Go to another key."""
+        """Start with the next key, whose stored timers are `known`."""
         self.known, self.changed, self.is_behind = known, None, False
         if self.late:
             self.late = set()
         self.soonest = NEVER if known else FOREVER
 
     def leave(self, number: int, changes: Mapping[bool, TimerChanges]) -> None:
-        """Collect what has changed for the key; `changes` are those of event time, and of processing time."""
+        """Add the changed timers of the key with this number to `changes`, of event time (True) and processing time (False)."""
         known, changed = self.known, self.changed
         if changed is None:
             return
         for identity, due in known.items():
-            # What the watermark has passed goes by itself.
+            # Timers up to the watermark expire without a retraction.
             if changed.get(identity) != due and not (identity[0] and due <= self.watermark):
                 changes[identity[0]].add(number, identity[1], due, -1)
         for identity, due in changed.items():
@@ -162,7 +166,7 @@ class KeyTimers(Timers):
         return bool(self._current)
 
     def is_any_due(self) -> bool:
-        """Tell whether a timer is due of those with which the key was entered."""
+        """Tell whether a stored timer of the key is due; timers that were set since do not count."""
         # Not any(..): for each key, a generator takes longer than this.
         for (is_event, _), due in self.known.items():  # noqa: SIM110
             if due <= (self.watermark if is_event else self.now):
@@ -170,9 +174,9 @@ class KeyTimers(Timers):
         return False
 
     def due(self) -> Iterator[tuple[Timer, bool]]:
-        """Yield timers that are due and whether each was set behind the watermark, taken out before.
+        """Delete and yield due timers one by one, each with whether it is late, also those that are set meanwhile.
 
-        Those of event time come first, each kind in the order of its times.
+        Timers of event time come first; each kind comes in the order of time.
         """
         while found := self._first():
             identity, due = found
@@ -180,7 +184,7 @@ class KeyTimers(Timers):
             yield self._shown(identity, due), identity in self.late
 
     def due_before(self, time: EventTime) -> Iterator[tuple[Timer, bool]]:
-        """Yield timers of event time that are due before a time, in their order, taken out before, and whether each is late."""
+        """Delete and yield timers of event time due before `time` (exclusive), in order, each with whether it is late."""
         while self.soonest < time:
             found = min(((due, str(i[1]), i) for i, due in self._current.items() if i[0]), default=None)
             self.soonest = FOREVER if found is None else found[0]
@@ -189,7 +193,7 @@ class KeyTimers(Timers):
                 yield self._shown(found[2], found[0]), found[2] in self.late
 
     def due_by_clock(self) -> Iterator[Timer]:
-        """Yield timers of processing time that are due, each taken out before, in the order of their times."""
+        """Delete and yield the due timers of processing time one by one, in the order of time."""
         while found := min(
             ((due, str(i[1]), i) for i, due in self._current.items() if not i[0] and due <= self.now), default=None
         ):
@@ -239,6 +243,10 @@ class KeyTimers(Timers):
     # -- what the user's code calls
 
     def at(self, time: dt.datetime, name: str = "") -> None:
+        """Set a timer of event time.
+
+        Raises RuntimeError if the call has no event time or the class no `on_timer`, TypeError for arguments of other types.
+        """
         if not self.has_event_time:
             raise RuntimeError("a timer of event time needs on_time => DESCRIPTOR(ts) in the call")
         if not isinstance(time, dt.datetime):
@@ -246,16 +254,22 @@ class KeyTimers(Timers):
         self._set(True, event_micros(time), name)
 
     def at_processing_time(self, time: dt.datetime, name: str = "") -> None:
+        """Set a timer of processing time. Raises RuntimeError if the class has no `on_timer`, TypeError for other types."""
         if not isinstance(time, dt.datetime):
             raise no_processing_time(time)
         self._set(False, instant_micros(time), name)
 
     def after(self, delay: dt.timedelta, name: str = "") -> None:
+        """Set a timer of processing time, `delay` after the time of the batch. Raises the errors of `at_processing_time`."""
         if not isinstance(delay, dt.timedelta):
             raise no_delay(delay)
         self._set(False, self.now + delay // dt.timedelta(microseconds=1), name)
 
     def delete(self, timer: str | dt.datetime) -> None:
+        """Delete the timers of a name, by either clock, or the one without a name that is due at a time.
+
+        A time without a zone is an event time, one with a zone a processing time. Raises TypeError for other types.
+        """
         if isinstance(timer, str):
             places: list[Identity] = [(True, timer), (False, timer)]
         elif not isinstance(timer, dt.datetime):
@@ -270,6 +284,7 @@ class KeyTimers(Timers):
             self.changed = {}
 
     def list(self) -> list[Timer]:
+        """Return the timers of the key: event-time timers first, each kind in the order of time, then of names."""
         return sorted(
             (self._shown(i, due) for i, due in self._current.items()),
             key=lambda t: (not t.is_event_time, t.time, t.name),

@@ -1,8 +1,8 @@
-"""Visits: calls that the method of a broadcast table has asked for, one for each key that has state or timers.
+"""Visits: the calls of `ctx.for_each_key` in a method of a broadcast table, one for each key that has state or timers.
 
-Every bucket gets the broadcast row, so each asks for the visit of its own keys. A key is visited when its turn comes: before
-its timers and rows of the batch, or between them at the time of the broadcast row where the call has an order. Whether it has
-state is asked then: in order, what a key holds does not depend on how its rows were divided into batches, nor do its visits.
+Every bucket gets the broadcast row, and visits its own keys. A key is visited before its timers and rows of the batch or, in a
+call with ORDER BY, between them at the event time of the broadcast row. Only then does the run look whether the key has state. So
+with ORDER BY visits, like state, do not depend on how rows were divided into batches.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A call of a method for each key, at an event time (NEVER: before all else), after so many broadcast rows of the batch.
+    """A call of a method for each key, at the event time `micros` (NEVER: before all else).
 
-    `time` and `watermark` are what the user's code sees, as that of the broadcast row does, and `is_late` says whether what is
-    emitted is late.
+    `version` is how many broadcast rows of the batch the broadcast states show then. `ctx.event_time` and `ctx.watermark` are
+    `time` and `watermark`, as for the broadcast row; `is_late` says whether emitted rows are late.
     """
 
     method: Callable[..., Any]
@@ -40,7 +40,7 @@ class Visit:
     is_late: bool
 
     def late_before(self, run: BatchRun) -> EventTime:
-        """Return before which time the timers that the call sets are late."""
+        """Return the event time, in microseconds, before which timers are late that the call sets."""
         if self.micros != NEVER:
             return NEVER
         if self.watermark != run.watermark:
@@ -49,7 +49,7 @@ class Visit:
 
 
 def keys_with_state(state: Bucket, tables: StateTables) -> Iterator[str]:
-    """Yield SELECTs of the keys of which something is stored; what was forgotten in the meantime may be among them."""
+    """Yield SELECTs of the key columns of all keys with state or timers; keys whose state was deleted since can be among them."""
     keys = listed(tables.keys)
     for declaration in tables.declarations:
         if declaration.name != RESULT and (rows := state.relation(declaration.name)) is not None:
@@ -57,12 +57,12 @@ def keys_with_state(state: Bucket, tables: StateTables) -> Iterator[str]:
 
 
 def has_state(handles: Iterable[Handle]) -> bool:
-    """Tell whether the current key holds something: values are looked at first, lists and maps may have to be loaded."""
+    """Tell whether a state of the current key is not empty; lists and maps are loaded only if all values are empty."""
     return any(map(_holds, sorted(handles, key=lambda handle: not isinstance(handle, ValueState))))
 
 
 def _holds(handle: Handle) -> bool:
-    # What is looked at here was not read by the user's code, and so is not refreshed.
+    # Not by the public methods of the handle: a read by the user's code can refresh the time to live, this must not.
     if isinstance(handle, ValueState):
         return handle.current is not None
     if isinstance(handle, ListState):
@@ -80,7 +80,10 @@ def _holds(handle: Handle) -> bool:
 
 
 def visit_key(run: BatchRun, number: int, visit: Visit) -> None:
-    """Call the method of a visit for the current key of a batch, if the key has state or timers."""
+    """Call the method of a visit for the current key, whose number is `number`, if it has state or timers.
+
+    What the method yields is emitted for the key. Raises JobError for what the method raises.
+    """
     if not (run.timers.has_any or has_state(run.instance.handles.values())):
         return
     context, timers, before = run.context, run.timers, len(run.emitted)

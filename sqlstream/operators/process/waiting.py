@@ -1,7 +1,7 @@
-"""Rows that wait until the watermark has passed them, and then come in the order of time; late ones are dropped.
+"""Rows of calls with ORDER BY: they wait in state until the watermark has passed them; late rows are dropped.
 
-A row has a time column of its own, a microsecond behind its event time: the watermark has passed a row when it has reached that.
-So of the segments of those that wait a batch reads the ones with rows that are due.
+The time column of a waiting row is a microsecond after its event time: the watermark has passed the row when it reaches that. So
+a batch reads only segments with due rows.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from sqlstream.warehouse.declarations import TableDeclaration
 if TYPE_CHECKING:
     from sqlstream.operators.process.operator import InputPlan
 
-# The time at which the watermark has passed a row.
+# The watermark, in microseconds, that has passed a row: its event time and a microsecond.
 UNTIL = Column("_until", "BIGINT")
-# Its event time.
+# The SQL of the event time of a waiting row, a TIMESTAMP.
 _TIME = f"make_timestamp({UNTIL.name} - 1)"
 
 
 @dataclass(frozen=True)
 class WaitingTables:
-    """The tables of the rows that wait, one for each input, and of those that came late, if they are kept.
+    """The state tables of waiting rows, one for each of the `inputs`, and of late rows, if the state `keeps_late` rows.
 
-    Those of `late_inputs`, which have their places among the inputs of the operator, are side outputs, too.
+    `keys` are the key columns in state. `late_inputs` are the inputs whose late rows are side outputs, with their places among
+    the inputs of the operator.
     """
 
     inputs: tuple[InputPlan, ...]
@@ -51,6 +52,7 @@ class WaitingTables:
 
     @property
     def declarations(self) -> tuple[TableDeclaration, ...]:
+        """The declarations of all tables. Waiting rows expire when the watermark reaches UNTIL; late rows never expire."""
         waiting = [
             TableDeclaration(one.name, one.arriving(self.keys), UNTIL.name, replicated=one.broadcast)
             for one in self.inputs
@@ -58,22 +60,28 @@ class WaitingTables:
         return (*waiting, *(self.late(i) for i in range(len(self.inputs)) if self.keeps_late))
 
     def late(self, number: int) -> TableDeclaration:
-        """The table of the late rows of an input."""
+        """Return the declaration of the table of late rows of the input with this number among `inputs`."""
         return TableDeclaration(f"{LATE}_{number}", (*self.inputs[number].arriving(self.keys), MARK))
 
     def late_outputs(self) -> Iterator[LateOutput]:
-        """Yield the side outputs of late rows: of the columns of their view, without those that it adds."""
+        """Yield the side outputs of late rows; their columns are the keys and those that the function gets."""
         for place, one in self.late_inputs:
             columns = tuple((Column(name, type), sql) for name, type, sql in self._columns(one))
             yield LateOutput(place, columns, _TIME)
 
     def waiting_views(self, relations: Mapping[str, str]) -> Iterator[tuple[str, Rows]]:
-        """Yield the views of the rows that wait, by their names."""
+        """Yield the views of waiting rows, with their names: `waiting` or, of several inputs, `waiting_<argument>`.
+
+        `relations` are the relations that read the state tables, by name.
+        """
         for name, one in zip(self._named("waiting"), self.inputs, strict=True):
             yield name, Rows.selected(relations[one.name], self._shown(one))
 
     def late_views(self, name: str, operator: str) -> Iterator[tuple[str, Rows]]:
-        """Yield the views of late rows under a name of the user's; of several inputs each has its own."""
+        """Yield the views of late rows in state, called `name` or, of several inputs, `<name>_<argument>`.
+
+        They have the watermark that each row came behind, and the operator's name, `operator`, besides.
+        """
         for number, (own, one) in enumerate(zip(self._named(name), self.inputs, strict=True)):
             more = [(MARK.name, MARK.type, MARK.name), (OPERATOR.name, OPERATOR.type, quote_text(operator))]
             yield own, Rows.selected(quote_name(self.late(number).name), [*self._shown(one), *more])
@@ -82,12 +90,12 @@ class WaitingTables:
         return [name if len(self.inputs) == 1 else f"{name}_{one.argument}" for one in self.inputs]
 
     def _shown(self, one: InputPlan) -> list[tuple[str, str, str]]:
-        """Return the columns of a view of rows: the keys, those that the function gets, and the event time."""
+        """Return the columns of a view: the keys, those that the function gets, and the event time, each with type and SQL."""
         own = [item for item in self._columns(one) if item[0].lower() != TIME.name]
         return [*own, (TIME.name, TIME.type, _TIME)]
 
     def _columns(self, one: InputPlan) -> list[tuple[str, str, str]]:
-        """Return the columns of rows, each with its type and that in which it is stored: the keys come first."""
+        """Return the keys, then the columns that the function gets, each with its type and the state column that stores it."""
         keys = () if one.broadcast else self.keys
         items = [(n, k.type, k.name) for n, k in zip(one.key_names, keys, strict=True)]
         taken = {n.lower() for n in one.key_names}
@@ -96,20 +104,21 @@ class WaitingTables:
 
 
 def due_name(one: InputPlan) -> str:
-    """Return the temporary table of the rows of an input that the watermark has passed."""
+    """Return the name of the temporary table with an input's due rows: those that the watermark has passed."""
     return f"_due_{one.name}"
 
 
 class WaitingRows:
-    """The rows of a bucket that wait, in a batch."""
+    """The waiting rows of a bucket in a batch. Call `take`, then `late_rows` and, at the end of the batch, `wake_at`."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, state: Bucket, tables: WaitingTables, clock: Clock):
         self.con, self.state, self.tables, self.clock = con, state, tables, clock
         self._dropped: dict[str, list[pa.Table]] = {one.name: [] for one in tables.inputs}
 
     def take(self, inputs: Inputs) -> Inputs:
-        """Store what has arrived and is not late, make `_due_<input>` of the rows that the watermark has passed; yield what
-        does not wait.
+        """Yield the rows of inputs that do not wait. Store the rows of the other inputs, if they are not late.
+
+        At its end the iterator makes the temporary tables of due rows (see `due_name`).
         """
         waiting = {one.name for one in self.tables.inputs}
         for port, rows in inputs:
@@ -132,7 +141,7 @@ class WaitingRows:
                 self.state.adopt(part, [rows])
                 return
             rows = self.state.read(rows)
-        # A call without rows has no columns either.
+        # A table without rows can be without columns, too.
         if passed is not None and rows.num_columns:
             late = pc.less_equal(rows.column(UNTIL.name), passed)
             self._drop(part, rows.filter(late), passed)
@@ -140,10 +149,10 @@ class WaitingRows:
         self.state.append(part, rows, self.clock.batch)
 
     def _drop(self, part: str, rows: pa.Table, watermark: EventTime) -> None:
-        """Count late rows, and keep or emit them where that is wanted."""
+        """Count late rows, and store or emit them if the query reads them."""
         one = next(one for one in self.tables.inputs if one.name == part)
         if one.broadcast and not self.state.is_first:
-            # All buckets see them: one of them counts and keeps them.
+            # All buckets get these rows: one of them counts and stores them.
             return
         self.state.count("late_rows", rows.num_rows)
         self._dropped[part].append(rows)
@@ -156,13 +165,13 @@ class WaitingRows:
         self.state.append(table.name, self.con.sql(encoded(table.columns, marked)).to_arrow_table(), self.clock.batch)
 
     def late_rows(self) -> Iterator[SideRows]:
-        """Yield the late rows of the batch that are side outputs."""
+        """Yield the late rows of the batch for side outputs."""
         if self.clock.watermark is None:
             return
         for output, (_, one) in zip(self.tables.late_outputs(), self.tables.late_inputs, strict=True):
             yield from output.rows(self.con, self._dropped[one.name], self.clock.watermark)
 
     def wake_at(self) -> EventTime | None:
-        """Let go of the rows that were due, and return the time at which the next one is."""
+        """Delete the due rows, and return the watermark at which the next row is due, None if no row waits."""
         watermark = NEVER if self.clock.watermark is None else self.clock.watermark
         return earliest(self.state.forget(self.con, one.name, watermark) for one in self.tables.inputs)
