@@ -88,7 +88,7 @@ class KeyedState:
             state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
 
     def sweep(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
-        """Delete the expired keys of the whole bucket, SWEEPS times per time to live, and count them as EXPIRED.
+        """Delete the expired keys of the whole bucket, at most SWEEPS times per time to live; count them as EXPIRED.
 
         Overwrites the temporary tables `touched_by` and `_stored_<table>`.
         """

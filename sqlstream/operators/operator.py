@@ -75,7 +75,7 @@ class Operator(ABC):
     @property
     @abstractmethod
     def hash_columns(self) -> tuple[str, ...]:
-        """The columns of every part whose hash determines the bucket; if there are none, one bucket has all rows."""
+        """The columns, of all parts but broadcast ones, whose hash picks the bucket; without any, one bucket has all rows."""
 
     @property
     def hashed(self) -> tuple[Column, ...]:
@@ -133,7 +133,7 @@ class Operator(ABC):
 
     @property
     def viewed(self) -> tuple[Column, ...] | None:
-        """All columns of `current`, if they are not those of the result (None: they are)."""
+        """All columns of `current`; None if they are those of the result, `accumulators` and `key_times`."""
         return None
 
     @property

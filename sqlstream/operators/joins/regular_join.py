@@ -226,7 +226,7 @@ class RegularJoin(Operator):
         weight = f", {WEIGHT}" if self.weighted else ""
         match self.join:
             case "semi":
-                # All rows but those without a match.
+                # The change of the left rows, less the change of the left rows without a match.
                 shown = self.matching.shown((0,))
                 rows = f"SELECT * FROM _delta_0 UNION ALL SELECT * REPLACE (-{WEIGHT} AS {WEIGHT}) FROM _alone_0"
                 yield f"SELECT {shown}, {WEIGHT} FROM {self.matching.named(0, f'({rows})', WEIGHT)}"
@@ -299,7 +299,7 @@ class RegularJoin(Operator):
                 f"SELECT {by}{AT.name} FROM _old_keys_{place} "
                 f"UNION ALL SELECT {by}CAST({to_millis(clock.time)} AS BIGINT) AS {AT.name} FROM _delta_{place}"
             )
-            # Without keys there is one row, once there is any.
+            # Without keys the table has one row as soon as the input has rows.
             grouped = f" GROUP BY {by[:-2]}" if by else " HAVING count(*) > 0"
             keyed.store(con, state, f"keys_{place}", f"({at} FROM ({times}){grouped})", clock)
         elif came:

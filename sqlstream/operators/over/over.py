@@ -278,7 +278,7 @@ class OverOperator(Operator):
             before = f"SELECT {keys}{names(self._running.columns)}, {none} FROM _old_{TOTALS}"
             keep(con, "_running", f"{made} UNION ALL BY NAME {before}")
             if self._running.scans:
-                # Users' functions run once.
+                # In a table of its own, so that users' functions run once, although it is read twice.
                 keep(con, "_totals", self._running.totals(context.partition_columns, "_running"))
 
     def _emitted(self, *, ends: bool) -> str:

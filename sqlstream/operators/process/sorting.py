@@ -31,7 +31,7 @@ def sorted_by(rows: pa.Table, key: str, place: str) -> tuple[pa.Table, pa.Table]
     low, bits = int(keys.min()), len(keys).bit_length()
     if int(keys.max()) - low >= 1 << (_BITS - bits):
         return None
-    # A key above the number of its row: to sort these sorts by both.
+    # The key in the upper bits, the row's number in the lower ones: sorting these numbers sorts by both.
     both = (keys - low) << bits | np.arange(len(keys))
     both.sort()
     order = arrived[both & ((1 << bits) - 1)]

@@ -97,7 +97,7 @@ class StateTables:
     states: tuple[StateTable, ...]
     has_timers: bool
     in_order: bool = False
-    # The columns of the row that each key has in the result, where the function emits upserts.
+    # The columns, behind the key, of the row that each key has in the result, if the function emits upserts.
     result: tuple[Column, ...] = ()
 
     @property
@@ -140,7 +140,7 @@ class StateTables:
         if self.result:
             found.append(zset(RESULT, (*self.keys, *self.result)))
         if self.has_timers:
-            # A timer of event time is gone when the watermark has passed it.
+            # A timer of event time expires when the watermark reaches the time at which it is stored.
             merge = summed(self.timer_columns, MERGED)
             found.append(TableDeclaration(EVENT_TIMERS, (*self.timer_columns, WEIGHT_COLUMN), DUE.name, merge))
             found.append(zset(PROCESSING_TIMERS, self.timer_columns))

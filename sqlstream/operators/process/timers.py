@@ -130,14 +130,14 @@ class KeyTimers(Timers):
         self.watermark, self.now = watermark, now
         self.has_event_time, self.has_timers = has_event_time, has_timers
         self.known: Mapping[Identity, int] = {}
-        # The timers as they are now, once one has changed.
+        # The timers of the key as they are now, None as long as none has changed.
         self.changed: dict[Identity, int] | None = None
         # Whether a timer was set that is due at once, since timers last fired.
         self.is_behind = False
         # Timers of event time that are set now for an earlier time are late; the late timers of the key.
         self.late_before = watermark
         self.late: set[Identity] = set()
-        # No timer of event time is due before this, as far as `due_before` looks at them.
+        # A lower bound of the times of event-time timers, so that `due_before` need not look at them for each row.
         self.soonest = FOREVER
 
     def enter(self, known: Mapping[Identity, int]) -> None:
