@@ -1,4 +1,4 @@
-"""Aggregates per key, for ever: a batch changes the results of the keys that its rows have."""
+"""GROUP BY without windows: a batch updates the results of the keys that its rows contain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALL_KEY = {internal("k0"): "true"}
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """One window that never closes, with all rows in it."""
+    """A single window that holds all rows and never closes: the grouping of an aggregate without windows."""
 
     columns: tuple[tuple[Column, str], ...] = ()
     value_columns: tuple[tuple[Column, str], ...] = ()
@@ -41,18 +41,20 @@ class Always:
 
 
 def grouped(keys: Keys, calls: tuple[tuple[str, AggregateCall], ...]) -> Grouped:
+    """Return aggregates per key as a `Grouped` over one endless window. Without keys, all rows form one group."""
     return Grouped(Groups(keys.made or (_ALL,), Always()), (None, None, None), calls)
 
 
 def result_columns(keys: Keys, calls: tuple[tuple[str, AggregateCall], ...]) -> tuple[Column, ...]:
-    """Return the columns of aggregates per key: the keys, and one per call."""
+    """Return the output columns of an aggregate without windows: the keys, then one column per call."""
     return (*keys.columns, *(Column(name, call.result_type) for name, call in calls))
 
 
 def opening_rows(keys: Keys, part: str, columns: tuple[Column, ...], values: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the first rows that arrive: one for each lasting key, which has some values, and NULL in all other columns.
+    """Return, by part, the SELECT of rows that arrive before the first batch: one per lasting key, none without such keys.
 
-    Of a lasting key there is a result from the first batch on, also when it has no rows: without keys there is one such.
+    A row holds the key, `values` (SQL by column name), and NULL in all other columns. So a lasting key emits a result from the
+    first batch on, even if no input row has it: SQL demands that of an aggregate without keys.
     """
     if not keys.lasting:
         return {}
@@ -65,13 +67,13 @@ def opening_rows(keys: Keys, part: str, columns: tuple[Column, ...], values: Map
 
 
 def is_inexact(call: AggregateCall) -> bool:
-    """Tell whether a call's result may depend on the order of its rows by as much as a rounding."""
+    """Return whether the order of rows may change a call's result: sums of floats round, users' functions may do anything."""
     return call.python is not None or "DOUBLE" in call.result_type or "FLOAT" in call.result_type
 
 
 @dataclass(frozen=True)
 class MergedAggregates(ChangingResult, KeptState):
-    """Aggregates of append-only rows: keeps partial results, and the values of what cannot be merged."""
+    """Aggregates of append-only rows. State per key: partial aggregates, and the input values of calls that cannot be merged."""
 
     keys: Keys
     calls: tuple[tuple[str, AggregateCall], ...]

@@ -1,7 +1,7 @@
-"""What aggregates per group keep and how their results follow from it: partial results, and the values of what cannot be merged.
+"""Incremental aggregates per group: their state tables, and the result that is computed from them.
 
-A batch only appends what its rows amount to; state is read back for a result. Aggregates that cannot be merged (DISTINCT,
-ORDER BY inside, mode, ...) keep their values in a table of their own.
+Mergeable calls store partial aggregates. Calls that cannot be merged (DISTINCT, ORDER BY inside, mode, ...) store their input
+values in a table of their own. A batch only appends its partials and values; a result reads the state back and merges it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 @dataclass(frozen=True)
 class Grouped:
-    """Aggregate calls over groups, which may be in windows.
+    """Aggregate calls over groups of rows with equal keys and, where rows are in windows, equal windows.
 
-    Output columns are the keys, the window bounds under the names in `bounds` (start, end, time), and one per call.
+    Output columns are the keys, the window's start, end and time under the names in `bounds` (None: left out), and one per
+    call. `calls` are pairs of output name and call.
     """
 
     groups: Groups[Grouping]
@@ -34,12 +35,13 @@ class Grouped:
 
     @cached_property
     def partial_calls(self) -> tuple[tuple[str, Partial], ...]:
+        """The mergeable calls, as (output name, partial). COUNT(*) is not among them: each partial row counts its rows anyway."""
         found = [(n, c) for n, c in self.calls if strategy(c) is not Strategy.VALUES and not self._counts_rows(c)]
         return tuple(zip([n for n, _ in found], partials([c for _, c in found], "p"), strict=True))
 
     @cached_property
     def partial_columns(self) -> dict[str, tuple[str, str, str]]:
-        """The stored columns of partial results, by name: type, SQL over input rows, SQL that merges. Calls may share one."""
+        """The stored columns of partials, by name: (type, SQL over input rows, SQL that merges). Calls may share a column."""
         columns = {}
         for _, p in self.partial_calls:
             for (name, type), made, merge in zip(p.columns, p.partial, p.merge, strict=True):
@@ -48,7 +50,7 @@ class Grouped:
 
     @cached_property
     def value_calls(self) -> tuple[tuple[str, CollectedValues, str], ...]:
-        """The calls that keep values: result name, values, and the table that they share with equal ones."""
+        """The calls that cannot be merged: (output name, collected values, table). Calls with equal values share a table."""
         tables: dict[object, str] = {}
         found = []
         for name, call in self.calls:
@@ -62,11 +64,12 @@ class Grouped:
 
     @cached_property
     def value_tables(self) -> dict[str, CollectedValues]:
+        """The tables of collected values, by name."""
         return {table: kept for _, kept, table in self.value_calls}
 
     @cached_property
     def holds(self) -> Holds:
-        """The columns that hold each call, by table."""
+        """The state columns that store each call, by output name and then by table."""
         found = {name: {PARTIALS: tuple(n for n, _ in p.columns)} for name, p in self.partial_calls}
         found |= {name: {PARTIALS: (ROWS,)} for name, call in self.calls if self._counts_rows(call)}
         kept = self.value_tables
@@ -79,6 +82,7 @@ class Grouped:
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
+        """PARTIALS, then the tables of collected values. Compaction merges their rows where the windows are `mergeable`."""
         group = self.groups.columns
         columns = (*group, Column(ROWS, "BIGINT"), *(Column(n, t) for n, (t, _, _) in self.partial_columns.items()))
         by = ", ".join(c.name for c in group)
@@ -92,13 +96,13 @@ class Grouped:
         return tuple(declared)
 
     def merged(self) -> list[str]:
-        """The select items that merge partial rows of one group into one."""
+        """Return select items that merge the partial rows of a group into one: the number of input rows, then each column."""
         merges = [f"{merge} AS {quote_name(n)}" for n, (_, _, merge) in self.partial_columns.items()]
         return [f"CAST(sum({ROWS}) AS BIGINT) AS {ROWS}", *merges]
 
     @cached_property
     def computed(self) -> dict[str, str]:
-        """The SELECTs of what the fragment before the exchange makes of `_rows`, by table, with the declared types."""
+        """The pre-aggregation, by table: the SELECT over `_rows` that the upstream fragment runs, with the declared types."""
         windows, source, keys = self.groups.windows, self.groups.source, self.groups.made_keys
         items = [*keys, *(f"{sql} AS {c.name}" for c, sql in windows.columns), f"count(*) AS {ROWS}"]
         items += [f"{made} AS {quote_name(n)}" for n, (_, made, _) in self.partial_columns.items()]
@@ -116,20 +120,23 @@ class Grouped:
 
     @cached_property
     def outputs(self) -> tuple[Column, ...]:
-        """The columns of the result."""
+        """The columns of the result: keys, window bounds, one per call."""
         bounds = (Column(name, "TIMESTAMP") for name in self.bounds if name is not None)
         calls = (Column(name, call.result_type) for name, call in self.calls)
         return (*(c for c, _ in self.groups.keys), *bounds, *calls)
 
     @cached_property
     def accumulators(self) -> tuple[tuple[Column, str], ...]:
-        """What is kept of calls of users' functions that merge: a column for each, and the name of the stored one."""
+        """The accumulators of mergeable user-defined aggregates, as (column to show, name of the stored column)."""
         calls = dict(self.calls)
         found = ((name, *p.columns) for name, p in self.partial_calls if calls[name].python is not None)
         return tuple((Column(f"{name}_accumulator", type), stored) for name, (stored, type) in found)
 
     def result(self, relations: Mapping[str, str], *, accumulators: bool = False) -> str:
-        """Return the SELECT of the result over rows that are in windows, and of accumulators where they are asked for."""
+        """Return the SELECT of the result over rows that are assigned to windows, followed by `accumulators` if asked for.
+
+        `relations` are FROM items of the state tables, by name.
+        """
         finals = {name: p.final for name, p in self.partial_calls}
         finals |= {name: ROWS for name, call in self.calls if self._counts_rows(call)}
         merged = self.merged()
@@ -158,5 +165,5 @@ class Grouped:
         return [f"{sql} AS {quote_name(name)}" for sql, name in items if name is not None]
 
     def present(self, partials: str) -> str:
-        """Return the partials that groups are made of: all of them."""
+        """Return the partials unchanged: each belongs to a group."""
         return partials

@@ -1,4 +1,4 @@
-"""The accumulator of a user's function for each key of a changelog: rows are taken in, and out again."""
+"""User-defined aggregates over a changelog: an accumulator per key, which adds rows and retracts them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _NUMBER = Column("number", "BIGINT")
 
 
 def keeps_accumulator(call: AggregateCall) -> bool:
-    """Tell whether a call is of a user's function that can take rows out of its accumulator."""
+    """Return whether a call is of a user-defined aggregate that can retract rows, without DISTINCT and ORDER BY."""
     return call.python is not None and call.python.retracts and not call.distinct and not call.order_by
 
 
 @dataclass(frozen=True)
 class KeptAccumulator:
-    """What is kept of a call of a user's function that retracts, in a part of its own.
+    """The state of a call of a user-defined aggregate that retracts: an accumulator per key, in a part of its own.
 
-    Rows arrive with weights: what a batch adds and takes away of equal rows never reaches the function. An accumulator without
-    rows is forgotten.
+    Rows arrive with weights. Additions and retractions of equal rows in one batch cancel out and never reach the function. An
+    accumulator is deleted when its number of rows is 0.
     """
 
     part: str
@@ -44,15 +44,20 @@ class KeptAccumulator:
 
     @cached_property
     def deltas(self) -> tuple[Column, ...]:
+        """The columns of arriving rows: keys, arguments of the call, weight."""
         return (*self.keys.stored, *self._values, WEIGHT_COLUMN)
 
     @cached_property
     def stored(self) -> tuple[Column, ...]:
+        """The columns of the state: keys, number of rows, accumulator."""
         return (*self.keys.stored, _NUMBER, self._accumulator)
 
     @property
     def arriving(self) -> str:
-        """What the fragment before the exchange computes from `_rows`: the rows that the function takes."""
+        """The SELECT over `_rows` that the upstream fragment runs: `deltas` of the rows that the function takes, encoded.
+
+        Left out are rows that FILTER rejects, and those with NULL in an argument that the function does not take as NULL.
+        """
         assert self.call.python is not None
         conditions = [f"({self.call.filter})"] if self.call.filter else []
         strict = zip(self.call.arguments, self.call.python.nullable, strict=True)
@@ -63,7 +68,7 @@ class KeptAccumulator:
         return encoded(self.deltas, f"({summed((*self.keys.stored, *self._values), rows)})")
 
     def advance(self, old: str, delta: str) -> str:
-        """Return the SELECT of the new accumulators, with weights."""
+        """Return the SELECT of the new state with weight 1; `old` and `delta` are FROM items of the state and of arrived rows."""
         keys = "".join(f"{k}, " for k in self.keys.names)
         by = f" GROUP BY {', '.join(self.keys.names)}" if self.keys.names else " HAVING count(*) > 0"
         row = row_of([c.name for c in self._values])
@@ -75,7 +80,7 @@ class KeptAccumulator:
         )
         changed = f"(SELECT {keys}{lists} FROM ({each}){by})"
         same = self._same("_old_", "_changed_")
-        # What is taken away of a key that was forgotten is not there.
+        # A retraction for a key that has expired has nothing to retract.
         gone = "CASE WHEN number IS NULL THEN [] ELSE _gone END" if self.keys.ttl else "_gone"
         all_keys = "".join(f"_changed_.{k}, " for k in self.keys.names)
         both = f"SELECT {all_keys}number, accumulator, _added, {gone} AS _taken"
@@ -90,12 +95,12 @@ class KeptAccumulator:
         return " AND ".join(f"{a}.{k} IS NOT DISTINCT FROM {b}.{k}" for k in self.keys.names) or "true"
 
     def joined(self, rows: str, relations: Mapping[str, str]) -> str:
-        """Return rows of keys, to go behind FROM, with their accumulators in a column that is called as the part."""
+        """Return a FROM item: `rows`, which have the keys, with the key's accumulator or NULL in a column named as the part."""
         own = ", ".join([*(f"{k} AS {self.part}_{k}" for k in self.keys.names), f"accumulator AS {self.part}"])
         same = " AND ".join(f"{k} IS NOT DISTINCT FROM {self.part}_{k}" for k in self.keys.names) or "true"
         return f"{rows} LEFT JOIN (SELECT {own} FROM {relations[self.part]}) ON {same}"
 
     @property
     def final(self) -> str:
-        """The SQL of the result over such rows."""
+        """The SQL of the call's result over `joined` rows."""
         return self.call.step("finish", self.part)

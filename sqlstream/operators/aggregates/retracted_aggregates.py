@@ -1,4 +1,4 @@
-"""Aggregates over a changelog that take rows back, so that no row has to be kept: counts, exact sums, users' functions."""
+"""Aggregates over a changelog that retract: counts, exact sums and averages, users' functions. No input row is stored."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _Sum = tuple[str, str]
 
 
 def is_linear(call: AggregateCall) -> bool:
-    """Tell whether a call's result follows from what it was before and from the rows that have come and gone since.
+    """Return whether a call is COUNT, or SUM or AVG of integers or decimals: those can subtract a retracted row exactly.
 
-    That of floating-point numbers does not: their rounding cannot be undone.
+    Sums of floating-point numbers cannot: rounding cannot be undone. Neither can calls with DISTINCT or ORDER BY.
     """
     if call.distinct or call.order_by or len(call.arguments) > 1:
         return False
@@ -44,15 +44,15 @@ def is_linear(call: AggregateCall) -> bool:
 
 
 def can_retract(call: AggregateCall) -> bool:
-    """Tell whether a call's result follows from what is kept of its rows so far, and from those that have come and gone."""
+    """Return whether a call can retract rows from a stored sum or accumulator, without the rows themselves."""
     return is_linear(call) or keeps_accumulator(call)
 
 
 @dataclass(frozen=True)
 class RetractedAggregates(ChangingResult, KeptState):
-    """Aggregates over a changelog that take rows back: keeps sums and accumulators of every key, and no rows.
+    """Aggregates over a changelog from sums and accumulators per key; no rows are stored.
 
-    The sums of all linear calls are a row in a part that has every key; each call of a user's function has a part of its own.
+    The part SUMS has one row per key, with the sums of all linear calls. Each call of a user's function has a part of its own.
     """
 
     keys: Keys
@@ -82,7 +82,7 @@ class RetractedAggregates(ChangingResult, KeptState):
 
     @cached_property
     def _accumulators(self) -> dict[str, KeptAccumulator]:
-        """What is kept of calls of users' functions, by the names of the results."""
+        """The states of calls of users' functions, by output name."""
         own = [(name, call) for name, call in self.calls if not is_linear(call)]
         return {name: KeptAccumulator(f"accumulators_{i}", self.keys, call) for i, (name, call) in enumerate(own)}
 
@@ -129,14 +129,14 @@ class RetractedAggregates(ChangingResult, KeptState):
         sums = [_ROWS, *self._sums.values()]
         listed = names((*self.keys.stored, *sums))
         if self.keys.ttl:
-            # What is taken away of a key that was forgotten is not there.
+            # A retraction for a key that has expired has nothing to retract.
             same = " AND ".join(f"_old_.{k} IS NOT DISTINCT FROM _delta_.{k}" for k in self.keys.names) or "true"
             delta = f"(SELECT * FROM {delta} _delta_ WHERE {_ADDED.name} OR EXISTS (FROM {old} _old_ WHERE {same}))"
         both = f"(SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta})"
         added = [f"CAST(sum({c.name}) AS {c.type}) AS {c.name}" for c in sums]
         by = f" GROUP BY {', '.join(self.keys.names)}" if self.keys.names else ""
         rows = f"SELECT {', '.join([*self.keys.names, *added])} FROM {both}{by}"
-        # Rows that are taken away before they come leave sums behind, for as long as that takes.
+        # A retraction that arrives before its row leaves sums behind until the row arrives.
         some = " OR ".join(f"{c.name} <> 0" for c in sums)
         return f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({rows}) WHERE {some} OR {self.keys.lasts}"
 
@@ -178,12 +178,12 @@ def _total_type(type: str) -> str | None:
 
 
 def linear_parts(call: AggregateCall) -> list[str]:
-    """Return what tells the stored sums of a linear call apart, none of another call."""
+    """Return the SQL of each stored sum of a linear call, over input rows with weights; none for another call."""
     return [made for _, made in _sums_of(call)] if is_linear(call) else []
 
 
 def _sums_of(call: AggregateCall) -> list[_Sum]:
-    """Return what a call is made of: how many values there are and, but for a count, their total."""
+    """Return the (type, SQL) of each sum of a linear call: the number of values and, unless it is COUNT, their total."""
     conditions = [f"({c})" for c in (call.filter, *(f"{a} IS NOT NULL" for a in call.arguments)) if c]
     where = f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
     count: _Sum = ("BIGINT", f"coalesce(sum({WEIGHT}){where}, 0)")
@@ -198,7 +198,7 @@ def _sums_of(call: AggregateCall) -> list[_Sum]:
 
 def _final(call: AggregateCall, columns: list[str]) -> str:
     if call.function == "count":
-        # More may have been taken away than has come yet.
+        # Retractions may arrive before their rows.
         return f"greatest({columns[0]}, 0)"
     count, total = columns
     value = total if call.function == "sum" else f"CAST({total} AS DOUBLE) / {count}"
