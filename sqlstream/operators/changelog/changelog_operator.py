@@ -1,4 +1,4 @@
-"""The operator of results that change: state and changes are Z-sets, and only the keys of a batch are looked at."""
+"""The operator of results that change: state and output are Z-sets, and a batch reads only the keys that it touches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
 @dataclass(frozen=True)
 class ChangelogOperator(Operator):
-    """Emits, for the keys that a batch touches, the difference of the results after and before it."""
+    """Emits the difference of the results after and before a batch, for the keys that the batch touches.
+
+    `name` is the operator's `kind`; `of` declares the state and computes the result.
+    """
 
     name: str
     keys: Keys
@@ -66,7 +69,7 @@ class ChangelogOperator(Operator):
         return next(part for part, columns in self.of.kept.stored.items() if columns[-1] == AT)
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the current result over the state tables, with the time of each key's last row."""
+        """Return the SELECT of the current result, then `accumulators` and `key_times`, over FROM items of the state tables."""
         tables, of = self._state.current(relations), self.of
         columns = (*of.columns, *of.accumulators)
         return self._state.timed(of.shown(tables), of.keys_of_rows, columns, tables, all=False)
@@ -81,7 +84,6 @@ class ChangelogOperator(Operator):
 
     @property
     def key_times(self) -> tuple[Column, ...]:
-        """The columns of `current` beside those of the result."""
         return self._state.times(self.of.columns)
 
     @property
@@ -99,7 +101,7 @@ class ChangelogOperator(Operator):
         inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch]:
-        """Take the rows of a batch, and emit what changes."""
+        """Take a batch and yield its changes: rows of the result with a weight, positive if added, negative if retracted."""
         if not self._arrive(con, state, inputs):
             return
         self._state.load(con, state, clock)
@@ -118,7 +120,7 @@ class ChangelogOperator(Operator):
         self._state.sweep(con, state, clock)
 
     def _arrive(self, con: duckdb.DuckDBPyConnection, state: Bucket, inputs: Inputs) -> bool:
-        """Make `_delta_<part>` of the rows that have arrived, and a table of their keys; tell whether there is anything."""
+        """Create `_delta_<part>` from the rows that arrived, and a table of their keys; return whether anything arrived."""
         deltas = self.of.kept.deltas
         arrived: dict[str, list[pa.Table]] = {part: [] for part in deltas}
         for port, rows in inputs:

@@ -1,4 +1,4 @@
-"""Rows that are kept per key: all of them, or the best."""
+"""State of whole rows per key: all rows of a key, or only its best ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = "rows"
 
 @dataclass(frozen=True)
 class KeptRows(KeptState):
-    """The rows of each key. `changing` says that rows arrive with weights; else each is added."""
+    """All rows of each key, as a Z-set. With `changing`, rows arrive with weights; otherwise every row is an addition."""
 
     keys: Keys
     columns: tuple[Column, ...]
@@ -30,7 +30,7 @@ class KeptRows(KeptState):
 
     @cached_property
     def own(self) -> Made:
-        """The stored columns of the rows, under names of our own, with the SQL that makes them from input rows."""
+        """The stored columns of the rows, under internal names, each with the SQL that computes it from input rows."""
         return stored_columns(self.columns)
 
     @cached_property
@@ -56,20 +56,20 @@ class KeptRows(KeptState):
     def advance(self, part: str, old: str, delta: str) -> str:
         listed = f"{names(self.stored[part])}, {WEIGHT}"
         rows = summed(self.stored[part], f"(SELECT {listed} FROM {old} UNION ALL SELECT {listed} FROM {delta})")
-        # What is taken away of a key that was forgotten is not there.
+        # A retraction for a key that has expired has nothing to retract.
         return f"SELECT * FROM ({rows}) WHERE {WEIGHT} > 0" if self.keys.ttl else rows
 
     def named_rows(self, relations: Mapping[str, str]) -> str:
-        """Return, to go behind FROM, the rows that are kept: the stored keys, and columns under their own names."""
+        """Return a FROM item of the stored rows, repeated by weight: the stored keys, and the columns under their own names."""
         return f"({self.named(repeated(self.stored[ROWS], relations[ROWS]))})"
 
     def named(self, rows: str) -> str:
-        """Return the SELECT of stored rows with their columns under their own names."""
+        """Return the SELECT that renames the columns of stored rows to their own names; the keys stay. `rows` is a SELECT."""
         items = [*self.keys.names, *(f"{c.name} AS {sql}" for c, sql in self.own)]
         return f"SELECT {', '.join(items)} FROM ({rows})"
 
     def ranked(self, ranking: Ranking, rows: str) -> str:
-        """Return the SELECT of such rows, to go behind FROM, that have a rank which counts, with it."""
+        """Return the SELECT of rows with their rank, up to the ranking's limit; `rows` is a FROM item of `named` rows."""
         rank = quote_name(ranking.name)
         partition = ", ".join(self.keys.names) or "true"
         ranked = f"SELECT *, {ranking.call(partition, self.columns)} AS {rank} FROM {rows}"
@@ -78,7 +78,7 @@ class KeptRows(KeptState):
 
 @dataclass(frozen=True)
 class BestRows(KeptState):
-    """The rows of each key that have a rank which counts: of append-only rows, others never will."""
+    """The rows of each key up to the ranking's limit, of append-only input: a row beyond the limit can never come back."""
 
     rows: KeptRows
     ranking: Ranking

@@ -1,4 +1,4 @@
-"""The rows that a table of changes has now, by its key: an update needs no row before it, a delete needs the key alone."""
+"""The current rows of an upsert source, by key: an update comes without the row before it, a delete with the key alone."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ ABSENT_DELETES = "absent_deletes"
 
 @dataclass(frozen=True)
 class LastRows(ChangingResult, KeptState):
-    """Keeps the last row of every key, in the order of the source: batches, and their rows by PLACE.
+    """Keeps the last row of every key, in the order of the source: by batch, and within a batch by PLACE.
 
-    A row without a time, where there is a time attribute, is not there. A delete of a row that is not there is counted.
+    Where there is a time attribute, a row without a finite time counts as absent. ABSENT_DELETES counts deletes of absent rows.
     """
 
     keys: Keys
@@ -74,7 +74,7 @@ class LastRows(ChangingResult, KeptState):
         return f"SELECT {names(self._stored.values())}, 1 AS {WEIGHT} FROM ({last}) WHERE {ADDS}{timed}"
 
     def counters(self, old: Mapping[str, str], delta: Mapping[str, str]) -> Mapping[str, str]:
-        """Count the deletes whose key has no row: before the batch, and after what came before them in it."""
+        """Return the SELECT that counts deletes of absent rows: absent before the batch, and after earlier changes in it."""
         keys = ", ".join(self.keys.names)
         order = f"PARTITION BY {keys} ORDER BY {names(PLACE)}"
         before = f"SELECT {keys}, {CHANGE.name}, lag({ADDS}) OVER ({order}) AS _there FROM {delta[ROWS]}"

@@ -1,4 +1,4 @@
-"""Results that change: what is kept of each key, and what follows from it."""
+"""Contracts of results that change: the state per key, and the result that is computed from it."""
 
 from __future__ import annotations
 
@@ -10,90 +10,94 @@ from sqlstream.operators.operator import Holds
 
 
 class KeptState(ABC):
-    """What is kept of each key, in parts.
+    """The state of each key, in parts: tables of the operator.
 
-    Of each part, `deltas` are the columns in which a batch's rows arrive, and `stored` those of the state: both begin with the
-    keys. One part has one row for each key, with AT as its last column; where that is KEYS, no rows arrive for it.
+    Columns start with the keys. Exactly one part has one row per key, with AT as its last column; where that part is KEYS, no
+    rows arrive for it.
     """
 
     @property
     @abstractmethod
-    def deltas(self) -> Mapping[str, tuple[Column, ...]]: ...
+    def deltas(self) -> Mapping[str, tuple[Column, ...]]:
+        """The columns of the rows that arrive, by part."""
 
     @property
     @abstractmethod
-    def stored(self) -> Mapping[str, tuple[Column, ...]]: ...
+    def stored(self) -> Mapping[str, tuple[Column, ...]]:
+        """The columns of the state, without the weight, by part."""
 
     @property
     @abstractmethod
     def parts(self) -> Mapping[str, str]:
-        """What the fragment before the exchange computes from `_rows`, in the form in which it is stored."""
+        """By part, the SELECT over `_rows` that the upstream fragment runs: the columns `deltas`, encoded for storage."""
 
     @abstractmethod
     def advance(self, part: str, old: str, delta: str) -> str:
-        """Return the SELECT of a part's new state, with weights, from FROM-able SQL of the old one and of what has arrived.
+        """Return the SELECT of a part's new state, with weights, from FROM items of its old state and of arrived rows.
 
-        It is the same whatever other keys there are.
+        A key's new state depends on no other key: only the keys of a batch are passed.
         """
 
     @property
     def holds(self) -> Holds:
-        """The columns that hold what rows and calls are called, by part."""
+        """The state columns that store each column or call, by its name and then by part."""
         return {}
 
     def counters(self, old: Mapping[str, str], delta: Mapping[str, str]) -> Mapping[str, str]:
-        """Return SELECTs of numbers to add to counters, over FROM-able SQL of the parts before a batch and of what arrived."""
+        """Return, by counter, the SELECT of a number to add to it, over FROM items of the old state and of arrived rows."""
         return {}
 
 
 class ChangingResult(ABC):
-    """What follows from the state of some keys, the same whatever other keys there are."""
+    """Computes a result from the state. A key's result depends on no other key: only some keys are passed."""
 
     @property
     @abstractmethod
-    def kept(self) -> KeptState: ...
+    def kept(self) -> KeptState:
+        """The state that the result is computed from."""
 
     @property
     @abstractmethod
-    def columns(self) -> tuple[Column, ...]: ...
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the result, without the weight."""
 
     @property
     @abstractmethod
     def keys_of_rows(self) -> tuple[str, ...]:
-        """The SQL of the keys over a row of the result."""
+        """The SQL of each key over a row of the result."""
 
     @abstractmethod
     def result(self, relations: Mapping[str, str]) -> str:
-        """Return the SELECT of the result, without weights, over FROM-able SQL of the parts of the state, a row each."""
+        """Return the SELECT of the result, without weights, over FROM items of the parts: Z-sets with each row once."""
 
     def emitted(self, relations: Mapping[str, str]) -> str:
-        """Return the SELECT of what was emitted of the state: the result, unless a changed query goes on with that state."""
+        """Return the SELECT of the rows emitted for a state: `result`, unless an upgraded query resumes from an older one."""
         return self.result(relations)
 
     @property
     def manner(self) -> str:
-        """How results follow from rows that are taken away, in words, where one has a choice."""
+        """How the result handles retractions, in words for EXPLAIN; empty where there is only one way."""
         return ""
 
     @property
     def accumulators(self) -> tuple[Column, ...]:
-        """The columns that `shown` has behind those of the result: what is kept of users' aggregate functions."""
+        """The columns that `shown` appends to the result: accumulators of users' aggregate functions."""
         return ()
 
     def shown(self, relations: Mapping[str, str]) -> str:
-        """Return the SELECT of the result as a view of the state shows it."""
+        """Return the SELECT of the result and `accumulators`, as a view of the state shows them."""
         return self.result(relations)
 
     @property
     def ordered(self) -> frozenset[str]:
-        """The parts whose rows must always be in the same order, for else the same rows may give another result.
+        """The parts whose rows must be read in one fixed order, because the result depends on it.
 
-        A sum of floating-point numbers depends on the order of adding; one that differs in the last digit from what was emitted
-        would not take that back.
+        A sum of floating-point numbers depends on the order of addition: recomputed in another order, it may differ in the last
+        digit from the emitted row and would not retract it.
         """
         return frozenset()
 
     @property
     def opening(self) -> Mapping[str, str]:
-        """The rows that arrive with the first batch before all others, by their part."""
+        """By part, the SELECT of rows that arrive before the first batch."""
         return {}

@@ -1,4 +1,4 @@
-"""Results of rows that are kept, since rows that were given may be taken away: ranks, set operations, aggregates of changes."""
+"""Results that are computed from stored rows: aggregates of a changelog, ranks, INTERSECT and EXCEPT."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sqlstream.storage.zsets import KEYS, WEIGHT
 
 @dataclass(frozen=True)
 class RecomputedAggregates(ChangingResult):
-    """Aggregates over a changelog: those of a key are aggregated anew when it changes."""
+    """Aggregates over a changelog: when a key changes, they are computed anew from all of its rows."""
 
     rows: KeptRows
     calls: tuple[tuple[str, AggregateCall], ...]
@@ -78,14 +78,14 @@ class RecomputedAggregates(ChangingResult):
 
 @dataclass(frozen=True)
 class RankedRows(ChangingResult):
-    """Ranks of rows among those of equal keys."""
+    """Rows with their rank among the rows of equal keys."""
 
     rows: KeptRows
     ranking: Ranking
 
     @cached_property
     def kept(self) -> KeptState:
-        """The rows; of append-only ones, none beyond the limit."""
+        """All rows; of append-only input, only rows up to the limit."""
         if self.rows.changing or self.ranking.limit is None:
             return self.rows
         return BestRows(self.rows, self.ranking)
@@ -103,7 +103,10 @@ class RankedRows(ChangingResult):
         return f"SELECT {names(self.columns)} FROM ({ranked})"
 
     def emitted(self, relations: Mapping[str, str]) -> str:
-        """Return the SELECT of all that is kept of append-only rows, also beyond a limit that an upgrade made smaller."""
+        """Return the SELECT of the rows emitted for a state: of append-only input all stored rows.
+
+        An upgrade may have lowered the limit: stored rows beyond it were emitted, too.
+        """
         if self.rows.changing:
             return self.result(relations)
         return replace(self, ranking=replace(self.ranking, limit=None)).result(relations)
@@ -111,9 +114,9 @@ class RankedRows(ChangingResult):
 
 @dataclass(frozen=True)
 class SetRows(ChangingResult):
-    """INTERSECT and EXCEPT: how often a row is on either side says how often it is in the result.
+    """INTERSECT and EXCEPT: the numbers of copies of a row on both sides decide how many the result has.
 
-    The keys are all columns of the result; the one column is 0 for rows of the left side and 1 for those of the right.
+    The keys are all columns of the result. The only column of the rows is 0 for the left side and 1 for the right side.
     """
 
     rows: KeptRows
