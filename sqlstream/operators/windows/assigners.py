@@ -1,4 +1,4 @@
-"""Which windows rows belong to, and when those are over: the part of an operator over windows that says so."""
+"""Window assigners: which windows rows are in, and when those windows close."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import NO_TIME, Duration, EventTime
 
-# The table whose rows say which windows there are.
+# The table whose rows decide which windows exist.
 PARTIALS = "partials"
 START = "_window_start"
-# The stored time: once the watermark reaches it, a row is not needed any more.
+# The stored time: once the watermark reaches it, the row is no longer needed.
 END = "_window_end"
-# How many input rows a partial row stands for: lateness is counted in rows.
+# How many input rows a partial row aggregates: late rows are counted in input rows.
 ROWS = "_rows"
-# What to write behind FROM, by table.
+# FROM items by table.
 Relations = Mapping[str, str]
 
 
@@ -34,17 +34,17 @@ Read = Callable[[Segment, list[str]], pa.Table]
 
 
 def window_time(end: str) -> str:
-    """Return the SQL of the event time that a window's result has, from that of the window's end, a TIMESTAMP.
+    """Return the SQL of the event time of a window's result; `end` is the SQL of the window's end, a TIMESTAMP.
 
-    As in Flink it is 1 ms before the end. But the watermark is whole milliseconds, and may have reached the one in which a window
-    ends before it closes: where that is no whole one, what is above takes no time before it, and has the last microsecond.
+    As in Flink, it is 1 ms before the end. Where the end is no whole millisecond, it is 1 us before the end: the watermark, in
+    whole milliseconds, may pass the former while the window is open, and the operators above would drop the result as late.
     """
     whole = f"epoch_us({end}) % 1000 = 0"
     return f"{end} - CASE WHEN {whole} THEN INTERVAL 1 MILLISECOND ELSE INTERVAL 1 MICROSECOND END"
 
 
 class WindowSpan(NamedTuple):
-    """The windows to close: those that end after `closed` (None: all), up to the watermark."""
+    """The windows to close: their end is after `closed` (None: no lower bound) and at most `watermark`."""
 
     closed: EventTime | None
     watermark: EventTime
@@ -52,7 +52,7 @@ class WindowSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Relations of the rows whose windows close, each with its window's bounds, and of rows that are to be stored again."""
+    """FROM items by table: rows of windows that close, with their window's bounds, and rows to store `again`."""
 
     closed: Relations
     again: Relations = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Relations of the rows that are to be stored after windows have closed, and of those that came too late."""
+    """FROM items: by table the rows to store after windows have closed, and the partials that came too late."""
 
     rows: Relations
     late: str | None = None
@@ -68,7 +68,11 @@ class Admitted:
 
 @dataclass(slots=True)
 class Arrival:
-    """Rows of a batch at a watermark: those to add before windows close, those to add after, and what came too late."""
+    """Arrived rows, split by the watermark: rows to add before windows close, and rows to add after.
+
+    `late_rows` counts input rows whose windows have all closed. `missed_windows` counts, for each input row in `after`, its
+    windows that have closed.
+    """
 
     before: pa.Table
     after: pa.Table | None = None
@@ -77,33 +81,42 @@ class Arrival:
 
 
 class WindowAssigner(Grouping, Protocol):
-    """How rows are stored between a scan and the close of their windows.
+    """Assigns rows to windows: how they are stored until their windows close, and which windows a watermark closes.
 
-    `columns` are stored behind the keys, with the SQL that makes them from input rows; a fragment groups by `group_by` over
-    `source`. `bounds` are the columns that tell windows apart once `due` or `open` has put rows into windows; `start` is the
-    SQL of a window's start over them. The hash of `meeting` picks the bucket of rows without a key. Rows whose stored time is
-    beyond `reach` are not needed to close windows (None: all may be). `count` selects how many open windows rows are in.
-    Before the watermark reaches the column `may_be_late` a row is not late; `late` are those of some rows that are, once `admit`
-    has seen what came with them.
+    Throughout, `keys` are the stored key columns, and relations are FROM items of stored rows by table.
     """
 
     @property
-    def meeting(self) -> tuple[str, ...]: ...
+    def meeting(self) -> tuple[str, ...]:
+        """The window columns whose hash picks the bucket of rows without keys; none: those rows share one bucket."""
+        ...
 
     @property
-    def may_be_late(self) -> str: ...
+    def may_be_late(self) -> str:
+        """The TIMESTAMP column that the watermark must reach before a row can be late."""
+        ...
 
-    def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str: ...
+    def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
+        """Return a FROM item: the rows whose windows have all closed. Sessions need `admit` of the same batch before."""
+        ...
 
-    def reach(self, watermark: EventTime) -> EventTime | None: ...
+    def reach(self, watermark: EventTime) -> EventTime | None:
+        """Return the greatest stored time of rows that windows closed by `watermark` may contain; None: any row."""
+        ...
 
-    def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool: ...
+    def is_early(self, segment: Segment, read: Read, watermark: EventTime) -> bool:
+        """Return whether `watermark` closes no window of any row of a segment, which is not part of the state yet."""
+        ...
 
-    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival: ...
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
+        """Split rows of one table that arrive while windows up to `watermark` close."""
+        ...
 
     def due(
         self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
-    ) -> Due | None: ...
+    ) -> Due | None:
+        """Return the rows of the windows in `span`, None if none closes. The FROM items may be temporary tables."""
+        ...
 
     def admit(
         self,
@@ -112,33 +125,46 @@ class WindowAssigner(Grouping, Protocol):
         after: Relations,
         keys: Sequence[str],
         watermark: EventTime,
-    ) -> Admitted: ...
+    ) -> Admitted:
+        """Split the rows that arrived behind the watermark, `after`, into rows to store and late rows."""
+        ...
 
-    def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations: ...
+    def open(self, relations: Relations, keys: Sequence[str], watermark: str) -> Relations:
+        """Return stored rows as rows of open windows, with the columns `bounds`; `watermark` is SQL, in microseconds."""
+        ...
 
-    def count(self, rows: str, keys: Sequence[str], watermark: str) -> str: ...
+    def count(self, rows: str, keys: Sequence[str], watermark: str) -> str:
+        """Return the SELECT of the number of open windows; `rows` is a FROM item of partials, `watermark` SQL."""
+        ...
 
-    def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None: ...
+    def next_time(self, earliest: EventTime | None, watermark: EventTime | None) -> EventTime | None:
+        """Return when the next window closes; `earliest` is the least stored time, None without rows."""
+        ...
 
 
 class FixedWindows(WindowAssigner, Protocol):
-    """Windows that lie where they lie, whatever rows come.
-
-    A row is in windows that end at most `spread_over` apart. `ending` are rows as rows of those windows that end
-    after one time and by another, `among` of those that are in the table `windows`, by their keys and bounds.
-    """
+    """Windows whose bounds do not depend on rows: TUMBLE, HOP and CUMULATE."""
 
     @property
-    def spread_over(self) -> Duration: ...
+    def spread_over(self) -> Duration:
+        """The most that the ends of two windows of one row are apart."""
+        ...
 
-    def ending(self, rows: str, after: EventTime | None, to: EventTime | None) -> str: ...
+    def ending(self, rows: str, after: EventTime | None, to: EventTime | None) -> str:
+        """Return a FROM item: rows as rows of their windows that end after `after`, at most at `to`; None sets no bound."""
+        ...
 
-    def among(self, rows: str, windows: str, keys: Sequence[str]) -> str: ...
+    def among(self, rows: str, windows: str, keys: Sequence[str]) -> str:
+        """Return a FROM item: rows as rows of their windows in the table `windows`, which has the keys and `bounds`."""
+        ...
 
 
 @dataclass(frozen=True)
 class AssignedWindows:
-    """Every row is in one window, whose end is a column; the start too, unless all windows have one size."""
+    """Windows that do not overlap: each row is in one window. `end` is the SQL of the window's end over input rows.
+
+    The start is `size` before the end. Without `size`, it is stored as well, and `start_column` is its SQL.
+    """
 
     end: str
     size: Duration | None
@@ -230,24 +256,24 @@ class AssignedWindows:
 
 
 def ended(watermark: EventTime) -> str:
-    """Return the condition that the stored time of a row lies at the watermark or before."""
+    """Return the SQL condition that a row's stored time is at most the watermark."""
     return f"{END} <= {time_literal(watermark, 'TIMESTAMP')}"
 
 
 def between(after: EventTime | None, to: EventTime | None, column: str = END) -> str:
-    """Return the condition that a window ends after one time, and by another."""
+    """Return the SQL condition that a TIMESTAMP column is after `after`, and at most `to`; None sets no bound."""
     bounds = [] if after is None else [f"{column} > {time_literal(after, 'TIMESTAMP')}"]
     bounds += [] if to is None else [f"{column} <= {time_literal(to, 'TIMESTAMP')}"]
     return " AND ".join(bounds) or "true"
 
 
 def same_columns(left: str, right: str, names: Iterable[str]) -> str:
-    """Return the condition that rows of two relations agree in some columns, at least one."""
+    """Return the SQL condition that rows of two relations agree in the named columns, at least one; NULL equals NULL."""
     return " AND ".join(f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in names)
 
 
 def weights(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return how many input rows each stored row stands for; of rows with weights, how many changes."""
+    """Return how many input rows each stored row aggregates; for rows with weights, how many changes each stands for."""
     if WEIGHT in rows.column_names:
         changes: np.ndarray[tuple[int], np.dtype[np.int64]] = np.abs(rows.column(WEIGHT).to_numpy())
         return changes

@@ -1,4 +1,4 @@
-"""Which results a batch changes, of sessions: rows may move the end of one, and make one of several."""
+"""Changed results of sessions: new rows may move a session's end, and may join several sessions into one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sqlstream.operators.windows.window_batch import WindowBatch
 from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import EventTime
 
-# The sessions whose results are to change, and all sessions of their keys as they are now.
+# The sessions whose results may change, and all current sessions of their keys.
 _CHANGED = "_changed_results"
 _NOW = "_now"
 
 
 @dataclass(frozen=True)
 class ChangedSessions:
-    """SESSION: what was emitted of a session is found by where it lies."""
+    """SESSION. An emitted result belongs to the session in which its stored start now lies."""
 
     emitted: EmittedResults
     early: EarlyResults | None = None
@@ -53,7 +53,7 @@ class ChangedSessions:
         yield self.emitted.changes(new, within(batch.relation(EMITTED), _CHANGED, keys, "true"))
 
     def _find(self, batch: WindowBatch, pieces: str, after: EventTime | None) -> None:
-        """Keep the sessions whose results are to change."""
+        """Create the table of the sessions whose results may change."""
         con, clock, keys = batch.con, batch.clock, self.emitted.groups.key_names
         ends = between(after, clock.watermark) if clock.watermark is not None else "false"
         listed = ", ".join(keys) or "1"

@@ -1,4 +1,4 @@
-"""Which results a batch changes, of windows that lie where they lie: those that end, and those for which rows came."""
+"""Changed results of windows with fixed bounds: of windows that end, that late rows correct, or that are due early."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sqlstream.operators.windows.retention import KEPT
 from sqlstream.operators.windows.window_batch import WindowBatch
 from sqlstream.units import EventTime
 
-# The windows whose results are to change.
+# The windows, other than those that end now, whose results may change.
 _CHANGED = "_changed_results"
 
 
 @dataclass(frozen=True)
 class ChangedWindows:
-    """TUMBLE, HOP and CUMULATE."""
+    """TUMBLE, HOP and CUMULATE: the bounds of a window never change."""
 
     windows: FixedWindows
     emitted: EmittedResults
@@ -49,7 +49,7 @@ class ChangedWindows:
             yield self._corrected(batch, low, high)
 
     def _ended(self, batch: WindowBatch, span: WindowSpan) -> Iterator[str]:
-        """Yield the changes of the windows that end now, of all keys."""
+        """Yield SELECTs of the changes of windows that end now, for all keys."""
         windows = self.windows
         stored = batch.rows(batch.retention.kept(windows.reach(span.watermark)))
         rows = {name: self._kept(batch, rows, span.closed, None) for name, rows in stored.items()}
@@ -59,7 +59,7 @@ class ChangedWindows:
             yield self.closing(batch, {**due.closed, EMITTED: emitted}, between(span.closed, span.watermark))
 
     def _corrected(self, batch: WindowBatch, low: EventTime, high: EventTime) -> str:
-        """Return the changes of the windows that were found, which end after one time and by another."""
+        """Return the SELECT of the changes of the windows in _CHANGED, which end after `low` and at most at `high`."""
         windows, keys = self.windows, self.emitted.groups.key_names
         last = EventTime(high + windows.spread_over)
         stored = {name: self._kept(batch, rows, low, last) for name, rows in batch.rows().items()}
@@ -70,12 +70,12 @@ class ChangedWindows:
 
     @staticmethod
     def _kept(batch: WindowBatch, rows: str, after: EventTime | None, to: EventTime | None) -> str:
-        """Return stored rows whose last window ends in a stretch of time: by the stored time, of which files have statistics."""
+        """Return a FROM item: rows whose last window ends in a range, by the stored time, of which files have statistics."""
         first, last = batch.retention.kept(after), batch.retention.kept(to)
         return f"(SELECT * FROM {rows} WHERE {between(first, last, KEPT.name)})"
 
     def _find(self, batch: WindowBatch) -> None:
-        """Keep the windows, beside those that end now, whose results are to change."""
+        """Create the table of the windows, other than those that end now, whose results may change."""
         windows, clock = self.windows, batch.clock
         # What ends after `ended` is emitted now.
         ended = NEVER if batch.state.closed is None else batch.state.closed

@@ -1,8 +1,8 @@
 """Window aggregates whose results change: late rows correct them, and open windows are emitted early.
 
-Rows are kept until the watermark has passed the end of their windows by the lateness. What was emitted is kept as well, in a
-table of its own: the changes of a batch are the difference of the results that its rows, its watermark or its time concern from
-what was emitted of them. So the sum of all changes is the result of the rows that were not dropped, to the last digit.
+Rows stay until the watermark is past the end of their windows by the allowed lateness. Emitted results are stored as well. A
+batch emits the difference between current and emitted results, for windows that its rows, its watermark or its time affect. So
+all changes add up exactly to the result over the rows that were not dropped.
 """
 
 from __future__ import annotations
@@ -28,34 +28,40 @@ from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime, from_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 
-# The groups of the rows of a batch, with their number.
+# The temporary table of the groups of a batch's rows, with the number of rows in each.
 ARRIVED = "_arrived"
 
 
 class ChangedResults(Protocol):
-    """Which results a batch changes: see ChangedWindows and ChangedSessions."""
+    """Selects the windows whose results a batch changes: see ChangedWindows and ChangedSessions."""
 
     @property
     def moving(self) -> tuple[str, ...]:
-        """The tables beside those of rows whose windows may move."""
+        """The tables, besides those of rows, that store bounds which change when a session does."""
         ...
 
     def closing(self, batch: WindowBatch, relations: Relations, condition: str) -> str:
-        """Return the SELECT of the changes with which windows are forgotten that have not been emitted at their end."""
+        """Return the SELECT of the last changes of windows that are forgotten before they were emitted at their end.
+
+        `relations` are FROM items of rows and of EMITTED; `condition` on END selects the windows.
+        """
         ...
 
     def changes(self, batch: WindowBatch, after: EventTime | None) -> Iterator[str]:
-        """Yield SELECTs of changes, of windows that end after a time; the groups of the batch's rows are in the table ARRIVED."""
+        """Yield SELECTs of the changes of windows that end after `after`, that got rows, or that are due early.
+
+        The temporary table ARRIVED has the groups of the batch's rows.
+        """
         ...
 
     def waiting(self, batch: WindowBatch) -> str:
-        """Return the SELECT of when open windows are to be emitted early."""
+        """Return a SELECT with the column DUE: when open windows are to be emitted early."""
         ...
 
 
 @dataclass(frozen=True)
 class Corrections:
-    """A window emits at its end and whenever late rows change it then; before its end it does as `early` says."""
+    """A window emits at its end, and again whenever late rows change it; before its end it emits as `early` says."""
 
     emitted: EmittedResults
     changed: ChangedResults
@@ -78,7 +84,10 @@ class Corrections:
         return True
 
     def closing(self, batch: WindowBatch, result: WindowResult, rows: Relations) -> str | None:
-        """Return what is forgotten before it was emitted at its end: the watermark has made a step longer than the lateness."""
+        """Return the SELECT of the last changes of windows that are forgotten before they were emitted at their end.
+
+        None unless the watermark has advanced by more than the lateness in this batch.
+        """
         before, closed = batch.state.closed, batch.closed
         if before is not None and closed is not None and before >= closed:
             return None
@@ -87,7 +96,7 @@ class Corrections:
         return self.emitted.leaving("_changed")
 
     def changes(self, batch: WindowBatch, added: Sequence[pa.Table | Segment]) -> str | None:
-        """Return the results of windows that end, that late rows change, and early ones; remember them as emitted."""
+        """Return the SELECT of the changes of windows that end, that late rows correct, or that are due early; store them."""
         self._keep_arrived(batch, added)
         before, closed = batch.state.closed, batch.closed
         after = closed if before is None or closed is None else max(before, closed)
@@ -115,7 +124,7 @@ class Corrections:
         keep(batch.con, ARRIVED, f"SELECT {names(group)}, sum({ROWS}) AS {ROWS} FROM {rows} GROUP BY ALL")
 
     def set_timers(self, batch: WindowBatch, windows: WindowAssigner) -> None:
-        """Ask to be called again when a window ends, is forgotten, or is to be emitted early."""
+        """Forget rows, and set the timers to when the next window ends, is forgotten, or is due early."""
         state, watermark = batch.state, batch.clock.watermark
         held = batch.forget(NEVER if watermark is None else watermark)
         # What has not ended yet is kept longer than the lateness from now on.

@@ -1,7 +1,7 @@
-"""Windows of so many rows of a key, in the order of their time.
+"""Windows of a fixed number of rows of a key, in the order of event time.
 
-Where a row stands is known once the watermark has passed it: no earlier row can come then. So windows do not depend on how rows
-were cut into batches.
+A row gets its number when the watermark passes it: no earlier row can arrive then. So windows do not depend on how rows were
+split into batches.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ BOUNDS = ("window_start", "window_end", "window_time", "window_id")
 
 @dataclass(frozen=True)
 class CountWindowOperator(Operator):
-    """The operator: keys, the columns of the rows, the SQL of their event time, and every how many rows how many are a window.
+    """At every `slide`-th row of a key, in event-time order, emits a window of the key's last `size` rows.
 
-    Rows wait in the first table until the watermark passes them. The second has those with a number that a window may still
-    need, the third how many rows of each key have a number. A key is forgotten when none of its rows has got one for so long as
-    `ttl` (0: never). Late rows are dropped, and with `emits_late` a side output.
+    `keys` are columns, each with its SQL over input rows; `columns` are the columns of the rows, and `time` is the SQL of their
+    event time. WAITING stores rows that the watermark has not passed. NUMBERED stores numbered rows that later windows need,
+    COUNTED the number of numbered rows per key. A key expires when none of its rows got a number for `ttl` (0: never). Late rows
+    are dropped; with `emits_late` they go to a side output.
     """
 
     keys: tuple[tuple[Column, str], ...]
@@ -63,6 +64,7 @@ class CountWindowOperator(Operator):
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
+        """The key columns as they are stored: k0, k1, ..."""
         return tuple(Column(f"k{i}", c.type) for i, (c, _) in enumerate(self.keys))
 
     @cached_property
@@ -94,7 +96,6 @@ class CountWindowOperator(Operator):
 
     @cached_property
     def parts(self) -> dict[str, str]:
-        """What the fragment before the exchange computes from `_rows`, in the form in which it is stored."""
         made = [*(sql for _, sql in self.keys), *(quote_name(c.name) for c in self.columns), self.time]
         items = ", ".join(f"{sql} AS {c.name}" for sql, c in zip(made, self._row, strict=True))
         return {WAITING: encoded(self._row, f"(SELECT {items} FROM _rows)")}
@@ -114,13 +115,16 @@ class CountWindowOperator(Operator):
 
     @cached_property
     def _named(self) -> str:
-        """The stored columns of a row under their own names."""
+        """The select items that give stored columns of a row their own names."""
         return ", ".join(
             f"{c.name} AS {quote_name(own.name)}" for c, own in zip(self._stored, self.columns, strict=True)
         )
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the rows that wait for their place or their window, with the number of their next window."""
+        """Return the SELECT of waiting and numbered rows, then `key_times`. `window_id` is the next window, NULL if waiting.
+
+        The bounds are NULL: the window is not complete.
+        """
         tables = self._known.current(relations)
         following = f"max({NUMBER.name}) OVER ({self._by}) // {self.slide} + 1"
         known = f"SELECT *, {following} AS window_id FROM {tables[NUMBERED]}"
@@ -135,7 +139,6 @@ class CountWindowOperator(Operator):
 
     @property
     def key_times(self) -> tuple[Column, ...]:
-        """The columns of `current` beside those of the result."""
         return self._known.times(self.outputs)
 
     @property
@@ -153,7 +156,7 @@ class CountWindowOperator(Operator):
         inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch | SideRows]:
-        """Take the rows of a batch, number those that the watermark has passed, and emit the windows that are complete."""
+        """Take a batch, number the rows that the watermark has passed, and yield the rows of complete windows."""
         on_time = []
         for port, given in inputs:
             rows = state.read(given) if isinstance(given, Segment) else given
@@ -178,7 +181,7 @@ class CountWindowOperator(Operator):
     def _final(
         self, con: duckdb.DuckDBPyConnection, state: Bucket, on_time: list[pa.Table], watermark: EventTime
     ) -> int:
-        """Keep the rows that are to get their numbers, and return how many."""
+        """Create `_final`, the rows to number, and return how many there are."""
         [waiting, *_] = self.tables
         rows = f"SELECT * FROM {state.relation(WAITING, up_to=watermark) or empty_relation(waiting)}"
         if on_time:
@@ -187,7 +190,7 @@ class CountWindowOperator(Operator):
         return keep(con, "_final", rows)
 
     def _number(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
-        """Keep the rows that have got their numbers in `_new`, and what is known of their keys before and after."""
+        """Create `_new`, rows with their new numbers, and `_after`, the number of rows of each key before and after."""
         if self.keys:
             keep(con, TOUCHED, f"SELECT DISTINCT {names(self.key_columns)} FROM _final")
         self._known.load(con, state, clock)
@@ -206,7 +209,7 @@ class CountWindowOperator(Operator):
 
     @cached_property
     def _placed(self) -> str:
-        """The rows of the keys that have changed, with the counts of their key before and after."""
+        """A FROM item: the numbered rows of keys that have changed, with the key's number of rows before and after."""
         numbered = names((*self._row, NUMBER))
         both = f"SELECT {numbered} FROM _old_{NUMBERED} UNION ALL SELECT {numbered} FROM _new"
         same = self._known.same("_row_", "_after")
@@ -214,7 +217,7 @@ class CountWindowOperator(Operator):
         return f"(SELECT _row_.*, {counts} FROM ({both}) _row_ JOIN _after ON {same})"
 
     def _complete(self, con: duckdb.DuckDBPyConnection) -> Iterator[pa.RecordBatch]:
-        """Emit the rows of every window whose last row has got its number."""
+        """Yield the rows of every window whose last row got its number in this batch."""
         number, slide = NUMBER.name, self.slide
         first = f"greatest((({number} - 1) // {slide} + 1) * {slide}, (_before // {slide} + 1) * {slide})"
         last = f"least({number} + {self.size - 1}, _until)"
@@ -228,7 +231,7 @@ class CountWindowOperator(Operator):
         yield from leaving(con, self.outputs, rows)
 
     def _remember(self, con: duckdb.DuckDBPyConnection, state: Bucket, clock: Clock) -> None:
-        """Keep the rows that the next windows need, and the counts."""
+        """Store the rows that later windows need, and the number of rows of each key."""
         needed = f"{NUMBER.name} > (_until // {self.slide} + 1) * {self.slide} - {self.size}"
         columns = names((*self._row, NUMBER))
         kept = f"(SELECT {columns}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._placed} WHERE {needed})"

@@ -1,4 +1,4 @@
-"""Open windows that are to be emitted before their end: which ones, and when."""
+"""Early results: which open windows to emit before their end, and when."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from sqlstream.storage.zsets import WEIGHT
 from sqlstream.warehouse.declarations import TableDeclaration
 
 PENDING = "pending"
-# When a result that has changed is to be emitted: a processing time, in milliseconds (see `units`), or an event time.
+# When a changed result is due: a processing time in milliseconds (see `units`) or an event time; by rows it has no meaning.
 DUE = "_due"
 
 
 @dataclass(frozen=True)
 class EarlyResults:
-    """The windows for which rows have come that no result shows yet, with the number of those rows and when they are due."""
+    """The table PENDING: per open window, how many rows no emitted result shows yet, and when they are due."""
 
     early: Early
     groups: Groups[Grouping]
 
     @cached_property
     def table(self) -> TableDeclaration:
+        """The table PENDING; a weight is a number of rows."""
         return weighted(PENDING, (*self.groups.place, Column(DUE, "BIGINT")), self.groups.windows)
 
     @cached_property
@@ -37,7 +38,7 @@ class EarlyResults:
         return names(self.groups.place)
 
     def due(self, pending: str, clock: Clock) -> str:
-        """Return the SELECT of windows that are to be emitted now."""
+        """Return the SELECT of the windows to emit now, as `place`; `pending` is a FROM item."""
         now, waits = self.early.reached(clock), self.waiting(pending)
         due = "false" if now is None else f"min({DUE}) <= {now}"
         if self.early.by == "rows":
@@ -45,18 +46,21 @@ class EarlyResults:
         return f"SELECT {self._place} FROM ({waits}) GROUP BY {self._place} HAVING {due}"
 
     def waiting(self, pending: str) -> str:
-        """Return the SELECT of windows that are to be emitted early, with the rows that have come for them."""
+        """Return the SELECT of windows with rows that no result shows: `place`, DUE, and the number of those rows as ROWS."""
         place, total = f"{self._place}, {DUE}", f"sum({WEIGHT})"
         return f"SELECT {place}, {total} AS {ROWS} FROM {pending} GROUP BY {place} HAVING {total} > 0"
 
     def added(self, arrived: str, clock: Clock) -> Mapping[str, str]:
-        """Return what is to be stored of open windows and the rows that have come for them."""
+        """Return what to store, as FROM items by table: open windows of the rows that `arrived`, DUE, and their number."""
         due = f"CAST({self.early.due(clock)} AS BIGINT) AS {DUE}"
         number = f"CAST(sum({ROWS}) AS BIGINT) AS {WEIGHT}"
         return {PENDING: f"(SELECT {self._place}, {due}, {number} FROM {arrived} GROUP BY {self._place})"}
 
     def emitted(self, pending: str, windows: str) -> Mapping[str, str]:
-        """Return what is to be stored once some windows are emitted; of rows the rest of a division is still to come."""
+        """Return what to store, as FROM items by table, when `windows` are emitted: the rows in them are no longer pending.
+
+        By rows, the remainder of their number divided by `every` stays pending.
+        """
         number = f"{ROWS} - {ROWS} % {self.early.every}" if self.early.by == "rows" else ROWS
         same = same_columns("_waiting_", "_in_", [c.name for c in self.groups.place])
         rows = f"({self.waiting(pending)}) _waiting_ SEMI JOIN {windows} _in_ ON {same}"

@@ -1,4 +1,4 @@
-"""What was emitted of windows whose results can still change, and what has changed since."""
+"""Emitted results of windows that can still change, and how current results differ from them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, difference, summed
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 EMITTED = "emitted"
-# The bounds that a result shows: those of a session may be others by now.
+# The bounds in an emitted row; the session's bounds may have changed since.
 _START, _END = "_shown_start", "_shown_end"
 
 
 def weighted(name: str, columns: Sequence[Column], windows: Grouping) -> TableDeclaration:
-    """Return the declaration of a table of rows with weights; a session's are told apart by where it ended when."""
+    """Return the declaration of a table of rows with weights, with KEPT as time column. Compaction adds weights up.
+
+    Not for sessions, where rows with different ends must stay apart.
+    """
     stored = (*columns, KEPT)
     merge = summed(stored, MERGED) if windows.mergeable else None
     return TableDeclaration(name, (*stored, WEIGHT_COLUMN), KEPT.name, merge)
@@ -29,7 +32,7 @@ def weighted(name: str, columns: Sequence[Column], windows: Grouping) -> TableDe
 
 @dataclass(frozen=True)
 class EmittedResults:
-    """Rows of a result that were emitted, with the bounds they show and those of their windows (of sessions: as they are now)."""
+    """The table EMITTED: emitted rows of a result, with the bounds that they show, and the current bounds of their windows."""
 
     result: Grouped
     retention: Retention
@@ -40,31 +43,35 @@ class EmittedResults:
 
     @cached_property
     def table(self) -> TableDeclaration:
+        """The table EMITTED: keys, current bounds, emitted bounds and results, KEPT, weight."""
         return weighted(EMITTED, (*self.groups.place, *self._shown), self.groups.windows)
 
     @cached_property
     def _shown(self) -> tuple[Column, ...]:
-        """The columns of a result beside its keys."""
+        """The columns of an emitted row besides keys and current bounds."""
         calls = (Column(f"r{i}", call.result_type) for i, (_, call) in enumerate(self.result.calls))
         return (Column(_START, "TIMESTAMP"), Column(_END, "TIMESTAMP"), *calls)
 
     @cached_property
     def _renamed(self) -> Grouped:
-        """The result under names of our own."""
+        """The result under internal names."""
         groups = self.groups
         keys = tuple((column, sql) for column, (_, sql) in zip(groups.key_columns, groups.keys, strict=True))
         calls = tuple((f"r{i}", call) for i, (_, call) in enumerate(self.result.calls))
         return Grouped(Groups(keys, groups.windows), (_START, _END, None), calls)
 
     def changes(self, new: Relations, old: str | None) -> str:
-        """Return the SELECT of what makes the result over some rows of what was emitted, None: nothing."""
+        """Return the SELECT of changes, with weights, that turn emitted rows into the current result.
+
+        `new` are FROM items of rows in windows; `old` is a FROM item of emitted rows, None if nothing was emitted.
+        """
         bounds = ", ".join(f"{_START if name == START else _END} AS {name}" for name in self.groups.windows.bounds)
         items = ", ".join([*self.groups.key_names, bounds, names(self._shown)])
         rows = f"SELECT {items}, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self._renamed.result(new)})"
         return rows if old is None else difference((*self.groups.place, *self._shown), f"({rows})", old)
 
     def leaving(self, changes: str) -> str:
-        """Return the SELECT of changes, in a table, as they leave the operator."""
+        """Return the SELECT of changes as the operator emits them: output columns and weight; `changes` is a table."""
         result = self.result
         given = [c.name for c, _ in self.groups.keys] + [n for n in result.bounds if n is not None]
         given += [n for n, _ in result.calls]

@@ -1,7 +1,7 @@
-"""Rows that an operator drops as late: kept under a name of their own, or emitted as a side output.
+"""Late rows of window operators: stored in a table of their own, emitted as a side output, or both.
 
-Operators are sent partial results, which are no rows any more. So the fragment before them sends, as a further part, the rows
-whose windows the watermark before the batch has passed; the operator keeps, or emits, those that it drops.
+Operators receive partial aggregates, which do not contain the rows. So the upstream fragment also sends, as a further part, rows
+whose windows the watermark before the batch has passed; the operator stores or emits the ones that it drops.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from sqlstream.operators.windows.window_batch import WindowBatch
 from sqlstream.units import NO_TIME, Duration, EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
-# The part, the table, and the side output.
+# The name of the part, of the table and of the side output.
 LATE = "late_rows"
 OPERATOR = Column("_operator", "VARCHAR")
 
 
 @dataclass(frozen=True, slots=True)
 class LateRowsPart:
-    """What becomes of late rows: their columns, and `time`, the SQL of their event time over input rows.
+    """Late rows of a window operator: their columns, and `time`, the SQL of their event time over input rows.
 
-    They are `kept`, `emitted`, or both.
-    `where` says which rows of the input count: with several grouping sets each is there once per set. A window takes rows until
-    the watermark has passed its end by the `lateness`.
+    They are `kept` in a table, `emitted` as a side output, or both. `where` selects input rows: with several grouping sets, each
+    row arrives once per set. A window takes rows until the watermark has passed its end by `lateness`.
     """
 
     columns: tuple[Column, ...]
@@ -45,15 +44,16 @@ class LateRowsPart:
 
     @property
     def stored(self) -> Made:
-        """The stored columns of the rows, with the SQL that makes them from input rows."""
+        """The stored columns, each with its SQL over input rows: c0, c1, .., then the event time."""
         return (*stored_columns(self.columns), (TIME, self.time))
 
     @property
     def table(self) -> TableDeclaration:
+        """The table of late rows: `stored`, and MARK, the watermark that the rows came behind."""
         return TableDeclaration(LATE, (*(c for c, _ in self.stored), MARK))
 
     def part(self, groups: Groups[WindowAssigner]) -> str:
-        """Return what the fragment before the exchange sends: rows that may be late, with the columns of their group."""
+        """Return the SELECT that the upstream fragment runs: rows that may be late, as `arriving`, encoded for storage."""
         items = [*groups.made_keys, *(f"{sql} AS {c.name}" for c, sql in groups.windows.value_columns)]
         items += [f"{sql} AS {c.name}" for c, sql in self.stored]
         rows = f"SELECT {', '.join(items)} FROM {groups.source} WHERE {self.where}"
@@ -61,10 +61,11 @@ class LateRowsPart:
         return encoded(self.arriving(groups), f"(SELECT * FROM ({rows}) WHERE {late})")
 
     def arriving(self, groups: Groups[WindowAssigner]) -> tuple[Column, ...]:
+        """Return the columns of rows that may be late: the group, then `stored`."""
         return (*groups.columns, *(c for c, _ in self.stored))
 
     def dropped(self, groups: Groups[WindowAssigner], rows: Sequence[pa.Table], batch: WindowBatch) -> pa.Table:
-        """Return those of some rows that are late, as they are stored; others have been admitted before."""
+        """Return the late ones of arrived rows, as the table stores them. Other rows must have been admitted before."""
         assert batch.closed is not None
         batch.con.register("_may_be_late", pa.concat_tables(rows, promote_options="permissive"))
         given = f"(SELECT {typed(self.arriving(groups))} FROM _may_be_late)"
@@ -73,7 +74,7 @@ class LateRowsPart:
         return batch.con.sql(encoded(self.table.columns, late)).to_arrow_table()
 
     def view(self, operator: str) -> Rows:
-        """Return the view of the rows."""
+        """Return the view of the stored late rows: their columns, event time, watermark, and the operator's name."""
         own = [(c.name, c.type, f"c{i}") for i, c in enumerate(self.columns)]
         added = ((TIME, TIME.name), (MARK, MARK.name), (OPERATOR, quote_text(operator)))
         return Rows.selected(quote_name(LATE), [*own, *((c.name, c.type, sql) for c, sql in added)])

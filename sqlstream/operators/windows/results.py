@@ -1,4 +1,4 @@
-"""What windows amount to: the part of an operator over windows that says what is stored of rows, and what follows from it."""
+"""Contracts of the results of windows: what is stored, and the result that is computed from it."""
 
 from __future__ import annotations
 
@@ -12,36 +12,45 @@ from sqlstream.warehouse.declarations import TableDeclaration
 
 
 class WindowResult(Protocol):
-    """What is stored of the rows of windows, and the result that follows from it: see Grouped, WindowRows and WindowChanges.
-
-    The first of `tables`, the partials, says by its rows which windows there are. `computed` are the SELECTs that make their rows
-    from `_rows`, those of a batch: the fragment before the exchange computes them. `result` is the SELECT of the `outputs` over
-    rows that are in windows. `present` are those of the partials, given as what goes behind FROM, that windows are made of.
-    """
+    """What a window operator stores, and the result that it computes: see Grouped, WindowRows and WindowChanges."""
 
     @property
-    def tables(self) -> tuple[TableDeclaration, ...]: ...
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        """The state tables. The rows of the first one, PARTIALS, decide which windows exist."""
+        ...
 
     @property
-    def computed(self) -> Mapping[str, str]: ...
+    def computed(self) -> Mapping[str, str]:
+        """By table, the SELECT over `_rows` that the upstream fragment runs, with the declared types."""
+        ...
 
     @property
-    def outputs(self) -> tuple[Column, ...]: ...
+    def outputs(self) -> tuple[Column, ...]:
+        """The columns of the result."""
+        ...
 
     @property
-    def holds(self) -> Holds: ...
+    def holds(self) -> Holds:
+        """The state columns that store each column or call, by its name and then by table."""
+        ...
 
-    def result(self, relations: Relations) -> str: ...
+    def result(self, relations: Relations) -> str:
+        """Return the SELECT of `outputs` over rows that are assigned to windows."""
+        ...
 
-    def present(self, partials: str) -> str: ...
+    def present(self, partials: str) -> str:
+        """Return a FROM item: the partials that form windows. Rows of a changelog may cancel out."""
+        ...
 
 
 class RowsResult(Protocol):
-    """A result that can be made of all rows of windows, once they are there."""
+    """A result that is computed from all rows of windows at once."""
 
     @property
-    def outputs(self) -> tuple[Column, ...]: ...
+    def outputs(self) -> tuple[Column, ...]:
+        """The columns of the result."""
+        ...
 
     def of_rows(self, rows: str) -> str:
-        """Return the SELECT of the result over FROM-able SQL of rows: keys and bounds as they are stored, and columns."""
+        """Return the SELECT of the result; `rows` is a FROM item of keys, window bounds and columns, as they are stored."""
         ...

@@ -1,7 +1,7 @@
-"""Pieces of sessions: what a batch knows of sessions from its rows alone.
+"""Pieces of sessions: what a batch can tell about sessions from its own rows.
 
-A piece is [first event, last event + gap). Of append-only rows, those whose times lie between the same multiples of the gap
-are one piece: no other row is needed to know that they are of one session. Rows of a changelog are pieces of their own.
+A piece is [first event, last event + gap). In append-only input, the rows of a key between the same two multiples of the gap are
+one piece: whatever other rows arrive, they are in one session. In a changelog, each row is a piece.
 """
 
 from __future__ import annotations
@@ -21,35 +21,41 @@ from sqlstream.storage.zsets import WEIGHT
 from sqlstream.units import Duration, EventTime
 
 _PIECE = "_piece"
-# The bounds of the session that a row would be alone.
+# The bounds of the session that a row would be on its own.
 _FROM, _TO = "_from", "_to"
 
 
 class SessionPieces(Protocol):
-    """How rows become pieces: with the columns `columns`, by grouping `source` by `group_by`."""
+    """How rows form pieces: GROUP BY keys and `group_by` over `source` computes `columns`."""
 
     @property
-    def columns(self) -> Made: ...
+    def columns(self) -> Made:
+        """START and END of a piece, each with its SQL over the rows of a group."""
+        ...
 
     @property
-    def group_by(self) -> tuple[str, ...]: ...
+    def group_by(self) -> tuple[str, ...]:
+        """The SQL expressions over `source` that follow the keys in GROUP BY."""
+        ...
 
     def source(self, keys: Sequence[str]) -> str:
-        """Return the rows of a batch with the bounds of the piece that each is in."""
+        """Return a FROM item: the rows of a batch with the bounds of their piece; `keys` is the SQL of the keys."""
         ...
 
     def present(self, pieces: str) -> str:
-        """Return those of some stored pieces, to go behind FROM, that make sessions."""
+        """Return a FROM item: the stored pieces that form sessions. Rows of a changelog may cancel out."""
         ...
 
-    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival: ...
+    def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
+        """Split pieces that arrive while sessions up to `watermark` close."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces of append-only rows; `time` is the DuckDB expression of a row's event time.
+    """Pieces of append-only rows; `time` is the SQL of a row's event time.
 
-    Without a `gap` each row has its own: `end` is the expression of the time until which it waits for another one.
+    Without `gap`, each row has a gap of its own: `end` is the SQL of the time until which the session waits for a next row.
     """
 
     time: str
@@ -81,7 +87,7 @@ class Pieces:
         return f"(SELECT *, {bounds} FROM (SELECT *, {numbered} FROM _rows))"
 
     def _islands(self, keys: Sequence[str]) -> str:
-        """Return the SELECT of the rows of a batch with the number of the session that each would be in among them alone."""
+        """Return the SELECT of a batch's rows, numbered by the sessions that they form without other rows."""
         by = f"PARTITION BY {', '.join(keys)} " if keys else ""
         order = f"{by}ORDER BY {_FROM}, {_TO}"
         before = f"max({_TO}) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
@@ -101,11 +107,11 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class ChangingPieces:
-    """Rows of a changelog are pieces of their own, with weights. A change is late when the watermark has passed its row's time.
+    """Rows of a changelog: each is a piece, with a weight. A change is late when the watermark has passed its row's time.
 
-    So rows that the watermark has passed stay as they are. When their sessions, of them alone, have ended, no later change can
-    touch those: neither lengthen nor part them. Else at most rows behind the watermark are taken away from what follows.
-    `time` is the DuckDB expression of a row's event time, `end` that of the time until which it waits for another one.
+    So rows that the watermark has passed are final. When a session of such rows has ended, no later change can extend or split
+    it. In a session that has not ended, changes can only affect rows after the watermark. `time` is the SQL of a row's event
+    time, `end` the SQL of the time until which the session waits for a next row.
     """
 
     time: str

@@ -1,7 +1,6 @@
 """Sessions: rows of a key that follow each other within a gap. Their bounds are known only when they close.
 
-What a batch knows of a session is stored as pieces of it. Pieces that touch are one session, as in Flink; they are joined when
-they are read.
+Sessions are stored in pieces, which come from single batches. As in Flink, pieces that touch are one session; a read joins them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from sqlstream.operators.windows.session_pieces import SessionPieces
 from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime
 
-# The sessions that are looked at while windows close, or while rows are admitted.
+# The temporary table of sessions, while windows close or rows are admitted.
 _SESSIONS = "_sessions"
 
 
@@ -39,9 +38,9 @@ _SESSIONS = "_sessions"
 class Sessions:
     """Rows are stored per piece of a session.
 
-    A piece is forgotten when the watermark passes its end. If its session goes on, the piece is stored again with the end that
-    the session has by then, so the watermark never finds a part of an open session. A row is late when the session that it
-    would be in, with all that is stored, has closed.
+    A piece is forgotten when the watermark passes its end. If its session continues, the piece is stored again with the current
+    end of the session, so no part of an open session is forgotten. A row is late when its session, formed with all stored
+    pieces, has closed.
     """
 
     pieces: SessionPieces
@@ -126,7 +125,7 @@ class Sessions:
         keys: Sequence[str],
         watermark: EventTime,
     ) -> Admitted:
-        """Tell rows that a session takes which is open, or opens with them, from those whose session has closed."""
+        """Store rows whose session is open or opens with them; rows whose session has closed are late."""
         both = f"(SELECT * FROM {relations[PARTIALS]} UNION ALL BY NAME SELECT * FROM {after[PARTIALS]})"
         pieces = of_keys(both, after[PARTIALS], keys)
         con.execute(f"CREATE OR REPLACE TEMP TABLE {_SESSIONS} AS {sessions_of(pieces, keys)}")
@@ -150,7 +149,7 @@ def _bounds(keys: Sequence[str]) -> str:
 
 
 def sessions_of(pieces: str, keys: Sequence[str]) -> str:
-    """Return the SELECT of the sessions that pieces make up: keys and bounds."""
+    """Return the SELECT of the sessions that pieces form: keys, START, END. `pieces` is a FROM item."""
     # Equal pieces may be in another order here than above, so they are added up together: by RANGE, not ROWS.
     numbered = f"sum(_begins) OVER ({_in_order(keys)}) AS _number"
     rows = f"SELECT {_bounds(keys)}, {numbered} FROM ({begun(pieces, keys)})"
@@ -159,7 +158,7 @@ def sessions_of(pieces: str, keys: Sequence[str]) -> str:
 
 
 def begun(pieces: str, keys: Sequence[str]) -> str:
-    """Return the SELECT of the keys and bounds of pieces, with 1 for each with which a session begins, else 0."""
+    """Return the SELECT of the keys and bounds of pieces, with `_begins`: 1 where a session begins, else 0."""
     before = f"max({END}) OVER ({_in_order(keys)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     return f"SELECT {_bounds(keys)}, CASE WHEN {START} <= {before} THEN 0 ELSE 1 END AS _begins FROM {pieces}"
 
@@ -170,7 +169,10 @@ def _in_order(keys: Sequence[str]) -> str:
 
 
 def within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str:
-    """Return rows with the bounds of the sessions that they are in, where a condition on those bounds holds."""
+    """Return a FROM item: rows whose START lies in a session, with the bounds of that session.
+
+    `sessions` is a relation of keys and bounds; `condition` on the bounds selects among its rows.
+    """
     on = " AND ".join(
         [
             *(f"_rows_.{k} IS NOT DISTINCT FROM _in_.{k}" for k in keys),
@@ -183,7 +185,7 @@ def within(rows: str, sessions: str, keys: Sequence[str], condition: str) -> str
 
 
 def of_keys(rows: str, by: str, keys: Sequence[str]) -> str:
-    """Return the rows of the keys that some other rows have."""
+    """Return a FROM item: the rows whose keys occur in the relation `by`; without keys, all rows."""
     if not keys:
         return rows
     same = " AND ".join(f"_rows_.{k} IS NOT DISTINCT FROM _by_.{k}" for k in keys)

@@ -1,4 +1,4 @@
-"""Overlapping windows as slices that they share: each row is aggregated once."""
+"""Overlapping windows, composed of slices that they share: each row is aggregated once."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from sqlstream.storage.segments import Segment
 from sqlstream.units import END_OF_INPUT, Duration, EventTime
 
 SLICE = "_slice_end"
-# So many windows at once are looked for one by one.
+# Up to so many windows are selected one by one.
 FEW_WINDOWS = 16
 
 
 @dataclass(frozen=True)
 class SlicedWindows:
-    """Rows are stored per slice; a window is made of its slices when it closes, so a row is aggregated once.
+    """Rows are stored per slice. A window combines its slices when it closes, so each row is aggregated once.
 
-    `time` is the DuckDB expression of a row's event time. A slice is forgotten with the last window that holds it. A row is late
-    when that window has closed; when only earlier ones have, it counts in those that are open.
+    `time` is the SQL of a row's event time. A slice is forgotten with the last window that contains it. A row is late when that
+    window has closed; when only earlier windows have closed, it counts in the open ones.
     """
 
     time: str
@@ -139,7 +139,7 @@ class SlicedWindows:
         return f"SELECT count(DISTINCT {END}) FROM {self.open({PARTIALS: slices}, keys, watermark)[PARTIALS]}"
 
     def _of_ends(self, rows: str, ends: Iterable[EventTime]) -> str:
-        """Return rows of slices as rows of some windows: for a few, to look for each one's costs half of what a spread does."""
+        """Return a FROM item: rows of slices as rows of the windows with some ends. For few windows it costs half of `spread`."""
         selects = [
             f"SELECT * EXCLUDE ({SLICE}, {END}), make_timestamp({end}) AS {END} FROM {rows} "
             f"WHERE {SLICE} > {self.grid.start(end)} AND {SLICE} <= {end}"
@@ -148,7 +148,10 @@ class SlicedWindows:
         return f"({' UNION ALL '.join(selects)})"
 
     def spread(self, rows: str, from_end: EventTime | str | None, to_end: str | None) -> str:
-        """Return rows of slices as rows of the windows whose ends lie in a range."""
+        """Return a FROM item: rows of slices as rows of their windows that end from `from_end` to `to_end`, both included.
+
+        The ends are microseconds, as SQL; None sets no bound. `from_end` must be the end of a window.
+        """
         first, last = self.grid.first_end_sql(SLICE), f"epoch_us({END})"
         low = first if from_end is None else f"greatest({first}, {from_end})"
         high = last if to_end is None else f"least({last}, {to_end})"

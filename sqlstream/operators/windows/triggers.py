@@ -1,4 +1,4 @@
-"""When windows emit: at their end, or again whenever their results change."""
+"""Triggers: windows emit once at their end, or again whenever their results change."""
 
 from __future__ import annotations
 
@@ -20,34 +20,38 @@ from sqlstream.warehouse.declarations import TableDeclaration
 
 
 class Trigger(Protocol):
-    """When windows emit.
-
-    `tables` are what it remembers itself. The rows of those in `moving` are put into windows with the stored rows when windows
-    close. Where `corrects`, emitted rows have weights, and `changes` is given the partials that a batch has added.
-    """
+    """When windows emit."""
 
     @property
-    def retention(self) -> Retention: ...
+    def retention(self) -> Retention:
+        """How long rows of windows are stored."""
+        ...
 
     @property
-    def tables(self) -> tuple[TableDeclaration, ...]: ...
+    def tables(self) -> tuple[TableDeclaration, ...]:
+        """The state tables of the trigger itself."""
+        ...
 
     @property
-    def moving(self) -> tuple[str, ...]: ...
+    def moving(self) -> tuple[str, ...]:
+        """The trigger's tables whose rows are assigned to windows again, with the stored rows, when windows close."""
+        ...
 
     @property
-    def corrects(self) -> bool: ...
+    def corrects(self) -> bool:
+        """Whether results change: emitted rows have weights, and `changes` gets the partials that a batch has added."""
+        ...
 
     def closing(self, batch: WindowBatch, result: WindowResult, rows: Relations) -> str | None:
-        """Return the SELECT of what leaves when windows close, given their rows, which are forgotten then."""
+        """Return the SELECT of what closing windows emit, None for nothing; `rows` are their rows, forgotten afterwards."""
         ...
 
     def changes(self, batch: WindowBatch, added: Sequence[pa.Table | Segment]) -> str | None:
-        """Return the SELECT of what a batch changes in windows that are not closed."""
+        """Return the SELECT of what a batch changes in windows that are not closed, None for nothing."""
         ...
 
     def set_timers(self, batch: WindowBatch, windows: WindowAssigner) -> None:
-        """Forget what the watermark has passed, and say when the operator wants to be called again."""
+        """Forget rows that the watermark has passed, and set the times at which the operator must run again."""
         ...
 
 
@@ -88,15 +92,15 @@ AT_END = AtEnd()
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """How often open windows are emitted: after so much processing or event time (a Duration), or so many rows."""
+    """The interval of early results: `every` microseconds of processing ("time") or event time ("event"), or `every` rows."""
 
     every: int
     by: Literal["time", "event", "rows"]
 
     def due(self, clock: Clock) -> int:
-        """Return when a row of a batch is to be seen in a result, at the latest, as the stored column has it.
+        """Return when a result must show a row of this batch at the latest, as DUE is stored: the next multiple of the interval.
 
-        Times are multiples of the interval.
+        Before the first watermark, event time gives NEVER.
         """
         now = {"time": clock.time, "event": clock.watermark, "rows": 0}[self.by]
         if now is None:
@@ -106,5 +110,5 @@ class Early:
         return -(-due // MILLISECOND) if self.by == "time" else due
 
     def reached(self, clock: Clock) -> int | None:
-        """Return the time of a batch as the stored column has it."""
+        """Return the time of a batch as DUE is stored; None for event time before the first watermark."""
         return {"time": to_millis(clock.time), "event": clock.watermark, "rows": 0}[self.by]

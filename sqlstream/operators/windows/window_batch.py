@@ -1,4 +1,4 @@
-"""A batch of an operator over windows: what it reads and writes."""
+"""One batch of a window operator: its reads and writes of state."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sqlstream.warehouse.declarations import TableDeclaration
 
 @dataclass(frozen=True)
 class WindowBatch:
-    """The connection for temporary tables, the stored tables by name, and the time.
+    """A batch: the connection for temporary tables, the bucket, the time, and the declared tables by name.
 
-    Those of `row_tables` hold rows of windows as they arrive. Windows that end by `closed` are closed.
+    `row_tables` are the tables that store rows of windows as they arrive.
     """
 
     con: duckdb.DuckDBPyConnection
@@ -34,18 +34,19 @@ class WindowBatch:
 
     @property
     def closed(self) -> EventTime | None:
+        """The time up to which windows are closed, None before the first watermark."""
         return self.retention.closed(self.clock.watermark)
 
     def relation(self, table: str, up_to: EventTime | None = None) -> str:
-        """Return the stored rows of a table, to go behind FROM."""
+        """Return a FROM item of a table's stored rows, with a time of at most `up_to` if set; without rows an empty one."""
         return self.state.relation(table, up_to=up_to) or empty_relation(self.tables[table])
 
     def rows(self, up_to: EventTime | None = None) -> dict[str, str]:
-        """Return the stored rows of windows by table, to go behind FROM; those up to a stored time are there for certain."""
+        """Return `relation` of each of the row tables, by name."""
         return {table: self.relation(table, up_to) for table in self.row_tables}
 
     def store(self, rows: Relations) -> dict[str, pa.Table]:
-        """Add rows, which are given by table and go behind FROM, and return them as they are stored."""
+        """Append rows, FROM items by table, to the state. Return them by table, as they are stored."""
         stored = {
             name: self.con.sql(encoded(table.columns, self.retention.stored(table, rows[name]))).to_arrow_table()
             for name, table in self.tables.items()
@@ -56,16 +57,16 @@ class WindowBatch:
         return stored
 
     def forget(self, watermark: EventTime) -> EventTime | None:
-        """Forget what the watermark has passed, and return the least stored time that is left."""
+        """Forget rows whose stored time the watermark has reached; return the least stored time that is left."""
         times = [self.state.forget(self.con, table, watermark) for table in self.tables]
         return min((t for t in times if t is not None), default=None)
 
     def least(self, value: str, rows: str) -> int | None:
-        """Return the least value among rows, which go behind FROM."""
+        """Return the least value of an integer SQL expression over the FROM item `rows`, None without rows."""
         [(least,)] = self.con.execute(f"SELECT min({value}) FROM {rows}").fetchall()
         return None if least is None else int(least)
 
 
 def empty_relation(table: TableDeclaration) -> str:
-    """Return a FROM-able relation with the table's columns and no rows."""
+    """Return a FROM item with the table's columns and no rows."""
     return f"({no_rows(table.columns)})"

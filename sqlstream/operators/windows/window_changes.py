@@ -1,4 +1,4 @@
-"""Windows over a changelog: kept as a Z-set until the watermark closes their windows; then the result is final."""
+"""Windows over a changelog: rows are a Z-set until the watermark closes their windows; the result is final."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 @dataclass(frozen=True)
 class WindowChanges:
-    """A result of rows that are kept with weights. A row and what takes it away may come in any order.
+    """A result of windows over a changelog: rows are stored with weights, and a row and its retraction come in any order.
 
-    What comes when its window has closed is late, whether it adds a row or takes one away.
+    A change is late when its window has closed, whether it adds a row or retracts one.
     """
 
     groups: Groups[Grouping]
@@ -31,7 +31,7 @@ class WindowChanges:
 
     @cached_property
     def _rows(self) -> Made:
-        """The stored columns of the rows, with the SQL that makes them from input rows."""
+        """The stored columns of the rows, each with its SQL over input rows."""
         return stored_columns(self.columns)
 
     @cached_property
@@ -69,7 +69,7 @@ class WindowChanges:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Rows whose windows' bounds are columns."""
+    """A grouping of rows that have the bounds of their windows as columns."""
 
     bounds: tuple[str, ...]
     start: str
@@ -93,7 +93,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class AggregatesOfRows:
-    """Aggregates per key and window, of all rows at once; the columns are those that keys and calls need."""
+    """Aggregates per key and window, computed from all rows at once; `columns` are the ones that keys and calls use."""
 
     groups: Groups[Grouping]
     columns: tuple[Column, ...]

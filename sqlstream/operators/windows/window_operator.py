@@ -1,4 +1,4 @@
-"""The operator of everything over windows: rows are stored until the watermark closes their windows."""
+"""The window operator: rows are stored until the watermark closes their windows."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from sqlstream.warehouse.declarations import TableDeclaration
 
 @dataclass(slots=True)
 class Received:
-    """What has become of the rows of a batch.
+    """Rows of a batch that are still to be processed once they are read.
 
-    `added` are the partials that were stored, where the trigger wants them: they may be many. `after` are, by table, rows that
-    came when windows which they could be in had closed, `may_be_late` those to keep if they are late.
+    `added` are the partials that were stored, only for a trigger that corrects: they may be many. `after` are, by table, rows
+    behind the watermark, to be added when windows have closed. `may_be_late` are rows to store or emit if they are late.
     """
 
     added: list[pa.Table | Segment] = field(default_factory=list)
@@ -45,8 +45,8 @@ class Received:
 class WindowOperator(Operator):
     """Emits a result per key and window, then forgets the window.
 
-    `groups` say which windows there are and which rows are in them, `of` what they amount to, `trigger` when that is emitted,
-    and `late` what is kept of rows that come too late. `name` is what the operator is called.
+    `name` is the operator's `kind`. `groups` assigns rows to windows, `of` computes the result, `trigger` decides when it is
+    emitted, and `late` stores or emits late rows (None: they are counted only).
     """
 
     name: str
@@ -84,11 +84,11 @@ class WindowOperator(Operator):
 
     @property
     def hash_columns(self) -> tuple[str, ...]:
-        """The columns whose hash picks the bucket: without a key, all rows of a window must meet."""
+        """The columns whose hash picks the bucket: the keys; without keys, columns that all rows of a window share."""
         return self.groups.key_names or self.groups.windows.meeting
 
     def current(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of the results of all windows that can still change, over the state tables."""
+        """Return the SELECT of the results of windows that can still change, then `accumulators`."""
         closed = self.trigger.retention.closed_sql(watermark)
         rows = self.groups.windows.open(relations, self.groups.key_names, closed)
         return self.of.result(rows, accumulators=True) if isinstance(self.of, Grouped) else self.of.result(rows)
@@ -102,7 +102,7 @@ class WindowOperator(Operator):
         return self.of.holds
 
     def open_windows(self, relations: Mapping[str, str], watermark: str) -> str:
-        """Return the SELECT of how many windows are open: windows that keys share are one, sessions are each key's own."""
+        """Return the SELECT of the number of open windows: a window counts once for all keys, a session per key."""
         closed = self.trigger.retention.closed_sql(watermark)
         return self.groups.windows.count(self.of.present(relations[PARTIALS]), self.groups.key_names, closed)
 
@@ -118,10 +118,9 @@ class WindowOperator(Operator):
         inputs: Inputs,
         clock: Clock,
     ) -> Iterator[pa.RecordBatch | SideRows]:
-        """Take the rows of a batch, emit and forget every window that the watermark has closed, then what else has changed.
+        """Take a batch. Yield and forget the windows that the watermark closes, then late rows, then other changes.
 
-        Rows behind the watermark that are not late are added last: windows close without them, as they would have if an empty
-        batch had come before.
+        Rows behind the watermark that are not late are added last: windows close without them, as after an empty batch.
         """
         names = tuple(t.name for t in self._row_tables)
         batch = WindowBatch(con, state, clock, {t.name: t for t in self.tables}, names, self.trigger.retention)
@@ -137,7 +136,7 @@ class WindowOperator(Operator):
         self.trigger.set_timers(batch, self.groups.windows)
 
     def _receive(self, batch: WindowBatch, inputs: Inputs) -> Received:
-        """Add the rows of a batch that are in no window which has closed."""
+        """Add the rows of a batch that are in no closed window; return the others."""
         received = Received()
         for port, rows in inputs:
             if port.part == LATE:
@@ -151,7 +150,7 @@ class WindowOperator(Operator):
     def _arrive(
         self, batch: WindowBatch, part: str, rows: pa.Table | Segment, closed: EventTime, received: Received
     ) -> None:
-        """Add those of some rows that are in no window which has closed, and count the others."""
+        """Add rows that are in no closed window; count late ones, and put the others aside."""
         if isinstance(rows, Segment):
             if self.groups.windows.is_early(batch.retention.segment(rows), batch.state.read, closed):
                 self._add(batch, part, rows, received)
@@ -177,7 +176,7 @@ class WindowOperator(Operator):
             received.added.append(rows)
 
     def _close(self, batch: WindowBatch, watermark: EventTime) -> str | None:
-        """Return the SELECT of what leaves with the windows that close now, None when none does."""
+        """Return the SELECT of what closing windows emit, None if no window closes."""
         windows, closed = self.groups.windows, batch.closed
         assert closed is not None
         up_to = batch.retention.kept(windows.reach(closed))
@@ -191,7 +190,7 @@ class WindowOperator(Operator):
         return self.trigger.closing(batch, self.of, due.closed)
 
     def _admit(self, batch: WindowBatch, received: Received) -> None:
-        """Add rows that came when windows which they could be in had closed, if others are open."""
+        """Add rows that arrived behind the watermark, if a window of theirs is open."""
         if not received.after or batch.closed is None:
             return
         relations = {}
@@ -214,7 +213,7 @@ class WindowOperator(Operator):
             batch.state.count(LATE, rows)
 
     def _take_late(self, batch: WindowBatch, rows: Sequence[pa.Table]) -> Iterator[SideRows]:
-        """Keep those of some rows that are late, or emit them."""
+        """Store or emit the rows that are late."""
         if self.late is None or not rows:
             return
         dropped = self.late.dropped(self.groups, rows, batch)

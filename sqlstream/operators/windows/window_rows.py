@@ -1,4 +1,4 @@
-"""Rows that wait for their window to close: the rows of sessions, and the ranks of rows in their window."""
+"""Rows that are stored until their window closes: rows with the bounds of their window, and with their rank in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlstream.operators.operator import Holds
 from sqlstream.operators.windows.assigners import END, PARTIALS, Relations, WindowAssigner, window_time
 from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
-# An item of ORDER BY as sqlglot writes it.
+# An item of ORDER BY, as sqlglot prints it.
 _ITEM = re.compile(r"(?P<value>.*?)(?: ASC)?(?P<down> DESC)?(?: NULLS (?P<nulls>FIRST|LAST))?", re.DOTALL)
 # DuckDB finds the n extreme values of a group without sorting it, as long as n is small.
 _FEW = 1000
@@ -22,7 +22,7 @@ _FEW = 1000
 
 @dataclass(frozen=True)
 class Ranking:
-    """A ranking function over the rows of a window and key: its result's name, its ORDER BY, the last rank that counts."""
+    """A ranking function per key and window: its output name, its ORDER BY items, the last rank to emit (None: all)."""
 
     name: str
     function: str
@@ -30,13 +30,16 @@ class Ranking:
     limit: int | None
 
     def call(self, partition: str, columns: tuple[Column, ...]) -> str:
-        """Return the window function; rows that are equal in the order are numbered in that of all columns."""
+        """Return the SQL window function over `partition`. ROW_NUMBER breaks ties by all columns, in their order."""
         ties = [quote_name(c.name) for c in columns] if self.function == "row_number" else []
         order = ", ".join([*self.order, *ties])
         return f"{self.function}() OVER (PARTITION BY {partition} ORDER BY {order})"
 
     def candidates(self, rows: str, partition: Sequence[str]) -> str:
-        """Return the rows that the first item of the order does not rule out: sorting those alone costs far less."""
+        """Return a FROM item: `rows` without some that the first ORDER BY item excludes, which makes sorting far cheaper.
+
+        `partition` is the SQL of the keys and window bounds.
+        """
         found = _ITEM.fullmatch(self.order[0])
         if found is None or self.limit is None or not 0 < self.limit <= _FEW or self.function == "dense_rank":
             return rows
@@ -58,9 +61,9 @@ class Ranking:
 
 @dataclass(frozen=True)
 class WindowRows:
-    """The rows of windows: with the bounds of their window, and a rank in it, where those are asked for.
+    """The rows of windows, with the bounds of their window and their rank in it where asked for.
 
-    `bounds` are names of the window's start, end and time to be added to the rows; None adds none.
+    `bounds` are the names of the columns of start, end and time to add; None adds none.
     """
 
     groups: Groups[WindowAssigner]
@@ -70,7 +73,7 @@ class WindowRows:
 
     @cached_property
     def _stored(self) -> Made:
-        """The stored columns of the rows, with the SQL that makes them from input rows."""
+        """The stored columns of the rows, each with its SQL over input rows."""
         return stored_columns(self.columns)
 
     @cached_property
