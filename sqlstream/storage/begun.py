@@ -1,4 +1,4 @@
-"""What the next batch of a job on Spark reads, fixed before it does anything: it reads the same when it is repeated."""
+"""What the next batch of a job on Spark reads, fixed before the batch starts: a repeated batch reads the same."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sea
 
 
 class Begun(Record, frozen=True, tag_field="format", tag=1):
-    """A batch that has begun: the last descriptor that was read when it is done, its own or an earlier one's, and its time.
+    """A batch that has begun: its version, the last descriptor that has been read when it ends, and its processing time.
 
-    Sinks may have its rows before it is committed.
+    The descriptor is an earlier batch's if this one reads none. Sinks may have rows of the batch before it is committed.
     """
 
     version: int
@@ -26,7 +26,7 @@ class Begun(Record, frozen=True, tag_field="format", tag=1):
 
 
 def write_begun(fs: Filesystem, job: JobPaths, begun: Begun) -> None:
-    """Fix what a batch reads, before it does anything. Raises JobError when another process may run the job by now."""
+    """Record what a batch reads, before the batch starts. Raises JobError when another process may run the job by now."""
     check_held(job)
     write_sealed(fs, job.begun, begun.to_json())
 
@@ -39,9 +39,10 @@ def _read(fs: Filesystem, job: JobPaths) -> Begun:
 
 
 def read_begun(fs: Filesystem, job: JobPaths, version: int) -> Begun | None:
-    """Return the batch of a version if it has begun, None if it has not, or if what says so is damaged.
+    """Return the batch of a version if it has begun, else None.
 
-    Where later batches had begun, too, the log says what it read: their commits were lost, or are not in a copy of the job.
+    Where later batches had begun as well (their commits were lost, or are not in a copy of the job), or the record is damaged,
+    the log tells what the batch read, if it has an entry.
     """
     try:
         begun = _read(fs, job)
@@ -59,7 +60,7 @@ def read_begun(fs: Filesystem, job: JobPaths, version: int) -> Begun | None:
 
 
 def may_have_begun(fs: Filesystem, job: JobPaths, entry: LogEntry) -> bool:
-    """Tell whether a batch may have begun after a version, of which sinks may have rows then."""
+    """Return whether the batch after an entry's version may have begun: then sinks may have rows of it."""
     if read_begun(fs, job, entry.version + 1) is not None:
         return True
     return any(number > entry.sequence for number in Descriptors(fs, job.splits).numbers())

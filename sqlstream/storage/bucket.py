@@ -1,4 +1,4 @@
-"""The state of one bucket of an operator: append tables that forget as the watermark passes, in few segments."""
+"""The state of one bucket of an operator: append tables that forget rows as the watermark passes, in few segments."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from sqlstream.warehouse.paths import BucketedPaths
 from sqlstream.warehouse.records import write_sealed
 
 PENDING_BYTES = 32 << 20
-# What indexes of large segments may take in a process, unless a job says; sums of small ones may take a part of it besides.
+# Bytes that indexes of large segments may take in a process by default; sums of small ones may take a part of it besides.
 INDEX_MEMORY = 256 << 20
 # A batch has many of the keys of a table if they are more than one in so many of its stored rows.
 MANY = 20
-# The counter of the rows that the Z-sets of an operator amount to.
+# The counter of the rows in an operator's Z-sets, by weight.
 WEIGHTS = "weights"
-# Those of the keys that it has forgotten for want of rows, and of the forgotten ones that came again while still stored.
+# The counters of keys that have expired, and of expired keys that came again while they were still stored.
 EXPIRED, RETURNED = "expired_keys", "returned_keys"
 
 # Size tiers: below 64 KiB, 512 KiB, 4 MiB. Eight segments of a tier become one; from 4 MiB on they stay, for to write them again
@@ -47,14 +47,13 @@ FAN = 8
 TIERS = 3
 SMALLEST_TIER = 64 << 10
 LARGEST_MERGED: int = SMALLEST_TIER * FAN ** (TIERS - 1)
-# What only older versions read waits to be written again, in segments from 512 KiB on, until there are so many: a burst is over
-# before. A job that is fast for longer pays for it as for all others.
+# Segments from 512 KiB on that only older versions read are not rewritten until there are so many: a burst is over by then.
 LARGE_FORGOTTEN: int = SMALLEST_TIER * FAN
 MOST_FORGOTTEN = 256
 
 
 def segment_bound(bytes: int) -> int:
-    """Return how many segments a table of a bucket can have after a commit, given their total size.
+    """Return the most segments that a table of a bucket has after a commit; `bytes` is their total size.
 
     A commit leaves at most seven segments in each of three tiers, some that wait, and any others hold 4 MiB or more.
     """
@@ -64,9 +63,9 @@ def segment_bound(bytes: int) -> int:
 class Bucket:
     """The tables of one bucket during one batch.
 
-    Rows go in with `append` and are read with `relation`; `commit` writes the manifest, and without it nothing counts.
-    `counters`, `event_timer` and `processing_timer` belong to the operator and travel in the manifest. What all buckets see
-    alike is counted in the one that `is_first`.
+    `append` adds rows and `relation` reads them; `commit` writes the manifest, and without it nothing counts. `counters`,
+    `event_timer` and `processing_timer` belong to the operator, and the manifest stores them. Only the bucket that `is_first`
+    counts what all buckets see alike.
     """
 
     def __init__(
@@ -93,13 +92,13 @@ class Bucket:
         self._declarations = {t.name: t for t in tables}
         self._retention = (retention, retention_batches)
         self._index_memory = index_memory
-        # How many tables of rows that indexes gave there are.
+        # The number of temporary tables of rows in memory.
         self._found = 0
         known = manifest.tables if manifest else {}
         self._segments: dict[str, list[Segment]] = {
             t.name: [s for s in known.get(t.name, ()) if s.until is None] for t in tables
         }
-        # What only older versions read.
+        # The segments that only older versions read.
         self._replaced = {t.name: [s for s in known.get(t.name, ()) if s.until is not None] for t in tables}
         self._forgotten: dict[str, EventTime | None] = {
             t.name: manifest.watermark if manifest else None for t in tables
@@ -121,9 +120,9 @@ class Bucket:
         is_first: bool = True,
         index_memory: int = INDEX_MEMORY,
     ) -> Bucket:
-        """Return the bucket as the manifest of an earlier batch left it, empty without one.
+        """Return the bucket as the manifest of an earlier batch left it, empty without one. Refuses types that cannot be stored.
 
-        `index_memory` are the bytes that indexes of large segments may take in this process, in all buckets together.
+        `index_memory` is in bytes, for the indexes of large segments of all buckets in this process.
         """
         for column in (c for t in tables for c in t.columns):
             stored_type(column.type)  # refuses what cannot be kept
@@ -132,11 +131,12 @@ class Bucket:
         return cls(fs, paths, bucket, tables, manifest, retention, retention_batches, is_first, index_memory)
 
     def segments(self, table: str) -> tuple[Segment, ...]:
+        """Return the segments with the rows of the newest version, without rows that wait to be written."""
         return tuple(self._segments[table])
 
     @property
     def live_rows(self) -> int:
-        """The rows of all tables that are not forgotten and not waiting to be written; of Z-sets, what they amount to."""
+        """The written rows of all tables that are not forgotten; those of Z-sets count by weight."""
         plain = (self._segments[t.name] for t in self._declarations.values() if not t.replaces)
         return self.counters.get(WEIGHTS, 0) + sum(s.live for segments in plain for s in segments)
 
@@ -146,7 +146,7 @@ class Bucket:
 
     @property
     def closed(self) -> EventTime | None:
-        """The watermark of the last batch that was committed."""
+        """The watermark of the last committed batch."""
         return self.manifest.watermark if self.manifest else None
 
     def count(self, counter: str, number: int) -> None:
@@ -157,7 +157,7 @@ class Bucket:
     def append(self, table: str, rows: pa.Table, batch: int) -> None:
         """Add rows, selected with `encoded`, to a table.
 
-        They are written when they are many, when they are read, or at the commit.
+        They are written when there are PENDING_BYTES of them, when they are read, and at the commit.
         """
         if not rows.num_rows:
             return
@@ -172,13 +172,13 @@ class Bucket:
             self._flush()
 
     def adopt(self, table: str, segments: Iterable[Segment]) -> None:
-        """Add segments that somebody else wrote into this bucket's data directory."""
+        """Add segments that another task has written into this bucket's data directory."""
         self._segments[table].extend(segments)
 
     def read(self, segment: Segment, columns: list[str] | None = None, *, repeated: Sequence[str] = ()) -> pa.Table:
-        """Return the rows of a segment in this bucket's data directory as they are stored, or some of their columns.
+        """Return all or some columns of a segment in this bucket's data directory, as they are stored. Raises DamageError.
 
-        Columns of text that is `repeated` are dictionaries.
+        Columns in `repeated` are read as dictionaries.
         """
         self._check([segment])
         return self._fs.read_parquet(f"{self._data}/{segment.name}", columns, repeated)
@@ -197,9 +197,9 @@ class Bucket:
         self._pending_bytes = 0
 
     def relation(self, table: str, *, up_to: EventTime | None = None) -> str | None:
-        """Return what to write behind FROM to read the rows that are not forgotten, of a time up to and with `up_to`.
+        """Return a FROM item of the rows that are not forgotten, with a time of at most `up_to` if set; None: there are none.
 
-        None means that there are no such rows. Those that were appended in this batch are among them.
+        It includes rows appended in this batch. Raises DamageError.
         """
         found, where = self._visible(table, up_to)
         if not found:
@@ -207,9 +207,9 @@ class Bucket:
         return f"(SELECT * FROM ({scan(self._fs, self._data, self._declarations[table].columns, found)}){where})"
 
     def rows_of(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str) -> str | None:
-        """Return what `relation` does, of the rows whose keys are in a temporary table `touched`; without `keys` of all rows.
+        """Return a FROM item of the rows whose keys are in the temporary table `touched`, None if a table has no rows.
 
-        It holds until the batch ends. Few keys of a large table are found by an index, where there is one.
+        It is valid until the batch ends. Without `keys` it has all rows. Indexes find few keys in large segments.
         """
         rows, equals = self._candidates(con, table, keys, touched)
         if rows is None or not keys:
@@ -218,13 +218,13 @@ class Bucket:
         return f"(SELECT * FROM {rows} _row SEMI JOIN {touched} _key ON {same})"
 
     def candidates(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str) -> str | None:
-        """Return what `rows_of` does, but rows of other keys can be among these: for those who join them to the keys."""
+        """Return what `rows_of` does, possibly with rows of other keys: for callers that join the rows to the keys."""
         return self._candidates(con, table, keys, touched)[0]
 
     def amounts(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str) -> str | None:
-        """Return what to write behind FROM to read what a Z-set amounts to, of the keys in a temporary table at least.
+        """Return a FROM item of a Z-set's rows with summed weights, at least for the keys in `touched`; None: there are none.
 
-        It holds until the batch ends. Where a batch has many of the keys the process keeps the sum of all rows in memory.
+        It is valid until the batch ends. Where a batch has many of the keys, the process caches the sum of all rows.
         """
         declaration, (found, where) = self._declarations[table], self._visible(table)
         if not found:
@@ -244,9 +244,9 @@ class Bucket:
         return f"({self._registered(con, total, declaration.columns)})"
 
     def large_keys(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], most: int) -> str | None:
-        """Return what to write behind FROM to read the keys that have more than so many rows in a segment, and how many.
+        """Return a FROM item: keys with more than `most` rows in a segment, and KEY_ROWS in that segment; None: there are none.
 
-        None: there are none. A segment's rows are counted once, those of a Z-set whatever their weights.
+        A process counts a segment's rows once; weights do not matter.
         """
         indexes, segments = self._indexes(table, keys), self._visible(table)[0]
         found = [indexes.large_keys(con, s, most) for s in segments if s.rows > most]
@@ -256,7 +256,7 @@ class Bucket:
         return f"({self._registered(con, pa.concat_tables(found, promote_options='permissive'), columns)})"
 
     def point_reads(self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str]) -> PointReads:
-        """Return what finds rows of single keys of a table without a time column until the batch ends."""
+        """Return lookups of single keys in a table without a time column, valid until the batch ends."""
         return PointReads(con, self._visible(table)[0], self._indexes(table, keys, points=True))
 
     def _indexes(self, table: str, keys: Sequence[str], points: bool = False) -> SegmentIndexes:
@@ -264,7 +264,7 @@ class Bucket:
         return SegmentIndexes(self._fs, self._data, columns, tuple(keys), self._index_memory, points)
 
     def _registered(self, con: duckdb.DuckDBPyConnection, rows: pa.Table, columns: Sequence[Column]) -> str:
-        """Return the SELECT of rows, as they are stored, that are in memory."""
+        """Return the SELECT of stored rows that are in memory, with declared types."""
         self._found += 1
         con.register(f"_found_{self._found}", rows)
         return f"SELECT {typed(columns)} FROM _found_{self._found}"
@@ -272,7 +272,7 @@ class Bucket:
     def _candidates(
         self, con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str], touched: str
     ) -> tuple[str | None, str]:
-        """Return rows among which are those of some keys, and by what operator keys are the same."""
+        """Return a FROM item with all rows of the keys and maybe others, and the SQL operator that compares keys."""
         found, where = self._visible(table)
         if not found:
             return None, ""
@@ -287,7 +287,7 @@ class Bucket:
         return f"(SELECT * FROM ({' UNION ALL '.join(selects)}){where})", equals
 
     def _visible(self, table: str, up_to: EventTime | None = None) -> tuple[list[Segment], str]:
-        """Return the segments in which there are rows of a time up to `up_to` that are not forgotten, and a WHERE for these."""
+        """Return the segments with rows that are not forgotten, of a time up to `up_to`, and the WHERE that selects these."""
         self._flush()
         declaration = self._declarations[table]
         found = self._segments[table]
@@ -303,9 +303,9 @@ class Bucket:
         return list(found), f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
     def forget(self, con: duckdb.DuckDBPyConnection, table: str, watermark: EventTime) -> EventTime | None:
-        """Make rows of a time up to the watermark invisible, and return the smallest time that remains, if any.
+        """Hide rows of a time up to the watermark, and return the least time that remains, if any.
 
-        The rows stay in their files for older versions. DuckDB is asked only about segments that lose some of theirs.
+        The rows stay in their files for older versions. DuckDB reads only segments that lose some, but not all, of their rows.
         """
         self._flush()
         declaration = self._declarations[table]
@@ -342,10 +342,10 @@ class Bucket:
     def commit(
         self, con: duckdb.DuckDBPyConnection, batch: int, time: ProcessingTime, watermark: EventTime | None
     ) -> str:
-        """Write what is pending and the manifest, and return the manifest as JSON, which is to be kept as the state.
+        """Write pending rows and the manifest; return the manifest as JSON, which the engine keeps as the bucket's state.
 
-        All tables forget up to the watermark. Compaction is done when due: rows that no retained version can see go,
-        and where a table declares how, rows that every retained version sees are merged.
+        All tables forget up to the watermark. Compaction runs when due: it drops rows that no retained version can see, and,
+        where a table declares how, merges rows that every retained version sees.
         """
         self._flush()
         old = self.manifest
@@ -423,7 +423,7 @@ class Bucket:
     def _summed(
         self, con: duckdb.DuckDBPyConnection, declaration: TableDeclaration, group: list[Segment], batch: int
     ) -> Segment | None:
-        """Return a segment of the batch with what the rows of some segments amount to."""
+        """Return a new segment of the batch with the rows of some segments, weights summed."""
         sql = _merge(declaration, scan(self._fs, self._data, declaration.columns, group))
         return write_segment(
             self._fs, self._data, declaration.name, batch, con.sql(sql).to_arrow_reader(ROW_GROUP_ROWS)
@@ -432,7 +432,7 @@ class Bucket:
     def _compaction(
         self, declaration: TableDeclaration, group: list[Segment], span: tuple[int, int], bound: Moment | None
     ) -> str:
-        """Return a SELECT of encoded rows of some segments, with `__sqlstream_batch`: those that versions from `bound` on see."""
+        """Return the SELECT of stored rows of some segments that versions from `bound` on see, with `__sqlstream_batch`."""
         stored = f"({scan_stored(self._fs, self._data, declaration.columns, group)})"
         if bound is None:
             return f"FROM {stored}"
@@ -453,13 +453,13 @@ class Bucket:
 
 
 def _merge(declaration: TableDeclaration, rows: str) -> str:
-    """Return the SELECT that makes encoded rows of what a declaration merges a SELECT of rows to."""
+    """Return the SELECT that applies a table's `merge` to the rows of a SELECT, encoded for storage."""
     assert declaration.merge is not None
     return encoded(declaration.columns, f"({over({MERGED: rows}, declaration.merge)})")
 
 
 def _without_waiting(declaration: TableDeclaration, segments: Sequence[Segment]) -> Sequence[Segment]:
-    """Return the segments that may be written again now."""
+    """Return the segments that compaction may rewrite now."""
     if declaration.time_column is None or declaration.merge is not None:
         return segments
     forgotten = [s.name for s in segments if s.live_low is None and LARGE_FORGOTTEN <= s.bytes < LARGEST_MERGED]
@@ -468,9 +468,9 @@ def _without_waiting(declaration: TableDeclaration, segments: Sequence[Segment])
 
 
 def due(segments: Iterable[Segment], largest: int | None = LARGEST_MERGED) -> list[Segment]:
-    """Return the segments to compact next: those of the lowest tier that is full, none when no tier is.
+    """Return the segments to compact next: the lowest tier that is full, none when no tier is.
 
-    Segments from `largest` bytes on are left alone.
+    Segments of `largest` bytes or more are left alone.
     """
     tiers: dict[int, list[Segment]] = {}
     for segment in segments:

@@ -1,4 +1,4 @@
-"""What batches have changed in the Z-sets of a state, and in tables of the warehouse, as far as retained versions tell."""
+"""Changes that batches made to Z-sets of a state and to tables of the warehouse, as far as retained versions tell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import OperatorRecord, SinkRecord
 from sqlstream.warehouse.paths import Warehouse
 
-# The version that took a row away.
+# The version that retracted a row.
 _GONE = internal("gone")
 
 
@@ -41,7 +41,7 @@ class _Held:
 
 
 def oldest_readable(warehouse: Warehouse, job: str, operator: OperatorRecord, newest: JobVersion) -> int:
-    """Return the oldest version that the state of an operator can be read at."""
+    """Return the oldest version at which the state of an operator can be read. Raises DamageError."""
     paths = warehouse.job(job).operator(operator.name)
     found = newest.newest.state_manifests(operator.name).items()
     return max((named_manifest(warehouse.fs, paths, bucket, name).oldest for bucket, name in found), default=0)
@@ -50,19 +50,18 @@ def oldest_readable(warehouse: Warehouse, job: str, operator: OperatorRecord, ne
 def changes_of(
     warehouse: Warehouse, job: str, operator: OperatorRecord, table: TableDeclaration, newest: JobVersion, base: int
 ) -> str:
-    """Return the SELECT of what the versions after `base` have changed in a Z-set: its columns, the weight, the version.
+    """Return the SELECT of the changes to a Z-set by versions after `base`: its columns, the weight, the version.
 
-    A segment that a version has summed up from others adds what they hold, which it takes away: the weights of a row in a version
-    add up to its change.
+    Where a version has merged segments, its new segment counts as added rows and the old ones as retracted rows; the weights of a
+    row in a version add up to its change. Raises DamageError.
     """
     return _net_changes(_held(warehouse, job, operator, table, newest), table, newest, base)
 
 
 def changes_of_table(warehouse: Warehouse, job: str, sink: SinkRecord, newest: JobVersion, base: int) -> str:
-    """Return the SELECT of what the versions of a job after `base` have changed in a table: its columns, the weight, the version.
+    """Return the SELECT of the changes that a job's versions after `base` made to a table: its columns, the weight, the version.
 
-    Versions from before the oldest one that can be read are left out. Raises DamageError, also when a file was replaced
-    meanwhile.
+    Versions before the oldest readable one are left out. Raises DamageError, also when a file has been replaced meanwhile.
     """
     columns = tuple(Column(name, type) for name, type in sink.columns)
     named = newest.newest.table_manifests(sink.table)
@@ -91,8 +90,8 @@ def changes_of_table(warehouse: Warehouse, job: str, sink: SinkRecord, newest: J
 def _upserted_changes(held: _Held, sink: SinkRecord, columns: Sequence[Column], newest: JobVersion, base: int) -> str:
     """Return the changes of a table in which the last change of each key counts.
 
-    What a row took the place of is not always stored with it: where rows only come nobody knew it, and a version that merges
-    segments keeps the last row of each key. So each row goes when the next version changes its key.
+    The row that a change replaces is not always stored with it: an append-only input does not know it, and a version that merges
+    segments keeps only the last row of each key. So the next version that changes its key retracts a row.
     """
     order = tuple(Column(name, type) for name, type in sink.order)
     table = upserts(sink.table, columns, sink.key, order)
@@ -150,7 +149,7 @@ def _net_changes(held: _Held, table: TableDeclaration, newest: JobVersion, base:
 def stored_bytes(
     warehouse: Warehouse, job: str, operator: OperatorRecord, tables: Iterable[TableDeclaration], newest: JobVersion
 ) -> dict[str, int]:
-    """Return the sizes of the files of some tables that the newest version reads, by the table's name."""
+    """Return the bytes of the files that the newest version reads, by table. Raises DamageError."""
     return {
         t.name: sum(s.bytes for s in _held(warehouse, job, operator, t, newest).segments if s.until is None)
         for t in tables

@@ -1,4 +1,4 @@
-"""Whether the files of a warehouse are as they were written, and what a repair makes of those that are not."""
+"""Checks of a job's files against what was written, and repairs of damaged jobs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _LOOKS = 3
 
 @dataclass(frozen=True)
 class Checkup:
-    """What is damaged of a job, its newest version, and the newest one that is whole, if there is one; -1 is the beginning.
+    """The result of a check: damaged files of a job, its newest version, and its newest intact version.
 
-    Of a job of another version of sqlstream nothing is looked at; `unreadable` says so.
+    `whole` is -1 for the job's beginning, None if nothing is intact. A job of another version of sqlstream is not checked:
+    `unreadable` is the message.
     """
 
     job: str
@@ -32,7 +33,7 @@ class Checkup:
 
 
 def check_job(warehouse: Warehouse, name: str) -> Checkup:
-    """Look at all files of a job."""
+    """Check all files of a job, including every byte of its segments; the job may be running."""
     warehouse = warehouse.uncached()
     damaged: dict[str, DamageError] = {}
     try:
@@ -97,9 +98,9 @@ def _log_faults(versions: Versions, newest: int) -> Iterator[DamageError]:
 
 
 def repair_job(warehouse: Warehouse, name: str) -> list[str]:
-    """Go back to the newest whole version of a job, and remove what is damaged besides; return sentences on what was done.
+    """Return a job to its newest intact version, and delete other damaged files; return sentences that say what was done.
 
-    Whoever calls it holds the job's lock. Raises JobError when no version is whole.
+    The caller holds the job's lock. Returns nothing for an intact job. Raises JobError when no version is intact.
     """
     warehouse = warehouse.uncached()
     Versions(warehouse, name).leave_checkpoint()
@@ -139,14 +140,14 @@ def _what_is_repeated(versions: Versions, found: Checkup) -> str:
 
 
 def _remains(versions: Versions, whole: int) -> list[str]:
-    """Return what is still damaged, and that no version needs that is left."""
+    """Return the damaged files that no remaining version needs."""
     needed = {error.path for error in versions.faults(whole)}
     again = Versions(versions.warehouse, versions.name, content=True)
     return [error.path for error in _every_fault(again) if error.path not in needed]
 
 
 def _shorten_log(versions: Versions, newest: int) -> int | None:
-    """Cut the log off before its last gap; return the oldest version that is left if it was cut."""
+    """Cut the log off before its last gap; return the oldest version left, None if nothing was cut."""
     entries = versions.log.entries(newest) if newest >= 0 else []
     kept: list[LogEntry] = []
     for entry in reversed(entries):

@@ -1,7 +1,7 @@
 """Descriptors of batches on disk: what each batch reads.
 
 The newest are files of their own. Older ones are folded: one file says how far the job has read, which is all that a restart
-needs. What each of the older batches has read is kept beside it, packed, for those who read it again; no job depends on it.
+needs. What each folded batch has read is packed beside it, for tools that read it again; no job depends on it.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 
 _FOLD = "seen-"
 _PACKED = "read"
-# Packs become one as soon as that is of the next size, which is so many times as large, up to the largest: there are few, and
-# what is in them is written few times.
+# Consecutive packs are merged when together they reach the next size, which is so many times as large, up to the largest. So
+# there are few packs, and each descriptor is rewritten few times.
 _FAN, _LARGEST = 8, 1 << 16
-# Nor does one grow that has so many bytes: what becomes one is in memory at once, where it takes some ten times as many.
+# A pack of so many bytes is not merged either: merging holds all descriptors in memory, where they take some ten times as much.
 _FULL = 1 << 19
 _LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """How far the scans of a job have read up to a descriptor, as their sources write it down."""
+    """How far a job has read up to the descriptor `sequence`: the position of each scan, encoded by its source."""
 
     sequence: int
     seen: tuple[bytes, ...]
 
     @property
     def name(self) -> str:
-        """Return what its file is called."""
+        """The name of the fold's file."""
         return f"{_FOLD}{self.sequence:010d}.json"
 
     def to_json(self) -> str:
@@ -45,7 +45,7 @@ class Fold:
 
 
 class Descriptors:
-    """The descriptors of a job in the folder of what it reads. One process writes; others read at any time."""
+    """The descriptors of a job, in its folder of positions. One process writes; others may read at any time."""
 
     def __init__(self, fs: Filesystem, directory: str):
         self._fs, self._directory = fs, directory
@@ -62,7 +62,7 @@ class Descriptors:
     # -- the fold
 
     def folds(self) -> list[str]:
-        """Return the files with folds, the newest last: a crash may leave one that another one is in the place of."""
+        """Return the names of the files with folds, the newest last; after a crash there may be an older one."""
         return sorted(name for name in self._fs.list(self._directory) if name.startswith(_FOLD))
 
     def fold(self) -> Fold | None:
@@ -74,7 +74,10 @@ class Descriptors:
         return Fold(value["sequence"], tuple(base64.b64decode(text) for text in value["seen"]))
 
     def write_fold(self, fold: Fold, folded: Iterable[int]) -> None:
-        """Fold descriptors: pack them, write down how far was read, delete their files. After a crash it may be repeated."""
+        """Fold descriptors: pack their texts, write the fold, delete their files. It can be repeated after a crash.
+
+        Raises DamageError and FileNotFoundError for descriptors that cannot be read.
+        """
         folded, folds = list(folded), self.folds()
         texts = self._fs.together(partial(read_sealed, self._fs), list(map(self.path, folded)))
         self._pack(dict(zip(folded, texts, strict=True)))
@@ -85,7 +88,7 @@ class Descriptors:
 
     @staticmethod
     def folded_to(name: str) -> int:
-        """Return the last descriptor of a fold, by the name of its file.
+        """Return the number of the last descriptor in a fold, from the name of its file.
 
         >>> Descriptors.folded_to("seen-0000000127.json")
         127
@@ -94,18 +97,19 @@ class Descriptors:
 
     @staticmethod
     def is_fold(name: str) -> bool:
+        """Return whether a file of the folder is a fold, by its name."""
         return name.startswith(_FOLD)
 
     # -- what folded descriptors said
 
     def packs(self) -> list[str]:
-        """Return the files with what folded descriptors said, below the folder."""
+        """Return the files with the texts of folded descriptors, by path below the folder."""
         return [f"{_PACKED}/{name}" for name in self._fs.list(f"{self._directory}/{_PACKED}")]
 
     def texts(self, last: int, first: int = 0) -> Iterator[str] | None:
-        """Return the descriptors from one, the first, up to another, one after the other, None where one is not kept.
+        """Return the texts of the descriptors `first` to `last`, in order; None if one of them is not stored.
 
-        Raises DamageError.
+        Raises DamageError, also during iteration.
         """
         for _ in range(_LOOKS):
             # A file that vanishes is folded, or packed with others: look again.
@@ -162,7 +166,7 @@ def _unpacked(text: str) -> dict[int, str]:
 
 
 def _by_number(text: str) -> dict[int, str]:
-    """Return the descriptors in a text by their numbers: each of their lines has it."""
+    """Return the descriptors in a text by their numbers, which each line contains."""
     found: dict[int, str] = {}
     for line in text.splitlines():
         sequence = json.loads(line)["sequence"]
@@ -188,7 +192,7 @@ class _Pack:
 
     @property
     def tier(self) -> int:
-        """How often so many descriptors become so many more, from one on."""
+        """The number of times that _FAN divides the number of descriptors."""
         tier, size = 0, self.size
         while size >= _FAN:
             tier, size = tier + 1, size // _FAN
@@ -196,9 +200,9 @@ class _Pack:
 
 
 def _due(packs: Iterable[_Pack]) -> list[_Pack] | None:
-    """Return packs that are to be merged into one, None when there are none.
+    """Return packs to merge into one, None if there are none.
 
-    They follow each other, so that a pack has every descriptor from its first to its last; smaller packs among them join them.
+    They are consecutive, so that a pack has every descriptor from its first to its last; smaller packs among them are included.
     """
     found = sorted(packs)
     for limit in range(max((pack.tier for pack in found), default=-1) + 1):
@@ -209,7 +213,7 @@ def _due(packs: Iterable[_Pack]) -> list[_Pack] | None:
 
 
 def _runs(packs: Sequence[_Pack], limit: int) -> Iterator[list[_Pack]]:
-    """Yield packs that follow each other, up to a tier, and may grow."""
+    """Yield runs of consecutive packs, up to a tier, that may grow."""
     run: list[_Pack] = []
     reached = -1
     for pack in packs:

@@ -1,4 +1,4 @@
-"""Histories of jobs for a process that asks again and again: they are read anew when a job has committed, or has changed."""
+"""Cached histories of jobs, for a process that asks for them often: read again when a job has committed or changed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sqlstream.warehouse.paths import Warehouse
 
 
 class _KnownHistory(NamedTuple):
-    """A history, and what tells the files of which it was read."""
+    """A history, and the identities of the files that it was read from."""
 
     files: tuple[object, ...]
     history: JobHistory
 
 
 class JobHistories:
-    """The histories of the jobs of a warehouse. The files of a job tell whether its last history still holds.
+    """The histories of the jobs of a warehouse, cached while the identities of a job's files stay the same.
 
-    In an object store nothing tells it without a request, which would cost as much as to read them: nothing is kept.
+    In an object store identities take requests, as many as reading the files does: nothing is cached.
     """
 
     def __init__(self, warehouse: Warehouse):
@@ -28,7 +28,7 @@ class JobHistories:
         self._known: dict[str, _KnownHistory] = {}
 
     def of(self, name: str) -> JobHistory:
-        """Return the history of a job as it is now."""
+        """Return the current history of a job."""
         known, files = self._known.get(name), self._files(name)
         if files is None:
             self._known.pop(name, None)
@@ -45,11 +45,11 @@ class JobHistories:
         return history
 
     def forget(self, name: str) -> None:
-        """Let the next look at a job read its files."""
+        """Drop the cached history of a job: the next `of` reads its files."""
         self._known.pop(name, None)
 
     def _files(self, name: str) -> tuple[object, ...] | None:
-        """Return what tells the files of which a history is read, the record first; None where that cannot be told."""
+        """Return the identities of the files of a history, the record first; None where files cannot be identified."""
         fs, paths = self._warehouse.fs, self._warehouse.job(name)
         if not fs.local or (newest := newest_commit(fs, paths)) is None:
             return None

@@ -21,12 +21,12 @@ CHUNK = 64
 
 
 class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=2):
-    """What the batch did that made a version, in numbers per scan and per operator.
+    """The numbers of the batch that made a version, per scan, operator and sink.
 
-    `watermark` is None before the first. `results` names the manifest of
-    what the job had written into each table of the warehouse; the numbers of an operator's bucket name that of its state.
-    `labels` are those of the buckets over which the state is spread; earlier versions of sqlstream did not write them.
-    `spent` is how long the batches of the job have taken so far, by phase, and `sinks` what was written into each table.
+    `watermark` is None before the first. `results` has the name of the manifest of what the job has written into each warehouse
+    table, by the table's name in lower case; metrics of an operator's bucket name the manifest of its state. `labels` are those
+    of the buckets over which the state is spread; early versions of sqlstream did not write them. `spent` is how long the job's
+    batches have taken so far, by phase. `sinks` is what the job has written so far, by table.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {1: in_microseconds}
@@ -53,38 +53,35 @@ class LogEntry(Record, frozen=True, omit_defaults=True, tag_field="format", tag=
 
     @property
     def sequence(self) -> int:
-        """The last descriptor that was read, -1 before the first."""
+        """The number of the last descriptor that was read, -1 before the first."""
         return max((s.sequence for s in self.sources.values()), default=-1)
 
     def state_manifests(self, operator: str) -> dict[int, str]:
-        """Return the names of the manifests of an operator's buckets."""
+        """Return the names of an operator's manifests, by bucket."""
         metrics = self.operators.get(operator, OperatorMetrics())
         return {number: bucket.manifest for number, bucket in metrics.buckets.items()}
 
     def table_manifests(self, table: str) -> dict[int, str]:
-        """Return the name of the manifest of what the job wrote into a table, as that of the only bucket."""
+        """Return the name of the manifest of what the job wrote into a table, under 0, its only bucket; empty without one."""
         name = self.results.get(table.lower())
         return {} if name is None else {0: name}
 
 
 def labels_of(record: JobRecord, entry: LogEntry | None) -> tuple[int, ...]:
-    """Return the labels of the buckets over which the state of a job is spread after the version of an entry."""
+    """Return the labels of the buckets over which a job's state is spread after the version of an entry (None: at the start)."""
     return (entry.labels if entry is not None else ()) or record.bucket_labels
 
 
 def fell_idle(active_at: ProcessingTime, timeout: Duration, now: ProcessingTime) -> ProcessingTime | None:
-    """Return when a source fell idle: `timeout` after its last row, None as long as that has not passed.
-
-    A timeout of 0 never passes.
-    """
+    """Return when a source became idle: `timeout` after its last row; None before that, and for a timeout of 0."""
     since = ProcessingTime(active_at + timeout)
     return since if timeout and now >= since else None
 
 
 def holders(marks: Mapping[str, EventTime | None], idle: Collection[str]) -> set[str]:
-    """Return the sources that hold the watermark, given how far each is: those furthest behind of all that are not idle.
+    """Return the sources that hold the watermark back: the ones furthest behind among those that are not idle.
 
-    When all are idle, none is left out.
+    `marks` are the watermarks of the sources, None before the first. When all are idle, all count.
 
     >>> five, nine = EventTime(5), EventTime(9)
     >>> holders({"a": five, "b": nine, "c": nine}, {"a"}) == {"b", "c"}, holders({"a": five, "b": None}, set())
@@ -96,9 +93,9 @@ def holders(marks: Mapping[str, EventTime | None], idle: Collection[str]) -> set
 
 
 class JobLog:
-    """The log in a directory. One process appends and prunes; others read at any time.
+    """The log in a directory. One process appends and prunes; others may read at any time.
 
-    An entry may be there before its version is committed: readers say up to which version they want to see.
+    An entry may exist before its version is committed: readers pass the newest version that they want to see.
     """
 
     def __init__(self, fs: Filesystem, directory: str):
@@ -108,9 +105,9 @@ class JobLog:
         self._committed_at: dict[int, ProcessingTime | None] = {}
 
     def append(self, entry: LogEntry, *, durable: bool = False) -> None:
-        """Add the entry of a version, in place of one that an earlier attempt of its batch wrote.
+        """Write the entry of a version; it replaces the entry of an earlier attempt of the same batch.
 
-        A `durable` one survives a power cut.
+        A `durable` entry survives a power failure.
         """
         write_sealed(self._fs, self.path(entry.version), entry.to_json(), durable=durable)
         self._committed_at[entry.version] = entry.committed_at
@@ -120,7 +117,7 @@ class JobLog:
             self._gather(singles)
 
     def path(self, version: int) -> str:
-        """Return the file of an entry before it is gathered with others."""
+        """Return the path of an entry's own file, where it is until it is gathered with others."""
         return f"{self._directory}/{version:010d}.json"
 
     def _gather(self, singles: list[_File]) -> None:
@@ -142,7 +139,7 @@ class JobLog:
     ) -> list[LogEntry]:
         """Return the entries of the versions `since` to `up_to`, both included, in order.
 
-        A damaged file raises DamageError, unless there is a list for `faults`: then it is left out.
+        Raises DamageError for a damaged file. With a list for `faults`, the error goes there, and the file is left out.
         """
         while True:
             # A file that vanishes was gathered into another one, or pruned: look again.
@@ -168,22 +165,19 @@ class JobLog:
             return error
 
     def entry(self, version: int) -> LogEntry | None:
-        """Return the entry of a version, if there is one."""
+        """Return the entry of a version, None if there is none. Raises DamageError."""
         return next(iter(self.entries(version, version)), None)
 
     def oldest_retained(
         self, newest: int, now: ProcessingTime, retention: Duration, retention_batches: int = 100
     ) -> int:
-        """Return the oldest version to keep.
-
-        It is the one that was current `retention` ago, or `retention_batches` versions ago if that is older.
-        """
+        """Return the oldest version to keep: the one current `retention` ago, or `retention_batches` ago if that is older."""
         dated = self._dated_versions(newest - retention_batches)
         old = [version for version, committed_at in dated if committed_at <= now - retention]
         return old[-1] if old else dated[0][0] if dated else 0
 
     def _dated_versions(self, up_to: int) -> list[tuple[int, ProcessingTime]]:
-        """Return the versions up to one, and when they were committed. No entry is read twice for it."""
+        """Return the versions up to `up_to` with their commit times, in order. Each entry is read once per process."""
         files = [file for file in self._files() if file.first <= up_to]
         there = {version for file in files for version in range(file.first, min(file.last, up_to) + 1)}
         unknown = there - self._committed_at.keys()
@@ -200,24 +194,24 @@ class JobLog:
         return [(version, at) for version, at in found_at if at is not None]
 
     def last(self) -> LogEntry | None:
-        """Return the newest entry that is whole, also one of a version that is not committed yet."""
+        """Return the newest intact entry, also of a version that is not committed yet; None if there is none."""
         for file in sorted(self._files(), key=lambda f: f.last, reverse=True):
             if found := self.entries(file.last, file.first, faults=[]):
                 return found[-1]
         return None
 
     def prune(self, oldest_version: int) -> None:
-        """Delete files that only have entries of older versions."""
+        """Delete files that have only entries of versions older than `oldest_version`."""
         for file in self._files():
             if file.last < oldest_version:
                 self._fs.delete(f"{self._directory}/{file.name}")
 
     def missing(self, version: int) -> DamageError:
-        """Return the error that says that the entry of a version is not there."""
+        """Return the error for a missing entry of a version."""
         return damage(self.path(version), GONE)
 
     def keep_from(self, version: int) -> None:
-        """Delete the entries of all older versions, also those in one file with newer ones."""
+        """Delete the entries of versions older than `version`, also those that share a file with newer ones."""
         for file in self._files():
             if file.first < version:
                 for entry in self.entries(file.last, version, faults=[]) if file.last >= version else ():
@@ -225,7 +219,7 @@ class JobLog:
                 self._fs.delete(f"{self._directory}/{file.name}")
 
     def forget_after(self, version: int) -> None:
-        """Delete the files that only have entries of newer versions: their batches are going to be repeated."""
+        """Delete files that have only entries of versions newer than `version`: their batches will be repeated."""
         for file in self._files():
             if file.first > version:
                 self._fs.delete(f"{self._directory}/{file.name}")

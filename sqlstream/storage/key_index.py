@@ -1,8 +1,8 @@
-"""Rows of few keys in large segments, found without reading the others: by an index that a process keeps in memory.
+"""In-memory indexes of large segments, which find the rows of few keys without reading the segment.
 
-Reading a segment costs what it holds, however few rows are looked for. A process that looks for few keys in a large segment
-for the second time keeps its rows, and where those of a key's hash are; from then on that costs what is found. Segments do not
-change, so an index is right for as long as it is kept, and nothing of it is stored.
+Reading a segment costs as much as it holds, however few rows are wanted. When a process looks up few keys in a large segment for
+the second time, it keeps the segment's rows, and the places of each key hash; from then on a lookup costs as much as it finds.
+Segments never change, so an index never becomes wrong, and nothing of it is stored.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from sqlstream.storage.row_hashes import RowHashes, hashed_rows
 from sqlstream.storage.segments import Segment, read_parquet
 from sqlstream.warehouse.filesystem import Filesystem
 
-# A smaller segment is read as fast as an index is asked; so is one of which more than one row in so many is looked for.
+# A smaller segment is read as fast as an index answers; so is one of which more than one row in FEW is wanted.
 LARGE_ROWS = 200_000
 FEW = 50
-# An index that nobody has asked for so long makes way for another one.
+# An index that is unused for so long makes way for another one.
 UNUSED_SECONDS = 600
-# One of a small segment goes in any case, and sooner: it is soon made anew, its segment is mostly gone, and each batch brings
-# another one. In ten minutes a job of a few batches a second left thousands behind, of 20 KB and more each.
+# An index of a small segment goes in any case, and sooner: its segment is mostly merged by then, and each batch brings another
+# one. In ten minutes a job of a few batches a second left thousands behind, of 20 KB and more each.
 SMALL_UNUSED_SECONDS = 60
 # How many rows a key has.
 KEY_ROWS = Column(internal("rows"), "BIGINT")
@@ -41,7 +41,7 @@ Hashes: TypeAlias = npt.NDArray[np.uint32]
 
 
 class KeyIndex:
-    """The rows of a segment as they are stored, and where those are whose keys have a hash."""
+    """The rows of a segment as they are stored, and the places of the rows of each key hash."""
 
     def __init__(self, hashes: Hashes, rows: pa.Table):
         order = np.argsort(hashes)
@@ -57,17 +57,17 @@ class KeyIndex:
 
     @property
     def is_small(self) -> bool:
-        """Whether its segment is."""
+        """Whether its segment has fewer than LARGE_ROWS rows."""
         return len(self._hashes) < LARGE_ROWS
 
     def has(self, hashes: Hashes) -> bool:
-        """Tell whether there are rows whose keys have one of some hashes."""
+        """Return whether a row's key has one of the hashes."""
         self.used = time.monotonic()
         places = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
         return bool((self._hashes[places] == hashes).any())
 
     def find(self, hashes: Hashes) -> pa.Table:
-        """Return the rows whose keys have one of some hashes, which are distinct."""
+        """Return the rows whose keys have one of the hashes, which must be distinct. Other keys can have the same hash."""
         self.used = time.monotonic()
         begins = np.searchsorted(self._hashes, hashes, "left")
         counts = np.searchsorted(self._hashes, hashes, "right") - begins
@@ -80,33 +80,33 @@ class KeyIndex:
 
 
 def _constant(values: pa.ChunkedArray) -> pa.Scalar | None:
-    """Return the one value that a column of integers holds."""
+    """Return the value of an integer column that holds only one, else None."""
     if not pa.types.is_integer(values.type) or values.null_count:
         return None
     bounds = pc.min_max(values)
     return bounds["min"] if bounds["min"] == bounds["max"] else None
 
 
-# The indexes of this process, and the sizes of those that it may make when it comes to their segments again.
+# The indexes of this process, and the sizes of those to make when their segments are read again.
 _Name: TypeAlias = tuple[str, tuple[str, ...]]
 _indexes: dict[_Name, KeyIndex] = {}
 _sizes: dict[_Name, int] = {}
 _MOST_SIZES = 1_000
-# The keys that have more than so many rows in a segment.
+# The keys that have more than so many rows in a segment, by path, key columns and that number.
 _large_keys: dict[tuple[str, tuple[str, ...], int], pa.Table] = {}
 _MOST_COUNTED = 10_000
 _lock = Lock()
-# When unused ones were last looked for.
+# When unused indexes were last dropped.
 _looked_at = float("-inf")
 
 
 def has_large(segments: Sequence[Segment], count: int = 0) -> bool:
-    """Tell whether there are segments of which an index may be made, to look for so many keys."""
+    """Return whether some segment is large enough to look up `count` keys by an index."""
     return any(s.rows >= max(LARGE_ROWS, FEW * count) for s in segments)
 
 
 class KeyLookup:
-    """The keys in a temporary table `touched`, whose rows are looked for."""
+    """A lookup of the keys in the temporary table `touched`: their `count`, and `equals`, the SQL operator that compares them."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], keys: Sequence[str], touched: str):
         self._con, self._touched, self._hash = con, touched, key_hash(columns, keys)
@@ -118,7 +118,7 @@ class KeyLookup:
         self.equals = "=" if has_all else "IS NOT DISTINCT FROM"
 
     def found(self, indexes: Sequence[KeyIndex]) -> list[pa.Table]:
-        """Return rows, as they are stored, among which are all that have the keys."""
+        """Return stored rows, one table per index: all rows with the keys, and maybe some of other keys."""
         if not indexes:
             return []
         hashes = self._con.sql(f"SELECT {self._hash} FROM {self._touched}").to_arrow_table().column(0)
@@ -127,16 +127,16 @@ class KeyLookup:
 
 
 def key_hash(columns: Sequence[Column], keys: Sequence[str]) -> str:
-    """Return the hash of keys as SQL: of their values, whatever the form in which they are stored."""
+    """Return the SQL of the hash of keys, which depends on their values and not on how they are stored."""
     types = {c.name: c.type for c in columns}
     return f"hash({', '.join(f'CAST({quote_name(key)} AS {types[key]})' for key in keys)})"
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentIndexes:
-    """The indexes of the segments of a table in a directory; all of the process together may take `memory` bytes.
+    """The indexes of a table's segments in a directory, by `keys`; all indexes of the process may take `memory` bytes.
 
-    Those for `points` are by hashes of `row_hashes.py`: to ask them for a key needs no query.
+    With `points`, they use the hashes of `row_hashes.py`: looking up a key needs no query.
     """
 
     fs: Filesystem
@@ -149,7 +149,10 @@ class SegmentIndexes:
     def split(
         self, con: duckdb.DuckDBPyConnection, segments: Sequence[Segment], count: int
     ) -> tuple[list[KeyIndex], list[Segment]]:
-        """Return the indexes to ask for so many keys, and the segments to read, for these have none or are not large."""
+        """Return the indexes for a lookup of `count` keys, and the segments to read: not large, or without an index.
+
+        A large segment gets its index at the second lookup, if memory allows.
+        """
         indexes: list[KeyIndex] = []
         others: list[Segment] = []
         for segment in segments:
@@ -161,7 +164,7 @@ class SegmentIndexes:
         return indexes, others
 
     def index(self, con: duckdb.DuckDBPyConnection, segment: Segment) -> KeyIndex | None:
-        """Return the index of a segment, as far as memory goes."""
+        """Return the index of a segment, made if there is none; None if memory does not allow it."""
         name = self._name(segment)
         if (index := _indexes.get(name)) is not None:
             return index
@@ -173,14 +176,14 @@ class SegmentIndexes:
         return index
 
     def is_known(self, segment: Segment) -> bool:
-        """Tell whether there is an index of a segment."""
+        """Return whether the process has an index of a segment."""
         return self._name(segment) in _indexes
 
     def _name(self, segment: Segment) -> _Name:
         return f"{self.directory}/{segment.name}", ("points", *self.keys) if self.points else self.keys
 
     def _index(self, con: duckdb.DuckDBPyConnection, segment: Segment) -> KeyIndex | None:
-        """Return the index of a segment: there is one from the second time on, as far as memory goes."""
+        """Return the index of a segment, from the second call on, if memory allows; else None."""
         name = self._name(segment)
         if name in _indexes or name in _sizes:
             return self.index(con, segment)
@@ -190,7 +193,7 @@ class SegmentIndexes:
         return None
 
     def made(self, con: duckdb.DuckDBPyConnection, segments: Sequence[Segment]) -> KeyIndex:
-        """Return an index of the rows of some segments, at least one, which the process does not keep."""
+        """Return a new index of the rows of one or more segments, which the process does not keep."""
         source = read_parquet(self.fs, self.directory, segments)
         if self.points:
             rows = con.sql(f"SELECT {names(self.columns)} FROM {source}").to_arrow_table().combine_chunks()
@@ -200,7 +203,7 @@ class SegmentIndexes:
         return KeyIndex(halves(rows.column(0).to_numpy()), rows.select(range(1, rows.num_columns)))
 
     def large_keys(self, con: duckdb.DuckDBPyConnection, segment: Segment, most: int) -> pa.Table:
-        """Return the keys that have more than so many rows in a segment, as they are stored, and how many each has.
+        """Return the keys that have more than `most` rows in a segment, as they are stored, with KEY_ROWS.
 
         A process counts the rows of a segment once.
         """
@@ -215,19 +218,19 @@ class SegmentIndexes:
         return found
 
     def _size(self, con: duckdb.DuckDBPyConnection, segment: Segment) -> int:
-        """Return about how many bytes the index of a segment takes."""
+        """Return the approximate size in bytes of the index of a segment."""
         path = quote_text(self.fs.path_for_duckdb(f"{self.directory}/{segment.name}"))
         [(rows,)] = con.execute(f"SELECT sum(total_uncompressed_size) FROM parquet_metadata({path})").fetchall()
         return int(rows) + 2 * np.dtype(np.uint32).itemsize * segment.rows
 
 
 def halves(hashes: RowHashes) -> Hashes:
-    """Return the upper halves of hashes: enough to find few rows of other keys."""
+    """Return the upper 32 bits of hashes: few other keys share them."""
     return (hashes >> np.uint64(32)).astype(np.uint32)
 
 
 def _has_room(size: int, memory: int) -> bool:
-    """Tell whether indexes of this process may take so many bytes more, without those that nobody asks for."""
+    """Return whether the indexes of this process may take `size` more bytes; drop unused ones if that makes room."""
     with _lock:
         _forget_small()
         total = size + sum(index.bytes for index in _indexes.values())
@@ -240,7 +243,7 @@ def _has_room(size: int, memory: int) -> bool:
 
 
 def _forget_small() -> None:
-    """Forget the indexes of small segments that nobody asks for, every now and then."""
+    """Drop unused indexes of small segments, every now and then."""
     global _looked_at
     moment = time.monotonic()
     if moment - _looked_at < SMALL_UNUSED_SECONDS / 10:
@@ -252,7 +255,7 @@ def _forget_small() -> None:
 
 
 def forget_indexes(under: str = "") -> None:
-    """Forget the indexes of segments whose paths begin so."""
+    """Drop the indexes of segments whose paths start with `under`."""
     with _lock:
         kept: tuple[dict[Any, Any], ...] = (_indexes, _sizes, _large_keys)
         for known in kept:

@@ -1,7 +1,7 @@
-"""Declarations of state tables, and manifests: which segments hold a bucket's rows.
+"""Manifests: which segments hold the rows of a bucket.
 
-A manifest answers every retained version, not only its own: a row remembers the batch that added it, so version v with
-watermark W sees the rows of a table with `__sqlstream_batch` <= v and, where the table has a time column, time > W.
+A manifest answers every retained version, not only its own. Rows have the batch that added them, so version v with watermark W
+sees the rows of a table with `__sqlstream_batch` <= v and, where the table has a time column, time > W.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlstream.warehouse.records import OtherFormat, Record, Upgrade, read_json,
 
 FORMAT = 5
 HISTORY_LENGTH = 64
-# Counters whose names begin so hold the processing time at which forgotten keys were last looked for.
+# Counters whose names start with this hold the processing time of the last sweep for expired keys.
 SWEPT_AT = "swept_at"
 # The counter of the processing time up to which the bucket's timers have fired.
 FIRED_AT = "timers_fired_at"
@@ -32,7 +32,7 @@ class Moment(NamedTuple):
 
 
 def _in_microseconds(content: dict[str, Any]) -> dict[str, Any]:
-    """Return what a manifest of format 4 says, in which processing times are milliseconds."""
+    """Convert a manifest of format 4, as JSON values, from milliseconds to microseconds."""
     content = upgraded_times(content, ("time", "processing_timer"))
     history = [(batch, from_millis(time), watermark) for batch, time, watermark in content.get("history", ())]
     swept = [name for name in content.get("counters", ()) if name.startswith(SWEPT_AT)]
@@ -40,12 +40,12 @@ def _in_microseconds(content: dict[str, Any]) -> dict[str, Any]:
 
 
 class Manifest(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
-    """The live segments of one bucket after one batch.
+    """The segments of one bucket after one batch, including those that only older versions read.
 
-    `time` is the batch's processing time; `watermark` (None before the first) is the one up to which the bucket
-    has forgotten. `history` samples versions up to this one, oldest first. Versions from `oldest` on can be read; older ones
-    would miss rows. `counters` add up over the bucket's life; `event_timer` is the event time at which the operator wants to be
-    called, `processing_timer` the processing time.
+    `time` is the batch's processing time; the bucket has forgotten rows up to `watermark` (None before the first). `history` is a
+    sample of versions up to this one, oldest first. Versions before `oldest` cannot be read: rows of theirs may be gone.
+    `counters` are sums over the bucket's life. `event_timer` and `processing_timer` are the times at which the operator must
+    run next.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {4: _in_microseconds}
@@ -84,14 +84,14 @@ def batch_of(name: str) -> int:
 
 
 def read_manifest(fs: Filesystem, path: str) -> Manifest:
-    """Return the manifest in a file. Raises FileNotFoundError, and DamageError when it is not whole."""
+    """Return the manifest in a file. Raises FileNotFoundError, DamageError when it is not intact, and OtherVersionError."""
     return Manifest.from_json(read_sealed(fs, path))
 
 
 def horizon(history: Sequence[Moment], retention: Duration, retention_batches: int) -> Moment | None:
-    """Return the oldest version that must stay readable, None when that is every one.
+    """Return the oldest version that must stay readable, None when all must.
 
-    It is the newest known version that is as old as the retention, in time and in batches, seen from the last one.
+    It is the newest version in `history` that is at least as old as the retention, in time and in batches, at the last version.
     """
     now = history[-1]
     old = [m for m in history if m.time <= now.time - retention and m.batch <= now.batch - retention_batches]
@@ -101,7 +101,7 @@ def horizon(history: Sequence[Moment], retention: Duration, retention_batches: i
 def thinned(history: Sequence[Moment]) -> tuple[Moment, ...]:
     """Return at most 64 moments of a history, spread evenly over its time.
 
-    With a version missing, an older one becomes the horizon: more is kept, never less.
+    Where a version is missing, an older one becomes the horizon: more is kept, never less.
     """
     kept = list(history)
     while len(kept) > HISTORY_LENGTH:

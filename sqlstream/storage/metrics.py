@@ -1,7 +1,7 @@
-"""What jobs measure: numbers per source, per bucket of an operator, and per operator.
+"""Metrics of jobs: numbers per source, per bucket of an operator, per operator and per sink.
 
-The job's log keeps them. System tables, `Job.progress`, the display of a running job and the metrics for Prometheus are made of
-them.
+The job's log stores them. System tables, `Job.progress`, the display of a running job and the metrics for Prometheus are derived
+from them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from sqlstream.units import Duration, EventTime, ProcessingTime, upgraded_times
 
 Time = TypeVar("Time", EventTime, ProcessingTime)
-# What every bucket of an operator counts. An operator has the sums.
+# What every bucket of an operator counts; an operator has the sums.
 COUNTS = (
     *("state_rows", "state_bytes", "segments", "late_rows", "missed_windows"),
     *("expired_keys", "returned_keys", "absent_deletes"),
@@ -22,9 +22,9 @@ COUNTS = (
 
 
 class PartitionMetrics(msgspec.Struct, omit_defaults=True):
-    """What a job has read of a partition of a source, where each has a watermark of its own.
+    """What a job has read of a partition of a source whose partitions have watermarks of their own.
 
-    One that was read to its `end` holds nothing. `found_at` is when the job first knew it.
+    A partition that has `ended` does not hold the watermark back. `found_at` is when the job first saw the partition.
     """
 
     rows: int = 0
@@ -39,10 +39,10 @@ class PartitionMetrics(msgspec.Struct, omit_defaults=True):
 class SourceMetrics(msgspec.Struct, omit_defaults=True):
     """What a job has read of one source.
 
-    `sequence` is the last descriptor that was read, `last` says that there is none after it. `idle_timeout` is set where rows of
-    the source move the watermark. `lost_rows` were gone before they were read. `said_at` is when a watermark last moved that a
-    source of the user's own says without a row, None where it says none. `bytes` are None where nobody counts them. `latency` is
-    the time from the newest event of the last batch that had rows of the source until the results of the batch were there.
+    `sequence` is the last descriptor that was read; `last` says that none follows. `idle_timeout` is set where rows of the source
+    advance the watermark. `lost_rows` were gone before they were read. `said_at` is when a user-defined source last advanced its
+    watermark without a row, None if it never does. `bytes` is None where nothing counts them. `latency` is the time from the
+    newest event of the last batch with rows of the source until the results of that batch were there.
     """
 
     rows: int = 0
@@ -64,15 +64,15 @@ class SourceMetrics(msgspec.Struct, omit_defaults=True):
     latency: Duration | None = None
 
     def copy(self) -> SourceMetrics:
-        """Return numbers that change apart from these."""
+        """Return a copy, partitions included, that can be changed independently."""
         partitions = {name: msgspec.structs.replace(one) for name, one in self.partitions.items()}
         return msgspec.structs.replace(self, partitions=partitions)
 
 
 class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an operator keeps in one bucket, the manifest that says where, and when it is to be called again.
+    """What an operator stores in one bucket, the name of its manifest, and when the operator must run on it next.
 
-    `counters` are those of the user's code, by their names.
+    `counters` are those of the user's code, by name.
     """
 
     manifest: str
@@ -94,7 +94,7 @@ _SOURCE_TIMES = ("holding_since", "idle_timeout", "idle_since", "last_row_at")
 
 
 def in_microseconds(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return what a log's entry of format 1 says, in which processing times and durations are milliseconds."""
+    """Convert a log entry of format 1, as JSON values, from milliseconds to microseconds."""
     entry = upgraded_times(entry, ("committed_at",))
     sources = {name: upgraded_times(source, _SOURCE_TIMES) for name, source in entry.get("sources", {}).items()}
     operators = {name: _upgraded_buckets(operator) for name, operator in entry.get("operators", {}).items()}
@@ -107,9 +107,9 @@ def _upgraded_buckets(operator: dict[str, Any]) -> dict[str, Any]:
 
 
 class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The sums over an operator's buckets, and the first time at which one of them is to be called.
+    """The sums over an operator's buckets, and the earliest event time at which it must run on one of them.
 
-    `rows_out` are the rows (changes) that it has emitted since the job began, before filters behind it.
+    `rows_out` counts the rows (changes) emitted since the job began, before filters above the operator.
     """
 
     state_rows: int = 0
@@ -127,6 +127,7 @@ class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, buckets: Mapping[int, BucketMetrics], rows_out: int = 0) -> OperatorMetrics:
+        """Return the sums over buckets, whose metrics are by label."""
         counts = {name: sum(getattr(one, name) for one in buckets.values()) for name in COUNTS}
         names = sorted({name for one in buckets.values() for name in one.counters})
         return cls(
@@ -139,7 +140,7 @@ class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SinkMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a job has written into a table: rows, and bytes of Parquet; None where a connector writes in a form of its own."""
+    """What a job has written into a table: rows, and bytes of Parquet, None where a connector writes another format."""
 
     rows: int = 0
     bytes: int | None = None
@@ -170,7 +171,7 @@ class ScanReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="scan"):
 
 
 class BucketReport(msgspec.Struct, frozen=True, omit_defaults=True, tag="bucket"):
-    """What an operator keeps in a bucket after a batch, and how many rows (changes) it has emitted in the batch."""
+    """What an operator stores in a bucket after a batch, and the number of rows (changes) that the batch emitted."""
 
     operator: str
     bucket: int
@@ -182,5 +183,5 @@ Report = ScanReport | BucketReport
 
 
 def earliest(times: Iterable[Time | None]) -> Time | None:
-    """Return the first of the times that there are."""
+    """Return the earliest of the times, None if all are None."""
     return min((time for time in times if time is not None), default=None)

@@ -1,4 +1,4 @@
-"""Jobs of earlier versions: they have Spark's checkpoint in their folders, with more in it than the commits."""
+"""Jobs of earlier versions of sqlstream, whose folders contain a whole checkpoint of Spark, not only its commits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sqlstream.warehouse.paths import JobPaths
 
 
 def leave_checkpoint(fs: Filesystem, job: JobPaths, version: int) -> None:
-    """Keep what the batch of a version, the first that is not committed, has begun to read, and the commits; delete the rest.
+    """Reduce a checkpoint of Spark to its commits, and record what the batch of `version` reads, if that has begun.
 
-    It may be interrupted at any point, and repeated.
+    `version` is the first one that is not committed. The call can be interrupted at any point, and repeated.
     """
     offsets = f"{job.checkpoint}/offsets"
     # Stores never had it.
@@ -34,7 +34,10 @@ def leave_checkpoint(fs: Filesystem, job: JobPaths, version: int) -> None:
 
 
 def _begun(fs: Filesystem, path: str, version: int) -> Begun | None:
-    """Return what Spark's log of offsets says of a batch: a version, the clocks, then a line for each reading of the source."""
+    """Return the batch in Spark's log of offsets: a line with the format, one with clocks, then one per reading of the source.
+
+    None if there is none, or if the file is cut off.
+    """
     try:
         _, clocks, sequence, *_ = fs.read_text(path).splitlines()
         time = from_millis(json.loads(clocks)["batchTimestampMs"])

@@ -1,4 +1,4 @@
-"""Rows of single keys of a table, asked for one after the other: a batch that touches few rows of a large table reads these."""
+"""Lookups of single keys in a table, one after the other: for a batch that touches few rows of a large table."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sqlstream.storage.key_index import KeyIndex, SegmentIndexes, halves
 from sqlstream.storage.row_hashes import RowHashes, can_hash
 from sqlstream.storage.segments import Segment, scan
 
-# Smaller segments have one index together, which is made anew for each batch: they are merged soon.
+# Smaller segments share one index, which is made anew for each batch: they are merged soon.
 SMALL_ROWS = 5_000
 
 
 class PointReads:
-    """The rows of some segments of a table, by the hashes of their keys, until the batch ends.
+    """Lookups of rows in some segments of a table by the hashes of their keys, valid until the batch ends.
 
-    `scanned` are the rows of segments whose indexes do not fit into the memory for them: SQL must read these.
+    `scanned` is the number of rows in segments whose indexes do not fit into memory: SQL must scan these.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, segments: Sequence[Segment], indexes: SegmentIndexes):
@@ -38,20 +38,20 @@ class PointReads:
         self.scanned = sum(s.rows for s in unindexed)
 
     def takes(self, types: Sequence[pa.DataType]) -> bool:
-        """Tell whether hashes of keys of some types are those of what is stored."""
+        """Return whether keys of these Arrow types have the hashes of stored keys: stored types are equal, and can be hashed."""
         if not all(map(can_hash, types)):
             return False
         return all([i.schema.field(key).type for key in self._keys] == list(types) for i in self._indexes)
 
     def find(self, hashes: RowHashes) -> list[pa.Table]:
-        """Return rows, as they are stored, among which are those whose keys have some hashes, except those that are scanned."""
+        """Return stored rows, one table per index: all rows whose keys have the hashes, maybe others, none that are scanned."""
         distinct = np.unique(halves(hashes))
         return [index.find(distinct) for index in self._indexes if index.has(distinct)]
 
     def relation(self, found: Sequence[pa.Table]) -> str | None:
-        """Return what to write behind FROM to read rows that were found, and all that are scanned; None: there are none.
+        """Return a FROM item of the rows in `found`, and of all rows that are scanned; None if there are none.
 
-        It holds until the next call.
+        It is valid until the next call.
         """
         selects = [self._scan] if self._scan else []
         if found:

@@ -1,7 +1,7 @@
-"""Back to the newest version of a job that is whole.
+"""Recovery: a job returns to its newest intact version.
 
-What a version needs to be gone on from is written before its commit. So when a power cut took some of the newest files, an older
-version has all of its own, and the batches after it are repeated: results of a repeated batch replace those of the first time.
+All that a job needs to resume from a version is written before its commit. So when a power failure took some of the newest files,
+an older version has all of its own. The batches after it are repeated, and their results replace those of the first time.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 from sqlstream.warehouse.records import GONE, damage, read_sealed
 from sqlstream.warehouse.status import read_status
 
-# A power cut takes what was written shortly before: the content of the files of so many versions is looked at.
+# A power failure takes what was written shortly before: segments of so many versions are checked byte by byte.
 _LATEST = 10
 
 
 def numbers(fs: Filesystem, directory: str, ending: str = "") -> list[int]:
-    """Return the numbers by which the files of a directory are called, in order."""
+    """Return the files of a directory that are named by numbers, without `ending`, as sorted numbers."""
     names = (name.removesuffix(ending) for name in fs.list(directory) if name.endswith(ending))
     return sorted(int(name) for name in names if name.isdigit())
 
 
 @dataclass
 class Versions:
-    """The versions of a job, and what is damaged of the files that each needs; with `content`, files of rows are read, too."""
+    """The versions of a job, and the damage to the files that each needs; with `content`, every byte of segments is checked."""
 
     warehouse: Warehouse
     name: str
@@ -52,29 +52,29 @@ class Versions:
 
     @cached_property
     def newest(self) -> int:
-        """The newest version that there was, -1 before the first."""
+        """The newest version that was ever committed, -1 before the first."""
         status = read_status(self.fs, self.paths)
         told = status.version if status is not None else None
         return max([*numbers(self.fs, self.paths.commits), -1 if told is None else told, -1])
 
     def candidates(self) -> Iterator[int]:
-        """Yield the versions that the job may go back to, the newest first; -1 is its beginning."""
+        """Yield the versions that the job may return to, the newest first; -1 is its beginning."""
         commits = numbers(self.fs, self.paths.commits)
         oldest = commits[0] if commits else 0
         yield from range(self.newest, oldest - 1, -1)
-        # What was folded away of the input is not read again.
+        # Input whose descriptors are folded is not read again.
         if oldest == 0 and not self._descriptors.folds():
             yield -1
 
     def entry(self, version: int) -> LogEntry | DamageError:
-        """Return the log's entry of a version, or why there is none."""
+        """Return the log's entry of a version, or the error that explains why there is none."""
         try:
             return self.log.entry(version) or self.log.missing(version)
         except DamageError as error:
             return error
 
     def faults(self, version: int) -> list[DamageError]:
-        """Return what hinders the job from going on after a version."""
+        """Return the errors that keep the job from resuming after a version; none for -1."""
         if version < 0:
             return []
         found = self.commit_faults([version])
@@ -86,12 +86,12 @@ class Versions:
         return [*found, *self._input_faults(entry)]
 
     def commit_faults(self, versions: Iterable[int]) -> list[DamageError]:
-        """Return which commits are damaged."""
+        """Return an error for each damaged commit."""
         paths = [f"{self.paths.commits}/{version}" for version in versions]
         return [damage(path, fault) for path in paths if (fault := commit_fault(self.fs, path))]
 
     def named(self, entry: LogEntry) -> Iterator[tuple[BucketedPaths, int, str]]:
-        """Yield where the manifests are that an entry names: the directory, the bucket, and the name."""
+        """Yield the manifests that an entry names, as (directory of the operator or table, bucket, name)."""
         for operator in entry.operators:
             for bucket, name in entry.state_manifests(operator).items():
                 yield self.paths.operator(operator), bucket, name
@@ -99,7 +99,7 @@ class Versions:
             yield self.warehouse.table(table).job(self.name), 0, name
 
     def manifest(self, path: str) -> Manifest | DamageError:
-        """Return the manifest in a file, or why there is none."""
+        """Return the manifest in a file, or the error that explains why there is none."""
         if path not in self._manifests:
             try:
                 self._manifests[path] = read_manifest(self.fs, path)
@@ -110,7 +110,7 @@ class Versions:
         return self._manifests[path]
 
     def manifest_faults(self, paths: BucketedPaths, bucket: int, name: str) -> list[DamageError]:
-        """Return what is wrong with a manifest and the segments that it names."""
+        """Return the errors of a manifest and of the segments that it names."""
         manifest = self.manifest(f"{paths.manifests(bucket)}/{name}")
         if isinstance(manifest, DamageError):
             return [manifest]
@@ -128,6 +128,7 @@ class Versions:
 
     @property
     def inputs(self) -> str:
+        """The folder of the job's positions."""
         return f"{self.paths.root}/splits"
 
     @property
@@ -135,10 +136,11 @@ class Versions:
         return Descriptors(self.fs, self.inputs)
 
     def descriptor(self, sequence: int) -> str:
+        """Return the path of a descriptor that is not folded."""
         return self._descriptors.path(sequence)
 
     def record_fault(self, path: str) -> DamageError | None:
-        """Return what is wrong with a sealed record."""
+        """Return the error of a sealed record, None if it is intact."""
         try:
             read_sealed(self.fs, path)
         except FileNotFoundError:
@@ -148,7 +150,7 @@ class Versions:
         return None
 
     def _input_faults(self, entry: LogEntry) -> list[DamageError]:
-        """Return which descriptors of what a version has read are damaged: without them it would be read again."""
+        """Return the errors of descriptors that a version has read: without these, their input would be read again."""
         kept = self._descriptors
         present, folded = kept.numbers(), kept.folds()
         first = kept.folded_to(folded[-1]) + 1 if folded else 0
@@ -162,9 +164,9 @@ class Versions:
     # -- going back
 
     def settle(self) -> list[DamageError]:
-        """Let a job that is about to run go on: when a power cut damaged its newest files, go back to the newest whole version.
+        """Prepare a job to resume: when a power failure damaged its newest files, return to the newest intact version.
 
-        Returns what was damaged. Raises DamageError for damage of another kind, or when batches cannot be repeated.
+        Returns the errors of the damaged files. Raises DamageError for other damage, or when batches cannot be repeated.
         """
         self.leave_checkpoint()
         faults: list[DamageError] = []
@@ -185,11 +187,11 @@ class Versions:
         return faults
 
     def leave_checkpoint(self) -> None:
-        """Take from a job of an earlier version what it needs to go on without Spark's checkpoint."""
+        """Convert the checkpoint of Spark in the folder of a job of an earlier version of sqlstream, if there is one."""
         leave_checkpoint(self.fs, self.paths, max(numbers(self.fs, self.paths.commits), default=-1) + 1)
 
     def tidy(self, version: int) -> None:
-        """Remove what is damaged, is not needed any more after a version, and would be believed."""
+        """Delete damaged records from after a version that a resumed job would trust: descriptors, a begun batch, outputs."""
         kept = self._forget_inputs(version)
         self._settle_begun(version, kept=kept)
         for sink in self.fs.list(self.paths.output):
@@ -200,18 +202,19 @@ class Versions:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether a batch can be run again: rows that stood in a statement are nowhere else."""
+        """Whether batches can be repeated: not if all input is VALUES of a statement, which is stored nowhere."""
         record = self.record()
         return not (isinstance(record, JobRecord) and record.scans and all(s.table == VALUES for s in record.scans))
 
     def record(self) -> JobRecord | DamageError | None:
+        """Return the job's record, None if there is none, or the error of a damaged one. Raises OtherVersionError."""
         try:
             return read_record(self.fs, self.paths)
         except DamageError as error:
             return error
 
     def go_back(self, version: int) -> None:
-        """Forget what came after a version."""
+        """Discard what came after a version. When this is interrupted, the job can still resume."""
         entry = self.entry(version) if version >= 0 else None
         is_same = self._settle_begun(version, kept=self._forget_inputs(version))
         self.fs.delete(self.paths.status)
@@ -231,9 +234,10 @@ class Versions:
                         self.fs.delete(f"{directory}/{name}")
 
     def _take_back(self, version: int, *, begun: bool) -> None:
-        """Forget which files were published after a version; with `begun`, not those of the next batch, which stays the same.
+        """Discard the records of files that were published after a version.
 
-        Whoever opens the sink removes files of which there is neither a record nor a commit.
+        With `begun`, those of the next batch stay, which will be the same. When a sink is opened, it deletes files that have
+        neither a record nor a commit.
         """
         for sink in self.fs.list(self.paths.output):
             directory = f"{self.paths.output}/{sink}"
@@ -250,15 +254,15 @@ class Versions:
                 yield self.warehouse.table(table).job(self.name)
 
     def places(self) -> list[BucketedPaths]:
-        """Return where the job keeps rows: the directories of its operators, and its own in tables."""
+        """Return the directories in which the job stores rows: those of its operators, and its own in tables."""
         return sorted(self._places(), key=lambda paths: paths.root)
 
     def _begun(self, version: int) -> Begun | None:
-        """Return the batch after a version if it is known what it has begun to read."""
+        """Return the batch after a version if it has begun, else None."""
         return read_begun(self.fs, self.paths, version + 1)
 
     def _settle_begun(self, version: int, *, kept: bool) -> bool:
-        """Let the batch after a version read what it has begun to read; return whether that is known, and its input `kept`."""
+        """Fix what the batch after a version reads, if it has begun and its input is `kept`; return whether it is fixed."""
         begun = self._begun(version) if kept else None
         if begun is None:
             self.fs.delete(self.paths.begun)
@@ -267,9 +271,9 @@ class Versions:
         return begun is not None
 
     def _forget_inputs(self, version: int) -> bool:
-        """Remove the descriptors after a version from the first damaged one on: their input is found again.
+        """Delete the descriptors after a version from the first damaged one on: their input is looked for again.
 
-        Return whether what the next batch has begun to read could stay.
+        Return whether the descriptors that the next batch has begun to read are intact.
         """
         entry = self.entry(version) if version >= 0 else None
         last = entry.sequence if isinstance(entry, LogEntry) else -1

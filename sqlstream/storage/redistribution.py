@@ -1,8 +1,8 @@
-"""The state of an operator spread over another number of buckets.
+"""Rescaling: the state of an operator is written into another number of buckets.
 
-Segments are read and written again by SQL, each row into the bucket that the hash of its key picks now. Rows keep their batch,
-and what only older versions read is moved with the rest, so every version that could be read can be read afterwards. The old
-files stay as they are: nothing counts until the log names the new manifests.
+SQL reads segments and writes them again, each row into the bucket that the hash of its key now picks. Rows keep their batch, and
+segments that only older versions read are moved as well, so every readable version stays readable. The old files stay: nothing
+counts until the log names the new manifests.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _MOVED, _BUCKET = "_moved", "_bucket"
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """An operator's state: where it is, its tables, the columns whose hash picks the bucket, the manifests of its buckets.
+    """An operator's state: its directory, its tables, the columns whose hash picks the bucket, its manifests by bucket.
 
-    `written` is told how many rows have been written since it was told before, of the `rows`.
+    `written` is called with the number of rows written since the last call; in total there are `rows`.
     """
 
     fs: Filesystem
@@ -46,7 +46,7 @@ class Spread:
 
     @property
     def rows(self) -> int:
-        """How many rows the newest version has, as they are stored; those that all buckets have are left out."""
+        """The number of stored rows of the newest version, without replicated tables."""
         names = [table.name for table in self.tables if not table.replicated]
         segments = (s for m in self.manifests.values() for name in names for s in m.tables.get(name, ()))
         return sum(segment.rows for segment in segments if segment.until is None)
@@ -54,9 +54,9 @@ class Spread:
     def over(
         self, con: duckdb.DuckDBPyConnection, labels: Sequence[int], version: int, retention: VersionRetention
     ) -> dict[int, Bucket]:
-        """Write the state as it is after a version into buckets with other labels; return these, with manifests that are written.
+        """Write the state after a version into buckets with these labels; return them by label, with their manifests written.
 
-        `con` knows the hash of keys. Raises DamageError.
+        `con` must have the function that hashes keys. Raises DamageError.
         """
         moved: dict[int, dict[str, list[Segment]]] = {label: {t.name: [] for t in self.tables} for label in labels}
         for table in self.tables:
@@ -102,7 +102,7 @@ class Spread:
         labels: Sequence[int],
         version: int,
     ) -> Iterator[tuple[int, Segment]]:
-        """Write the rows of some segments into new ones; yield these with their buckets."""
+        """Write the rows of some segments, by bucket, into new segments; yield these with their labels."""
         every = [segment for segments in group.values() for segment in segments]
         span = min(s.first_batch for s in every), max(s.last_batch for s in every)
         selects = []
@@ -131,7 +131,7 @@ class Spread:
         con.execute(f"DROP TABLE {_MOVED}")
 
     def _counted(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """Return the same rows; as they are taken, `written` is told."""
+        """Return the same rows; calls `written` as they are read."""
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in rows:
@@ -141,17 +141,17 @@ class Spread:
         return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
     def _place(self, table: TableDeclaration, bucket: int, count: int) -> str:
-        """Return the SQL of the bucket, from 0 on, to which a row goes that is in some bucket now."""
+        """Return the SQL of a row's new bucket, counted from 0; `bucket` is its old one."""
         names = {c.name for c in table.columns}
         if all(column.name in names for column in self.hashed):
             return key_hash.bucket(self.hashed, count)
-        # Rows that are kept for people to see, and belong to no key: any bucket is right.
+        # Rows that are stored for people to see, and belong to no key: any bucket is right.
         return str(sorted(self.manifests).index(bucket) % count)
 
     # -- manifests
 
     def _share_weights(self, con: duckdb.DuckDBPyConnection, buckets: Mapping[int, Bucket]) -> None:
-        """Count in each bucket what its Z-sets amount to, as the operator has: all of them, or all but that of the keys."""
+        """Set each bucket's WEIGHTS as the operator counts them: over all Z-sets, or over all but KEYS."""
         old = [
             Bucket.open(self.fs, self.paths.root, label, self.tables, manifest.to_json(), NO_TIME)
             for label, manifest in self.manifests.items()
@@ -180,7 +180,7 @@ class Spread:
 
 
 def merged(manifests: Mapping[int, Manifest]) -> Manifest:
-    """Return what the manifests of new buckets have alike, given those of the old ones.
+    """Return what the manifests of new buckets have in common, from the old ones: all but tables and counters.
 
     A bucket that was not called in the last batch had nothing to do up to the last watermark.
     """
@@ -199,14 +199,14 @@ def merged(manifests: Mapping[int, Manifest]) -> Manifest:
 
 
 def count_forgotten(con: duckdb.DuckDBPyConnection, bucket: Bucket, tables: Iterable[TableDeclaration]) -> None:
-    """Count which rows of a new bucket are forgotten."""
+    """Update how many rows of a new bucket are forgotten, up to its watermark."""
     if bucket.closed is not None:
         for table in tables:
             bucket.forget(con, table.name, bucket.closed)
 
 
 def share_counters(old: Collection[Manifest], buckets: Mapping[int, Bucket]) -> None:
-    """Give new buckets the counters of the old ones: what adds up to the first one, and times to all."""
+    """Give new buckets the counters of the old ones: the first bucket gets sums, all get the earliest of times."""
     first = buckets[min(buckets)]
     counted = [manifest.counters for manifest in old]
     for name in sorted({name for counters in counted for name in counters}):
@@ -220,7 +220,7 @@ def share_counters(old: Collection[Manifest], buckets: Mapping[int, Bucket]) -> 
 
 
 def weights(con: duckdb.DuckDBPyConnection, bucket: Bucket, tables: Iterable[TableDeclaration]) -> int:
-    """Return what the Z-sets among some tables amount to."""
+    """Return the number of rows, by weight, in the Z-sets among some tables."""
     relations = [bucket.relation(t.name) for t in tables if t.replaces]
     sums = [con.execute(f"SELECT sum({WEIGHT}) FROM {rows}").fetchall()[0][0] for rows in relations if rows is not None]
     return int(sum(sums))

@@ -1,7 +1,7 @@
-"""Jobs that are laid out from savepoints, in place of what a job of the name had.
+"""Restores of jobs from savepoints, in place of what a job of the name had.
 
-What is to be done is written down first. A process that dies on the way leaves a job without a version, which the next start
-completes: it never goes on with something between.
+A plan is written first. A process that dies on the way leaves a job without a version; the next start completes the restore, and
+never resumes from a half-restored job.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from sqlstream.warehouse.savepoints import Savepoint, find_savepoint, is_savepoi
 
 
 class Restoring(Record, frozen=True, tag_field="format", tag=1):
-    """What is to be done: the savepoint, by its name or its folder, the record of the job, and what its tables are called now.
+    """The plan of a restore: the savepoint, by its name or its folder, the record of the job as JSON, and its new table names.
 
-    `tables` has the tables of the warehouse by the names that they have in the savepoint, in lower case. `sinks` are those
-    outside of the warehouse that the job goes on with, by their places in the plan; to others it is a new job. The scans
+    `tables` maps the tables of the warehouse, by their lower-case names in the savepoint, to their names in the job. `sinks` are
+    the sinks outside of the warehouse that continue, by their places in the plan; to others it is a new job. The scans
     `overruled`, by their places too, begin where their options say.
     """
 
@@ -39,19 +39,19 @@ class Restoring(Record, frozen=True, tag_field="format", tag=1):
     overruled: tuple[int, ...] = ()
 
 
-# How the folders of savepoints begin that were rewritten for a changed query, below that of the savepoints.
+# The prefix of folders, below that of the savepoints, with savepoints that were rewritten for a changed query.
 DRAFT = ".upgrading-"
-# Lets some scans of a job, of which the positions are laid out, begin where their options say.
+# Makes scans, by their places in the plan, begin where their options say, not at the restored positions.
 StartOver = Callable[[Collection[int]], None]
 
 
 def check_present(savepoint: Savepoint) -> None:
-    """Raise DamageError when a file of a savepoint is missing, or has another size."""
+    """Raise DamageError when a file of a savepoint is missing or has another size."""
     _refuse(savepoint, [*savepoint.faults()])
 
 
 def check(savepoint: Savepoint) -> None:
-    """Raise DamageError unless all files of a savepoint are as they were written."""
+    """Raise DamageError unless all files of a savepoint are intact, to the last byte."""
     check_present(savepoint)
     versions = Versions(savepoint.warehouse, savepoint.record.job, content=True)
     _refuse(savepoint, versions.faults(savepoint.record.version))
@@ -71,7 +71,7 @@ def _refuse(savepoint: Savepoint, faults: Sequence[DamageError]) -> None:
 
 
 def has_rows_of(warehouse: Warehouse, savepoint: Savepoint) -> bool:
-    """Tell whether a job, which is at the version of a savepoint, has the state and the tables of that, by their files."""
+    """Return whether a job, at the version of a savepoint, has the same files of state and tables as the savepoint."""
     version, job = savepoint.record.version, savepoint.record.job
     found = _row_files(warehouse, job, version)
     return found is not None and found == _row_files(savepoint.warehouse, job, version)
@@ -94,7 +94,7 @@ def _row_files(warehouse: Warehouse, job: str, version: int) -> set[str] | None:
 
 
 def restore(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, start_over: StartOver) -> None:
-    """Lay out a job from a savepoint, in place of what it had. Whoever calls it holds the lock of the job."""
+    """Restore a job from a savepoint, in place of what it had. The caller holds the job's lock."""
     record = JobRecord.from_json(plan.record)
     paths = warehouse.job(record.job)
     write_sealed(warehouse.fs, paths.restoring, plan.to_json(), durable=True)
@@ -102,7 +102,7 @@ def restore(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, start_o
 
 
 def _read(warehouse: Warehouse, paths: JobPaths) -> Restoring:
-    """Return what is to be done. Raises FileNotFoundError when nothing is, DamageError and OtherVersionError."""
+    """Return the plan of a job's restore. Raises FileNotFoundError when there is none, DamageError and OtherVersionError."""
     try:
         return read_json(read_sealed(warehouse.fs, paths.restoring), Restoring)
     except OtherFormat as other:
@@ -111,9 +111,9 @@ def _read(warehouse: Warehouse, paths: JobPaths) -> Restoring:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A restore, or an upgrade, that a process has begun and not completed: the next start of the job does that.
+    """A restore or an upgrade that a process began and did not complete: the next start of the job does.
 
-    `record` is that of the job then, and `savepoint` what it is laid out from, None where that is gone.
+    `record` is the job's record after it. `savepoint` is what it restores, None if that is gone.
     """
 
     record: JobRecord
@@ -121,7 +121,7 @@ class Interrupted:
 
 
 def interrupted(warehouse: Warehouse, job: str) -> Interrupted | None:
-    """Return what is to be done with a job, None where nothing is, or where that cannot be read."""
+    """Return a job's restore that is not complete, None if there is none or its plan cannot be read."""
     with contextlib.suppress(FileNotFoundError, DamageError, OtherVersionError):
         plan = _read(warehouse, warehouse.job(job))
         record = JobRecord.from_json(plan.record)
@@ -132,7 +132,7 @@ def interrupted(warehouse: Warehouse, job: str) -> Interrupted | None:
 
 
 def half_restored(warehouse: Warehouse, savepoint: str) -> str | None:
-    """Return a job that is being restored from a savepoint, or was when its process died; None where there is none."""
+    """Return the name of a job whose restore from a savepoint has begun and is not complete, None if there is none."""
     for job in warehouse.jobs():
         paths = warehouse.job(job)
         with contextlib.suppress(FileNotFoundError, DamageError, OtherVersionError):
@@ -143,9 +143,9 @@ def half_restored(warehouse: Warehouse, savepoint: str) -> str | None:
 
 
 def forget_completed(warehouse: Warehouse, job: str) -> None:
-    """Forget what was to be done when all of it is: a process died between the commit, which comes last, and saying so.
+    """Delete the plan of a restore that is complete: the process died between the commit, which comes last, and deleting it.
 
-    What was rewritten for a changed query goes, too, when nothing is to be done with it. Whoever calls it holds the job's lock.
+    Without a plan, delete a savepoint that was rewritten for the job. The caller holds the job's lock.
     """
     fs, paths = warehouse.fs, warehouse.job(job)
     try:
@@ -154,8 +154,8 @@ def forget_completed(warehouse: Warehouse, job: str) -> None:
         fs.delete_tree(draft_folder(warehouse, job).root)
         return
     record, wanted = read_record(fs, paths), JobRecord.from_json(plan.record)
-    # The job that was there before had another time of creation, or was none. One that is upgraded has the time that it had; as
-    # long as what it is made of is there, it has not gone on.
+    # The job that was there before had another time of creation, or there was none. An upgraded job keeps its time of creation;
+    # as long as its rewritten savepoint exists, it has not resumed.
     is_made = record is not None and record.created_at == wanted.created_at
     if is_draft(plan.savepoint):
         is_made = is_made and not is_savepoint(Warehouse(plan.savepoint))
@@ -164,25 +164,25 @@ def forget_completed(warehouse: Warehouse, job: str) -> None:
 
 
 def _forget_draft(warehouse: Warehouse, plan: Restoring) -> None:
-    """Delete what was rewritten for a changed query, and restored."""
+    """Delete the savepoint that was rewritten for a changed query, once it is restored."""
     if is_draft(plan.savepoint):
         warehouse.fs.delete_tree(plan.savepoint)
 
 
 def draft_folder(warehouse: Warehouse, job: str) -> Warehouse:
-    """Return the folder in which a savepoint is rewritten for the changed query of a job."""
+    """Return the folder in which a savepoint is rewritten for a changed query of a job."""
     return warehouse.below(f"savepoints/{DRAFT}{warehouse.job(job).root.rpartition('/')[2]}")
 
 
 def is_draft(place: str) -> bool:
-    """Tell whether a savepoint is one that was rewritten for a changed query, by its place."""
+    """Return whether a savepoint's folder is one of savepoints that are rewritten for a changed query."""
     return place.rpartition("/")[2].startswith(DRAFT)
 
 
 def complete(warehouse: Warehouse, job: str, start_over: StartOver) -> str | None:
-    """Complete what a process began that died while it restored a job; return the savepoint, None when there is nothing to do.
+    """Complete the restore of a job whose process died; return the savepoint's name or folder, None if there is none to complete.
 
-    Raises UsageError when the savepoint is gone.
+    Raises UsageError when the savepoint is gone, DamageError when it is damaged.
     """
     paths = warehouse.job(job)
     try:
@@ -227,7 +227,7 @@ def _lay_out(
 
 
 def _clear(warehouse: Warehouse, paths: JobPaths) -> None:
-    """Delete what a job has, but for its lock and what is to be done: what readers look at first goes first."""
+    """Delete what a job has, except its lock and the plan; files that readers look at first go first."""
     fs = warehouse.fs
     fs.delete(paths.status)
     fs.delete_tree(paths.commits)
@@ -241,7 +241,7 @@ def _clear(warehouse: Warehouse, paths: JobPaths) -> None:
 
 
 def _put_files(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, paths: JobPaths) -> list[str]:
-    """Put the files of a savepoint where the job has them, but for those that say that there is a version; return where."""
+    """Put a savepoint's files where the job has them, except those that make a version; return the new paths."""
     source, job = savepoint.warehouse, savepoint.warehouse.job(savepoint.record.job)
     moved = {f"{job.output}/{sink}/": f"{paths.output}/{sink}/" for sink in plan.sinks}
     moved |= {f"{job.splits}/": f"{paths.splits}/", f"{job.state}/": f"{paths.state}/", job.begun: paths.begun}
@@ -259,6 +259,6 @@ def _put_files(warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, path
 
 
 def _renamed(entry: LogEntry, tables: Mapping[str, str]) -> LogEntry:
-    """Return the entry with the tables that the job has now; of others it has written nothing."""
+    """Return the entry with the job's table names; tables that the job does not continue are left out."""
     named = {tables[table].lower(): name for table, name in entry.results.items() if table in tables}
     return replace(entry, results=named)

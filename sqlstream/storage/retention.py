@@ -1,4 +1,4 @@
-"""Deletion of what nobody needs any more: superseded manifests, and files that no manifest names."""
+"""Deletion of files that are no longer needed: superseded manifests, and files that no manifest names."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from sqlstream.warehouse.paths import BucketedPaths, JobPaths
 GRACE: Final = Duration(60 * SECOND)
 # A file being written grows all the time, but a process may be suspended.
 LEFTOVER: Final = Duration(3600 * SECOND)
-# So many versions before the last one may be asked for by a recovery.
+# A recovery may ask for so many versions before the last one.
 KEPT_STATES: Final = 2
 
 
 def sweep(fs: Filesystem, job: JobPaths, oldest_version: int, newest_committed: int, now: ProcessingTime) -> int:
-    """Delete what neither a reader of a retained version nor a recovery of the job needs; return the number of files.
+    """Delete what neither a reader of a retained version nor a recovery of the job needs; return the number of files of state.
 
-    Only the process that runs the job may call this. `oldest_version` is the oldest one to keep in the log; how long
-    rows are kept is decided by the manifests.
+    Only the process that runs the job may call this. `oldest_version` is the oldest one to keep in the log; manifests decide how
+    long rows are kept.
     """
     log = JobLog(fs, job.log)
     log.prune(oldest_version)
@@ -36,8 +36,8 @@ def sweep(fs: Filesystem, job: JobPaths, oldest_version: int, newest_committed: 
 def _sweep_left(
     fs: Filesystem, log: JobLog, operators: Iterable[BucketedPaths], newest_committed: int, now: ProcessingTime
 ) -> int:
-    """Delete the buckets that the job has left for others, once no reader and no recovery asks for them."""
-    # The newest entry of all says where the state is: that of the last version is another one when it is spread anew.
+    """Delete the old buckets of a rescaled job, once no reader and no recovery asks for them."""
+    # The newest entry of all tells where the state is: the last committed version's differs while a job is rescaled.
     last = log.last()
     kept = set(last.labels) if last is not None else set()
     found = [(paths, int(bucket)) for paths in operators for bucket in fs.list(f"{paths.root}/manifests")]
@@ -60,7 +60,7 @@ def _sweep_left(
 
 
 def sweep_directory(fs: Filesystem, paths: BucketedPaths, newest_committed: int, now: ProcessingTime) -> int:
-    """Do the same for one operator, or for what the job wrote into one table."""
+    """Delete unneeded files of one operator, or of what the job wrote into one table; return their number."""
     buckets = {*fs.list(f"{paths.root}/data"), *fs.list(f"{paths.root}/manifests")}
     return sum(_sweep_bucket(fs, paths, int(bucket), newest_committed, now) for bucket in sorted(buckets))
 
@@ -84,11 +84,11 @@ def _sweep_bucket(fs: Filesystem, paths: BucketedPaths, bucket: int, newest_comm
 
 
 def needed(manifests: Iterable[FileInfo], newest_committed: int, now: ProcessingTime) -> set[str]:
-    """Return the names of the manifests that must stay, given all of a bucket.
+    """Return the names of the manifests that must stay, of all manifests of a bucket.
 
-    Spark's state store names states of the versions newest_committed - 1 to newest_committed + 1, a version's state
-    being the last manifest up to it; which attempt wrote it is not known here. A reader may have opened a manifest for
-    as long as no newer one was there.
+    Spark's state store refers to states of the versions newest_committed - 1 to newest_committed + 1. The state of a version is
+    the last manifest up to it; which attempt wrote it is not known here. A reader may have opened a manifest as long as there was
+    no newer one, and needs it for GRACE after that.
     """
     by_batch = [(batch, list(files)) for batch, files in groupby(sorted(manifests, key=_batch), key=_batch)]
     kept: set[str] = set()
@@ -106,9 +106,9 @@ def _batch(file: FileInfo) -> int:
 
 
 def _unnamed(fs: Filesystem, directory: str, manifests: Iterable[str], segments: set[str]) -> set[str]:
-    """Return those of some segments that no manifest names.
+    """Return the segments that no manifest names.
 
-    The newest manifest names those in use, the oldest ones those that were replaced lately: the others are seldom read.
+    The newest manifest names current segments, the oldest ones name segments replaced lately: the others are seldom read.
     """
     *older, newest = sorted(manifests)
     for manifest in (newest, *older):

@@ -1,7 +1,7 @@
-"""A savepoint for another query: state that stays is linked, state that is adapted is made by SQL.
+"""Rewrites a savepoint for another query: unchanged state is linked, adapted state is computed by SQL.
 
-The result is a savepoint, too, laid out as one warehouse with one job and one version, from which a job is restored as from any
-other. Nothing of the savepoint that is read is changed.
+The result is a savepoint as well: a warehouse with one job and one version, from which a job is restored as from any other. The
+original savepoint stays as it is.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from sqlstream.warehouse.savepoints import Savepoint, SavepointRecord, write_sav
 
 _MADE, _BUCKET = "_made", "_bucket"
 _ROWS = "rows"
-# What the metrics of a bucket are, given its tables.
+# Returns the metrics of a bucket with these tables.
 Measure = Callable[[Bucket, Sequence[TableDeclaration]], BucketMetrics]
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorSource:
-    """An operator whose state is made of that of an operator of the savepoint, called `was`; of no one alone, if that is empty.
+    """An operator whose state is made from the state of the savepoint's operator `was`; empty: from no single one.
 
-    `tables` has a SELECT over the names of the old tables for each new one that is made anew, with all of its columns. Others are
-    linked. `hashed` are the columns whose hash picks the bucket. `timers` are the table and the column with the processing times
-    at which the operator is to be called, if it has any.
+    `tables` has the SELECT of each new table that is computed: all of its columns, over the names of the old tables. The other
+    tables are linked. `hashed` are the columns whose hash picks the bucket. `timers` are the table and the column of the
+    processing times, in microseconds, at which the operator must run, if it has any.
     """
 
     name: str
@@ -66,7 +66,7 @@ class OperatorSource:
 
 @dataclass(frozen=True, slots=True)
 class SinkSource:
-    """A table that goes on with the rows of a table of the savepoint, as `declared`; `columns` as SQL, None: as they are."""
+    """A table that continues with the rows of the savepoint's table `was`; `columns` is the SQL of each, None: unchanged."""
 
     table: str
     was: str
@@ -76,12 +76,12 @@ class SinkSource:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What a savepoint is to become: the record of the job, and what its parts are made of.
+    """What to rewrite a savepoint into: the record of the job, and what each part of it is made from.
 
-    `scans` are, by the names of the new ones, those of the savepoint. `outputs` are the places of sinks, by those that they
-    had. `positions` are texts by their paths below the folder of positions, `received` folders of files there.
-    Where the job goes `by_clock` the watermark is a processing time. `begun` says what batch has begun, and `waiting` has files
-    of the job that goes on, by their paths below the folder of output: rows that sinks have not passed on.
+    `scans` maps new scans to scans of the savepoint, None for a scan that starts anew. `outputs` maps the places of sinks to the
+    places that they had. `positions` are texts by their paths below the folder of positions; `received` maps old folders of files
+    there to new ones. With `by_clock` the watermark is a processing time. `begun` is the batch that has begun. `waiting` are
+    files of the current job with rows that sinks have not passed on, by their paths below the folder of output.
     """
 
     record: JobRecord
@@ -99,7 +99,10 @@ class Rewritten:
 def rewrite(
     savepoint: Savepoint, folder: Warehouse, wanted: Rewritten, con: duckdb.DuckDBPyConnection, measure: Measure
 ) -> Savepoint:
-    """Write another savepoint into a folder, and return it. Raises DamageError, and duckdb.Error where a SELECT fails."""
+    """Write the rewritten savepoint into a folder, and return it; what the folder had is deleted.
+
+    Raises DamageError, and duckdb.Error where a SELECT fails.
+    """
     folder.fs.delete_tree(folder.root)
     return _Rewriting(savepoint, folder, wanted, con, measure).run()
 
@@ -230,14 +233,14 @@ class _Rewriting:
         return OperatorMetrics.of({label: self._measure(b, wanted.declared) for label, b in buckets.items()})
 
     def _first_manifest(self, name: str) -> Manifest:
-        """Return what the buckets of an operator have alike that the savepoint does not have."""
+        """Return what the buckets of an operator that the savepoint does not have have in common."""
         delay = next(o.delay for o in self._wanted.record.operators if o.name == name)
         watermark, version = self._entry.watermark, self._entry.version
         closed = None if watermark is None else behind(watermark, delay)
         return Manifest(version, self._entry.committed_at, closed, {}, oldest=version)
 
     def _timer(self, wanted: OperatorSource, bucket: Bucket) -> EventTime | None:
-        """Return when an operator is to be called for a bucket: it sees then what is due of the rows that were made for it."""
+        """Return the event time at which the operator must run on a bucket, to process computed rows that are due."""
         made = [s.live_low for t in wanted.declared if t.name in wanted.tables for s in bucket.segments(t.name)]
         first = earliest(made)
         if first is not None and not self._wanted.by_clock and bucket.closed is not None:
@@ -246,7 +249,7 @@ class _Rewriting:
         return earliest((first, bucket.event_timer))
 
     def _set_clock(self, wanted: OperatorSource, bucket: Bucket) -> None:
-        """Let timers fire by the clock that were made for a bucket, also those that are due by now."""
+        """Set the processing timer of a bucket to the first of its computed timers, even if it is due already."""
         if wanted.timers is None or wanted.timers[0] not in wanted.tables:
             return
         table, due = wanted.timers
@@ -256,7 +259,7 @@ class _Rewriting:
         bucket.processing_timer = None if first is None else ProcessingTime(first)
 
     def _current(self, table: TableDeclaration, at: BucketedPaths, manifests: Mapping[int, Manifest]) -> str:
-        """Return the SELECT of the rows of a table that are not forgotten, of all buckets."""
+        """Return the SELECT of a table's rows that are not forgotten, in all buckets."""
         selects = []
         for bucket, manifest in sorted(manifests.items())[: 1 if table.replicated else None]:
             segments = [s for s in manifest.tables.get(table.name, ()) if s.until is None]
@@ -301,7 +304,7 @@ class _Rewriting:
         manifests: Mapping[int, Manifest],
         buckets: Mapping[int, Bucket],
     ) -> None:
-        """Count what Z-sets amount to, as the operator does: of all tables, or of all but that of the keys."""
+        """Set each bucket's WEIGHTS as the operator counts them: over all Z-sets, or over all but KEYS."""
         old = [Bucket.open(self._source.fs, at.root, b, before, m.to_json(), NO_TIME) for b, m in manifests.items()]
         total = sum(bucket.counters.get(WEIGHTS, 0) for bucket in old)
         with_keys = total == sum(weights(self._con, bucket, before) for bucket in old)
@@ -354,7 +357,7 @@ class _Rewriting:
     # -- files
 
     def _put_files(self) -> None:
-        """Put in what sources have received, and what the job knows of its sinks."""
+        """Copy files that sources have received, and the job's records of its sinks."""
         root = f"{self._source.root}/"
         moved = {
             f"{self._paths.splits}/{old}": f"{self._target.splits}/{new}" for old, new in self._wanted.received.items()

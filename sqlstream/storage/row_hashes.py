@@ -1,6 +1,6 @@
-"""Hashes of rows in memory: one row costs microseconds, for no query runs. Nothing of them is stored.
+"""Hashes of rows in memory, computed without a query: a row takes microseconds. They are not stored.
 
-Values that SQL calls equal have equal hashes, in columns of one type; others mostly have different ones.
+Values that SQL treats as equal have equal hashes, in columns of one type; other values mostly have different ones.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ RowHashes: TypeAlias = npt.NDArray[np.uint64]
 
 _PRIME, _NULL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0x632BE59BD9B4E019)
 _WORD = 8
-# Of long texts so many words count, and the length.
+# Of a long text, its length and so many words count.
 _WORDS = 32
 
 
 def can_hash(type: pa.DataType) -> bool:
-    """Tell whether values of a type can be hashed."""
+    """Return whether values of a type can be hashed: numbers, booleans, times, text, bytes, and structs of these."""
     if pa.types.is_struct(type):
         return type.num_fields > 0 and all(can_hash(field.type) for field in type)
     return bool(_is_text(type) or pa.types.is_primitive(type) or pa.types.is_decimal128(type))
 
 
 def hashed_rows(columns: Sequence[pa.Array | pa.ChunkedArray], rows: int, hashes: RowHashes | None = None) -> RowHashes:
-    """Return the hashes of rows by some columns, which follow those that `hashes` are of."""
+    """Return the hash of each row over some columns; `hashes` are the rows' hashes over columns before these."""
     found = np.zeros(rows, dtype=np.uint64) if hashes is None else hashes
     for column in columns:
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -73,7 +73,7 @@ def _numbers(column: pa.Array) -> RowHashes:
 
 
 def _texts(column: pa.Array) -> RowHashes:
-    """Return hashes of texts, or of bytes: word by word, for all that have so many."""
+    """Return hashes of texts or bytes: word by word, for all rows that have such a word."""
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, np.int32)[column.offset :][: len(column) + 1].astype(np.int64)
     begins, lengths = ends[:-1], np.diff(ends)

@@ -1,4 +1,4 @@
-"""Whether the files of savepoints are as they were written, and what a repair makes of those that are not."""
+"""Checks of the files of savepoints against what was written, and repairs from files that the job still has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from sqlstream.warehouse.savepoints import Savepoint, is_savepoint, read_savepoi
 
 @dataclass(frozen=True)
 class SavepointCheckup:
-    """What is damaged of a savepoint, and of which job it is; of one of a later version of sqlstream, `unreadable` says so."""
+    """The result of a check: a savepoint, its job (empty: not known), and its damaged files.
+
+    A savepoint of a later version of sqlstream is not checked: `unreadable` is the message.
+    """
 
     name: str
     job: str
@@ -24,7 +27,7 @@ class SavepointCheckup:
 
 
 def check_savepoints(warehouse: Warehouse, job: str | None = None) -> list[SavepointCheckup]:
-    """Look at all files of the savepoints of a warehouse, or of those of a job. One without a record may be of any job."""
+    """Check all files of the savepoints of a warehouse, or of one job; without a readable record, it may be any job's."""
     warehouse = warehouse.uncached()
     found = []
     for name in sorted(warehouse.savepoints()):
@@ -35,7 +38,7 @@ def check_savepoints(warehouse: Warehouse, job: str | None = None) -> list[Savep
 
 
 def check_savepoint(warehouse: Warehouse, name: str) -> SavepointCheckup:
-    """Look at all files of a savepoint of a warehouse. Raises FileNotFoundError where there is none, or none any more."""
+    """Check all files of a savepoint. Raises FileNotFoundError where there is none, or it is dropped meanwhile."""
     try:
         savepoint = read_savepoint(warehouse.savepoint(name), name)
     except OtherVersionError as error:
@@ -49,7 +52,7 @@ def check_savepoint(warehouse: Warehouse, name: str) -> SavepointCheckup:
 
 
 def _contents(savepoint: Savepoint) -> Iterator[DamageError]:
-    """Yield which files have another content than they were written with."""
+    """Yield the errors of files whose content differs from what was written."""
     versions = Versions(savepoint.warehouse, savepoint.record.job, content=True)
     if isinstance(record := versions.record(), DamageError):
         yield record
@@ -64,9 +67,9 @@ def _contents(savepoint: Savepoint) -> Iterator[DamageError]:
 
 
 def repair_savepoint(warehouse: Warehouse, name: str) -> list[DamageError]:
-    """Put files with rows that the job still has in the place of those that are damaged; return what stays damaged.
+    """Replace damaged segments by the job's segments of the same names; return what stays damaged.
 
-    Such a file has a name that no other one ever gets. Nothing else of a savepoint is anywhere else.
+    A segment's name is never used again. Nothing else of a savepoint has a second copy.
     """
     folder = warehouse.savepoint(name)
     if not is_savepoint(folder):

@@ -1,9 +1,9 @@
 """Taking savepoints: a committed version of a job in a folder of its own.
 
-A savepoint is a warehouse of one job with one version: what that version needs, and nothing else. In the warehouse of the job its
-files of rows are those of the job under a second name, so taking one costs little, and what retention deletes of the job stays
-in the savepoint. The job goes on meanwhile: all that is read of a committed version never changes. It may be deleted while it is
-being linked; then the next version is taken.
+A savepoint is a warehouse with one job and one version: what that version needs, and nothing else. In the warehouse of the job
+its segments are links to the job's (copies in stores), so taking one costs little, and retention of the job does not affect it.
+The job runs on meanwhile: files of a committed version never change. If they are deleted while they are being linked, the
+next version is taken.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from sqlstream.warehouse.records import GONE, damage, sealed
 from sqlstream.warehouse.savepoints import Savepoint, SavepointRecord, is_savepoint, write_savepoint
 from sqlstream.warehouse.stores import StoreFilesystem
 
-# So often a version is deleted while it is being linked before that is an error.
+# How often a version may be deleted while it is being linked, before that is an error.
 _ATTEMPTS = 10
 # A savepoint that has not been completed for so long never will be.
 _LEFTOVER = Duration(3600 * SECOND)
-# What folders are called that are being filled, or deleted.
+# The prefix of folders that are being filled, or deleted.
 _UNNAMED = ".taking-"
-# A file in a folder that is being filled: its time says since when, and nobody else fills it.
+# A file in a folder that is being filled. It claims the folder for one process, and its time says since when.
 _BEGUN = "begun"
 
 
 def take(warehouse: Warehouse, job: str, name: str, target: Warehouse | None = None) -> Savepoint:
-    """Take a savepoint of the newest version of a job: in its warehouse, or whole and by itself in a folder `target`.
+    """Take a savepoint of a job's newest version: in its warehouse, or as copies of all files in an empty folder `target`.
 
-    The job may be running. Raises UsageError when the job has no version yet, the name is taken, or another process takes a
-    savepoint of the name, and DamageError.
+    The job may be running. Raises UsageError when the job has no version yet, the name is taken, `target` is not empty, or
+    another process takes a savepoint of the name; DamageError; and JobError when another process took the folder over.
     """
     folder = target or warehouse.savepoint(name)
     if target is not None and folder.fs.entries(folder.root):
@@ -96,14 +96,14 @@ def _take(warehouse: Warehouse, job: str, name: str, folder: Warehouse, *, is_ou
 
 
 def _beside(folder: Warehouse) -> Warehouse:
-    """Return a folder for a savepoint that has no name yet, or no longer."""
+    """Return a new folder beside that of a savepoint, which has no name yet, or no longer."""
     found = copy(folder)
     found.root = f"{folder.root.rpartition('/')[0]}/{_UNNAMED}{uuid4().hex}"
     return found
 
 
 def _give_name(draft: Warehouse, folder: Warehouse, name: str) -> None:
-    """Let a savepoint on a local disk be seen. Raises UsageError when there is one of the name by now."""
+    """Give a savepoint on a local disk its name. Raises UsageError when there is one of the name by now."""
     while not draft.fs.move_tree(draft.root, folder.root):
         if is_savepoint(folder):
             raise _taken(name)
@@ -148,7 +148,7 @@ def _place(folder: Warehouse) -> JobPaths:
 
 
 def _empty(folder: Warehouse) -> None:
-    """Delete what is in a folder, unless it may be that of another process by now."""
+    """Empty a folder, unless it may belong to another process by now."""
     try:
         check_held(_place(folder))
     except JobError:
@@ -170,7 +170,7 @@ def _as_damage(error: FileNotFoundError | DamageError) -> DamageError:
 
 
 def _remove_leftovers(warehouse: Warehouse) -> None:
-    """Delete what processes have left that died while they took savepoints, or dropped them."""
+    """Delete folders of processes that died while they took or dropped savepoints."""
     fs, folder = warehouse.fs, f"{warehouse.root}/savepoints"
     for name in fs.entries(folder) if fs.local else ():
         written = [f.modified for f in fs.infos(f"{folder}/{name}")]
@@ -232,7 +232,7 @@ class _Taking:
         return taken
 
     def _put_operator(self, name: str, metrics: OperatorMetrics) -> OperatorMetrics:
-        """Put the state of an operator in, and return its metrics, which name the manifests."""
+        """Add the state of an operator, and return its metrics, which name the manifests."""
         at, to = self._paths.operator(name), self._target.operator(name)
         buckets = {
             bucket: replace(one, manifest=self._put_manifest(at, to, bucket, one.manifest))
@@ -245,10 +245,10 @@ class _Taking:
         return self._put_manifest(at, to, 0, manifest)
 
     def _put_manifest(self, at: BucketedPaths, to: BucketedPaths, bucket: int, name: str) -> str:
-        """Put a bucket in, and return the name of its manifest.
+        """Add a bucket, and return the name of its manifest.
 
-        What only older versions read is left out, so the manifest is another one, and has another name: there are copies of
-        manifests that are believed by their names.
+        Segments that only older versions read are left out, so the manifest is another one and gets another name: caches identify
+        manifests by their names.
         """
         manifest = read_manifest(self._warehouse.fs, f"{at.manifests(bucket)}/{name}")
         tables = {t: tuple(s for s in segments if s.until is None) for t, segments in manifest.tables.items()}
@@ -262,13 +262,13 @@ class _Taking:
         return name
 
     def _put_positions(self, last: int) -> None:
-        """Put in what was read up to a descriptor: the file that old ones were folded into, and those since."""
+        """Add what was read up to a descriptor: the newest fold, and the descriptors after it."""
         fs, at, to = self._warehouse.fs, self._paths.splits, self._target.splits
         for name in _positions(fs, at, last):
             self._put(f"{at}/{name}", f"{to}/{name}", fs.size(f"{at}/{name}"))
 
     def _put_output(self) -> None:
-        """Put in what the job knows of its sinks outside of the warehouse up to the version."""
+        """Add the job's records, up to the version, of its sinks outside of the warehouse."""
         fs, at, to = self._warehouse.fs, self._paths.output, self._target.output
         for name in _outputs(fs, at, self._version):
             # Some of these are written again in their place.
@@ -298,7 +298,7 @@ class _Taking:
 
 
 def _positions(fs: Filesystem, at: str, last: int) -> list[str]:
-    """Return the files that say what was read up to a descriptor, and what was received, below the folder of positions."""
+    """Return the files of what was read up to a descriptor, and of what was received, below the folder of positions."""
     kept = Descriptors(fs, at)
     folded = [name for name in kept.folds() if kept.folded_to(name) <= last]
     first = kept.folded_to(folded[-1]) + 1 if folded else 0
@@ -316,7 +316,7 @@ def _positions(fs: Filesystem, at: str, last: int) -> list[str]:
 
 
 def _outputs(fs: Filesystem, at: str, version: int) -> list[str]:
-    """Return the files in which a job knows of its sinks outside of the warehouse up to a version, below the folder of output."""
+    """Return a job's records, up to a version, of its sinks outside of the warehouse, below the folder of output."""
     found = []
     for sink in fs.list(at):
         for info in fs.files(f"{at}/{sink}"):
@@ -327,9 +327,9 @@ def _outputs(fs: Filesystem, at: str, version: int) -> list[str]:
 
 
 def is_as_now(warehouse: Warehouse, savepoint: Savepoint) -> bool:
-    """Tell whether a savepoint would have the same positions, and know the same of sinks, if it were taken now.
+    """Return whether a savepoint taken now would have the same positions and records of sinks as this one.
 
-    The job is at its version, and does not run. It may have received rows since, or begun a batch.
+    The job is at the savepoint's version, and does not run. It may have received rows since, or begun a batch.
     """
     fs, record, folder = warehouse.fs, savepoint.record, savepoint.warehouse
     paths, kept = warehouse.job(record.job), folder.job(record.job)
@@ -348,12 +348,12 @@ def is_as_now(warehouse: Warehouse, savepoint: Savepoint) -> bool:
 
 
 def _is_remembered(name: str) -> bool:
-    """Tell whether a file beside the descriptors is what a source remembers, by its name below their folder."""
+    """Return whether a file beside the descriptors is a source's memory, by its name below their folder."""
     return name.endswith(".json") and "/" not in name and not Descriptors.is_fold(name)
 
 
 def put_file(fs: Filesystem, source: str, other: Filesystem, target: str, *, link: bool) -> None:
-    """Give a file that does not change a second name, or copy it. Raises FileNotFoundError."""
+    """Link or copy a file that never changes. Raises FileNotFoundError."""
     if link:
         fs.link(source, target)
         return
@@ -362,7 +362,7 @@ def put_file(fs: Filesystem, source: str, other: Filesystem, target: str, *, lin
 
 
 def drop(warehouse: Warehouse, name: str) -> None:
-    """Delete a savepoint of a warehouse. Raises UsageError when another process takes or drops one of its name."""
+    """Delete a savepoint of a warehouse, if there is one. Raises UsageError when another process takes or drops it."""
     folder = warehouse.savepoint(name)
     if folder.fs.local:
         # Nobody ever sees half of it, and another one may have the name at once.

@@ -1,7 +1,7 @@
 """Segments: immutable Parquet files with the rows that one or several batches added to a table.
 
-pyarrow writes them because DuckDB's own writer turns HUGEINT into DOUBLE. Types that Arrow or Parquet cannot carry
-exactly are stored as text: whoever makes rows selects them with `encoded`, and `scan` yields the declared types again.
+pyarrow writes them because DuckDB's own writer turns HUGEINT into DOUBLE. Types that Arrow or Parquet cannot carry exactly are
+stored as text: writers select rows with `encoded`, and `scan` yields the declared types again.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ Rows: TypeAlias = pa.Table | pa.RecordBatchReader
 class Segment(Record, frozen=True, omit_defaults=True):
     """A file of rows, by its name inside the bucket's data directory.
 
-    `low` and `high` bound the time column of all its rows; `live` counts the rows that are not
-    forgotten yet and `live_low` is the smallest time among them. Without `compacted`, all rows are of `first_batch`,
-    and the file has no column of the batch. From the version `until` on other segments hold its rows. `crc` is the CRC-32 of the
-    file's bytes.
+    `low` and `high` bound the time column of all its rows, in microseconds; `live` counts the rows that are not forgotten, and
+    `live_low` is the least time among them. Unless `compacted`, all rows are of `first_batch`, and the file has no column of the
+    batch. From version `until` on, other segments hold its rows. `crc` is the CRC-32 of the file's bytes.
     """
 
     name: str
@@ -56,7 +55,7 @@ class Segment(Record, frozen=True, omit_defaults=True):
 
 
 class _Counted:
-    """A file that is written, with the checksum and the number of its bytes so far: neither it nor a reader goes back in it."""
+    """A file that is written sequentially, with the checksum and the number of its bytes so far."""
 
     def __init__(self, file: IO[bytes]):
         self._file = file
@@ -71,26 +70,26 @@ class _Counted:
         self._file.flush()
 
     def close(self) -> None:
-        """Whoever opened the file closes it."""
+        """Leave the file open: the caller closes it."""
 
     @property
     def closed(self) -> bool:
         return self._file.closed
 
 
-# The paths of segments that this process wrote, or found to be as they were written: they do not change.
+# The paths of segments that this process wrote, or has checked: segments never change.
 _known: dict[str, None] = {}
 _MOST_KNOWN = 20_000
 _PIECE = 1 << 20
-# With these every Parquet file ends.
+# Every Parquet file ends with these bytes.
 _END = b"PAR1"
 
 
 def check_segments(fs: Filesystem, directory: str, segments: Iterable[Segment], *, content: bool = True) -> None:
-    """Raise DamageError unless the files of some segments are as they were written; with `content`, to the last bit.
+    """Raise DamageError unless the files of some segments are intact: their sizes, and with `content` every byte.
 
-    A process looks at each once. Neither DuckDB nor a page's checksum in Parquet would do: DuckDB does not look at checksums, and
-    the end of a file, which says where in it what is, has none.
+    A process checks the content of a file once. Checksums of pages in Parquet do not suffice: DuckDB ignores them, and the footer
+    of a file has none.
     """
     segments = list(segments)
     fs.fetch(path for s in segments if content and (path := f"{directory}/{s.name}") not in _known)
@@ -103,7 +102,7 @@ def check_segments(fs: Filesystem, directory: str, segments: Iterable[Segment], 
 
 
 def segment_fault(fs: Filesystem, path: str, segment: Segment, *, content: bool) -> str | None:
-    """Return what is wrong with the file of a segment: its size, or with `content` any of its bytes."""
+    """Return what is wrong with the file of a segment, None if nothing: its size, or with `content` any of its bytes."""
     try:
         size = fs.size(path)
         if size != segment.bytes:
@@ -123,7 +122,7 @@ def segment_fault(fs: Filesystem, path: str, segment: Segment, *, content: bool)
 
 
 def forget_known() -> None:
-    """Forget which segments were looked at, as a new process would."""
+    """Forget which segments this process has checked, as a new process would."""
     _known.clear()
 
 
@@ -143,7 +142,7 @@ def write_segment(
     time_column: str | None = None,
     batches: tuple[int, int] | None = None,
 ) -> Segment | None:
-    """Write encoded rows as a new segment and return it, or None when there are no rows.
+    """Write encoded rows as a new segment and return it, None without rows. Raises ValueError for NULL in the time column.
 
     `batches`, the first and the last, says that the rows are compacted and have a column of the batch.
     """
@@ -190,15 +189,15 @@ def _time_range(times: pa.ChunkedArray | pa.Array, name: str) -> tuple[EventTime
 def scan(
     fs: Filesystem, directory: str, columns: Sequence[Column], segments: Iterable[Segment], *, batch: bool = False
 ) -> str:
-    """Return a SELECT of the rows of some segments, at least one, with their declared types, and `__sqlstream_batch` if asked.
+    """Return a SELECT of the rows of one or more segments in declared types; with `batch`, also `__sqlstream_batch`.
 
-    Whoever runs it checks the segments.
+    The caller checks the segments.
     """
     return _select(fs, directory, typed(columns), segments, batch)
 
 
 def scan_stored(fs: Filesystem, directory: str, columns: Sequence[Column], segments: Iterable[Segment]) -> str:
-    """Return a SELECT over the rows of some segments (at least one) as they are stored, with their `__sqlstream_batch`."""
+    """Return a SELECT of the rows of one or more segments as they are stored, with `__sqlstream_batch`."""
     return _select(fs, directory, ", ".join(quote_name(c.name) for c in columns), segments, True)
 
 
@@ -215,6 +214,6 @@ def _select(fs: Filesystem, directory: str, names: str, segments: Iterable[Segme
 
 
 def read_parquet(fs: Filesystem, directory: str, segments: Iterable[Segment], options: str = "") -> str:
-    """Return the table function that reads some segments."""
+    """Return the call of DuckDB's table function that reads some segments; `options` are further arguments."""
     paths = ", ".join(quote_text(fs.path_for_duckdb(f"{directory}/{s.name}")) for s in segments)
     return f"read_parquet([{paths}], hive_partitioning = false{options})"

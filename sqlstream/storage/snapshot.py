@@ -1,4 +1,4 @@
-"""Which version of a job a query reads, and which segments hold the rows of that version."""
+"""The versions of a job for queries, and the segments that hold the rows of a version."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 from sqlstream.warehouse.records import GONE, damage
 from sqlstream.warehouse.status import read_status
 
-# A listing that others change meanwhile may miss a file: what is not there is looked for again.
+# A listing may miss a file while others change the directory: a missing file is looked for again.
 _LOOKS = 3
 
 
 class VersionGone(Exception):
-    """A version is older than what the state still holds; `oldest` is the oldest one that can be read."""
+    """A version is older than all that the state still answers; `oldest` is the oldest readable version."""
 
     def __init__(self, oldest: int):
         super().__init__(f"version {oldest} is the oldest")
@@ -34,10 +34,10 @@ class VersionGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobVersion:
-    """A committed version of a job, and the watermark up to which that version has forgotten.
+    """A committed version of a job, and the watermark up to which that version has forgotten rows.
 
-    `time` is the batch's own. `newest` is the entry of the newest committed version: the manifests that it names
-    tell the older ones too.
+    `time` is the processing time of its batch. `newest` is the log's entry of the newest committed version: the manifests that
+    it names also answer older ones.
     """
 
     version: int
@@ -49,7 +49,7 @@ class JobVersion:
 class JobHistory:
     """The committed versions of one job as they were at the first look, so that all parts of a query see the same ones.
 
-    Whoever knows the `record` of the job gives it.
+    `record` saves reading the job's record, for callers that have it.
     """
 
     def __init__(self, warehouse: Warehouse, name: str, record: JobRecord | None = None):
@@ -63,11 +63,12 @@ class JobHistory:
 
     @cached_property
     def record(self) -> JobRecord | None:
+        """The job's record, None if there is no job. Raises DamageError and OtherVersionError."""
         return self._known_record or read_record(self._fs, self._paths)
 
     @property
     def readable_record(self) -> JobRecord | None:
-        """The record, None also where it is damaged or of another version: for lists, which one job must not spoil."""
+        """The record; None also where it is damaged or of another version of sqlstream, which must not spoil a list of jobs."""
         try:
             return self.record
         except (DamageError, OtherVersionError):
@@ -82,7 +83,7 @@ class JobHistory:
             committed = last_committed(self._fs, self._paths)
             if status is None or status.version is None or status.version <= (-1 if committed is None else committed):
                 return committed
-            # Who drops a job deletes what it said of itself, and then its commits.
+            # Dropping a job deletes its status, and then its commits.
             said = status.version
         raise damage(f"{self._paths.commits}/{said}", GONE)
 
@@ -93,6 +94,7 @@ class JobHistory:
 
     @cached_property
     def newest_entry(self) -> LogEntry | None:
+        """The log's entry of the newest version, None before the first commit. Raises DamageError when it is missing."""
         return self._entry(self._committed) if self._committed is not None else None
 
     def _entry(self, version: int) -> LogEntry:
@@ -103,11 +105,11 @@ class JobHistory:
 
     @cached_property
     def entries(self) -> list[LogEntry]:
-        """The log of all versions that are kept, oldest first. Raises DamageError when it has a gap."""
+        """The log of all retained versions, oldest first. Raises DamageError when it has a gap."""
         return self._entries(0)
 
     def entries_since(self, version: int) -> list[LogEntry]:
-        """Return the log of a version and of those after it: of a long one no more is read than that."""
+        """Return the log of a version and the versions after it, oldest first, mostly without reading older entries."""
         found = self._entries(version)
         if not found or found[0].version > version:
             # It begins later, or has a gap there.
@@ -129,10 +131,11 @@ class JobHistory:
 
     @property
     def oldest(self) -> int | None:
-        """The oldest version that is kept."""
+        """The oldest version in the log, None before the first commit."""
         return self.entries[0].version if self.entries else None
 
     def at_version(self, version: int) -> JobVersion | None:
+        """Return a committed version, None if it does not exist or is not retained. Raises DamageError."""
         if self._committed is None or version > self._committed:
             return None
         if (known := self._versions.get(version)) is not None:
@@ -143,7 +146,7 @@ class JobHistory:
         return found
 
     def at_time(self, time: ProcessingTime) -> JobVersion | None:
-        """Return the newest version that was committed at a time or before."""
+        """Return the newest version that was committed at `time` or before, None if there is none."""
         return self._snapshot(next((e for e in reversed(self.entries) if e.committed_at <= time), None))
 
     def _snapshot(self, entry: LogEntry | None) -> JobVersion | None:
@@ -153,7 +156,7 @@ class JobHistory:
 
 
 def first_gap(entries: Sequence[LogEntry], newest: int) -> int | None:
-    """Return the first version that is missing in a log that goes on to the newest one.
+    """Return the first version that is missing from a log up to the newest one, None if none is.
 
     >>> then = ProcessingTime(0)
     >>> first_gap([LogEntry(v, then, None) for v in (3, 4, 6)], 6), first_gap([LogEntry(2, then, None)], 2), first_gap([], 2)
@@ -166,10 +169,10 @@ def first_gap(entries: Sequence[LogEntry], newest: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class VisibleSegments:
-    """The segments of a table that hold rows of a version, named from the directory above the buckets.
+    """The segments of a table that hold rows of a version, with names from the directory above the buckets.
 
-    All rows of `whole` are seen; of `forgetting` those past the watermark; of `mixed`, which has a column of the batch, those
-    past the watermark of batches up to the version.
+    The version sees all rows of `whole`; of `forgetting`, rows past the watermark; of `mixed`, which has a column of the batch,
+    rows past the watermark and of batches up to the version.
     """
 
     whole: Sequence[Segment] = ()
@@ -187,11 +190,11 @@ def visible_segments(
     snapshot: JobVersion,
     replicated: frozenset[str] = frozenset(),
 ) -> Mapping[str, VisibleSegments]:
-    """Return what each table of an operator, or of what a job wrote into a table, holds at a version.
+    """Return the segments that hold rows of a version, by table of an operator, or of what a job wrote into one table.
 
-    `manifests` are the names of the buckets' manifests as the newest version has them. Rows know their batch, so these tell every
-    older version. Of `replicated` tables every bucket has all rows: one of them is read. Raises VersionGone, and DamageError;
-    when a manifest is missing it may have been replaced meanwhile.
+    `manifests` are the names of the buckets' manifests in the newest version: rows know their batch, so these answer older
+    versions as well. Every bucket has all rows of `replicated` tables: one bucket is read. Raises VersionGone, and DamageError; a
+    manifest that is missing may have been replaced meanwhile.
     """
     found: dict[str, dict[str, list[Segment]]] = {}
     fs.fetch(f"{paths.manifests(bucket)}/{name}" for bucket, name in manifests.items())
@@ -209,7 +212,7 @@ def visible_segments(
 
 
 def named_manifest(fs: Filesystem, paths: BucketedPaths, bucket: int, name: str) -> Manifest:
-    """Return the manifest that a log names. Raises DamageError when it is missing or not whole."""
+    """Return the manifest that a log names. Raises DamageError when it is missing or not intact."""
     path = f"{paths.manifests(bucket)}/{name}"
     try:
         return read_manifest(fs, path)

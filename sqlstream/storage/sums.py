@@ -1,8 +1,8 @@
-"""What small Z-sets amount to, kept in memory: a batch adds what was written since, and does not sum up everything again.
+"""Sums of small Z-sets, cached in memory: a batch adds what was written since, instead of summing everything again.
 
-A Z-set stays in some segments until they are merged, and its rows are what these amount to. A process that reads much of one
-keeps the sum of its segments. Segments do not change, so a sum is right for as long as all of its segments count; nothing of it
-is stored, and losing it costs one reading.
+A Z-set is spread over segments until they are merged; its rows are their sum. A process that reads much of a Z-set caches the sum
+of its segments. Segments never change, so a sum holds as long as all of its segments count; it is not stored, and losing it costs
+one read.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ import pyarrow as pa
 
 from sqlstream.storage.segments import Segment
 
-# Sums may take one part in so many of what indexes of segments may.
+# Sums may take the SHAREth part of the memory for indexes of segments.
 SHARE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The rows, as they are stored, that the segments of some names amount to."""
+    """The sum of the segments with some names: rows as they are stored, weights summed."""
 
     segments: frozenset[str]
     rows: pa.Table
 
 
-# Those of this process by the paths of their tables, the one that was asked for last at the end.
+# The sums of this process by the paths of their tables, the most recently used one last.
 _sums: dict[str, Sum] = {}
 _lock = Lock()
 
 
 def known_sum(path: str, segments: Sequence[Segment]) -> tuple[Sum | None, list[Segment]]:
-    """Return what is known of the sum of some segments of a table, and the segments that are to be added to it."""
+    """Return the cached sum of a table, if it is of some of these segments, and the segments that are to be added to it."""
     with _lock:
         found = _sums.get(path)
         if found is None or not found.segments <= {s.name for s in segments}:
@@ -44,7 +44,7 @@ def known_sum(path: str, segments: Sequence[Segment]) -> tuple[Sum | None, list[
 
 
 def keep_sum(path: str, segments: Iterable[Segment], rows: pa.Table, memory: int) -> None:
-    """Keep the sum of some segments if it fits into so much memory; those that nobody has asked for the longest make way."""
+    """Cache the sum of some segments if it fits into `memory` bytes; the least recently used sums make way."""
     with _lock:
         _sums.pop(path, None)
         if rows.nbytes > memory:
@@ -58,7 +58,7 @@ def keep_sum(path: str, segments: Iterable[Segment], rows: pa.Table, memory: int
 
 
 def forget_sums(under: str = "") -> None:
-    """Forget the sums of tables whose paths begin so."""
+    """Drop the sums of tables whose paths start with `under`."""
     with _lock:
         for path in [p for p in _sums if p.startswith(under)]:
             del _sums[path]

@@ -1,4 +1,4 @@
-"""What two versions of a state table do not share: the rows that were written in between, and those that were forgotten."""
+"""Differences between two versions of a state table: the rows that were written in between, and those that were forgotten."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import Filesystem
 
-# Whether a row was added, or taken away.
+# The columns that say whether a row was added or retracted, and whether a batch did that.
 ADDED, BY_BATCH = internal("added"), internal("by_batch")
 
 
 @dataclass(frozen=True, slots=True)
 class VersionDifference:
-    """The rows by which an older and a newer version of a table differ, as SELECTs of the table's columns; None: there are none.
+    """The rows by which an older and a newer version of a table differ, as SELECTs of the table's columns; None: no rows.
 
-    `written` are those that were written in between, with ADDED, whether a row was added, and BY_BATCH, whether a batch did it
-    (NULL: not known), behind their columns. If the table has weights, what was written and taken away again is not among them.
-    `forgotten` are rows of the older version that the watermark of the newer one has passed.
+    `written` are rows written in between, followed by ADDED (false: retracted) and BY_BATCH, whether a batch did that (NULL: not
+    known). In tables with weights, rows that were added and retracted again are left out. `forgotten` are rows of the older
+    version that the watermark of the newer one has passed.
     """
 
     written: str | None
@@ -33,7 +33,7 @@ class VersionDifference:
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """A table at a version: the directory above the buckets that have its files, and which of these the version sees."""
+    """A table at a version: the directory above the buckets with its files, and the segments that the version sees."""
 
     fs: Filesystem
     directory: str
@@ -42,13 +42,14 @@ class TableVersion:
 
     @property
     def segments(self) -> dict[str, Segment]:
+        """The segments that the version sees, by name."""
         return {s.name: s for s in (*self.visible.whole, *self.visible.forgetting, *self.visible.mixed)}
 
 
 def content_difference(table: TableDeclaration, older: TableVersion, newer: TableVersion) -> VersionDifference:
-    """Return the changes of a table between two versions of which one is in a savepoint, from what they hold.
+    """Return the difference between two versions of a table, one of them in a savepoint, by comparing their rows.
 
-    Files of one name are the same file, so little is read where versions have most of their files in common. Raises DamageError.
+    Files of equal names are the same file, so little is read where versions share most of their files. Raises DamageError.
     """
     before, after = older.segments, newer.segments
     selects = [
@@ -96,7 +97,7 @@ def _passed_again(table: TableDeclaration, older: JobVersion, newer: JobVersion)
 def _signed(
     table: TableDeclaration, side: TableVersion, segments: Sequence[Segment], sign: str, where: str | None = None
 ) -> list[str]:
-    """Return the SELECT of what a version sees of some segments, with a weight of that sign; under a condition, if given."""
+    """Return the SELECT of what a version sees of some segments, where a condition holds, with a weight of that sign."""
     if not segments:
         return []
     check_segments(side.fs, side.directory, segments, content=False)
@@ -115,9 +116,9 @@ def _signed(
 
 
 def version_difference(table: TableDeclaration, before: TableVersion, after: TableVersion) -> VersionDifference:
-    """Return the changes of a table between two versions that a job keeps, from the segments that they see.
+    """Return the difference between two retained versions of a job's table, from the segments that they see.
 
-    Segments of which both see all rows are not read. Raises DamageError.
+    Segments of which both versions see all rows are not read. Raises DamageError.
     """
     fs, directory = after.fs, after.directory
     versions, older, newer = (before.version, after.version), before.segments, after.segments
@@ -150,7 +151,7 @@ def _of_batches(
     after: int | None,
     to: int,
 ) -> list[str]:
-    """Return the SELECT of the rows of some segments that were added after a batch (None: ever) and up to another."""
+    """Return the SELECT of the rows of some segments that were added after batch `after` (None: ever), up to batch `to`."""
     if not segments:
         return []
     rows = scan(fs, directory, table.columns, segments, batch=True)

@@ -1,4 +1,4 @@
-"""SELECTs over state and warehouse tables as they were at a version: what the views of a query are made of."""
+"""SELECTs over state and warehouse tables at a version, from which the views of a query are made."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, SinkRecord
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 
-# A query looks at the checksums of so much of a table, in a twentieth of a second; a job always does, and `sqlstream check`.
+# A query verifies checksums of up to so many bytes of a table, in 50 ms; jobs and `sqlstream check` verify all of them.
 CHECKED_BYTES = 64 << 20
 
 
 def operator_view(
     warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: JobVersion | None, sql: str
 ) -> str:
-    """Return SQL over the names of an operator's state tables as a SELECT over what a version sees of them.
+    """Return `sql`, over the names of an operator's state tables, as a SELECT over the rows that a version sees.
 
-    It is for a view in a schema that has the version's clock: see `clock_of`. Before the first version the tables are empty.
+    It is for a view in a schema with the version's clock: see `clock_of`. Before the first version the tables are empty. Raises
+    VersionGone and DamageError.
     """
     return over(state_tables(warehouse, job, operator, snapshot), sql)
 
@@ -35,7 +36,7 @@ def operator_view(
 def state_tables(
     warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: JobVersion | None
 ) -> dict[str, str]:
-    """Return for each state table of an operator a SELECT of the rows that a version sees: of Z-sets, rows with weights."""
+    """Return, by state table of an operator, the SELECT of the rows that a version sees; rows of Z-sets have weights."""
     paths = warehouse.job(job).operator(operator.name)
     snapshot = operator_version(operator, snapshot)
     visible = visible_state(warehouse, job, operator, snapshot)
@@ -46,7 +47,7 @@ def state_tables(
 
 
 def operator_version(operator: OperatorRecord, snapshot: JobVersion | None) -> JobVersion | None:
-    """Return a version of a job as one of its operators knows it, whose watermark may be behind the job's."""
+    """Return a version of a job with the watermark of one of its operators, which may be behind the job's."""
     if snapshot is None or snapshot.watermark is None:
         return snapshot
     return replace(snapshot, watermark=behind(snapshot.watermark, operator.delay))
@@ -55,7 +56,7 @@ def operator_version(operator: OperatorRecord, snapshot: JobVersion | None) -> J
 def visible_state(
     warehouse: Warehouse, job: str, operator: OperatorRecord, snapshot: JobVersion | None
 ) -> Mapping[str, VisibleSegments]:
-    """Return what each state table of an operator holds at a version, as `operator_version` returns it."""
+    """Return the segments of each state table of an operator at a version, which must come from `operator_version`."""
     if snapshot is None:
         return {}
     paths = warehouse.job(job).operator(operator.name)
@@ -65,17 +66,20 @@ def visible_state(
 
 
 def clock_of(schema: str, snapshot: JobVersion | None) -> str:
-    """Return the statement that lets views in a schema, given as SQL, tell the time of a version."""
+    """Return the statement that gives views in a schema, whose name is SQL, the clock of a version."""
     return clock.macro(schema, snapshot.time if snapshot else None, snapshot.watermark if snapshot else None)
 
 
 def behind(watermark: EventTime, delay: Duration) -> EventTime:
-    """Return the watermark of an operator whose rows come late; at the end of the input none is to come."""
+    """Return the watermark of an operator that is `delay` behind; at the end of the input, it is not behind."""
     return watermark if watermark == END_OF_INPUT else EventTime(watermark - delay)
 
 
 def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRecord, JobVersion | None]]) -> str:
-    """Return the SELECT of what some jobs had written into a warehouse table, each at a version of its own."""
+    """Return the SELECT of the rows that jobs have written into a warehouse table, each at a version of its own.
+
+    A job without a version has no rows.
+    """
     selects = []
     for record, snapshot in versions:
         paths = warehouse.table(table).job(record.job)
@@ -97,7 +101,7 @@ def table_view(warehouse: Warehouse, table: str, versions: Iterable[tuple[JobRec
 
 
 def _current(columns: Sequence[Column], sink: SinkRecord, rows: str) -> str:
-    """Return the SELECT of what changes add up to; of several rows of a key there is the greatest."""
+    """Return the SELECT of the rows that changes add up to; of several rows of a key, the greatest counts."""
     if sink.upserts:
         return upserted(columns, sink.key, f"({rows})", _order(sink))
     found = current(columns, f"({rows})")
@@ -119,7 +123,7 @@ def _rows(
     visible: VisibleSegments | None,
     snapshot: JobVersion | None,
 ) -> str:
-    """Return a SELECT of the rows of a table that a version sees, with the declared names and types."""
+    """Return the SELECT of the rows of a table that a version sees, in declared types."""
     if not visible or snapshot is None:
         return no_rows(table.columns)
     data = f"{paths.root}/data"
@@ -141,5 +145,5 @@ def _rows(
 
 
 def _check(fs: Filesystem, directory: str, segments: Sequence[Segment]) -> None:
-    """Raise DamageError when a file has not its size, or its content: up to a limit, since no query should read all of much."""
+    """Raise DamageError when a file has another size, or, up to a limit of bytes in total, another content."""
     check_segments(fs, directory, segments, content=sum(s.bytes for s in segments) <= CHECKED_BYTES)

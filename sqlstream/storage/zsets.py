@@ -1,4 +1,4 @@
-"""Z-sets: rows with a weight, how often a row was added less how often it was taken away. They are what changes are."""
+"""Z-sets: rows with a weight, the number of times a row was added minus that of its retractions. Changes are Z-sets."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ WEIGHT_COLUMN = Column(WEIGHT, "BIGINT")
 # The batch of a change.
 VERSION = internal("version")
 VERSION_COLUMN = Column(VERSION, "BIGINT")
-# The state table of the keys alone, for operators whose other tables have no one row for each.
+# The state table of the keys, for operators whose other tables do not have exactly one row per key.
 KEYS = "keys"
 
 
 def zset(name: str, columns: Sequence[Column]) -> TableDeclaration:
-    """Return the declaration of a table that holds a Z-set of rows of some columns."""
+    """Return the declaration of a table that holds a Z-set of rows with some columns; compaction sums weights."""
     return TableDeclaration(name, (*columns, WEIGHT_COLUMN), merge=summed(columns, MERGED), replaces=True)
 
 
 def upserts(name: str, columns: Sequence[Column], key: Sequence[str], order: Sequence[Column] = ()) -> TableDeclaration:
     """Return the declaration of a table in which the last change of each key counts, whatever came before.
 
-    Without an `order` of its rows, a batch takes away at most one row of a key, and adds at most one.
+    Without `order`, columns that order the changes of a batch, a batch retracts at most one row of a key and adds at most one.
     """
     stored = (*columns, *order, VERSION_COLUMN, WEIGHT_COLUMN)
     return TableDeclaration(name, stored, merge=_latest((*columns, *order), key, MERGED, order), replaces=True)
 
 
 def summed(columns: Sequence[Column], rows: str) -> str:
-    """Return the SELECT of each row once, with the sum of its weights; `rows` goes behind FROM."""
+    """Return the SELECT of each row once, with the sum of its weights unless that is 0; `rows` is a FROM item."""
     total = f"CAST(sum({WEIGHT}) AS BIGINT)"
     return (
         f"SELECT {names(columns)}, {total} AS {WEIGHT} FROM {rows} GROUP BY {names(columns)} HAVING sum({WEIGHT}) <> 0"
@@ -41,16 +41,16 @@ def summed(columns: Sequence[Column], rows: str) -> str:
 
 
 def difference(columns: Sequence[Column], new: str, old: str) -> str:
-    """Return the SELECT of the changes that make one Z-set of another; both go behind FROM."""
+    """Return the SELECT of the changes that turn the Z-set `old` into `new`; both are FROM items."""
     listed = names(columns)
     both = f"SELECT {listed}, {WEIGHT} FROM {new} UNION ALL SELECT {listed}, -{WEIGHT} FROM {old}"
     return summed(columns, f"({both})")
 
 
 def repeated(columns: Sequence[Column], rows: str) -> str:
-    """Return the SELECT of a Z-set's rows, each as often as its weight says; `rows`, whose weights are sums, goes behind FROM.
+    """Return the SELECT of a Z-set's rows, each repeated by its weight; `rows` is a FROM item with summed weights.
 
-    A row that was taken away more often than it was added is not there.
+    Rows with a negative weight are left out.
     """
     listed = names(columns)
     several = f"SELECT {listed}, unnest(range({WEIGHT})) AS {INTERNAL}copy FROM {rows} WHERE {WEIGHT} > 1"
@@ -58,22 +58,22 @@ def repeated(columns: Sequence[Column], rows: str) -> str:
 
 
 def current(columns: Sequence[Column], rows: str) -> str:
-    """Return the SELECT of the rows that changes add up to; `rows` goes behind FROM."""
+    """Return the SELECT of the rows that changes add up to; `rows` is a FROM item."""
     return f"WITH {INTERNAL}sum AS ({summed(columns, rows)}) {repeated(columns, internal('sum'))}"
 
 
 def upserted(columns: Sequence[Column], key: Sequence[str], rows: str, order: Sequence[Column] = ()) -> str:
-    """Return the SELECT of the rows that the last changes of the keys have left; `rows` goes behind FROM."""
+    """Return the SELECT of the rows that remain after the last change of each key; `rows` is a FROM item."""
     return f"SELECT {names(columns)} FROM ({_latest(columns, key, rows, order)}) WHERE {WEIGHT} > 0"
 
 
 def last_rows(key: Sequence[str], order: Sequence[Column], rows: str) -> str:
-    """Return the SELECT of the last row of each key of a batch; `rows` goes behind FROM."""
+    """Return the SELECT of the last row of each key in a batch; `rows` is a FROM item."""
     return f"SELECT * FROM {rows} QUALIFY {_last(key, [c.name for c in order])}"
 
 
 def last_of_versions(key: Sequence[str], order: Sequence[Column]) -> str:
-    """Return the QUALIFY that leaves the last row of each key in each version: the one that was added, if there is one."""
+    """Return the QUALIFY clause that keeps the last row of each key in each version: an added one, if there is one."""
     return f"QUALIFY {_last([*key, VERSION], [*(c.name for c in order), WEIGHT])}"
 
 
