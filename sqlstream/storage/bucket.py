@@ -34,7 +34,7 @@ from sqlstream.warehouse.records import write_sealed
 PENDING_BYTES = 32 << 20
 # Bytes that indexes of large segments may take in a process by default; sums of small ones may take a part of it besides.
 INDEX_MEMORY = 256 << 20
-# A batch has many of the keys of a table if they are more than one in so many of its stored rows.
+# A batch has many of a table's keys if there is more than one of them per this many stored rows.
 MANY = 20
 # The counter of the rows in an operator's Z-sets, by weight.
 WEIGHTS = "weights"
@@ -47,7 +47,7 @@ FAN = 8
 TIERS = 3
 SMALLEST_TIER = 64 << 10
 LARGEST_MERGED: int = SMALLEST_TIER * FAN ** (TIERS - 1)
-# Segments from 512 KiB on that only older versions read are not rewritten until there are so many: a burst is over by then.
+# Segments from 512 KiB on that only older versions read are not rewritten until there are this many: a burst is over by then.
 LARGE_FORGOTTEN: int = SMALLEST_TIER * FAN
 MOST_FORGOTTEN = 256
 

@@ -20,10 +20,10 @@ from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 
 _FOLD = "seen-"
 _PACKED = "read"
-# Consecutive packs are merged when together they reach the next size, which is so many times as large, up to the largest. So
+# Consecutive packs are merged when together they reach the next size, this many times as large, up to the largest. So
 # there are few packs, and each descriptor is rewritten few times.
 _FAN, _LARGEST = 8, 1 << 16
-# A pack of so many bytes is not merged either: merging holds all descriptors in memory, where they take some ten times as much.
+# A pack of this many bytes is not merged either: merging holds all descriptors in memory, where they take some ten times as much.
 _FULL = 1 << 19
 _LOOKS = 3
 
@@ -146,7 +146,7 @@ class Descriptors:
             try:
                 files = [read_sealed(self._fs, f"{self._directory}/{pack.name}") for pack in group]
             except DamageError:
-                # It stays where it is, for whoever looks for damage.
+                # It stays where it is, for a check to find the damage.
                 return
             self._write_pack({n: text for file in files for n, text in _unpacked(file).items()})
             self._fs.delete_all(f"{self._directory}/{pack.name}" for pack in group)

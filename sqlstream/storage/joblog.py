@@ -129,7 +129,7 @@ class JobLog:
         if len(texts) < CHUNK:
             return
         first, *_, last = texts
-        # The chunk is there before they go: a reader may see an entry twice, never not at all.
+        # The chunk is written before they are deleted: a reader may see an entry twice, but never misses one.
         name = f"{first.first:010d}-{last.last:010d}.json"
         write_sealed(self._fs, f"{self._directory}/{name}", "".join(texts.values()))
         self._fs.delete_all(f"{self._directory}/{file.name}" for file in texts)
@@ -177,7 +177,7 @@ class JobLog:
         return old[-1] if old else dated[0][0] if dated else 0
 
     def _dated_versions(self, up_to: int) -> list[tuple[int, ProcessingTime]]:
-        """Return the versions up to `up_to` with their commit times, in order. Each entry is read once per process."""
+        """Return the versions up to `up_to` with their commit times, in order. Each entry is read once."""
         files = [file for file in self._files() if file.first <= up_to]
         there = {version for file in files for version in range(file.first, min(file.last, up_to) + 1)}
         unknown = there - self._committed_at.keys()

@@ -43,5 +43,5 @@ def _begun(fs: Filesystem, path: str, version: int) -> Begun | None:
         time = from_millis(json.loads(clocks)["batchTimestampMs"])
         return Begun(version, -1 if sequence == "-" else int(sequence), time)
     except (FileNotFoundError, ValueError, LookupError):
-        # It has not begun, or a power cut took what says so.
+        # It has not begun, or a power failure took the record.
         return None

@@ -25,7 +25,7 @@ from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 from sqlstream.warehouse.records import GONE, damage, read_sealed
 from sqlstream.warehouse.status import read_status
 
-# A power failure takes what was written shortly before: segments of so many versions are checked byte by byte.
+# A power failure takes what was written shortly before: segments of this many versions are checked byte by byte.
 _LATEST = 10
 
 
@@ -236,7 +236,7 @@ class Versions:
     def _take_back(self, version: int, *, begun: bool) -> None:
         """Discard the records of files that were published after a version.
 
-        With `begun`, those of the next batch stay, which will be the same. When a sink is opened, it deletes files that have
+        With `begun`, the records of the next batch stay: it will be the same. When a sink is opened, it deletes files that have
         neither a record nor a commit.
         """
         for sink in self.fs.list(self.paths.output):

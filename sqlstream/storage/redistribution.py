@@ -34,7 +34,7 @@ _MOVED, _BUCKET = "_moved", "_bucket"
 class Spread:
     """An operator's state: its directory, its tables, the columns whose hash picks the bucket, its manifests by bucket.
 
-    `written` is called with the number of rows written since the last call; in total there are `rows`.
+    `written` is called with the number of rows written since the last call; the numbers add up to `rows`.
     """
 
     fs: Filesystem

@@ -206,7 +206,7 @@ def _lay_out(
     warehouse: Warehouse, savepoint: Savepoint, plan: Restoring, record: JobRecord, start_over: StartOver
 ) -> None:
     fs, paths = warehouse.fs, warehouse.job(record.job)
-    # Whoever was suspended meanwhile may have lost the job to another process.
+    # A process that was suspended meanwhile may have lost the job to another one.
     check_held(paths)
     _clear(warehouse, paths)
     version = savepoint.record.version

@@ -16,7 +16,7 @@ from sqlstream.warehouse.paths import BucketedPaths, JobPaths
 GRACE: Final = Duration(60 * SECOND)
 # A file being written grows all the time, but a process may be suspended.
 LEFTOVER: Final = Duration(3600 * SECOND)
-# A recovery may ask for so many versions before the last one.
+# A recovery may ask for this many versions before the last one.
 KEPT_STATES: Final = 2
 
 

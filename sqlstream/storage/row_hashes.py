@@ -17,7 +17,7 @@ RowHashes: TypeAlias = npt.NDArray[np.uint64]
 
 _PRIME, _NULL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0x632BE59BD9B4E019)
 _WORD = 8
-# Of a long text, its length and so many words count.
+# Of a long text, its length and this many words count.
 _WORDS = 32
 
 

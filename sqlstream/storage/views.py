@@ -18,7 +18,7 @@ from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, SinkRecord
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 
-# A query verifies checksums of up to so many bytes of a table, in 50 ms; jobs and `sqlstream check` verify all of them.
+# A query verifies checksums of up to this many bytes of a table, in 50 ms; jobs and `sqlstream check` verify all of them.
 CHECKED_BYTES = 64 << 20
 
 

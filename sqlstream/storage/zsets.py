@@ -1,4 +1,4 @@
-"""Z-sets: rows with a weight, the number of times a row was added minus that of its retractions. Changes are Z-sets."""
+"""Z-sets: rows with a weight, the number of times a row was added minus the number of its retractions. Changes are Z-sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlstream.warehouse.declarations import MERGED, TableDeclaration
 
 WEIGHT = internal("weight")
 WEIGHT_COLUMN = Column(WEIGHT, "BIGINT")
-# The batch of a change.
+# The version, a batch number, that made a change.
 VERSION = internal("version")
 VERSION_COLUMN = Column(VERSION, "BIGINT")
 # The state table of the keys, for operators whose other tables do not have exactly one row per key.

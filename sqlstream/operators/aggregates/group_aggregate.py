@@ -54,7 +54,7 @@ def opening_rows(keys: Keys, part: str, columns: tuple[Column, ...], values: Map
     """Return, by part, the SELECT of rows that arrive before the first batch: one per lasting key, none without such keys.
 
     A row holds the key, `values` (SQL by column name), and NULL in all other columns. So a lasting key emits a result from the
-    first batch on, even if no input row has it: SQL demands that of an aggregate without keys.
+    first batch on, even if no input row has it, as SQL demands of an aggregate without keys.
     """
     if not keys.lasting:
         return {}

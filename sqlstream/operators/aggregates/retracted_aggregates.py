@@ -22,7 +22,7 @@ from sqlstream.storage.zsets import WEIGHT, repeated
 SUMS = "sums"
 # How many rows a group has.
 _ROWS = Column("_rows", "BIGINT")
-# Whether rows that have arrived were added, or taken away.
+# Whether arrived rows were added or retracted.
 _ADDED = Column("_added", "BOOLEAN")
 _NARROW = {"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT", "UINTEGER"}
 _WIDE = {"BIGINT", "UBIGINT", "HUGEINT"}

@@ -153,7 +153,7 @@ class ChangelogOperator(Operator):
 
 
 def _decoded(con: duckdb.DuckDBPyConnection, part: str, columns: Sequence[Column], rows: Sequence[pa.Table]) -> str:
-    """Return the SELECT of rows that have arrived, in an order that does not depend on that of their arrival."""
+    """Return the SELECT of the rows that arrived, in an order that does not depend on the order of arrival."""
     items = typed(columns)
     if not rows:
         return no_rows(columns)

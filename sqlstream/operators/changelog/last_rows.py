@@ -45,7 +45,7 @@ class LastRows(ChangingResult, KeptState):
 
     @cached_property
     def _stored(self) -> dict[str, Column]:
-        """The stored column of each column, the keys first, under names of our own."""
+        """The stored column of each column, under an internal name, the keys first."""
         keys = {column.name: stored for column, stored in zip(self.keys.columns, self.keys.stored, strict=True)}
         others = [c for c in self.row if c.name not in keys]
         return {**keys, **{c.name: Column(f"c{i}", c.type) for i, c in enumerate(others)}}

@@ -115,7 +115,7 @@ class WindowAssigner(Grouping, Protocol):
     def due(
         self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
     ) -> Due | None:
-        """Return the rows of the windows in `span`, None if none closes. The FROM items may be temporary tables."""
+        """Return the rows of the windows in `span`, None if none closes. The FROM items may use temporary tables."""
         ...
 
     def admit(
@@ -161,7 +161,7 @@ class FixedWindows(WindowAssigner, Protocol):
 
 @dataclass(frozen=True)
 class AssignedWindows:
-    """Windows that do not overlap: each row is in one window. `end` is the SQL of the window's end over input rows.
+    """Each row is in one window; `end` is the SQL of its end over input rows.
 
     The start is `size` before the end. Without `size`, it is stored as well, and `start_column` is its SQL.
     """

@@ -86,7 +86,7 @@ class Corrections:
     def closing(self, batch: WindowBatch, result: WindowResult, rows: Relations) -> str | None:
         """Return the SELECT of the last changes of windows that are forgotten before they were emitted at their end.
 
-        None unless the watermark has advanced by more than the lateness in this batch.
+        None unless the watermark is the first, or has advanced by more than the lateness in this batch.
         """
         before, closed = batch.state.closed, batch.closed
         if before is not None and closed is not None and before >= closed:

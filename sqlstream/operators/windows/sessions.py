@@ -99,6 +99,7 @@ class Sessions:
     def due(
         self, con: duckdb.DuckDBPyConnection, relations: Relations, keys: Sequence[str], span: WindowSpan
     ) -> Due | None:
+        """Return the rows of sessions that close, and the passed rows of sessions that continue, to be stored again."""
         past, pieces = ended(span.watermark), relations[PARTIALS]
         passed = {name: f"(SELECT * FROM {rows} WHERE {past})" for name, rows in relations.items()}
         present = self.pieces.present(passed[PARTIALS])

@@ -30,7 +30,7 @@ from sqlstream.storage.segments import Segment
 from sqlstream.units import END_OF_INPUT, Duration, EventTime
 
 SLICE = "_slice_end"
-# Up to so many windows are selected one by one.
+# Up to this many windows are selected one by one.
 FEW_WINDOWS = 16
 
 
@@ -94,6 +94,7 @@ class SlicedWindows:
         return bool((self.grid.first_end(slices.to_numpy()) > watermark).all())
 
     def arrive(self, rows: pa.Table, watermark: EventTime) -> Arrival:
+        """Split slices: all of their windows are open (before), only later ones are (after), or none is (late)."""
         slices = rows.column(SLICE).to_numpy()
         first = self.grid.first_end(slices)
         if (first > watermark).all():
