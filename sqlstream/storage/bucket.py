@@ -131,7 +131,7 @@ class Bucket:
         return cls(fs, paths, bucket, tables, manifest, retention, retention_batches, is_first, index_memory)
 
     def segments(self, table: str) -> tuple[Segment, ...]:
-        """Return the segments with the rows of the newest version, without rows that wait to be written."""
+        """Return the segments that no other ones have replaced; rows that wait to be written are in none."""
         return tuple(self._segments[table])
 
     @property

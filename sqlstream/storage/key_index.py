@@ -92,7 +92,7 @@ _Name: TypeAlias = tuple[str, tuple[str, ...]]
 _indexes: dict[_Name, KeyIndex] = {}
 _sizes: dict[_Name, int] = {}
 _MOST_SIZES = 1_000
-# The keys that have more than so many rows in a segment, by path, key columns and that number.
+# Keys with many rows in a segment, by path, key columns, and the number of rows that they exceed.
 _large_keys: dict[tuple[str, tuple[str, ...], int], pa.Table] = {}
 _MOST_COUNTED = 10_000
 _lock = Lock()

@@ -233,7 +233,7 @@ class _Rewriting:
         return OperatorMetrics.of({label: self._measure(b, wanted.declared) for label, b in buckets.items()})
 
     def _first_manifest(self, name: str) -> Manifest:
-        """Return what the buckets of an operator that the savepoint does not have have in common."""
+        """Return what all buckets of a new operator have in common: its manifest without tables."""
         delay = next(o.delay for o in self._wanted.record.operators if o.name == name)
         watermark, version = self._entry.watermark, self._entry.version
         closed = None if watermark is None else behind(watermark, delay)

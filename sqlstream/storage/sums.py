@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sqlstream.storage.segments import Segment
 
-# Sums may take the SHAREth part of the memory for indexes of segments.
+# Sums may take one part in this many of the memory for indexes of segments.
 SHARE = 4
 
 
@@ -33,7 +33,7 @@ _lock = Lock()
 
 
 def known_sum(path: str, segments: Sequence[Segment]) -> tuple[Sum | None, list[Segment]]:
-    """Return the cached sum of a table, if it is of some of these segments, and the segments that are to be added to it."""
+    """Return the cached sum of a table, None unless all of its segments are among these, and the segments to add to it."""
     with _lock:
         found = _sums.get(path)
         if found is None or not found.segments <= {s.name for s in segments}:

@@ -66,7 +66,7 @@ def visible_state(
 
 
 def clock_of(schema: str, snapshot: JobVersion | None) -> str:
-    """Return the statement that gives views in a schema, whose name is SQL, the clock of a version."""
+    """Return the statement that gives views in a schema, named by `schema` as SQL, the clock of a version."""
     return clock.macro(schema, snapshot.time if snapshot else None, snapshot.watermark if snapshot else None)
 
 

@@ -1,4 +1,7 @@
-"""Contracts of results that change: the state per key, and the result that is computed from it."""
+"""Contracts of results that change: the state per key, and the result that is computed from it.
+
+A FROM item is SQL that can follow FROM: the name of a table, or a subquery in parentheses.
+"""
 
 from __future__ import annotations
 

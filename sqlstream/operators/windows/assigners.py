@@ -25,7 +25,7 @@ START = "_window_start"
 END = "_window_end"
 # How many input rows a partial row aggregates: late rows are counted in input rows.
 ROWS = "_rows"
-# FROM items by table.
+# FROM items by table: SQL that can follow FROM, the name of a table or a subquery in parentheses.
 Relations = Mapping[str, str]
 
 
