@@ -1,7 +1,8 @@
 """Sources, sinks and lookups: what tables with a `connector` read and write.
 
-`Source`, `PushSource`, `Sink`, `UpsertSink`, `WriteAheadSink` and `TwoPhaseSink` are what classes of a project's own derive
-from, for the connector `python`. A connector of another package derives from the classes of `sqlstream.connectors.interface`.
+`Source`, `PushSource`, `Sink`, `UpsertSink`, `WriteAheadSink` and `TwoPhaseSink` are base classes for a project's own sources and
+sinks, which tables use by the connector `python`. A connector in another package derives from the classes of
+`sqlstream.connectors.interface`.
 """
 
 from sqlstream.connectors.manual import reference

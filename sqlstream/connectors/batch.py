@@ -1,4 +1,4 @@
-"""The rows of a batch on the driver, as a sink outside of the warehouse needs them: appended, or as net changes of its keys."""
+"""The rows of a batch on the driver, as sinks outside of the warehouse write them: appended, or as net changes per key."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ ROW_NUMBER = "file_row_number"
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The rows that a job writes into a table in one batch, in Parquet files (`paths`, as DuckDB takes them).
+    """The rows that a job writes into a table in one batch, in Parquet files.
 
-    With `is_changing` rows have weights. `key` is the PRIMARY KEY of a table in which a row takes the place of the one that has
-    its key; `order` are columns, behind the others, that say which of several rows of a key is the last one. With a `part` only
-    the rows are meant for which this condition holds; if the batch `is_numbered` it may name ROW_NUMBER.
+    `paths` are the files, as DuckDB takes them. If the batch `is_changing`, rows have a WEIGHT (+1 added, -1 removed). `key` names
+    the columns of the PRIMARY KEY, if rows are upserted by it. With `order`, all rows are upserts, and the last row of a key
+    counts: `order` are columns in the files, behind `columns`, whose greatest values belong to the last row. `part` is a
+    condition that limits the batch to some of its rows; if it `is_numbered`, the condition may use ROW_NUMBER.
 
-    The queries that its methods return are for a `connection()`.
+    Methods return SQL for a `connection()`.
     """
 
     number: int
@@ -47,18 +48,18 @@ class Batch:
             yield con
 
     def rows(self) -> str:
-        """Return the SELECT of the rows of an append-only result, with their declared types."""
+        """Return the SELECT of the rows of an append-only batch, with their declared types."""
         return f"SELECT {typed(self.columns)} FROM {self._files}"
 
     def changes(self) -> str:
-        """Return the SELECT of the net changes: each row once, with WEIGHT, how often it was added less how often taken away."""
+        """Return the SELECT of the net changes: `columns` and WEIGHT, the sum of the weights of equal rows."""
         if not self.is_changing:
             return f"SELECT {typed(self.columns)}, CAST(1 AS BIGINT) AS {WEIGHT} FROM {self._files}"
         weighed = f"(SELECT {typed(self.columns)}, {WEIGHT} FROM {self._files})"
         return summed(self.columns, weighed)
 
     def upserts(self) -> str:
-        """Return the SELECT of the new row of each key that has one."""
+        """Return the SELECT of the rows to upsert: the new row of each key that has a row after the batch."""
         if not self.is_changing:
             return self.rows()
         if self.order:
@@ -67,21 +68,21 @@ class Batch:
         return f"SELECT {names(self.columns)} FROM ({self.changes()}) WHERE {WEIGHT} > 0"
 
     def deletes(self) -> str:
-        """Return the SELECT of the keys whose row is gone, and has no other one in its place."""
+        """Return the SELECT of the keys to delete: the ones that have lost their row, and have no new one."""
         if not self.is_changing or self.order:
             return f"SELECT {self._key} FROM ({self.rows()}) WHERE false"
         return self.gone(f"({self.changes()})")
 
     def gone(self, changes: str) -> str:
-        """Return what `deletes` does, of changes as of `changes`, which go behind FROM."""
+        """Return the SELECT of the keys to delete, like `deletes`; `changes` is FROM-able SQL of the rows of `changes()`."""
         return f"SELECT {self._key} FROM {changes} GROUP BY {self._key} HAVING max({WEIGHT}) < 0"
 
     def known(self, changes: str) -> str:
-        """Return the SELECT of the new row of each key that loses one; `changes`, as of `changes`, goes behind FROM."""
+        """Return the SELECT of updated rows: their key also loses a row; `changes` is FROM-able SQL of the rows of `changes()`."""
         return f"{self._added(changes)} SEMI JOIN {self._taken(changes)}"
 
     def new(self, changes: str) -> str:
-        """Return the SELECT of the new row of each key that loses none; `changes`, as of `changes`, goes behind FROM."""
+        """Return the SELECT of inserted rows: their key loses no row; `changes` is FROM-able SQL of the rows of `changes()`."""
         return f"{self._added(changes)} ANTI JOIN {self._taken(changes)}"
 
     def _added(self, changes: str) -> str:
@@ -92,7 +93,7 @@ class Batch:
         return f"(FROM {changes} WHERE {WEIGHT} < 0) _taken ON {same}"
 
     def table(self, sql: str) -> pa.Table:
-        """Run a query; return its rows."""
+        """Run one of these queries, and return its rows."""
         with self.connection() as con:
             return con.sql(sql).to_arrow_table()
 

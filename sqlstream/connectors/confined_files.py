@@ -1,7 +1,7 @@
-"""Tables whose files must lie in some folders, whatever symbolic links say: whoever declared them may read nothing else.
+"""Tables whose files must lie in some folders (`Table.within`), after all symbolic links: its owner may read nothing else.
 
-Where a table's files are is checked before its SQL is accepted. A file may be replaced by a link later, so it is checked again
-when it is chosen to be read, and when it is opened.
+The paths are checked before the table's SQL is accepted. As a file may be replaced by a link later, it is checked again when a
+batch takes it, and when a worker opens it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlstream.errors import DataError
 
 
 def is_within(path: str, folders: Iterable[str]) -> bool:
-    """Tell whether a path without links in it is that of one of some folders, or lies below one.
+    """Whether a path is one of some folders, or below one. The path must be resolved, without symbolic links.
 
     >>> is_within("/in/a", ["/in"]), is_within("/in-private/a", ["/in"]), is_within("/a", ["/"])
     (True, False, True)
@@ -24,20 +24,20 @@ def is_within(path: str, folders: Iterable[str]) -> bool:
 
 
 def outside(files: Iterable[str], folders: Iterable[str]) -> str | None:
-    """Return the first of some files, or the folder of one, that lies elsewhere by a symbolic link; None if there is none."""
+    """Return the first file, or folder of a file, that a link puts outside of `folders`; None if all files are inside."""
     allowed, known = tuple(folders), dict[str, bool]()
     for file in files:
         folder = os.path.dirname(file)
         if folder not in known:
             known[folder] = is_within(os.path.realpath(folder), allowed)
-        # A file that is no link lies where its folder does; what is allowed may be the file itself.
+        # A file that is no link is where its folder is. `folders` may also contain the file itself.
         if (os.path.islink(file) or not known[folder]) and not is_within(os.path.realpath(file), allowed):
             return file if os.path.islink(file) else folder
     return None
 
 
 def check_files(table: Table, files: Iterable[str]) -> None:
-    """Raise DataError for a local file of a table that leads outside of where its files may be."""
+    """Raise DataError if a local file of a table is outside of `table.within`, once links are resolved."""
     if not table.within:
         return
     if (found := outside((file for file in files if not is_remote(file)), table.within)) is not None:

@@ -1,4 +1,4 @@
-"""The driver's side of a source: what the next batch reads. Workers read the splits that it hands out."""
+"""The driver's side of a source: it decides which splits the next batch reads. Workers read the splits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlstream.catalog import Table
 from sqlstream.units import Duration, parse_duration
 from sqlstream.warehouse.paths import Warehouse
 
-# What records and descriptors hold of a source or a sink: what JSON can.
+# A value in a record or a descriptor.
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
 
@@ -22,68 +22,75 @@ T = TypeVar("T")
 
 
 class Split(Protocol):
-    """A part of what a batch reads, for one task: a file, a range of offsets.
+    """A part of the input of a batch, which one task reads whole: a file, a range of offsets.
 
-    Descriptors hold it as JSON: `type(split)(*split.to_list())` is the split again. `bytes` is how much work it is.
+    Descriptors store it as JSON: `TableSource.split(split.to_list())` is an equal split.
     """
 
     @property
-    def bytes(self) -> int: ...
+    def bytes(self) -> int:
+        """The weight of the split, by which splits are balanced over tasks: bytes, where they are known (`measured`)."""
 
-    def to_list(self) -> list[Any]: ...
+    def to_list(self) -> list[Any]:
+        """Return the split as values of JSON: the arguments of its class."""
 
 
 class PartitionSplit(Split, Protocol):
-    """A split of a source that is read by partitions: after it, a partition is read up to a position."""
+    """A split of a partitioned source: a range of positions of one partition."""
 
     @property
-    def reached(self) -> tuple[str, Any]: ...
+    def reached(self) -> tuple[str, Any]:
+        """The partition's name, and the position behind the split, at which the next split begins. Positions are ordered."""
 
 
 class Position(Protocol):
-    """How far a source was read: the sum of the splits that were handed out.
+    """How far batches have read a source: the sum of the splits that were handed out.
 
-    Splits are added in the order of their batches, those of one batch in any order; a batch may be added twice.
+    Batches are added in order, the splits of one batch in any order. Adding a batch a second time changes nothing.
     """
 
-    def add(self, splits: Any) -> None: ...
+    def add(self, splits: Any) -> None:
+        """Move the position past the splits of a batch."""
 
-    def to_bytes(self) -> bytes: ...
+    def to_bytes(self) -> bytes:
+        """Return the position as bytes, which `TableSource.position` reads."""
 
 
 class Offsets:
-    """How far each partition of a source was handed out."""
+    """The position of a partitioned source: `reached` maps the name of a partition to the position behind its last split."""
 
     def __init__(self, reached: dict[str, Any] | None = None):
         self.reached: dict[str, Any] = reached or {}
 
     def add(self, splits: Iterable[PartitionSplit]) -> None:
-        """Remember that these splits were handed out."""
+        """Move the position past the splits of a batch."""
         batch: dict[str, Any] = {}
         for split in splits:
             partition, end = split.reached
-            # A descriptor holds the splits of a batch by their size, not in their order.
+            # A descriptor sorts the splits of a batch by size, not by position.
             batch[partition] = max(batch[partition], end) if partition in batch else end
         self.reached |= batch
 
     def get(self, partition: str, start: Any = None) -> Any:
+        """Return the position of a partition; `start` if none of its splits was handed out."""
         return self.reached.get(partition, start)
 
     def to_bytes(self) -> bytes:
+        """Return the position as JSON, which `from_bytes` reads."""
         return json.dumps(self.reached).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Offsets:
-        """Return what `to_bytes` wrote."""
+        """Return the position that `to_bytes` encoded."""
         return cls(json.loads(data))
 
 
 class Discovery(ABC):
-    """Finds what a source has and hands it out in batches. Everything that must outlive the process is in its position.
+    """Finds the input of a source on the driver, and hands it out in batches.
 
-    `interval` is how often to look; a bounded source without one is looked at once. `changed` are files that were
-    rewritten after they had been read. `warnings` are for whoever watches the job, who takes them. `backlog_unit` is what
-    `backlog` counts, in the plural.
+    It keeps in its position all that must survive a restart. `interval` is the time between two calls of `poll`; without it,
+    `poll` is called once. `changed` lists files that were rewritten after a batch had read them. `warnings` are messages for the
+    job's log; the caller removes the ones that it has shown. `backlog_unit` names what `backlog` counts, in the plural.
     """
 
     backlog_unit: ClassVar[str] = "splits"
@@ -96,74 +103,76 @@ class Discovery(ABC):
 
     @abstractmethod
     def poll(self) -> int:
-        """Look; return how much is waiting."""
+        """Look for new input, and return `waiting`."""
 
     @property
     @abstractmethod
     def waiting(self) -> int:
-        """How much is known and was not handed out."""
+        """How much of the input is known and not yet handed out, in the unit of the source. A batch needs more than 0."""
 
     @property
     def backlog(self) -> int:
-        """How far reading is behind what the source has, as of the last look: what no batch was given yet."""
+        """How much input of the source no batch has been given, at the last `poll`, in `backlog_unit`."""
         return self.waiting
 
     @property
     def remaining(self) -> int:
-        """How much there is to come of a bounded source: 0 when it was read to its end."""
+        """How much input is left in a bounded source: 0 once all of it was handed out."""
         return self.waiting
 
     @abstractmethod
     def next_batch(self) -> Sequence[Split] | None:
-        """Return what the next batch reads, moving the position past it; None when nothing waits."""
+        """Return the splits of the next batch, and move the position past them; None if nothing waits."""
 
     def partitions(self) -> Mapping[str, bool]:
-        """Return the partitions of a source that has some (`TableSource.has_partitions`), and whether input of each waits.
+        """Return the partitions of a source that `has_partitions`, each with whether input of it waits.
 
-        Those that were handed out to their end are not among them: they hold no watermark.
+        Partitions that were handed out to their end are left out, so that they do not hold back the watermark.
         """
         return {}
 
     def watermarks(self) -> Mapping[str, datetime]:
-        """Return how far partitions are, if the source knows it by itself (`TableSource.has_watermarks`).
+        """Return the watermark of each partition, if the source `has_watermarks`.
 
-        No row of the partition that was not handed out yet is before that time, which is one of the time attribute; with a
-        zone it is an instant.
+        No row of the partition that is still to be handed out has an earlier event time. For a time attribute with a time zone
+        the datetime is aware, an instant; otherwise it is naive.
         """
         return {}
 
     def committed(self, position: Any) -> None:
-        """Learn up to which position rows were read by committed batches: they are never read again.
+        """Note that committed batches have read the input up to `position`: no batch reads it again.
 
-        Called after a commit, and at a start: then it may be a position that was told before. Called only where a subclass
-        defines it. Several batches may be told of at once.
+        Called only if `is_told_of_commits`: after commits, and at a start, where it may repeat the last call. One call may stand
+        for several batches.
         """
 
     @property
     def is_told_of_commits(self) -> bool:
+        """Whether the job calls `committed`: by default, if a subclass defines it."""
         return type(self).committed is not Discovery.committed
 
     def notices(self) -> Sequence[str]:
-        """Return what whoever starts the job should know."""
+        """Return notices for users who start the job."""
         return ()
 
     def close(self) -> None:
-        """Let go of what is held open."""
+        """Close connections and other resources."""
 
 
 class Remember(Protocol):
-    """Returns what was first given under a name, which JSON can hold: now, or in an earlier life of the job."""
+    """Stores a value under a name with the job, once, and returns the stored one, also after a restart. JSON must hold it."""
 
     def __call__(self, name: str, value: T, /) -> T: ...
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryContext:
-    """What a source may ask of the job that reads it.
+    """What a job offers to a Discovery.
 
-    `remember` returns what was first given to it under a name, also after a restart. With `finish` bounded means what
-    there is when the job first starts, else what there is at every start. Without `paced` a generator hands out its rows
-    as fast as they are asked for.
+    `project` is a path, and `directory` the path of a folder in which the source may keep files. `parallelism` is the number of
+    tasks that read a batch at the same time. `remember` stores values with the job. With `finish`, a bounded source ends at the
+    input that exists when the job first starts; otherwise, at the input that exists at each start. Without `paced`, a generator
+    ignores its rate. `clock` returns seconds on the monotonic clock.
     """
 
     project: str
@@ -177,6 +186,6 @@ class DiscoveryContext:
 
 
 def monitor_interval(table: Table) -> Duration | None:
-    """Return how often to look for more; None for a table that is bounded."""
+    """Return the time between two looks for new input (`source.monitor-interval`); None for a bounded table."""
     text = table.options.get("source.monitor-interval")
     return None if text is None else parse_duration(text)

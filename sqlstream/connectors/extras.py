@@ -1,4 +1,4 @@
-"""Libraries that are extras of sqlstream: imported when a table needs them."""
+"""Libraries that only extras of sqlstream install. They are imported when a table needs them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sqlstream.errors import Span, UsageError
 def imported(
     table: Table, extra: str, modules: Sequence[str], *, called: str = "", asks: str = "", span: Span | None = None
 ) -> ModuleType:
-    """Import the modules of a library; return the first of them.
+    """Import the modules of a library, and return the first of them.
 
-    Raises UsageError when it is not installed: with the name by which the library is `called`, what of the table `asks` for it,
-    and the extra that has it.
+    Raises UsageError if one cannot be imported. `extra` is the extra of sqlstream that installs the library, `called` its name
+    for users (by default the first module), and `asks` what needs it (by default the table's connector).
     """
     try:
         found = [import_module(module) for module in modules]

@@ -1,4 +1,4 @@
-"""What generators share: rows by number, so many per second."""
+"""What generators share: rows by number, at a rate per second."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Any
 from sqlstream.connectors.discovery import Discovery, DiscoveryContext, Offsets
 from sqlstream.units import NO_TIME, Duration
 
-# What one batch takes at most, and what one task should at least get.
+# The most rows of a batch, and the fewest for which another task is worth it.
 BATCH_ROWS = 1_000_000
 TASK_ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Rows of a generator by their numbers: [first, end). `base` is the time of row 0 in milliseconds,
-    as descriptors hold it."""
+    """A split of a generator: the rows numbered [first, end). `base` is the time of row 0, in milliseconds since 1970."""
 
     first: int
     end: int
@@ -37,9 +36,10 @@ class RowRange:
 
 
 class RowDiscovery(Discovery):
-    """Hands out row numbers 0, 1, .. up to `total`, if there is one, at most `rate` per second (None: at any speed).
+    """Hands out the rows 0, 1, .. to before `total` (None: without end), at most `rate` per second (None: without limit).
 
-    After a restart it goes on at the rate, and does not make up for the time in between.
+    After a restart it continues at the rate, and does not make up for the time in between. `base` is the time of row 0, in
+    milliseconds since 1970.
     """
 
     backlog_unit = "rows"
@@ -84,7 +84,7 @@ class RowDiscovery(Discovery):
         return self._due
 
     def next_batch(self) -> Sequence[RowRange] | None:
-        """Return the rows that are due, in ranges of about equal length."""
+        """Return the rows that were due at the last `poll`, in ranges of about equal length, at most one per task."""
         if not self._due:
             return None
         first, count = self._next, self._due

@@ -1,6 +1,6 @@
-"""What sources and sinks declare about repeated batches and savepoints, and the promise that a job makes of it.
+"""What sources and sinks declare about repeated batches and savepoints, and the end-to-end guarantee of a job.
 
-The manual has it as a table, and EXPLAIN as a line.
+The manual shows the guarantees as a table, EXPLAIN shows a job's as a line.
 """
 
 from __future__ import annotations
@@ -13,51 +13,53 @@ EXACTLY, AT_LEAST, AT_MOST, NO_GUARANTEE = "exactly once", "at least once", "at 
 
 
 class Replay(Enum):
-    """What a repeated batch reads."""
+    """Whether a repeated batch reads the same rows."""
 
-    # The source keeps its rows, and gives those between two positions again.
+    # The source stores its rows, and returns the rows between two positions again.
     REPLAYABLE = "replayable"
-    # Rows are made of their positions again.
+    # Rows are computed from their positions.
     DETERMINISTIC = "deterministic"
-    # A row that was not read in time is lost.
+    # Rows that the job does not receive in time are lost.
     AT_MOST_ONCE = "at-most-once"
 
     @property
     def times(self) -> str:
+        """How often each row is read, in words: AT_MOST or EXACTLY."""
         return AT_MOST if self is Replay.AT_MOST_ONCE else EXACTLY
 
 
 class Delivery(Enum):
-    """What becomes of the rows of a batch that is repeated."""
+    """How a sink writes a batch, and what writing it again does."""
 
-    # Rows of a batch appear together, when it is committed.
+    # The rows of a batch become visible together, when it is committed.
     TRANSACTIONAL = "transactional"
-    # A batch that is written again changes nothing.
+    # Writing a batch again changes nothing.
     IDEMPOTENT = "idempotent"
-    # A batch may be written again.
+    # Writing a batch again duplicates rows.
     AT_LEAST_ONCE = "at-least-once"
-    # Rows may be lost, and a batch may be written again.
+    # Rows may be lost or duplicated.
     NONE = "none"
 
     @property
     def times(self) -> str:
+        """How often each row arrives, in words: EXACTLY, AT_LEAST or NO_GUARANTEE."""
         return {Delivery.AT_LEAST_ONCE: AT_LEAST, Delivery.NONE: NO_GUARANTEE}.get(self, EXACTLY)
 
 
 class Rollback(Enum):
-    """What becomes of the rows that a job has written after a savepoint, when it goes back to that."""
+    """What happens to rows written after a savepoint, when the job goes back to the savepoint."""
 
-    # The table keeps no rows of any job.
+    # The table stores no rows.
     NO_ROWS = "no rows"
-    # The sink removes them when the job starts: those of batches after `SinkContext.committed`.
+    # The sink removes the rows of batches after `SinkContext.committed`, when the job starts.
     ROWS_REMOVED = "rows removed"
-    # They stay, and would come again.
+    # The rows stay, and the job writes them again.
     ROWS_STAY = "rows stay"
 
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """How often a row counts at one end of a job, why, and where that is: `source s`."""
+    """How often each row counts at one end of a job (EXACTLY, ..), the reason, and which end it is, such as `source s`."""
 
     times: str
     reason: str
@@ -65,7 +67,7 @@ class Guarantee:
 
 
 def guarantee(parts: Iterable[Guarantee]) -> str:
-    """Return the line for a job: how often each row that it reads counts in what it writes, and why not exactly once.
+    """Return the guarantee of a job from those of its ends, in a line: how often each input row counts in the output, and why.
 
     >>> guarantee([Guarantee(AT_MOST, "lines are lost", "source s"), Guarantee(EXACTLY, "rows are committed", "sink t")])
     'at most once: lines are lost (source s)'
@@ -76,13 +78,13 @@ def guarantee(parts: Iterable[Guarantee]) -> str:
         conditions = [f"{g.reason} ({g.where})" for g in all_parts if g.reason.startswith("if ")]
         return ", ".join([EXACTLY, *conditions])
     times = {g.times for g in weak}
-    # What is at least once at one end and at most once at the other may be lost, and may come twice.
+    # With at least once at one end and at most once at the other, a row may be lost or duplicated.
     answer = times.pop() if len(times) == 1 else NO_GUARANTEE
     return f"{answer}: {'; '.join(f'{g.reason} ({g.where})' for g in weak)}"
 
 
 def matrix(sources: Sequence[tuple[str, Guarantee]], sinks: Sequence[tuple[str, Guarantee]]) -> str:
-    """Return the manual's table of sources and sinks, each a name as it is shown with what it promises."""
+    """Return the manual's tables of guarantees, as Markdown. Sources and sinks come as (name to show, guarantee)."""
     lines = ["| source | can be read again | |", "|---|---|---|"]
     for name, g in sources:
         lines.append(f"| {name} | {'yes' if g.times == EXACTLY else 'no'} | {g.reason} |")

@@ -1,4 +1,4 @@
-"""The columns of a table that declares none: those of its source."""
+"""Tables that declare no columns, and get the columns of their source."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from sqlstream.sql.nodes import ColumnDef, CreateTable, Name
 
 
 def with_columns(statement: CreateTable, project: str, within: tuple[str, ...] = ()) -> CreateTable:
-    """Return the statement with the columns of its source before those that it computes, where it declares none.
+    """Return a CREATE TABLE with the columns of its source in front, if it declares no physical columns.
 
-    `project` is where relative paths start, and files must lie `within` folders, if there are any. Raises BindError when the
-    source does not tell its columns.
+    A statement with physical columns, or with LIKE, is returned unchanged. `project` is the folder of relative paths, and
+    `within` has the folders in which the files must lie, if it is not empty. Raises BindError if the columns cannot be inferred,
+    and the connector's errors.
     """
     if statement.like is not None or any(c.type is not None and c.metadata is None for c in statement.columns):
         return statement
@@ -29,13 +30,16 @@ def with_columns(statement: CreateTable, project: str, within: tuple[str, ...] =
 
 
 def without_columns(statement: CreateTable, problem: SqlStreamError) -> Table | None:
-    """Return the table whose columns cannot be inferred now, with that as its problem; None where they never can."""
+    """Return the table without columns and with `problem`, if they may be inferred at another time; None if they never can."""
     table = _undeclared(statement)
     return replace(table, problem=problem) if may_infer(table) else None
 
 
 def only_named(statement: CreateTable) -> Table | None:
-    """Return the table of a connector of another package as a name alone, None for one of ours: queries import no package."""
+    """Return a table of another package's connector without columns, with a problem that says why a query cannot read it.
+
+    So queries do not import the package. Return None for a built-in connector, and for one that does not exist.
+    """
     table = _undeclared(statement)
     if is_built_in(table.connector) or not exists(table.connector):
         return None

@@ -1,8 +1,8 @@
-"""What a connector is: the classes that the connectors of this package derive from, and those of other packages.
+"""The interface of connectors: the base classes of the built-in connectors and of connectors in other packages.
 
-A connector says which options its tables have, and makes of a table a source (a job reads it), a sink (a job writes it) or a
-lookup (a job looks up rows in it by keys), each a class of its own: it has those that it can be. It is known by its place in
-`registry`, or by an entry point of another package.
+A connector declares the options of its tables. It turns a table into a source (a job reads it), a sink (a job writes it) or a
+lookup (a job looks up its rows by key); each is a class of its own, and a connector has the ones that it supports. `registry`
+lists the built-in connectors; another package declares its connector by an entry point.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from sqlstream.connectors.worker_calls import Workers
     from sqlstream.warehouse.filesystem import Filesystem
 
-# In a sink's folder of records: the name that it has in its table.
+# The file, in a sink's folder of records, that holds the job's identity in the table.
 _IDENTITY = "identity"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """Where a worker reads: the project's folder, the warehouse, and the time at which the batch was decided."""
+    """What a worker knows when it reads splits: the paths of the project and the warehouse, and the time of the batch."""
 
     project: str
     warehouse: str
@@ -47,32 +47,36 @@ class ReadContext:
 
 @dataclass(frozen=True, slots=True)
 class NumberedRows:
-    """The rows of a split that can be read, with their numbers (`internal_columns.ROW`), and where the nth ones stand."""
+    """The well-formed rows of a split, and their places, to name a row in a message.
+
+    `plan` has been taken; its rows have the column ROW (`internal_columns`), a number from 0. `places` takes numbers from 1
+    (ROW + 1) and returns the place of each.
+    """
 
     plan: ReadPlan
     places: Callable[[Sequence[int]], Mapping[int, MalformedRow]]
 
 
 class TableSource(ABC):
-    """A table that jobs read. The driver discovers splits, workers read them; a batch that is repeated reads the same ones."""
+    """A table that jobs read. The driver discovers splits, workers read them. A repeated batch reads the same splits."""
 
     replay: Replay
-    # Why a row counts once, or why not.
+    # Why each row counts exactly once, or why not.
     replay_reason: str
-    # Whether rows that committed batches have read can be read again, as a job needs that goes back to a savepoint.
+    # Whether a job that goes back to a savepoint can read rows again that committed batches have read.
     rewinds: bool
-    # What each job has of its own on a server, such as "replication slot on the server"; no fork can share it. None: nothing.
+    # What each job owns on a server, such as "replication slot on the server", and cannot share with a fork. None: nothing.
     slot: str | None
-    # Columns that say which of two rows of a batch came later; `read` gives them, as metadata, where they are asked for.
+    # Columns that order the rows of a batch, oldest first. `read` returns them if its table has them as METADATA columns.
     order: ClassVar[tuple[Column, ...]] = ()
     split_type: ClassVar[type[Any]]
-    # Whether each partition has a watermark of its own, of which the least counts. Then splits are PartitionSplits, `read` gives
-    # the name of the partition as metadata where it is asked for (`internal_columns.PARTITION`), and `Discovery.partitions` says
-    # which there are.
+    # Whether each partition has its own watermark; the minimum is the source's. If so, splits are PartitionSplits,
+    # `Discovery.partitions` lists the partitions, and `read` returns a row's partition (`internal_columns.PARTITION`) if its
+    # table has it as a METADATA column.
     has_partitions: ClassVar[bool] = False
-    # Whether `Discovery.watermarks` says how far partitions are, in place of the expression that the table declares.
+    # Whether `Discovery.watermarks` provides the watermarks of partitions, in place of the table's WATERMARK expression.
     has_watermarks: ClassVar[bool] = False
-    # Whether the `bytes` of splits are those of files; else they only say how much work a split is.
+    # Whether `bytes` of a split counts bytes of its file. Otherwise it is only a weight, to balance tasks.
     measured: ClassVar[bool] = False
 
     def __init__(self, table: Table):
@@ -84,43 +88,43 @@ class TableSource(ABC):
         return "source.monitor-interval" not in self.table.options
 
     def check(self, span: Span | None) -> None:
-        """Raise unless a job can read this table; `span` is where its query names it."""
+        """Raise a SqlStreamError unless a job can read this table; `span` is where its query names it."""
 
     def check_input(self, project: str) -> None:
-        """Raise UsageError when there is nothing to read, before a job starts."""
+        """Raise UsageError, before a job starts, if the input does not exist."""
 
     # -- on the driver
 
     def position(self, project: str, data: bytes | None = None) -> Position:
-        """Return the position of a table that was not read yet, or the one whose `to_bytes` this is."""
+        """Return the position at the table's start, or the one that `Position.to_bytes` encoded as `data`."""
         return Offsets() if data is None else Offsets.from_bytes(data)
 
     @abstractmethod
     def discovery(self, position: Any, context: DiscoveryContext) -> Discovery:
-        """Return what finds the input, from a position on."""
+        """Return the Discovery of the input after `position`, which it moves as it hands out splits."""
 
     # -- on workers
 
     def bytes_read(self, splits: Sequence[Any]) -> int | None:
-        """Return how many bytes splits had that were read just now, as they are stored or sent; None where nobody counts."""
+        """Return how many bytes the splits just read had, as stored or sent; None if the source does not count them."""
         return sum(split.bytes for split in splits) if self.measured else None
 
     def split(self, values: Sequence[Any]) -> Split:
-        """Return the split whose `to_list` this is."""
+        """Return the split that `Split.to_list` encoded as `values`."""
         found: Split = self.split_type(*values)
         return found
 
     def located(self, split: Any, context: ReadContext) -> Split:
-        """Return a split with the paths that its files have now: a project may be moved."""
+        """Return the split with the current paths of its files, as the project may have been moved."""
         found: Split = split
         return found
 
     @abstractmethod
     def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Any], context: ReadContext) -> ReadPlan:
-        """Return how to read some splits: the table's physical columns, in their order."""
+        """Return the plan that reads some splits: the table's physical columns, in declared order and with declared types."""
 
     def take(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Any], context: ReadContext) -> ReadPlan:
-        """Return what `read` does, once the rows were taken where malformed ones are skipped."""
+        """Return the plan of `read` after `ReadPlan.take`, which reads all rows now if malformed ones are skipped."""
         plan = self.read(con, splits, context)
         plan.take(con)
         return plan
@@ -128,23 +132,26 @@ class TableSource(ABC):
     def read_again(
         self, con: duckdb.DuckDBPyConnection, error: duckdb.Error, splits: Sequence[Any], context: ReadContext
     ) -> ReadPlan | None:
-        """Return another way to read splits that `read` fails at, with DuckDB's error; None where there is none."""
+        """Return another plan for splits whose plan from `read` failed with `error`; None if there is no other way."""
         return None
 
     def explained(self, error: duckdb.Error, splits: Sequence[Any]) -> DataError | None:
-        """Return DuckDB's error of reading some splits as people should see it, None when it is about something else."""
+        """Translate DuckDB's error for users; None if the error is not about reading these splits."""
         return None
 
     def name_of(self, split: Any) -> str | None:
-        """Return what messages call a split, such as `file "x.json" of table "t"`; None where people know no splits."""
+        """Return the name of a split in messages, such as `file "x.json" of table "t"`; None if users do not know its splits."""
         return None
 
     def place(self, split: Any, number: int) -> str:
-        """Return where the nth row of a split stands, counted from 1, as a message begins with it."""
+        """Return the start of a message about a row of a split, such as `row 3 of file "x.csv" of table "t"`.
+
+        `number` is the row's position among the split's rows, from 1.
+        """
         return f'a row of table "{self.table.name}"'
 
     def malformed_rows(self, splits: Sequence[Any]) -> Iterator[MalformedRow]:
-        """Yield the rows that cannot be read as the table declares, when there are some: splits are read again."""
+        """Yield the malformed rows of some splits. It reads the splits again, so it is called only if there are such rows."""
         yield from ()
 
     def malformed(self, row: MalformedRow) -> DataError:
@@ -153,21 +160,24 @@ class TableSource(ABC):
         return DataError(message, detail=f"{row.reason}: {row.text}")
 
     def numbered(self, con: duckdb.DuckDBPyConnection, split: Any) -> NumberedRows | None:
-        """Return the rows of a split with their numbers, None where rows have none: to find those with impossible times."""
+        """Return the rows of a split with their numbers; None if rows have no numbers.
+
+        Messages use them to name rows whose event time is out of bounds.
+        """
         return None
 
 
 class TableSink(ABC):
-    """A table that jobs write. With `takes_changes` it takes changelogs, else only append-only results; then `for_changes` says
-    into what a changelog can be written.
+    """A table that jobs write.
 
-    With `replaces` a row takes the place of the one that has its PRIMARY KEY. What a class says of these, a property may say of
-    a table by its options.
+    With `takes_changes` it accepts changelogs. Otherwise it accepts append-only results, and an error's hint names `for_changes`
+    as what to write a changelog into. With `replaces` it is upserted: a row replaces the one with the same PRIMARY KEY. A
+    subclass may define these attributes as properties, if they depend on the table's options.
     """
 
     delivery: Delivery
     delivery_reason: str
-    # What becomes of rows after a savepoint. A sink that does not remove them must not say that it does.
+    # What happens to rows written after a savepoint when a job goes back to it. ROWS_REMOVED obliges the sink to remove them.
     rollback: ClassVar[Rollback] = Rollback.ROWS_STAY
     takes_changes: bool = False
     for_changes: str = "a warehouse table (one without a connector)"
@@ -177,15 +187,15 @@ class TableSink(ABC):
         self.table = table
 
     def check(self, span: Span | None) -> None:
-        """Raise unless a job can write this table; `span` is where its query names it."""
+        """Raise a SqlStreamError unless a job can write this table; `span` is where its query names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """Where a job writes a table: the project's folder, and a folder of the job's own for records about what was written.
+    """Where a job writes a table: the path of the project, and of the job's own folder for the sink's `records`, in `fs`.
 
-    `committed` is the last batch that the job had committed when it started, -1 before the first. `warehouse` is that of the job,
-    and `workers` are those of its engine; an engine without any leaves it to the sink to start some.
+    `committed` is the number of the last batch committed before the job started, -1 if there is none. `warehouse` is the path of
+    the job's warehouse. `workers` are the engine's worker processes; if it has none, the sink starts its own.
     """
 
     fs: Filesystem
@@ -198,13 +208,14 @@ class SinkContext:
 
     @property
     def has_identity(self) -> bool:
-        """Whether the job has a name in the table already."""
+        """Whether `identity` has been called for this job and table."""
         return self.fs.exists(f"{self.records}/{_IDENTITY}")
 
     def identity(self) -> str:
-        """Return a name that this job has in the table for good, and no other job has: `<job>-<8 hexadecimal digits>`.
+        """Return the job's unique, permanent name in the table: `<job>-<8 hexadecimal digits>`.
 
-        A job that was dropped, or starts afresh, gets another one. Call it on the driver.
+        A job that is dropped and created again, or starts afresh, gets another one. Call it on the driver only: the first call
+        writes a file.
         """
         path = f"{self.records}/{_IDENTITY}"
         if not self.has_identity:
@@ -213,84 +224,89 @@ class SinkContext:
 
 
 class Writer(ABC):
-    """What a task writes with."""
+    """Writes the rows of one task, on a worker."""
 
     @abstractmethod
     def write(
         self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
     ) -> tuple[int, list[Any]]:
-        """Write the rows of a SELECT; return their number, and what the committer must know, as JSON can hold it.
+        """Write the rows of `rows`, a SELECT for `con`; return their number, and a list for the committer as JSON can hold it.
 
-        Nobody may see the rows before they are committed: a task may be run again.
+        The rows must stay invisible until they are committed, as a task may run again.
         """
 
 
 class Committer(ABC):
-    """What the driver makes the rows of a batch visible with."""
+    """Makes the rows of each batch visible, on the driver."""
 
     @abstractmethod
     def commit(self, batch: int, written: Sequence[Any]) -> None:
-        """Make visible what the tasks of a batch wrote, all of it or nothing. A batch may be committed again after a crash."""
+        """Make the rows of a batch visible, all or none. After a crash a batch may be committed again.
+
+        `written` joins the lists that `Writer.write` returned for the batch; if they are all empty, `commit` is not called.
+        """
 
     def recover(self) -> None:
-        """Finish what a process that died was committing, and remove what nobody will commit."""
+        """Finish a commit that a crash interrupted, and remove rows that no batch will commit. Called at each start."""
 
     def committed(self, batch: int) -> None:
-        """Learn that the job has committed a batch, and all before it: none of them comes again.
+        """Note that the job has committed a batch, and all before it: none of them is written again.
 
-        Called after commits, and at a start, then maybe with a batch that was told before. One call may stand for several
-        batches. A job whose sink raises here fails, and continues behind the batch.
+        Called after commits, and at a start, where it may repeat the last call. One call may stand for several batches. An
+        exception fails the job, which later continues after the batch.
         """
 
     def notices(self) -> Sequence[str]:
-        """Return what users should know of what `recover` did."""
+        """Return notices for users about what `recover` did."""
         return ()
 
 
 class WorkerSink(TableSink):
-    """A sink that tasks write; what they wrote is made visible on the driver, a batch at a time."""
+    """A sink that tasks write on workers. The driver makes their rows visible, a batch at a time."""
 
     @abstractmethod
-    def writer(self, context: SinkContext) -> Writer: ...
+    def writer(self, context: SinkContext) -> Writer:
+        """Return the writer of one task. Called on a worker."""
 
     @abstractmethod
-    def committer(self, context: SinkContext) -> Committer: ...
+    def committer(self, context: SinkContext) -> Committer:
+        """Return the committer of one run of the job. Called on the driver, which then calls `recover`."""
 
     @classmethod
     def discard(cls, context: SinkContext) -> None:
-        """Delete what a job wrote that is dropped, as its records say."""
+        """Delete what a dropped job has written into its tables, as far as the sink's records say."""
 
 
 class BatchWriter(ABC):
-    """What the driver writes the batches of a job with, from the job's start to its end."""
+    """Writes the batches of one run of a job, on the driver."""
 
     @abstractmethod
     def write(self, batch: Batch) -> None:
-        """Write the rows of a batch. It may come again after a crash, with the same number and the same rows.
+        """Write the rows of a batch. After a crash the batch may come again, with the same number and the same rows.
 
-        A sink that stores `batch.number` with the rows, in one transaction, can leave out a batch that it has.
+        A sink that stores `batch.number` with the rows, in one transaction, can skip a batch that it has.
         """
 
     def recover(self) -> None:
-        """Find out what the table has of the job, and finish or undo what a process that died was writing."""
+        """Look up which batches the table has, and finish or undo a write that a crash interrupted. Called at each start."""
 
     def committed(self, batch: int) -> None:
-        """Learn that the job has committed a batch, as a `Committer` does. It may be called in another thread than `write`."""
+        """Note that the job has committed a batch, see `Committer.committed`. Another thread than that of `write` may call it."""
 
     def notices(self) -> Sequence[str]:
-        """Return what users should know of what `recover` did."""
+        """Return notices for users about what `recover` did."""
         return ()
 
     def close(self) -> None:
-        """Let go of what is held open."""
+        """Close connections and other resources."""
 
 
 class DriverSink(TableSink):
-    """A sink that is written on the driver: rows travel through files of the job."""
+    """A sink that the driver writes. Tasks store the rows in Parquet files of the job, which the driver reads as a `Batch`."""
 
     @abstractmethod
     def open(self, context: SinkContext) -> BatchWriter:
-        """Return what a job that starts, or goes on, writes its batches with. Raises what is wrong with the table."""
+        """Return the writer of one run of the job. Raises a SqlStreamError if the table cannot be written."""
 
 
 class SessionSink(TableSink):
@@ -298,9 +314,10 @@ class SessionSink(TableSink):
 
 
 class LookupFunction(Protocol):
-    """Returns the rows whose columns have the values of some keys, with the table's physical columns.
+    """Returns the rows of a table that match some keys, with the table's physical columns.
 
-    `keys` are columns of the table with their types; none is NULL, no two rows are equal. Rows of other keys do no harm.
+    `keys` has a row per key, and the table's key columns with their types. It has no NULLs and no duplicates. The result may also
+    contain rows of other keys, which callers drop.
     """
 
     def __call__(self, keys: pa.Table) -> pa.Table: ...
@@ -314,14 +331,15 @@ class TableLookup(ABC):
 
     @abstractmethod
     def function(self, *, warehouse: str, project: str) -> LookupFunction:
-        """Return what looks up rows; it is kept as long as a worker lives."""
+        """Return the lookup function, which a worker process keeps for later batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The rows that a table has now, as FROM-able SQL with its physical columns, and the paths that reading them opens.
+    """The current rows of a table.
 
-    `streams` are streams of Arrow that must be registered, by these names, in a connection that runs the SQL.
+    `relation` is FROM-able SQL with the table's physical columns, and `paths` are the files and folders that it reads. `streams`
+    maps names to Arrow streams: a connection that runs the SQL must have registered them under these names.
     """
 
     relation: str
@@ -346,7 +364,7 @@ class Reach(Enum):
 
 
 class Connector:
-    """A kind of tables, by the name that they give as their `connector`."""
+    """A kind of tables: the ones that name it in their option `connector`."""
 
     name: ClassVar[str]
     # A line for the manual.
@@ -354,20 +372,20 @@ class Connector:
     # An admin alone may declare tables that reach elsewhere.
     reach: ClassVar[Reach] = Reach.ELSEWHERE
     options: ClassVar[tuple[TableOption, ...]] = ()
-    # Whether options that nobody knows go to a class of the user's.
+    # Whether tables may have options that no connector or format declares, as a user's class reads them.
     any_options: ClassVar[bool] = False
-    # The formats that its rows may have; where there are some, `format` and the format's own are options, too.
+    # The formats of its tables. If there are any, tables also have the option `format` and the options of their format.
     formats: ClassVar[tuple[str, ...]] = ()
     needs_format: ClassVar[bool] = True
-    # Whether formats get values, not files.
+    # Whether a format decodes single values (messages), not whole files.
     of_values: ClassVar[bool] = False
-    # Whether rows may be changes, where a column says so.
+    # Whether rows may be changes, if the table names a column of operations.
     changelogs: ClassVar[bool] = False
-    # What METADATA columns may be FROM, with a line for the manual.
+    # The keys that METADATA columns may be FROM, each with a line for the manual.
     metadata: ClassVar[Mapping[str, str]] = {}
     # Whether tables may be PARTITIONED BY columns.
     partitioned: ClassVar[bool] = False
-    # Of which tables it knows the columns without a declaration, as a hint says it.
+    # The tables whose columns it can infer, in words for a hint.
     infers: ClassVar[str] = ""
 
     source_type: ClassVar[type[TableSource] | None] = None
@@ -375,51 +393,57 @@ class Connector:
     lookup_type: ClassVar[type[TableLookup] | None] = None
 
     def source(self, table: Table) -> TableSource | None:
-        """Return a table as a source, None where it is none."""
+        """Return the table as a source; None if jobs cannot read it."""
         return self.source_type(table) if self.source_type else None
 
     def sink(self, table: Table) -> TableSink | None:
-        """Return a table as a sink, None where it is none."""
+        """Return the table as a sink; None if jobs cannot write it."""
         return self.sink_type(table) if self.sink_type else None
 
     def lookup(self, table: Table) -> TableLookup | None:
-        """Return a table as one in which rows are looked up, None where it is none."""
+        """Return the table as a lookup table; None if jobs cannot look up rows in it."""
         return self.lookup_type(table) if self.lookup_type else None
 
     def validate(self, table: Table) -> None:
-        """Raise BindError or UnsupportedError for what options declare that exist and have the right types."""
+        """Raise BindError or UnsupportedError unless the table's options and columns fit together.
+
+        Each option is already known to exist, and its value to be of its type.
+        """
 
     def own_options(self, table: Table) -> Sequence[TableOption]:
-        """Return the options that depend on the table, such as those of its columns."""
+        """Return the options that depend on the table, such as options per column."""
         return ()
 
     def prepare(self, table: Table) -> Table:
-        """Return a declared table ready for use. Raises when what it needs, such as a package, is not there."""
+        """Return a declared table ready for use. Raises a SqlStreamError if something it needs, like a package, is missing."""
         return table
 
     def columns(self, table: Table, project: str) -> Sequence[Column] | None:
-        """Return the columns of a table that declares none, None when the connector does not know them."""
+        """Return the columns of a table that declares none, as its source has them; None if the connector cannot infer them."""
         return None
 
     def can_infer(self, table: Table) -> bool:
-        """Whether `columns` may know those of a table like this at another time."""
+        """Whether `columns` may succeed for this table at another time, such as when its server is up."""
         return False
 
     def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
-        """Return those of some options that say which job reads a table: all but what may change while the job lives."""
+        """Return the options that identify the input: if one of them changes, the job that reads the table is another job.
+
+        `left_out` are the table's options without the mutable ones; by default all of them identify the input.
+        """
         return left_out
 
     def snapshot(self, con: duckdb.DuckDBPyConnection, table: Table, project: str) -> Snapshot | None:
-        """Return the rows that a table has now, for queries of state; None where only jobs read it."""
+        """Return the current rows of a table, for state queries; None if only jobs read it."""
         return None
 
     def source_promises(self) -> Sequence[Guarantee]:
-        """Return how often a row counts that a job reads of its tables, for the manual: of each kind of them, by its name."""
+        """Return the guarantee of each kind of source that its tables can be, with the kind's name, for the manual."""
         kind = self.source_type
         return [Guarantee(kind.replay.times, kind.replay_reason, self.shown)] if kind else []
 
     def sink_promises(self) -> Sequence[Guarantee]:
-        """Return how often a row arrives that a job writes into its tables, for the manual: of each kind of them, by its name."""
+        """Return the guarantee of each kind of sink that its tables can be, with the kind's name, for the manual."""
         kind = self.sink_type
         return [Guarantee(kind.delivery.times, kind.delivery_reason, self.shown)] if kind else []
 
@@ -430,4 +454,5 @@ class Connector:
 
     @property
     def has_snapshots(self) -> bool:
+        """Whether state queries can read its tables."""
         return type(self).snapshot is not Connector.snapshot

@@ -1,4 +1,4 @@
-"""Looking up rows by their keys: those of a chunk together, with a cache, and again when it fails."""
+"""Lookup joins: rows are looked up by key, for many keys at once, with a cache and with retries."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MAX_ROWS, EXPIRE, MISSING = (
 )
 # Seconds before the first retry; each further one waits twice as long.
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 10.0
-# Tables of this process whose caches stay.
+# The most lookups, each with its cache, that a process keeps.
 _KEPT = 64
 
 
 def parse_cache(text: str) -> bool:
-    """Return whether there is a cache. Raises ValueError."""
+    """Return whether the value of the option CACHE asks for a cache. Raises ValueError unless it is NONE or PARTIAL."""
     if text.upper() not in ("NONE", "PARTIAL"):
         raise ValueError(f'"{text}" is neither NONE nor PARTIAL')
     return text.upper() == "PARTIAL"
@@ -49,7 +49,7 @@ OPTIONS = (
 
 
 class CachedLookup:
-    """Finds rows of one table by some of its columns, and remembers them as long as the table's options say."""
+    """Looks up rows of one table by key, with the cache and the retries of the table's options."""
 
     def __init__(self, table: Table, look_up: LookupFunction, *, clock: Callable[[], float] = time.monotonic):
         self._table, self._look_up, self._clock = table, look_up, clock
@@ -63,7 +63,11 @@ class CachedLookup:
         self._schema: pa.Schema | None = None
 
     def find(self, keys: pa.Table, span: Span | None = None) -> pa.Table:
-        """Return the rows for some keys. Raises JobError when they cannot be looked up, also not again."""
+        """Return the rows that match some keys, with the columns of `look_up`.
+
+        `keys` has a row per key, without NULLs and duplicates. Raises DataError for rows that do not fit the table, and JobError
+        (OutageError, UserCodeError) if the last retry fails. `span` is where the query names the table.
+        """
         if not self._caches:
             return self._ask(keys, span)
         names = keys.column_names
@@ -108,7 +112,7 @@ class CachedLookup:
         self._cached_rows -= max(len(rows), 1)
 
     def _ask(self, keys: pa.Table, span: Span | None) -> pa.Table:
-        """Look up keys; again with growing delays while that fails."""
+        """Look up keys in the table; retry with growing delays."""
         delay = _FIRST_DELAY
         for attempt in range(self._retries + 1):
             try:
@@ -116,7 +120,7 @@ class CachedLookup:
             except Exception as error:
                 failed = error
             if isinstance(failed, DataError):
-                # What is declared wrongly stays wrong.
+                # A retry would find the same rows.
                 raise failed
             if attempt < self._retries:
                 time.sleep(delay)
@@ -141,7 +145,7 @@ _lookups: OrderedDict[tuple[object, ...], CachedLookup] = OrderedDict()
 
 
 def open_lookup(table: Table, keys: Sequence[str], *, warehouse: str, project: str) -> CachedLookup:
-    """Return what looks up rows of a table by some of its columns, the same one for all of this process."""
+    """Return the lookup of a table by the columns `keys`. A process shares one, with its cache, for each table and keys."""
     known = (os.getpid(), warehouse, project, table.name, table.definition, table.implementation, tuple(keys))
     if known not in _lookups:
         _lookups[known] = CachedLookup(table, lookup_of(table).function(warehouse=warehouse, project=project))

@@ -1,4 +1,4 @@
-"""What lookups share: the rows that have some keys, with the types that a table declares."""
+"""What lookups share: the rows that match some keys, with the types that a table declares."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from sqlstream.duck import databases
 from sqlstream.duck.sql import quote_name, typed
 from sqlstream.errors import DataError
 
-# The keys that are looked up, as a relation.
+# The relation of the keys to look up.
 KEYS = "_sqlstream_keys"
 
 
 def lookup_columns(table: Table) -> tuple[Column, ...]:
-    """Return the columns that a lookup gives."""
+    """Return the columns of a lookup's result: the physical ones, without the column of operations of a changelog."""
     return tuple(c for c in table.physical if c is not table.operation)
 
 
 def chosen(table: Table, rows: str, keys: pa.Table) -> str:
-    """Return the SELECT of those of some rows that have the keys, with the declared types."""
+    """Return the SELECT of the rows that match the keys, with the columns of `lookup_columns` and their declared types.
+
+    `rows` is FROM-able SQL. `keys` has the table's key columns; it must be registered as KEYS.
+    """
     items = ", ".join(
         f"CAST(_own.{quote_name(c.name)} AS {c.type}) AS {quote_name(c.name)}" for c in lookup_columns(table)
     )
@@ -34,7 +37,10 @@ def chosen(table: Table, rows: str, keys: pa.Table) -> str:
 
 
 def typed_rows(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return rows with the columns that are declared."""
+    """Return rows, each a mapping by column, with the columns of `lookup_columns` and their declared types.
+
+    A missing value is NULL. Raises DataError for a value that its column cannot hold.
+    """
     columns = lookup_columns(table)
     with databases.passing() as con:
         con.register("_given", pa.table({c.name: untyped([row.get(c.name) for row in rows]) for c in columns}))
@@ -48,7 +54,7 @@ def typed_rows(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def untyped(values: list[Any]) -> pa.Array:
-    """Return values as Arrow, as texts where they are not of one type."""
+    """Return values as an array of Arrow; as texts, if Arrow has no one type for them."""
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):

@@ -1,4 +1,4 @@
-"""The manual's tables of connectors, formats and their options, made of what these declare."""
+"""The manual's tables of connectors, formats and options, generated from their declarations."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sqlstream.connectors.registry import WAREHOUSE, built_in, named
 def reference() -> Mapping[str, str]:
     """Return the manual's generated tables as Markdown, by name.
 
-    `connectors`; `options of NAME` for every connector that has some; `options of tables that are read`, `options of lookup
-    tables`; `formats`, `options of format NAME`; `metadata of NAME`; `guarantees`.
+    The names are `connectors`, `options of NAME` and `metadata of NAME` for connectors that have some, `options of warehouse
+    tables`, `options of tables that are read`, `options of lookup tables`, `formats`, `options of format NAME`, and `guarantees`.
     """
     found = {"connectors": connectors()}
     for connector in map(named, built_in()):
@@ -36,7 +36,7 @@ def reference() -> Mapping[str, str]:
 
 
 def connectors() -> str:
-    """Return the table of connectors: what a job can do with a table of each."""
+    """Return the table of connectors, with what a job can do with their tables, as Markdown."""
     lines = ["| connector | | read | written | looked up | formats |", "|---|---|---|---|---|---|"]
     for name in (WAREHOUSE, *built_in()):
         c = named(name)
@@ -47,7 +47,7 @@ def connectors() -> str:
 
 
 def formats() -> str:
-    """Return the table of formats, with the connectors that have each."""
+    """Return the table of formats and their connectors, as Markdown."""
     lines = ["| format | connectors |", "|---|---|"]
     for name in FORMATS:
         having = ", ".join(f"`{c.name}`" for c in map(named, built_in()) if name in c.formats)
@@ -56,7 +56,7 @@ def formats() -> str:
 
 
 def guarantees() -> str:
-    """Return the tables of what sources and sinks promise."""
+    """Return the tables of the guarantees of sources and sinks, as Markdown."""
     all_connectors = [named(name) for name in ("filesystem", WAREHOUSE, *built_in()[1:], VALUES)]
     sources = [(p.where, p) for c in all_connectors for p in c.source_promises()]
     sinks = [(p.where, p) for c in (named(WAREHOUSE), *map(named, built_in())) for p in c.sink_promises()]

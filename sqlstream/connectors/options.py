@@ -1,4 +1,4 @@
-"""The options that a connector and a format declare: their types, what is asked of them, and what is said about wrong ones."""
+"""The options that connectors and formats declare: their types, how they are checked, and the errors about wrong ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlstream.units import parse_boolean, parse_bytes, parse_count, parse_durat
 
 @dataclass(frozen=True, slots=True)
 class OptionType:
-    """What the text of an option is. `parse` raises ValueError, with a message for people, for a text that is none."""
+    """The type of an option's value. `parse` returns the value of a text; it raises ValueError with a message for users."""
 
     name: str
     parse: Callable[[str], object]
@@ -45,9 +45,9 @@ DURATION = OptionType("duration", parse_duration)
 class TableOption:
     """An option of WITH (..).
 
-    `meaning` is a line for the manual. A `required` one has no default; its `example` stands in the error when it is missing;
-    one that is `instead_of` it will do, too. A change of a `mutable` one (how fast a table is read, what becomes of malformed
-    rows) leaves a job the same job.
+    `meaning` is a line for the manual. A `required` option has no default; the error about a missing one shows its `example`, and
+    an option that is `instead_of` it can replace it. A `mutable` option (how fast a table is read, how malformed rows are
+    handled) can change without making the job another job.
     """
 
     name: str
@@ -61,6 +61,7 @@ class TableOption:
 
 
 def named(options: Iterable[TableOption]) -> Mapping[str, TableOption]:
+    """Return options by their names; the last one of a name counts."""
     return {option.name: option for option in options}
 
 
@@ -94,7 +95,7 @@ SCAN_OPTIONS = (
 
 
 def check_required(table: Table, options: Iterable[TableOption]) -> None:
-    """Raise BindError for the first option that must be there and is not: neither it nor one that is instead of it."""
+    """Raise BindError for the first required option that a table lacks, unless it has another one that is `instead_of` it."""
     listed = list(options)
     replaced = {option.instead_of for option in listed if option.name in table.options}
     for option in listed:
@@ -104,13 +105,13 @@ def check_required(table: Table, options: Iterable[TableOption]) -> None:
 
 
 def no_such_option(table: Table, name: str, known: Iterable[str], of: str) -> BindError:
-    """Return the error for an option that does not exist, `of` a connector or a format."""
+    """Return the error for an unknown option; `of` is the connector or format in words, such as `format "csv"`."""
     message = f'table "{table.name}": option "{name}" does not exist for {of}'
     return BindError(message, table.option_span(name), hint=missing("option", name, known))
 
 
 def check_value(table: Table, option: TableOption, value: str) -> None:
-    """Raise BindError unless an option's value is of its type."""
+    """Raise BindError unless the value is of the option's type."""
     try:
         option.type.parse(value)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""How splits are read: the SQL of their rows, with what is known of those that are malformed."""
+"""Read plans: the SQL of the rows of splits, in which malformed rows can be marked, skipped and counted."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sqlstream.duck.internal_columns import internal
 if TYPE_CHECKING:
     import duckdb
 
-# Beside the columns of a row as it is read: why it is malformed, NULL where it is not.
+# The column that says why a row is malformed, NULL for a row that is not.
 WRONG = internal("wrong")
-# A row that stands in a text, as a format writes it.
+# The column of a value: the text or bytes of one row, encoded in a format.
 VALUE = internal("value")
-# The rows of a plan that were taken.
+# The table of all rows of a plan after `take`.
 _TAKEN = internal("taken")
 
 
 class Rejected(NamedTuple):
-    """A row of CSV that DuckDB has rejected, and what it says about it."""
+    """A row that DuckDB's CSV reader has rejected: its file, its line from 1, its text, and DuckDB's error."""
 
     path: str
     number: int
@@ -34,12 +34,14 @@ class Rejected(NamedTuple):
 class ReadPlan:
     """How to read some splits.
 
-    `sql` is a SELECT of the asked columns, in their order and with the declared types. Where malformed rows are to be
-    skipped, `marked` has all rows, with a column WRONG that says why one is malformed, NULL where it is not; those that are not
-    even that are in the tables `rejects` of the connection once `sql` or `marked` has been read. `keep` says that the rows
-    are better kept than read a second time: text is parsed once, a second look at one column of Parquet costs little. `lost`
-    rows are no longer there, and the table says that the others are to be read all the same. `streams` are the relations, by
-    name, that are registered in the connection for this plan: another connection needs them, too.
+    `sql` is a SELECT of the requested columns, in their order and with the declared types, without malformed rows. `marked` is
+    None unless malformed rows are skipped: then it is a SELECT of all rows, with the column WRONG. Rows that DuckDB's CSV reader
+    cannot even parse are in neither; once a connection has run `sql` or `marked`, they are in its tables `rejects`, pairs of
+    names (rejects table, scans table).
+
+    With `keep`, the rows should be stored if they are needed twice: reading text again costs more, a column of Parquet less.
+    `lost` counts rows that the source no longer has, where the table's options allow to go on without them. `streams` are the
+    relations that the plan has registered in the connection, by name; another connection must register them, too.
     """
 
     sql: str
@@ -63,12 +65,12 @@ class ReadPlan:
         keep: bool = False,
         streams: Mapping[str, Any] | None = None,
     ) -> ReadPlan:
-        """Return the plan of rows of which some are marked."""
+        """Return the plan that skips the rows of `marked`, a SELECT, in which WRONG is not NULL."""
         sql = f"SELECT * EXCLUDE ({WRONG}) FROM ({marked}) WHERE {WRONG} IS NULL"
         return cls(sql, marked, rejects, keep, streams=streams or {})
 
     def rejected(self, con: duckdb.DuckDBPyConnection) -> list[Rejected]:
-        """Return what the reader itself has rejected, file by file, in order."""
+        """Return the rows that DuckDB's CSV reader has rejected, in the order of files and lines."""
         # One malformed row may be rejected for several reasons, and several times when the SQL is run again.
         said = ("error_type", "column_name", "error_message")
         items = ", ".join(f"arg_min(coalesce({name}::VARCHAR, ''), column_idx)" for name in said)
@@ -82,31 +84,37 @@ class ReadPlan:
         return sorted(found)
 
     def take(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Read all rows where some may be marked: `taken`, `skipped` and what is malformed are known then."""
+        """Store the rows of `marked` in a temporary table of the connection, if there is `marked`.
+
+        `taken`, `skipped` and `marked_rows` need it.
+        """
         if self.marked is not None:
-            # Whole: of a column that nobody asks for, the reader would not see that it is wrong.
+            # All columns: in a column that the query does not read, DuckDB would not notice a malformed value.
             con.execute(f"CREATE OR REPLACE TEMP TABLE {_TAKEN} AS {self.marked}")
 
     @property
     def taken(self) -> str:
-        """The rows that are not malformed as FROM-able SQL, once they were taken."""
+        """The well-formed rows as FROM-able SQL, after `take`."""
         if self.marked is None:
             return self.relation
         return f"(SELECT * EXCLUDE ({WRONG}) FROM {_TAKEN} WHERE {WRONG} IS NULL)"
 
     def skipped(self, con: duckdb.DuckDBPyConnection) -> int:
-        """Return how many malformed rows there were among those that were `taken`."""
+        """Return the number of malformed rows, marked or rejected, after `take`."""
         if self.marked is None:
             return 0
         [(count,)] = con.execute(f"SELECT count(*) FROM {_TAKEN} WHERE {WRONG} IS NOT NULL").fetchall()
         return int(count) + len(self.rejected(con))
 
     def marked_rows(self, con: duckdb.DuckDBPyConnection, item: str) -> list[tuple[Any, str]]:
-        """Return a select item of the malformed rows among those that were `taken`, with the reason, in its order."""
+        """Return (value of a select item, reason) of each marked row, in the order of the item, after `take`.
+
+        There must be `marked`. Rows that DuckDB's CSV reader rejected are not included.
+        """
         return con.execute(f"SELECT {item}, {WRONG} FROM {_TAKEN} WHERE {WRONG} IS NOT NULL ORDER BY 1").fetchall()
 
     def forget(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Drop what the reader has left on the connection."""
+        """Drop the plan's tables and streams from the connection."""
         for table in (_TAKEN, *(name for pair in self.rejects for name in pair)):
             con.execute(f"DROP TABLE IF EXISTS {table}")
         for name in self.streams:

@@ -1,6 +1,6 @@
-"""Every connector by its name: those of this package, each in its folder, and those that other packages add.
+"""Every connector by its name: the built-in ones, each in its folder, and the ones of other packages.
 
-Another package adds one by an entry point of the group `sqlstream.connectors`:
+Another package adds a connector by an entry point of the group `sqlstream.connectors`:
 
     [project.entry-points."sqlstream.connectors"]
     jsonl-tail = "sqlstream_jsonl_tail:JsonlTail"
@@ -19,9 +19,9 @@ from sqlstream.connectors.interface import Connector, TableLookup, TableSink, Ta
 from sqlstream.errors import BindError, SqlStreamError, UnsupportedError, UsageError, missing
 
 GROUP = "sqlstream.connectors"
-# The name under which tables without a connector are here; no table can give it.
+# The internal name of the connector of tables that name none. The option `connector` cannot have this value.
 WAREHOUSE = "warehouse table"
-# What shows the rows of a bare SELECT.
+# The connector that shows the rows of a bare SELECT.
 PRINT = "print"
 _BUILT_IN = {
     "filesystem": "filesystem.connector:FilesystemConnector",
@@ -45,42 +45,47 @@ _INTERNAL = {
     WAREHOUSE: "warehouse.connector:WarehouseConnector",
     VALUES: "values.connector:ValuesConnector",
 }
-# What Flink has beside them.
+# Connectors of Flink that do not exist here.
 _ELSEWHERE = ("jdbc", "kinesis", "elasticsearch", "hbase", "savepoint")
 
 
 class UnavailableConnector(UsageError):
-    """The package of a connector cannot be imported, or gives something else."""
+    """The entry point of a connector's package cannot be imported, or is no Connector class."""
 
 
 @cache
 def installed() -> dict[str, EntryPoint]:
-    """Return the connectors of other packages; to look for them reads a file of each package that is installed."""
+    """Return the connectors of other packages by name. The first call reads a metadata file of each installed package."""
     return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in _BUILT_IN}
 
 
 def built_in() -> tuple[str, ...]:
-    """Return the names of this package's own connectors."""
+    """Return the names of the built-in connectors."""
     return tuple(_BUILT_IN)
 
 
 def names() -> tuple[str, ...]:
-    """Return all names that a table can give as its connector."""
+    """Return all values that a table's option `connector` can have."""
     return (*_BUILT_IN, *sorted(installed()))
 
 
 def is_built_in(name: str | None) -> bool:
+    """Whether a connector is part of sqlstream; so is None, the connector of tables that name none."""
     return name is None or name in _BUILT_IN or name in _INTERNAL
 
 
 def exists(name: str | None) -> bool:
-    """Whether a table can give this name as its connector."""
+    """Whether a table's option `connector` can have this value."""
     return name in _BUILT_IN or name in installed()
 
 
 @cache
 def named(name: str) -> Connector:
-    """Return the connector of a name; raise KeyError for one that does not exist, and UnavailableConnector for one that fails."""
+    """Return a connector by its name.
+
+    Raises KeyError if there is none of this name, UnavailableConnector if its package cannot be imported, and the SqlStreamError
+    that such a package raises.
+    """
     if (own := _BUILT_IN.get(name) or _INTERNAL.get(name)) is not None:
         module, _, kind = own.partition(":")
         found: Connector = getattr(import_module(f"sqlstream.connectors.{module}"), kind)()
@@ -108,7 +113,7 @@ def _loaded(entry: EntryPoint) -> Connector:
 
 
 def find(name: str) -> Connector | None:
-    """Return the connector that a record or an option names; None for one that does not exist, or whose package fails."""
+    """Return a connector by its name; None if it does not exist, or if its package cannot be imported."""
     try:
         return named(name)
     except (KeyError, SqlStreamError):
@@ -116,7 +121,11 @@ def find(name: str) -> Connector | None:
 
 
 def connector_of(table: Table) -> Connector:
-    """Return the connector of a table. Raises BindError or UnsupportedError when there is none of the name."""
+    """Return the connector of a table.
+
+    Raises BindError for an unknown name, UnsupportedError for a connector that only Flink has, and UnavailableConnector if the
+    connector's package cannot be imported.
+    """
     name = table.connector
     if name is None:
         return named(WAREHOUSE)
@@ -137,21 +146,21 @@ def connector_of(table: Table) -> Connector:
 
 
 def source_of(table: Table) -> TableSource:
-    """Return a table as the source that `check_source` has found it to be."""
+    """Return a table as a source. `check_source` must have accepted it."""
     found = connector_of(table).source(table)
     assert found is not None, table.connector
     return found
 
 
 def sink_of(table: Table) -> TableSink:
-    """Return a table as the sink that `check_sink` has found it to be."""
+    """Return a table as a sink. `check_sink` must have accepted it."""
     found = connector_of(table).sink(table)
     assert found is not None, table.connector
     return found
 
 
 def lookup_of(table: Table) -> TableLookup:
-    """Return a table as one for lookups, which `check_lookup` has found it to be."""
+    """Return a table as a lookup table. `check_lookup` must have accepted it."""
     found = connector_of(table).lookup(table)
     assert found is not None, table.connector
     return found

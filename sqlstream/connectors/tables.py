@@ -1,4 +1,4 @@
-"""What a declared table may do: its options as its connector declares them, and what a job may ask of it."""
+"""Checks of a declared table against its connector: its options and columns, and how jobs and queries may use it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,14 @@ from sqlstream.errors import BindError, Span, SqlStreamError, UnsupportedError, 
 
 
 def validate(table: Table) -> None:
-    """Raise BindError or UnsupportedError unless the table's options fit its connector."""
+    """Raise BindError or UnsupportedError unless the table's options and columns fit its connector.
+
+    A table whose connector's package cannot be imported passes.
+    """
     try:
         connector = connector_of(table)
     except UnavailableConnector:
-        # Only those that use the table fail, see `usable`.
+        # Only statements that use the table fail, see `usable`.
         return
     _validate_columns(table, connector)
     _check_options(table, connector)
@@ -69,7 +72,7 @@ def _validate_columns(table: Table, connector: Connector) -> None:
 
 
 def options_of(connector: Connector) -> tuple[TableOption, ...]:
-    """Return the options that all tables of a connector have, whatever their format is."""
+    """Return the options that all tables of a connector can have, whatever their format."""
     formats = (
         (replace(FORMAT, required=connector.needs_format, example=connector.formats[0]),) if connector.formats else ()
     )
@@ -82,7 +85,7 @@ def options_of(connector: Connector) -> tuple[TableOption, ...]:
 
 
 def all_options(connector: Connector) -> tuple[TableOption, ...]:
-    """Return the options that tables of a connector can have, with those of all its formats."""
+    """Return the options that tables of a connector can have, and the options of all its formats."""
     of_formats = (option for name in connector.formats for option in _format_options(connector, name))
     return tuple(by_name([CONNECTOR, *options_of(connector), *of_formats]).values())
 
@@ -98,7 +101,7 @@ def _check_options(table: Table, connector: Connector) -> None:
         check_required(table, options_of(connector))
     except BindError:
         for name in table.options:
-            # What is missing may be there under a wrong name.
+            # The missing option may be there under a wrong name.
             if name not in every and not connector.any_options:
                 raise no_such_option(table, name, sorted(every), of) from None
         raise
@@ -119,7 +122,7 @@ def _format_options(connector: Connector, name: str) -> Sequence[TableOption]:
 
 
 def _format(table: Table, connector: Connector) -> str:
-    """Return the name of a table's format, one of those that its connector has."""
+    """Return the name of a table's format. Raises BindError unless its connector has this format."""
     name, at = table.options["format"].lower(), table.option_span("format", value=True)
     if name not in FORMATS:
         hint = missing("format", name, connector.formats)
@@ -146,12 +149,12 @@ def _check_warehouse_options(table: Table, known: Mapping[str, TableOption]) -> 
 
 
 def inferred_columns(table: Table, project: str) -> Sequence[Column] | None:
-    """Return the columns of a table that declares none, None when its connector does not know them."""
+    """Return the columns of a table that declares none; None if its connector is unknown or cannot infer them."""
     return connector_of(table).columns(table, project) if exists(table.connector) else None
 
 
 def may_infer(table: Table) -> bool:
-    """Whether the columns of a table that declares none may be known at another time."""
+    """Whether `inferred_columns` may succeed at another time for a table that declares no columns."""
     try:
         return exists(table.connector) and connector_of(table).can_infer(table)
     except UnavailableConnector:
@@ -159,14 +162,14 @@ def may_infer(table: Table) -> bool:
 
 
 def no_columns(table: Table) -> BindError:
-    """Return the error for a table that declares no columns, and whose connector does not know them."""
+    """Return the error for a table that declares no columns, and whose connector cannot infer them."""
     known = " and for ".join(c.infers for c in map(connector_named, built_in()) if c.infers)
     hint = f"Declare them; they are inferred for {known} only."
     return BindError(f'table "{table.name}" has no columns', table.span, hint=hint)
 
 
 def identity(table: Table) -> Mapping[str, str]:
-    """Return the options of a table that is read by which a job is known: the others may change while it lives."""
+    """Return the options that identify a source table: if one of them changes, the job that reads the table is another job."""
     connector = connector_of(table)
     form = FORMATS.get(table.options.get("format", "").lower())
     mutable = {o.name for o in (*options_of(connector), *(form.options if form else ())) if o.mutable}
@@ -179,9 +182,10 @@ def is_bounded(table: Table) -> bool:
 
 
 def usable(table: Table) -> Table:
-    """Return a declared table ready for use; where what it needs is not installed, with that as its problem.
+    """Return a declared table as its connector prepares it.
 
-    So only those that use the table fail. Raises BindError for what is declared wrongly.
+    An error of the connector, such as a missing package, becomes the table's `problem`, so that only statements that use the
+    table fail.
     """
     try:
         return connector_of(table).prepare(table)
@@ -190,13 +194,13 @@ def usable(table: Table) -> Table:
 
 
 def check_usable(table: Table) -> None:
-    """Raise what is wrong with a table that is declared well, such as a package that it needs and that is missing."""
+    """Raise the table's `problem`, such as a missing package, if it has one."""
     if table.problem is not None:
         raise table.problem
 
 
 def check_source(table: Table, span: Span | None) -> None:
-    """Raise unless the table can be read by a job."""
+    """Raise a SqlStreamError unless a job can read the table; `span` is where its query names it."""
     check_usable(table)
     connector = connector_of(table)
     if (source := connector.source(table)) is not None:
@@ -213,7 +217,7 @@ def check_source(table: Table, span: Span | None) -> None:
 
 
 def _check_answers(table: Table, end: TableSource | TableSink, required: Sequence[str]) -> None:
-    """Raise UsageError for a class that leaves out what nobody can assume of its tables."""
+    """Raise UsageError for a source or sink class that lacks attributes for which no default would be safe."""
     kind = type(end)
     if lacking := [name for name in required if not hasattr(kind, name)]:
         raise UsageError(
@@ -223,7 +227,7 @@ def _check_answers(table: Table, end: TableSource | TableSink, required: Sequenc
 
 
 def check_lookup(table: Table, span: Span | None) -> None:
-    """Raise unless rows of the table can be looked up."""
+    """Raise a SqlStreamError unless a job can look up rows of the table; `span` is where its query names it."""
     check_usable(table)
     if connector_of(table).lookup(table) is None:
         having = ", ".join(name for name in built_in() if connector_named(name).lookup_type)
@@ -233,7 +237,7 @@ def check_lookup(table: Table, span: Span | None) -> None:
 
 
 def check_sink(table: Table, span: Span | None) -> None:
-    """Raise unless the table can be written by a job."""
+    """Raise a SqlStreamError unless a job can write the table; `span` is where its query names it."""
     check_usable(table)
     connector = connector_of(table)
     sink = connector.sink(table)
@@ -251,7 +255,10 @@ def check_sink(table: Table, span: Span | None) -> None:
 
 
 def discard_written(connectors: Iterable[str], context: SinkContext) -> None:
-    """Delete what a job wrote through connectors of these names, as far as its records in a folder say."""
+    """Delete what a dropped job has written into one sink, whose records are in `context.records`.
+
+    `connectors` are the names of the connectors that the sink may have had; unknown names are ignored.
+    """
     for name in sorted(set(connectors) & {*names()}):
         sink = connector_named(name).sink_type
         if sink is not None and issubclass(sink, WorkerSink):
@@ -259,12 +266,12 @@ def discard_written(connectors: Iterable[str], context: SinkContext) -> None:
 
 
 def is_queried(table: Table) -> bool:
-    """Whether queries of state read a declared table where it is."""
+    """Whether state queries can read a declared table directly. Connectors of other packages are not asked."""
     return is_built_in(table.connector) and connector_of(table).has_snapshots
 
 
 def not_queried(table: Table) -> str:
-    """Return why a declared table cannot be read by a query over state, as sentences."""
+    """Return, in sentences, why a state query cannot read a declared table."""
     if table.connector is None:
         return "It is a table of the warehouse, into which no job has written yet."
     # Connectors of other packages are not imported for a query.
@@ -277,13 +284,13 @@ def not_queried(table: Table) -> str:
 
 
 def source_guarantee(table: Table) -> Guarantee:
-    """Return how often a row counts that a job reads of a table."""
+    """Return the guarantee of a source table."""
     source = source_of(table)
     return Guarantee(source.replay.times, source.replay_reason, f"source {table.name}")
 
 
 def guarantee(sources: Sequence[Table], sink: Table) -> str:
-    """Return the line for a job: how often each row that it reads counts in what it writes, and why not exactly once."""
+    """Return the guarantee of a job end to end, in a line, see `guarantees.guarantee`."""
     found = connector_of(sink).sink(sink)
     assert found is not None, sink.connector
     end = Guarantee(found.delivery.times, found.delivery_reason, f"sink {sink.name}")

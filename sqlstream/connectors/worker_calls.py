@@ -1,4 +1,4 @@
-"""Calls that run in processes beside the driver, all at the same time: what such processes are, and what they answer."""
+"""Calls that run in parallel in processes beside the driver: the protocol of such processes, and their replies."""
 
 from __future__ import annotations
 
@@ -13,21 +13,27 @@ T = TypeVar("T")
 
 
 class Workers(Protocol):
-    """Processes that make calls for a sink.
+    """Processes that run calls for a sink.
 
-    What a call keeps in its process, the next one in the same place may find there, or not: another process may run it, also
-    after one that has died with the call half done.
+    A process may keep objects between calls, such as connections, but a call cannot rely on them: any process may run the next
+    call with the same index. If a process dies, its call runs again.
     """
 
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Make calls, which pickle can carry, and return what they return. Raises the first error, when all have ended."""
+        """Run calls in parallel, and return their results in order. Calls and results must be picklable.
+
+        Raises the first error, after all calls have ended.
+        """
 
     def close(self) -> None:
         """End the processes that nobody else uses."""
 
 
 def answer(call: bytes) -> bytes:
-    """Make a pickled call in this process; return what `answers` takes: errors are no reason to try again."""
+    """Run a pickled call in this process, and return its result or its error, pickled, for `answers`.
+
+    An error is returned, not raised, so that the engine does not run the call again.
+    """
     error: SqlStreamError
     try:
         return pickle.dumps((pickle.loads(call)(), None))
@@ -41,7 +47,7 @@ def answer(call: bytes) -> bytes:
 
 
 def answers(given: Sequence[bytes]) -> list[Any]:
-    """Return what calls returned. Raises the error of the first one that failed."""
+    """Return the results in replies of `answer`. Raises the error of the first call that failed."""
     found = [pickle.loads(one) for one in given]
     for _, error in found:
         if error is not None:

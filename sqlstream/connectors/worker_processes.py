@@ -1,8 +1,8 @@
-"""Processes of our own as workers, for an engine that has none: on this machine, one for each call that is made at a time.
+"""Worker processes on this machine, for an engine that has none: one for each call that runs at the same time.
 
-They are forked from a process which has imported what they need, and done nothing else: it has no threads, no connection and no
-client of a server, of which a fork would inherit a broken copy. Each talks to the driver over a socket, and ends when that is
-closed, which is also what the end of the driver does, however it comes.
+They are forked from a launcher process, which has imported the modules that they need and done nothing else: it has no threads
+and no connections, of which a fork would inherit a broken copy. Each process talks to the driver over a socket, and ends when
+the socket closes, as it also does when the driver dies.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from sqlstream.errors import JobError
 T = TypeVar("T")
 
 _LENGTH = struct.Struct("<Q")
-# How often processes are started anew for the same calls.
+# How often the same calls are tried, each time in new processes.
 _ATTEMPTS = 4
-# The module that is the first process.
+# The module that the launcher process runs.
 MODULE = "sqlstream.connectors.worker_processes"
 
 
 class WorkerProcesses:
-    """Workers that start with the first call, as many as there are calls. A call finds what the one before in its place has kept.
+    """`Workers` on this machine. They start with the first `run`, one process per call; call n runs in process n.
 
-    Those that a dead one leaves are ended, and all calls are made again in new ones. `modules` are those that calls are in.
+    If a process dies, all of them are ended, and all calls run again in new ones. `modules` names the modules of the calls.
     """
 
     def __init__(self, modules: Sequence[str]):
@@ -47,6 +47,7 @@ class WorkerProcesses:
         self._said: IO[bytes] | None = None
 
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Run calls in parallel, see `Workers.run`. Raises JobError if processes keep dying."""
         if len(calls) > len(self._sockets):
             self.close()
         requests = [pickle.dumps(call) for call in calls]
@@ -61,7 +62,7 @@ class WorkerProcesses:
                 if attempt == _ATTEMPTS - 1:
                     raise JobError(f"a process that writes rows has ended: {error}", detail=told) from error
             except BaseException:
-                # What they answer belongs to these calls.
+                # Their late replies would be taken for those of other calls.
                 self.close()
                 raise
             else:
@@ -78,7 +79,7 @@ class WorkerProcesses:
             stdout=self._said,
             stderr=self._said,
             pass_fds=ends,
-            # What this process can import, it can, too; Ctrl-C is for this one.
+            # It imports from the same places as this process. Ctrl-C is for this process only.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,
         )
@@ -92,13 +93,14 @@ class WorkerProcesses:
         return [receive(ours) for ours, _ in zip(self._sockets, requests, strict=False)]
 
     def _last_words(self) -> str | None:
-        """Return the last line that the processes wrote, for people who have to find out why one of them died."""
+        """Return the last line that the processes wrote to their output, which may say why one of them died."""
         assert self._said is not None
         self._said.seek(0)
         lines = self._said.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else None
 
     def close(self) -> None:
+        """End the processes, and wait for the launcher."""
         while self._sockets:
             self._sockets.pop().close()
         if self._launcher is not None:
@@ -110,12 +112,12 @@ class WorkerProcesses:
 
 
 def send(to: socket.socket, message: bytes) -> None:
-    """Send a message whose end the other side knows."""
+    """Send a message, with its length in front."""
     to.sendall(_LENGTH.pack(len(message)) + message)
 
 
 def receive(source: socket.socket) -> bytes:
-    """Return the next message. Raises EOFError's kin, an OSError, when the other side is gone."""
+    """Return the next message that `send` sent. Raises an OSError if the other side is gone."""
     (length,) = _LENGTH.unpack(_exactly(source, _LENGTH.size))
     return _exactly(source, length)
 
@@ -132,7 +134,7 @@ def _exactly(source: socket.socket, count: int) -> bytes:
 
 
 def serve(driver: socket.socket) -> None:
-    """Make the calls that come, until the driver is gone: then this process ends at once, whatever it does."""
+    """Run calls from the driver, and send back the replies of `answer`. Once the driver is gone, the process exits at once."""
     calls: SimpleQueue[bytes] = SimpleQueue()
 
     def listen() -> None:
@@ -147,7 +149,7 @@ def serve(driver: socket.socket) -> None:
 
 
 def main(ends: str, *modules: str) -> None:
-    """Import modules, fork a process for each of the given ends of sockets, and wait for them."""
+    """Import modules, fork a process for each socket, and wait for them; `ends` are file descriptors, separated by commas."""
     for module in modules:
         import_module(module)
     sockets = [socket.socket(fileno=int(end)) for end in ends.split(",")]
