@@ -24,8 +24,8 @@ ROW_NUMBER = "file_row_number"
 class Batch:
     """The rows that a job writes into a table in one batch, in Parquet files.
 
-    `paths` are the files, as DuckDB takes them. If the batch `is_changing`, rows have a WEIGHT (+1 added, -1 removed). `key` names
-    the columns of the PRIMARY KEY, if rows are upserted by it. With `order`, all rows are upserts, and the last row of a key
+    `paths` are the files, as DuckDB takes them. If the batch `is_changing`, rows have a WEIGHT (+1 added, -1 removed). `key` has
+    the names of the PRIMARY KEY, if rows are upserted by it. With `order`, all rows are upserts, and the last row of a key
     counts: `order` are columns in the files, behind `columns`, whose greatest values belong to the last row. `part` is a
     condition that limits the batch to some of its rows; if it `is_numbered`, the condition may use ROW_NUMBER.
 
@@ -74,15 +74,15 @@ class Batch:
         return self.gone(f"({self.changes()})")
 
     def gone(self, changes: str) -> str:
-        """Return the SELECT of the keys to delete, like `deletes`; `changes` is FROM-able SQL of the rows of `changes()`."""
+        """Return the SELECT of the keys to delete, like `deletes`; `changes` is FROM-able SQL of `changes()`."""
         return f"SELECT {self._key} FROM {changes} GROUP BY {self._key} HAVING max({WEIGHT}) < 0"
 
     def known(self, changes: str) -> str:
-        """Return the SELECT of updated rows: their key also loses a row; `changes` is FROM-able SQL of the rows of `changes()`."""
+        """Return the SELECT of updated rows: their key also loses a row; `changes` is FROM-able SQL of `changes()`."""
         return f"{self._added(changes)} SEMI JOIN {self._taken(changes)}"
 
     def new(self, changes: str) -> str:
-        """Return the SELECT of inserted rows: their key loses no row; `changes` is FROM-able SQL of the rows of `changes()`."""
+        """Return the SELECT of inserted rows: their key loses no row; `changes` is FROM-able SQL of `changes()`."""
         return f"{self._added(changes)} ANTI JOIN {self._taken(changes)}"
 
     def _added(self, changes: str) -> str:

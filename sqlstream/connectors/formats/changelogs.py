@@ -1,7 +1,7 @@
-"""Files whose rows are changes: a column says what each does, or it stands in Debezium's envelope.
+"""Tables whose rows are changes: a column names the operation of each row, or Debezium's envelope does.
 
-Beside the table's columns their rows have `__sqlstream_change`: I a row is added, U it is so after an update, B it was so before
-one, D it is deleted. Where the table has a key, three further columns say which of two changes came later.
+`changes_of` turns them into rows with the table's columns and `__sqlstream_change`: I (insert), U (after an update), B (before an
+update) or D (delete). If the table has a key, three more columns (PLACE) order the changes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from sqlstream.units import parse_boolean
 
 SCHEMA_INCLUDE = "debezium-json.schema-include"
 
-# What a table without a key needs to know of an update; the hint is what to do about it.
+# The error about an update in a table without a key, and its hint.
 NO_ROW_BEFORE = "an update has no row before it"
 DECLARE_KEY = "Declare the PRIMARY KEY of the table: then an update needs no row before it, and a delete only the key."
 
-# What says what a row does where no column of a table does, as in a change data feed.
+# The column of operations, if the table does not name one, as in a change data feed.
 OPERATION = Column(internal("operation"), "VARCHAR")
 
 _WORDS = {"I": ("I", "+I"), "U": ("U", "+U"), "B": ("B", "-U"), "D": ("D", "-D")}
 
 
 def validate(table: Table) -> None:
-    """Raise BindError unless a table whose rows are changes declares what is needed to read them."""
+    """Raise BindError unless the columns of a table whose rows are changes allow to read its operations."""
     named = f'table "{table.name}"'
     if table.options.get("format", "").lower() == DEBEZIUM:
         for column in table.physical:
@@ -53,7 +53,11 @@ def validate(table: Table) -> None:
 
 
 def source_table(table: Table) -> Table:
-    """Return a table as its files are read: with what tells the changes, and their order where it matters."""
+    """Return the table with the columns to read from its files, if its rows are changes; other tables are returned unchanged.
+
+    The column of operations is added, unless it is declared. For Debezium, the fields of the envelope take the place of the
+    columns that are stored in files. The columns PLACE are added if the table has a key.
+    """
     if not table.has_changes:
         return table
     place = PLACE if table.primary_key else ()
@@ -62,7 +66,7 @@ def source_table(table: Table) -> Table:
         return replace(table, columns=(*table.columns, *operation, *place))
     fields = ", ".join(f"{quote_name(c.name)} {c.type}" for c in table.stored)
     envelope = (("before", f"STRUCT({fields})"), ("after", f"STRUCT({fields})"), ("op", "VARCHAR"))
-    # What is where the other setting of the option has the envelope is read, too: to pass it over would be to lose all rows.
+    # The envelope may be where the other value of the option says. That is read, too, to raise an error: no row would be found.
     columns = (*(Column(name, type) for name, type in envelope), Column("payload", "JSON"))
     if _in_payload(table):
         whole = f"STRUCT({', '.join(f'{name} {type}' for name, type in envelope)})"
@@ -73,7 +77,7 @@ def source_table(table: Table) -> Table:
 
 
 def malformed(table: Table) -> str:
-    """Return the condition that a row, as `source_table` reads it, says nothing that a row can do."""
+    """Return the SQL condition that a row of `source_table` is no change: its operation is unknown, or lacks its row."""
     if table.options.get("format", "").lower() == DEBEZIUM:
         op, before, after = _envelope(table)
         whole = f"{op} IN ('c', 'r', 'u') AND {after} IS NOT NULL OR {op} = 'd' AND {before} IS NOT NULL"
@@ -83,9 +87,9 @@ def malformed(table: Table) -> str:
 
 
 def lacking(table: Table, columns: Sequence[Column]) -> list[tuple[str, str]]:
-    """Return the conditions that a row which is added, as `source_table` reads it, has no value where its table has no NULLs.
+    """Return (condition, column name) for each NOT NULL column: an added row of `source_table` has no value for the column.
 
-    Each comes with the name of its column; `columns` are those that are read.
+    `columns` are the columns that are read, of which NOT NULL ones count; for Debezium, `table.never_null` counts instead.
     """
     if table.options.get("format", "").lower() == DEBEZIUM:
         op, _, after = _envelope(table)
@@ -98,9 +102,9 @@ def lacking(table: Table, columns: Sequence[Column]) -> list[tuple[str, str]]:
 
 
 def changes_of(table: Table, rows: str) -> str:
-    """Return the SELECT of the changes of a table: its columns that are read, those of PLACE if it has a key, and CHANGE.
+    """Return the SELECT of a table's changes: its physical columns, PLACE if it has a key, and CHANGE, without the operation.
 
-    `rows` is FROM-able SQL of rows as `source_table` reads them. A row that says nothing that a row can do is an error.
+    `rows` is FROM-able SQL of the rows of `source_table`. The SELECT fails at a row that is no change.
     """
     place = PLACE if table.primary_key else ()
     read = [c for c in table.physical if c is not table.operation]
@@ -110,21 +114,21 @@ def changes_of(table: Table, rows: str) -> str:
         f"_change._row.{quote_name(c.name)} AS {quote_name(c.name)}" if c in table.stored else quote_name(c.name)
         for c in read
     ]
-    # An update is two changes in one place.
+    # An update is two changes of the same row of a file: twice the number keeps them in order.
     items += [f"{c.name} * 2 + _change._second AS {c.name}" if c is ROW else c.name for c in place]
     items.append(f"_change._kind AS {CHANGE.name}")
     return f"SELECT {', '.join(items)} FROM (SELECT *, unnest({_changes_in_envelope(table)}) AS _change FROM {rows})"
 
 
 def weight() -> str:
-    """Return the weight of a change: whether its row is added or taken away."""
+    """Return the SQL of the weight of a change, from CHANGE: 1 for I and U, -1 for B and D."""
     return f"CAST(if({ADDS}, 1, -1) AS BIGINT)"
 
 
 def present(table: Table, rows: str) -> str:
-    """Return the SELECT of the rows that all changes of a table amount to, with the columns that are read.
+    """Return the SELECT of the rows that exist after all changes, with the table's physical columns without the operation.
 
-    `rows` is FROM-able SQL of rows as `source_table` reads them.
+    `rows` is FROM-able SQL of the rows of `source_table`.
     """
     columns = [c for c in table.physical if c is not table.operation]
     changes = changes_of(table, rows)
@@ -143,7 +147,7 @@ def _operation_name(table: Table) -> str:
 
 
 def _letter(table: Table) -> str:
-    """Return the SQL that makes a letter of what the column of operations says."""
+    """Return the SQL of CHANGE (I, U, B or D) from the column of operations; it fails at other texts."""
     found = _operation(table)
     cases = " ".join(
         f"WHEN upper({found}) IN ({', '.join(map(quote_text, words))}) THEN '{letter}'"
@@ -166,12 +170,12 @@ def _envelope(table: Table) -> tuple[str, str, str]:
 
 
 def _tombstone(table: Table) -> str:
-    """Return the condition that a line says that a key is gone for good, which its delete has said before."""
+    """Return the condition that a row is a tombstone: an empty envelope, which follows the delete of a key."""
     return " AND ".join(f"{part} IS NULL" for part in (*_envelope(table), _elsewhere(table)))
 
 
 def _elsewhere(table: Table) -> str:
-    """Return what is NULL unless the envelope is where it is not looked for."""
+    """Return the field that is not NULL if the envelope is where the other value of SCHEMA_INCLUDE says."""
     return "op" if _in_payload(table) else "payload"
 
 

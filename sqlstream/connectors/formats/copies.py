@@ -1,7 +1,7 @@
-"""Local copies of remote files, for the time that a process reads them: DuckDB and its kin take paths.
+"""Local copies of remote files while a process reads them, as the readers (DuckDB and others) take local paths.
 
-A copy is called as its file is, with the folders above it, so that partitions and compression can be told. What errors and
-metadata columns show is the URI (see `shown`).
+A copy keeps the name of its file and the folders above it, which tell partitions and the compression. Errors and metadata columns
+show the URI (see `shown`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from sqlstream.warehouse.stores import open_store
 if TYPE_CHECKING:
     from sqlstream.connectors.formats.file_split import FileSplit
 
-# Copies beyond so many bytes go, unless they were used within so many seconds: a batch may still read them.
+# The most bytes of all copies, beyond which the oldest are deleted, and the seconds after its last use in which a copy stays.
 LARGEST, IN_USE = 1 << 30, 60.0
 _lock = threading.Lock()
-# When each copy was last asked for; the oldest comes first.
+# By path: when the copy was last used, in seconds on the monotonic clock, and its bytes; the oldest comes first.
 _copies: dict[str, tuple[float, int]] = {}
 
 
@@ -39,7 +39,10 @@ def _own() -> str:
 
 
 def near(split: FileSplit) -> FileSplit:
-    """Return a split with the path of a local copy where its file is remote. Raises FileNotFoundError when it is gone."""
+    """Return the split with the path of a local copy, which is made if there is none; a split of a local file is unchanged.
+
+    Raises FileNotFoundError if the remote file is gone, and UsageError if it cannot be read.
+    """
     if not is_remote(split.path):
         return split
     uri = split.path.partition("?")[0] if "=" in split.path else split.path
@@ -61,8 +64,8 @@ def near(split: FileSplit) -> FileSplit:
 
 
 def shown(path: str) -> str:
-    """Return what people know a file as: of a copy, the URI of the file."""
-    # Of local files there are no copies, and so no folder for them.
+    """Return the name of a file for messages: the URI if the path is a local copy, otherwise the path."""
+    # If there are no copies, there is no folder for them either.
     if not _copies or not path.startswith(f"{_own()}/"):
         return path
     _, scheme, rest = path[len(_own()) + 1 :].split("/", 2)
@@ -95,5 +98,5 @@ def _make_room() -> None:
 
 
 def _begin() -> None:
-    """Let copies go with the process, unless it is killed."""
+    """Delete the copies when the process ends, unless it is killed."""
     atexit.register(shutil.rmtree, _own(), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Files of CSV: columns by place, or by the names in their header."""
+"""CSV files and values: columns by position, or by the names in the header of a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_csv(
     columns: Sequence[Column],
     copies: Mapping[str, str],
 ) -> ReadPlan:
-    """Return how to read files of CSV."""
+    """Return the plan that reads CSV files with DuckDB's reader, see `ReadFiles`. `copies` is ignored."""
     options = [*csv_syntax(table.options), "hive_partitioning = false"]
     rejects = list[tuple[str, str]]()
     if skips(table):
@@ -57,7 +57,7 @@ def read_csv(
 def csv_values(
     con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
 ) -> str:
-    """Return the marked rows of values, each a record without a header; `kept` are further columns of them that stay."""
+    """Return the marked rows of values, each of them a CSV record, see `ReadValues`."""
     given = con.sql(f"SELECT {', '.join([*kept, VALUE])} FROM {values}").to_arrow_table()
     declared = table.stored
     names = field_names(len(declared))
@@ -72,7 +72,7 @@ def csv_values(
 
 
 def _marked(columns: Sequence[tuple[Column, Any]]) -> str:
-    """Return the select items of columns that may hold text where integers should be."""
+    """Return the select items of columns that were read as `as_text` says, and of WRONG."""
     items, cases = [], []
     for column, type_ in columns:
         name = quote_name(column.name)

@@ -1,9 +1,8 @@
-"""Records of CSV taken one by one: of files that DuckDB's reader rejects as a whole, or of which it would lose rows.
+"""CSV files read record by record: files that DuckDB's reader rejects as a whole, or in which it would lose rows.
 
-It wants one kind of line ends, also within quotes, and lines of at most two megabytes, and behind a quote that is wrong it looks
-for the next row where it likes. Here any of `\\n`, `\\r\\n` and `\\r` ends a record, unless it is quoted. A record with a wrong
-quote ends with the line of that quote, so the rows behind it are found. This takes some thirty times as long, so it is a
-second attempt.
+DuckDB's reader wants one kind of line ends, even within quotes, and lines of at most two megabytes, and after a wrong quote it
+may continue anywhere. Here each of `\\n`, `\\r\\n` and `\\r` ends a record, unless it is quoted. A record with a wrong quote ends
+with the line of that quote, so that the rows after it are read. This takes some thirty times as long, so it is a second attempt.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from sqlstream.duck.text_files import LIMIT, open_text
 _NO_ROW = re.compile(r'row \d+ of file ".+" is malformed: ', re.DOTALL)
 _TOO_LONG = f"The row is longer than {LIMIT >> 20} MB"
 _HALF = re.compile("[\ud800-\udfff]")
-# A record that is too long is kept up to so many characters.
+# The most characters that are kept of a record that is too long.
 _SHOWN = 100_000
 _PATH, _NUMBER, _FAULT = internal("path"), internal("number"), internal("fault")
 _ROWS, _CHARACTERS = 20_000, 16 << 20
@@ -43,7 +42,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class CsvRecord:
-    """A record of a file: its number among all, from 1, its text without the end of its line, and why it is none."""
+    """A record of a file: its number, from 1 (the header counts), its text without the line end, and why it is malformed."""
 
     number: int
     text: str
@@ -51,7 +50,7 @@ class CsvRecord:
 
 
 def records(path: str, options: Mapping[str, str]) -> Iterator[CsvRecord]:
-    """Yield the records of a file, with its header and empty lines. Raises OSError for a file that is not whole."""
+    """Yield all records of a file, also its header and empty lines. Raises OSError for a truncated compressed file."""
     number, parts, size, is_open = 1, list[str](), 0, False
     quote = quoting(options)[1]
     with open_text(path, errors="surrogateescape") as file:
@@ -63,7 +62,7 @@ def records(path: str, options: Mapping[str, str]) -> Iterator[CsvRecord]:
                 is_open = (is_open or quote in line) and goes_on(line, options, is_open=is_open)
             if size < LIMIT and is_open:
                 continue
-            # Of one that is too long the rest goes, up to the end of a line.
+            # The rest of a record that is too long is dropped, up to the next line end.
             if is_whole or size < LIMIT:
                 yield _record(number, parts, size)
                 number, parts, size, is_open = number + 1, [], 0, False
@@ -76,7 +75,7 @@ def _record(number: int, parts: Sequence[str], size: int) -> CsvRecord:
         return CsvRecord(number, _shown("".join(parts)[:_SHOWN]), _TOO_LONG)
     text = "".join(parts)
     text = text[:-2] if text.endswith("\r\n") else text[:-1] if text.endswith(("\n", "\r")) else text
-    # Bytes that are no text became halves of pairs.
+    # Bytes that are no UTF-8 became surrogates.
     if not text.isascii() and _HALF.search(text):
         return CsvRecord(number, _shown(text), NO_TEXT)
     return CsvRecord(number, text)
@@ -87,7 +86,7 @@ def _shown(text: str) -> str:
 
 
 def goes_on(line: str, options: Mapping[str, str], *, is_open: bool) -> bool:
-    r"""Return whether a record goes on behind a line; `is_open` says whether the line begins within quotes.
+    r"""Whether a record continues in the next line; `is_open` says whether this line begins within quotes.
 
     >>> goes_on('1,"a\n', {}, is_open=False), goes_on('b""', {}, is_open=True), goes_on('b"x,"\n', {}, is_open=True)
     (True, True, False)
@@ -109,7 +108,7 @@ def goes_on(line: str, options: Mapping[str, str], *, is_open: bool) -> bool:
         at = found.end()
         if at == len(line):
             return True
-        # Behind the quote that closes there is a further field, or the end of the line, or it is wrong.
+        # After the closing quote comes another field or the end of the line; otherwise the quote is wrong.
         at, is_open = at + 1, False
         if not line.startswith(delimiter, at):
             return False
@@ -118,16 +117,16 @@ def goes_on(line: str, options: Mapping[str, str], *, is_open: bool) -> bool:
 
 @cache
 def _inside(quote: str, escape: str) -> re.Pattern[str]:
-    """Return the pattern of what is quoted."""
+    """Return the pattern of the text within quotes."""
     mark, sign = re.escape(quote), re.escape(escape)
     pattern = f"(?:[^{mark}]++|{mark}{mark})*+" if escape == quote else f"(?:[^{mark}{sign}]++|{sign}.)*+"
     return re.compile(pattern, re.DOTALL)
 
 
 def mixed_files(splits: Iterable[FileSplit]) -> set[str]:
-    """Return the files with line ends of several kinds, or with long lines, which DuckDB's reader does not take.
+    """Return the paths of files with line ends of several kinds, or with long lines, which DuckDB's reader does not accept.
 
-    For those who have one attempt alone. It takes a pass over the bytes, a small part of the time to read them.
+    This is for callers that cannot try again. It takes one pass over the bytes, a small part of the time to parse them.
     """
     return {split.path for split in splits if _is_mixed(split.path)}
 
@@ -142,13 +141,13 @@ def _is_mixed(path: str) -> bool:
                 kinds |= _line_ends(block, last)
                 last = block[-1:]
     except OSError:
-        # Whoever reads it says what is wrong.
+        # The reader raises the error about the file.
         return False
     return len(kinds | ({b"\r"} if last == b"\r" else set())) > 1
 
 
 def _line_ends(block: bytes, last: bytes) -> set[bytes]:
-    """Return the kinds of line ends in a part of a file; `last` is the byte before. A return at its end may go on."""
+    """Return the kinds of line ends in a block; `last` is the byte before it. A `\\r` at its end is left to the next block."""
     block = (last if last == b"\r" else b"") + block
     if b"\r" not in block:
         return {b"\n"} if b"\n" in block else set()
@@ -158,7 +157,7 @@ def _line_ends(block: bytes, last: bytes) -> set[bytes]:
 
 
 def rows(path: str, options: Mapping[str, str], fields: int) -> Iterator[CsvRecord]:
-    """Yield the records that are rows: an empty line is one, of NULL, where there is one field."""
+    """Yield the records that are rows: not the header, and an empty line (a NULL) only if rows have one field."""
     for record in records(path, options):
         if (record.number > 1 or not has_header(options)) and (record.text or fields == 1):
             yield record
@@ -167,7 +166,7 @@ def rows(path: str, options: Mapping[str, str], fields: int) -> Iterator[CsvReco
 def nth_rows(
     path: str, options: Mapping[str, str], fields: int, wanted: set[int], left_out: set[int]
 ) -> dict[int, CsvRecord]:
-    """Return the nth rows of a file, not counting records whose numbers are left out."""
+    """Return the nth rows of a file by n, for each n in `wanted`, from 1. Records with a number in `left_out` do not count."""
     found, count = dict[int, CsvRecord](), 0
     for record in rows(path, options, fields):
         if record.number in left_out:
@@ -182,9 +181,10 @@ def nth_rows(
 
 @dataclass(frozen=True)
 class ScannedRecords:
-    """The rows of files, as a stream of Arrow that can be read again.
+    """The rows of CSV files as an Arrow stream, which starts again with each scan.
 
-    They have their fields as texts, their place (PATH, NUMBER), and why one is malformed (FAULT).
+    Its columns are the fields as texts (`field_names`), the file's path, the reason why a row is malformed (NULL if it is not),
+    and the number of the record, from 1.
     """
 
     paths: tuple[str, ...]
@@ -197,6 +197,7 @@ class ScannedRecords:
         return pa.schema([*((name, pa.string()) for name in names), (_NUMBER, pa.int64())])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows. Raises UnreadableLines for a file that cannot be read to its end."""
         for path in self.paths:
             waiting, size = list[CsvRecord](), 0
             try:
@@ -230,7 +231,10 @@ class ScannedRecords:
 def read_records(
     con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table, columns: Sequence[Column]
 ) -> ReadPlan:
-    """Return how to read files of CSV record by record; it needs the relations that are registered in the connection."""
+    """Return the plan that reads CSV files record by record, from streams that are registered in the connection.
+
+    Unless the table skips malformed rows, the plan's SQL fails at the first one with an error that `is_no_row` recognizes.
+    """
     layouts: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for split in splits:
         layouts.setdefault(csv_layout(split, table), []).append(split.path)
@@ -252,16 +256,19 @@ def read_records(
 
 
 def is_no_row(error: Exception) -> bool:
-    """Whether this is what is said of a row that `read_records` cannot read."""
+    """Whether this is the error about a malformed row of a plan of `read_records`."""
     return bool(_NO_ROW.search(str(error)))
 
 
 def field_names(count: int) -> list[str]:
+    """Return the names of the columns of so many fields."""
     return [f"_field_{n}" for n in range(count)]
 
 
 def row_of(text: str, options: Mapping[str, str], count: int) -> tuple[Sequence[str | None], str | None]:
-    """Return the fields of a record as a row of so many, and why it is none; further ones may be NULL, as DuckDB has it.
+    """Return the first `count` fields of a record, and None; or as many times None, and the reason why it is malformed.
+
+    As in DuckDB, further fields must be NULL.
 
     >>> row_of("1,a,,", {}, 2), row_of('1,a,""', {}, 2)
     ((['1', 'a'], None), ([None, None], 'The row has more than 2 fields'))
@@ -283,7 +290,11 @@ def marked_fields(
     kept: Sequence[str],
     fault: str,
 ) -> str:
-    """Return the SELECT of columns, each with the field that has its text, and of why a row is malformed (WRONG)."""
+    """Return the SELECT of the columns `kept`, the table's columns, and WRONG.
+
+    `columns` has (field, column): the column of `relation` that holds the text of a column. `fault` is the column of `relation`
+    with the reason why a record is malformed.
+    """
     items, cases = list(kept), [f"WHEN {fault} IS NOT NULL THEN {fault}"]
     for field, column in columns:
         value = f"TRY_CAST({field} AS {column.type})"

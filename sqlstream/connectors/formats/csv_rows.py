@@ -1,4 +1,4 @@
-"""How CSV is written: what DuckDB's reader and writer are told, and which field of a row is which column."""
+"""The syntax of CSV: the options of DuckDB's reader and writer, and which field of a row is which column."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from sqlstream.duck.text_files import open_text
 from sqlstream.errors import DataError, missing
 from sqlstream.units import parse_boolean
 
-# A field is as long as it is.
+# No limit on the length of a field.
 csv.field_size_limit(2**31 - 1)
 
 
 def has_header(options: Mapping[str, str]) -> bool:
+    """Whether the first line of a file is a header."""
     return parse_boolean(options.get("csv.header", "false"))
 
 
 def csv_layout(split: FileSplit, table: Table) -> tuple[tuple[str, str], ...]:
-    """Return the (name, type) of each field of a file's rows, by its header if there is one."""
+    """Return (name, type) of each field of a file's rows, in their order, by the header if there is one.
+
+    Raises DataError if the header lacks a declared column or has it twice, and if the file cannot be read.
+    """
     if not has_header(table.options):
         return tuple((c.name, c.type) for c in table.physical)
     with reading([split], table):
@@ -40,7 +44,7 @@ def csv_layout(split: FileSplit, table: Table) -> tuple[tuple[str, str], ...]:
             raise DataError(message, hint=hint)
         if places.count(name) > 1:
             raise DataError(f'the header of {name_file(split.path, table)} has column "{column.name}" twice')
-    # Fields that are not declared need a name of their own, but no type.
+    # Fields that are no columns of the table need distinct names; their values are not cast.
     return tuple(
         (declared[n].name, declared[n].type) if n in declared else (f"_undeclared_{i}", "VARCHAR")
         for i, n in enumerate(places)
@@ -53,13 +57,13 @@ def _header(path: str, options: Mapping[str, str]) -> list[str] | None:
 
 
 def quoting(options: Mapping[str, str]) -> tuple[str, str, str]:
-    """Return the characters between fields, around them, and before a quote within them."""
+    """Return the delimiter, the quote ("" for none) and the escape character."""
     quote = options.get("csv.quote-character", '"')
     return _character(options.get("csv.field-delimiter", ",")), quote, options.get("csv.escape-character", quote)
 
 
 def csv_reader(lines: Iterable[str], options: Mapping[str, str]) -> Iterator[list[str]]:
-    """Return the rows of a file as texts, one by one."""
+    """Return an iterator over the records of CSV lines, each a list of the fields' texts."""
     quote = options.get("csv.quote-character", '"')
     escape = options.get("csv.escape-character", quote)
     return csv.reader(
@@ -73,7 +77,7 @@ def csv_reader(lines: Iterable[str], options: Mapping[str, str]) -> Iterator[lis
 
 
 def fields_of(text: str, options: Mapping[str, str]) -> list[str | None] | None:
-    r"""Return the fields of one record, None for NULL, as DuckDB reads them from a file; None where its quotes are wrong.
+    r"""Return the fields of a record as DuckDB reads them, None for NULL; None instead of the list if its quotes are wrong.
 
     >>> fields_of('1,"a ""b"", c",,""', {})
     ['1', 'a "b", c', None, '']
@@ -116,6 +120,7 @@ def _pattern(delimiter: str, quote: str, escape: str) -> re.Pattern[str]:
 
 
 def csv_syntax(options: Mapping[str, str]) -> list[str]:
+    """Return the arguments of DuckDB's `read_csv` for a table's options, such as `header = true`."""
     quote = options.get("csv.quote-character", '"')
     nulls = ["", *([options["csv.null-literal"]] if options.get("csv.null-literal") else [])]
     return [
@@ -130,7 +135,7 @@ def csv_syntax(options: Mapping[str, str]) -> list[str]:
 
 
 def csv_write_options(options: Mapping[str, str]) -> list[str]:
-    """Return how COPY writes CSV that `read` reads back, by the same options."""
+    """Return the options of COPY that write CSV which `csv_syntax` reads, for the same table's options."""
     quote = options.get("csv.quote-character", '"')
     return [
         f"HEADER {str(has_header(options)).lower()}",
@@ -146,7 +151,7 @@ def _character(text: str) -> str:
 
 
 def one_character(text: str) -> str:
-    """Return the text of an option that is one character; raise ValueError for any other."""
+    r"""Return the text of an option if it is one character, or `\t` for a tab. Raises ValueError for any other text."""
     if len(_character(text)) != 1:
         raise ValueError(f'"{text}" is not one character')
     return text

@@ -1,4 +1,4 @@
-"""Rows that were decoded into Arrow, as a relation of a table's columns: what binary formats have in common."""
+"""Values of binary formats that were decoded into Arrow, as a relation of a table's columns."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Values of one schema: `rows` has a column per field, and a row for each of the values whose `numbers` are given.
+    """The decoded values of one schema.
 
-    `faults` says why others are no rows, by their numbers; `schema` is what messages call the schema. `names` are the fields of
-    columns that have another name there, in small letters.
+    `rows` has a column per field and a row per value; `numbers` are the values' indexes among all values, from 0. `faults` maps
+    the index of a value that could not be decoded to the reason. `schema` names the schema in messages. `names` maps columns to
+    fields with another name, both in lower case.
     """
 
     schema: str
@@ -38,7 +39,7 @@ class Decoded:
 
 
 def bytes_of(con: duckdb.DuckDBPyConnection, values: str, kept: Sequence[str]) -> tuple[list[bytes], pa.Table]:
-    """Return values, and the columns of them that are kept."""
+    """Return the column VALUE of `values`, FROM-able SQL, as bytes, and its columns `kept`."""
     taken = con.sql(f"SELECT {', '.join([VALUE, *kept])} FROM {values}").to_arrow_table()
     return taken.column(0).to_pylist(), taken.remove_column(0)
 
@@ -51,10 +52,11 @@ def relation(
     decoded: Sequence[Decoded],
     defaults: Mapping[str, str],
 ) -> str:
-    """Return the marked rows of values: columns of a table, those that are kept, and why one is malformed (WRONG).
+    """Return FROM-able SQL of marked rows: the columns of `kept`, the table's `columns`, and WRONG.
 
-    `defaults` is the SQL of what columns are, by their names in small letters, whose field a schema does not have. Raises
-    DataError for a field whose type does not fit its column.
+    `kept` has a row per value, and `decoded` the values by their schemas. `defaults` maps columns, in lower case, to the SQL of
+    their value if a schema lacks their field; otherwise it is NULL. Raises DataError for a field whose type does not fit its
+    column.
     """
     selects = [_rows(con, table, columns, kept, group, defaults) for group in decoded if len(group.numbers)]
     faults = {number: why for group in decoded for number, why in group.faults.items()}
@@ -113,7 +115,7 @@ def _register(con: duckdb.DuckDBPyConnection, rows: pa.Table) -> str:
 
 
 def literal(value: object) -> str:
-    """Return a default as SQL: what JSON can hold."""
+    """Return a value of JSON as an SQL literal."""
     match value:
         case None:
             return "NULL"

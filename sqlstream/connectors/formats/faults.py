@@ -1,4 +1,4 @@
-"""Which rows of some files are malformed, where they stand, and why: found by reading the files again, when there are some."""
+"""Finds the malformed rows of files, with their places and the reasons. It reads the files again, only if there are such rows."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ TOO_LONG = f"The line is longer than {LIMIT >> 20} MB"
 
 
 def translate(error: Exception, splits: Iterable[FileSplit], table: Table) -> DataError | None:
-    """Return the error of reading some splits as people should see it, or None when it is about something else.
+    """Translate an error of reading some splits for users; None if it is about something else.
 
-    A malformed row is looked for again, to name its line.
+    If a row is malformed, the splits are read again to name its place.
     """
     form, splits = format_of(table), list(splits)
     if not form:
@@ -46,7 +46,7 @@ def translate(error: Exception, splits: Iterable[FileSplit], table: Table) -> Da
     text = str(error)
     path = path_in(text, splits)
     json = form in ("json", "debezium-json")
-    # A value that is cast after it was read has lost its place.
+    # An error about a value that is cast after reading names no place.
     unplaced = path is None and (NOT_WHOLE in text or isinstance(error, duckdb.ConversionException))
     if unplaced or is_no_row(error) or (json and path and "JSON" in text) or is_too_long(error):
         suspects = [s for s in splits if path in (None, s.path)]
@@ -62,7 +62,7 @@ def translate(error: Exception, splits: Iterable[FileSplit], table: Table) -> Da
 
 
 def malformed_rows(splits: Sequence[FileSplit], table: Table) -> Iterator[MalformedRow]:
-    """Yield the rows of some splits that cannot be read as the table declares, file by file, in their order."""
+    """Yield the malformed rows of some splits, in order. Raises DataError for a file that cannot be read."""
     with databases.passing() as con:
         for split in splits:
             with reading([split], table):
@@ -81,7 +81,10 @@ def _malformed_rows_of(con: duckdb.DuckDBPyConnection, split: FileSplit, table: 
 
 
 def take_numbered(con: duckdb.DuckDBPyConnection, split: FileSplit, table: Table) -> ReadPlan:
-    """Take the rows of a split, malformed or not, with ROW, their number among those that the reader has not rejected."""
+    """Return the plan of a split after `take`, with the columns PATH and ROW, and with malformed rows marked.
+
+    ROW is a row's number in the file, from 0. For CSV it counts only rows that DuckDB's reader has not rejected.
+    """
     skipping = replace(
         table,
         columns=(*table.columns, *(c for c in (PATH, ROW) if c not in table.columns)),
@@ -91,7 +94,7 @@ def take_numbered(con: duckdb.DuckDBPyConnection, split: FileSplit, table: Table
 
 
 def take(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table) -> ReadPlan:
-    """Return the plan to read some splits whose malformed rows are skipped, once its rows were taken."""
+    """Return the plan of some splits, of a table that skips malformed rows, after `ReadPlan.take`."""
     if format_of(table) == "csv":
         return _take_csv(con, splits, table)
     with tempfile.TemporaryDirectory(prefix="sqlstream-") as directory:
@@ -107,7 +110,7 @@ def take(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Tab
 
 
 def _take_csv(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table: Table) -> ReadPlan:
-    """Return the plan to read files of CSV: record by record those that puzzle DuckDB's reader."""
+    """Return the plan of CSV files after `ReadPlan.take`. Files that DuckDB's reader may misread are read record by record."""
     by_record = set[str]()
     while True:
         plan = read(con, splits, table, by_record=by_record)
@@ -121,16 +124,16 @@ def _take_csv(con: duckdb.DuckDBPyConnection, splits: Sequence[FileSplit], table
         if puzzling <= by_record:
             return plan
         plan.forget(con)
-        # After a second attempt all of them: one may follow the other.
+        # After the second attempt, all files are read by record: each attempt may reveal one more.
         by_record = by_record | {s.path for s in splits} if by_record else puzzling
 
 
-# What DuckDB's reader is right about whatever stands around it.
+# Errors in which DuckDB's reader is right, whatever the rows around look like.
 _SURE = "error_type IN ('CAST', 'MISSING COLUMNS', 'TOO MANY COLUMNS')"
 
 
 def _doubted(con: duckdb.DuckDBPyConnection, plan: ReadPlan, splits: Sequence[FileSplit], table: Table) -> set[str]:
-    """Return the files in which DuckDB's reader has rejected something whose end it may not have seen."""
+    """Return the files in which DuckDB's reader has rejected a row whose end it may have missed."""
     quote = quoting(table.options)[1]
     marks = " OR ".join(f"contains(csv_line, {quote_text(mark)})" for mark in ("\r", quote) if mark)
     doubted = f"NOT {_SURE} OR (error_type <> 'CAST' AND coalesce({marks}, true))"
@@ -143,7 +146,7 @@ def _doubted(con: duckdb.DuckDBPyConnection, plan: ReadPlan, splits: Sequence[Fi
 
 
 def puzzling_files(error: Exception, splits: Sequence[FileSplit], table: Table) -> set[str]:
-    """Return the files of CSV that DuckDB's reader fails at, and that may be right all the same."""
+    """Return the paths of CSV files at which DuckDB's reader failed with `error`, although they may be valid."""
     text = str(error)
     about_rows = isinstance(error, duckdb.InvalidInputException) and "CSV" in text
     if format_of(table) != "csv" or not about_rows or is_no_row(error) or "Error when converting column" in text:
@@ -155,8 +158,8 @@ def puzzling_files(error: Exception, splits: Sequence[FileSplit], table: Table) 
 def read_by_record(
     con: duckdb.DuckDBPyConnection, error: duckdb.Error, splits: Sequence[FileSplit], table: Table
 ) -> ReadPlan | None:
-    """Return another way to read files that DuckDB's reader has failed at, None where there is none."""
-    # Where rows are skipped, `take` has tried it.
+    """Return the plan that reads CSV files record by record, after DuckDB's reader failed with `error`; None if it is no help."""
+    # If malformed rows are skipped, `take` has tried it.
     if skips(table) or not puzzling_files(error, splits, table):
         return None
     return read(con, splits, table, by_record={s.path for s in splits})
@@ -169,7 +172,11 @@ def _too_long(text: str) -> str | None:
 def place(
     split: FileSplit, table: Table, counts: Sequence[int], rejected: Collection[int] = ()
 ) -> dict[int, tuple[int, str]]:
-    """Return where the nth rows stand that were read from a split, as messages name it, and their text."""
+    """Return (number, text) of the nth rows of a split's file, by n, for each n in `counts`, from 1.
+
+    The number is the one that messages show: of the row or, for CSV, of the record, from 1. `rejected` are the numbers of CSV
+    records that n does not count.
+    """
     if not counts:
         return {}
     match format_of(table):
@@ -195,7 +202,7 @@ def _parquet_rows(split: FileSplit, table: Table, counts: Sequence[int]) -> dict
 def _avro_rows(split: FileSplit, table: Table, counts: Sequence[int]) -> dict[int, tuple[int, str]]:
     row = ", ".join(f"{quote_name(c.name)} := {quote_name(c.name)}" for c in table.stored)
     numbers = ", ".join(str(n - 1) for n in counts)
-    # As rows that change nothing: all are there, malformed or not.
+    # As plain rows, not as changes: so all are included, malformed or not.
     plain = replace(table, columns=(*table.stored, ROW), options={"format": "avro"})
     with databases.passing() as con:
         rows = read(con, [split], plain).relation
@@ -206,7 +213,7 @@ def _avro_rows(split: FileSplit, table: Table, counts: Sequence[int]) -> dict[in
 def _csv_rows(
     split: FileSplit, table: Table, counts: Sequence[int], rejected: Collection[int]
 ) -> dict[int, tuple[int, str]]:
-    """Number the rows of a CSV file, of which some were rejected before they were counted."""
+    """Return (number of the record, text) of the nth rows of a CSV file, as `place` does."""
     fields = len(csv_layout(split, table))
     found = nth_rows(split.path, table.options, fields, set(counts), set(rejected))
     return {n: (record.number, record.text) for n, record in found.items()}

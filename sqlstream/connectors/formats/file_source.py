@@ -1,4 +1,4 @@
-"""What sources have in common whose rows stand in files of a format."""
+"""The base class of sources whose rows are in files of a format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FileRows(TableSource):
 
     @abstractmethod
     def files(self, splits: Sequence[Any]) -> Sequence[FileSplit]:
-        """Return the files that splits are."""
+        """Return the files, or parts of files, that the splits stand for. Their paths are local."""
 
     def take(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Any], context: ReadContext) -> ReadPlan:
         if skips(self.table):

@@ -1,4 +1,4 @@
-"""Rows of a table as the fields of a schema that they are written with: of each column the field that holds all of its values."""
+"""Rows of a table converted to the fields of a schema, with which they are written. No conversion may lose a value."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ _ROWS = "_fitted_rows"
 
 @dataclass(frozen=True, slots=True)
 class FittedColumns:
-    """Which fields of a schema are written, in their order, and the SQL of each over the columns of a table."""
+    """The fields of a schema that have a column, in the schema's order, and the select item that makes each of its column."""
 
     fields: tuple[str, ...]
     items: tuple[str, ...]
 
     @classmethod
     def of(cls, table: Table, columns: Sequence[Column], schema: pa.Schema, name: str) -> FittedColumns:
-        """Return how columns are written; `name` is what messages call the schema.
+        """Return the fields of some columns; `name` is the schema's name in messages.
 
-        Names are equal whatever their case. Raises BindError for a column without a field, or whose field holds less.
+        Columns and fields match by name, whatever the case. Raises BindError for a column without a field, or whose field cannot
+        hold all of its values.
         """
         by_name = {column.name.lower(): column for column in columns}
         there = {field.lower() for field in schema.names}
@@ -51,7 +52,7 @@ class FittedColumns:
         return cls(tuple(fields), tuple(items))
 
     def rows(self, rows: pa.Table) -> pa.Table:
-        """Return rows of the columns as rows of the fields."""
+        """Convert rows of the table's columns to rows of the fields."""
         with databases.passing() as con:
             con.register(_ROWS, rows)
             return con.sql(f"SELECT {', '.join(self.items)} FROM {_ROWS}").to_arrow_table()

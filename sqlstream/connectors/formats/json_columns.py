@@ -1,7 +1,8 @@
-"""Columns of JSON in rows that are JSON themselves.
+"""Columns of type JSON in rows that are JSON themselves.
 
-Many producers, Debezium among them, write a document within a document as a string. So a string that holds an object or an array
-is that object or array, and any other string stays what it is: `"{\\"a\\": 1}"` is an object, `"abc"` and `"5"` are strings.
+Many producers, Debezium among them, write a document within a document as a string. So a string that contains an object or an
+array is read as that object or array. Any other string stays a string: `"{\\"a\\": 1}"` is an object, `"abc"` and `"5"` are
+strings.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from sqlstream.duck.sql import quote_name, quote_text
 
 
 def documents(value: str, declared: Any, depth: int = 0) -> str | None:
-    """Return the SQL of a value that was read, with the documents in strings read, too; None where it holds no JSON."""
+    """Return the SQL that reads documents in strings of `value`; None if `declared`, its DuckDB type, contains no JSON."""
     item = f"_d{depth}"
     match declared.id:
         case "varchar" if str(declared) == "JSON":
-            # Nearly all values are told by their first character.
+            # The first character decides for nearly all values.
             text = f"json_extract_string({value}, '$')"
             is_document = f"starts_with(CAST({value} AS VARCHAR), '\"') AND json_valid({text})"
             nested = f"CASE WHEN json_type({text}) IN ('OBJECT', 'ARRAY') THEN CAST({text} AS JSON) ELSE {value} END"

@@ -1,4 +1,4 @@
-"""JSON lines read one by one, so that a line that is not a row of the table can be skipped, counted, or named."""
+"""JSON lines and values. Malformed ones are found one by one, so that they can be skipped, counted, or named."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.duck.text_files import NO_OBJECT, duckdb_paths
 
-# The text of an object, and what it is as a struct.
+# The text of an object, and the object as a struct.
 _TEXT, _ROW = internal("text"), internal("object")
 
 
@@ -37,7 +37,7 @@ def read_json(
     columns: Sequence[Column],
     copies: Mapping[str, str],
 ) -> ReadPlan:
-    """Return how to read files of JSON lines; `copies` are files to read in place of others, by their paths."""
+    """Return the plan that reads files of JSON lines, see `ReadFiles`."""
     paths = duckdb_paths([copies.get(s.path, s.path) for s in splits])
     if skips(table):
         names = ", ".join(quote_name(c.name) for c in columns) or "1"
@@ -57,8 +57,9 @@ def read_json(
 def json_values(
     con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
 ) -> str:
-    """Return the marked rows of values, each the text of an object; `kept` are further columns of them that stay."""
-    # A text that is no JSON would be an error. TRY is cheaper while all are, and slow for the thousands of rows around one.
+    """Return the marked rows of values, each of them the text of a JSON object, see `ReadValues`."""
+    # A text that is no JSON would be an error. TRY is cheaper if all texts are JSON, and slow for thousands of rows around one
+    # that is not.
     whole_text = f"CASE WHEN json_valid({VALUE}) THEN {VALUE} END" if skips(table) else VALUE
     return _marked(con, values, columns, "The value is not a JSON object", kept, text=VALUE, whole_text=whole_text)
 
@@ -73,18 +74,18 @@ def _marked(
     text: str = "json",
     whole_text: str = "json",
 ) -> str:
-    """Return a relation with a row per object: its columns, and in WRONG why it is no row of the table, NULL where it is one.
+    """Return FROM-able SQL of marked rows: the columns `kept`, the table's `columns`, and WRONG.
 
-    `text` is the column of `lines` that has the object: as JSON, which is NULL where there is none, or as VALUE, any text.
-    `whole_text` is the SQL of the text that is parsed; if it is no JSON, that costs much.
-    What is wrong in a row is asked where something is missing: where the text is no object, everything is.
+    `text` is the column of `lines` that has the object: JSON, NULL for a line that is none, or VALUE, any text. `whole_text` is
+    the SQL of the text that is parsed; a text that is no JSON is expensive there. Only rows in which something is NULL, or in
+    doubt, are checked for faults; if the text is no object, everything is NULL.
     """
     typed = [(c, con.sqltype(c.type)) for c in columns]
     shape = quote_text(json.dumps({c.name: number_type(t) or as_text(t) or c.type for c, t in typed}))
     row = f"TRY(json_transform({whole_text}, {shape}))" if columns else "NULL"
     items, suspicious, cases = [], [], []
     texts: dict[str, str] = {}
-    # What is wrong with texts and whole numbers, their NULLs tell. Of other types that look is stricter: any NULL asks for it.
+    # A malformed text or whole number is NULL or in doubt. Other types need a stricter check: any NULL in the row causes one.
     told = all(_is_told(t) for _, t in typed)
     for column, type_ in typed:
         name, value = f"{_ROW}.{quote_name(column.name)}", f"json_extract({_TEXT}, {_json_key(column.name)})"
@@ -106,7 +107,7 @@ def _marked(
         if fault != "false":
             cases.append(f"WHEN {fault} THEN {quote_text(does_not_hold(column))}")
     if told:
-        # Of an object something is there, except of one that has nothing.
+        # At least one column of an object has a value, unless it lacks all of them.
         suspicious.append(" AND ".join(f"{_ROW}.{quote_name(c.name)} IS NULL" for c in columns) or "true")
     # One after the other: the type of a text that is no JSON is an error.
     no_row = f"CASE WHEN json_valid({_TEXT}) THEN json_type({_TEXT}) NOT IN ('OBJECT', 'NULL') ELSE true END"
@@ -122,12 +123,12 @@ def _marked(
 
 
 def _text_in_doubt(number: str, name: str, *, is_unsigned: bool) -> str:
-    """Return the text of a number of an object, NULL where the number, read as `number_type` says, is what the text says."""
-    # Booleans are numbers, too. A type without a sign does not hold -0.0, which is also what -1e-400 becomes.
+    """Return the SQL of a number's text if the number, read as `number_type` says, may differ from it, otherwise NULL."""
+    # Booleans are read as numbers, too. An unsigned type does not hold -0.0, which -1e-400 also becomes.
     marks = [f"contains({_TEXT}, {quote_text(mark)})" for mark in ("true", "false")]
     other = " OR ".join([*marks, *([f"signbit({number})"] if is_unsigned else [])])
     told = f"{is_exact(number)} AND NOT ({number} IN (0, 1) AND ({other}))"
-    # Of a text that is no JSON there is no object.
+    # The object of a text that is no JSON is NULL.
     text = f"json_extract_string({_TEXT}, {_json_key(name)})"
     return f"CASE WHEN {told} THEN NULL WHEN {_ROW} IS NOT NULL THEN {text} END"
 
@@ -140,21 +141,21 @@ def _json_key(name: str) -> str:
 
 
 def _is_told(declared: Any) -> bool:
-    """Tell whether a value of a type is malformed only if something of it is NULL, or is no whole number."""
+    """Whether a value of the type is malformed only if some part of it is NULL, or is no whole number."""
     if declared.id == "struct":
         return all(_is_told(type_) for _, type_ in declared.children)
     return declared.id == "varchar" or declared.id in READ_AS_TEXT
 
 
 def _missing(value: str, declared: Any) -> str:
-    """Return the condition that something of a value is NULL."""
+    """Return the condition that a value, or some field of a struct, is NULL."""
     if declared.id != "struct":
         return f"{value} IS NULL"
     return " OR ".join(_missing(f"struct_extract({value}, {quote_text(n)})", type_) for n, type_ in declared.children)
 
 
 def _misfit(value: str, declared: Any, depth: int = 0) -> str:
-    """Return a condition: this JSON value is there and is not of the declared type."""
+    """Return the condition that a JSON value is not null, and not of the declared type."""
     item = f"_x{depth}"
     match declared.id:
         case "varchar":

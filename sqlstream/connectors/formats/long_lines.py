@@ -1,4 +1,4 @@
-"""Lines that are longer than what DuckDB reads as one JSON object: found, and left out of a copy of their file."""
+"""Lines that are too long for DuckDB to read as one JSON object: how to notice them, and copies of files without them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from sqlstream.duck.text_files import LIMIT, lines_of
 
 
 def is_too_long(error: Exception) -> bool:
-    """Whether this is what DuckDB says about such a line."""
+    """Whether this is DuckDB's error about a line that is too long."""
     return '"maximum_object_size"' in str(error)
 
 
 def without_long_lines(paths: Iterable[str], directory: str) -> Mapping[str, str]:
-    """Return the copies of those files that have such lines, where each stands as a short one that is no JSON."""
+    """Write copies of the files that have such lines into a folder; return the paths of the copies by the files' paths.
+
+    In a copy, each such line is replaced by a short one that is no JSON, so that lines keep their numbers.
+    """
     copies = {}
     for path in paths:
         copy = f"{directory}/{uuid4().hex}.json"

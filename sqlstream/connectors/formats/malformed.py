@@ -1,7 +1,7 @@
-"""Rows that are not as their table declares: whether they are skipped, and what is kept of them.
+"""Malformed rows, which are not as their table declares: whether they are skipped, and what is stored of them.
 
-`'<format>.ignore-parse-errors' = 'true'` skips and counts them, `'<format>.errors-to' = 'name'` keeps them, too, as rows of the
-warehouse table of that name. Both are options of every format, read here alone.
+`'<format>.ignore-parse-errors' = 'true'` skips and counts them, `'<format>.errors-to' = 'name'` also stores them as rows of the
+warehouse table of that name. Every format has both options; only this module reads them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from sqlstream.catalog import ERRORS_TO, IGNORE, Column, Table
 from sqlstream.connectors.options import BOOLEAN, OptionType, TableOption
 from sqlstream.units import parse_boolean
 
-# A malformed row is kept up to so many characters.
+# The most characters that are stored of a malformed row.
 KEPT_CHARACTERS = 10_000
-# The columns of the table that keeps malformed rows.
+# The columns of the table that stores malformed rows.
 COLUMNS = (
     Column("job", "VARCHAR"),
     Column("source_table", "VARCHAR"),
@@ -37,7 +37,10 @@ _TABLE = OptionType("table", _name)
 
 @dataclass(frozen=True, slots=True, order=True)
 class MalformedRow:
-    """A row by its file (or partition) and its number there, from 1, as messages say it; `text` is what stands there."""
+    """A malformed row: its file or partition, its number there as messages show it, the reason, and its text.
+
+    Rows of files are numbered from 1; messages have their own number, such as an offset.
+    """
 
     path: str
     number: int
@@ -46,7 +49,7 @@ class MalformedRow:
 
 
 def options_of(format: str) -> tuple[TableOption, ...]:
-    """Return the options about malformed rows that tables of a format have."""
+    """Return the options about malformed rows for tables of a format."""
     return (
         TableOption(
             f"{format}.{IGNORE}", BOOLEAN, "true: malformed rows are skipped and counted", default="false", mutable=True
@@ -61,28 +64,29 @@ def options_of(format: str) -> tuple[TableOption, ...]:
 
 
 def format_of(table: Table) -> str:
+    """Return the name of a table's format, in lower case; "" if it has none."""
     return table.options.get("format", "").lower()
 
 
 def errors_to(table: Table) -> str | None:
-    """Return the name of the table that keeps malformed rows, if there is to be one."""
+    """Return the name of the table that stores malformed rows; None if they are not stored."""
     return table.options.get(f"{format_of(table)}.{ERRORS_TO}")
 
 
 def skips(table: Table) -> bool:
-    """Whether malformed rows are left out, and counted, instead of failing the job."""
+    """Whether malformed rows are skipped and counted; otherwise they fail the job."""
     ignored = parse_boolean(table.options.get(f"{format_of(table)}.{IGNORE}", "false"))
     return ignored or errors_to(table) is not None
 
 
 def skip_hint(table: Table) -> str:
-    """Return what to do about malformed rows that are to stay out."""
+    """Return the hint of an error about a malformed row: how to skip such rows."""
     ignore, keep = (f"{format_of(table)}.{option}" for option in (IGNORE, ERRORS_TO))
     return f"Set '{ignore}' = 'true' to skip such rows and count them, '{keep}' = 'name' to keep them in a table."
 
 
 def does_not_hold(column: Column) -> str:
-    """Return why a row is malformed of which a value does not fit its column."""
+    """Return the reason for a malformed row: a value is not of the column's type."""
     return f'Column "{column.name}" does not hold a {column.type}'
 
 
@@ -91,5 +95,5 @@ NO_VALUE = "is NOT NULL, but the row has no value for it"
 
 
 def no_value(name: str) -> str:
-    """Return why a row is malformed that is NULL in a column that never is."""
+    """Return the reason for a malformed row: it has no value for a NOT NULL column."""
     return f'Column "{name}" {NO_VALUE}'

@@ -1,4 +1,4 @@
-"""Columns of a table that are matched by name with those of a file, whose types may be narrower than declared."""
+"""Columns of a table matched by name with the columns of a file, whose types may be narrower than declared."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def named_items(
     there: Mapping[str, Any],
     number: str,
 ) -> tuple[str, str | None]:
-    """Return the select items of some columns over a file, and the SQL of why a row is malformed, where one may be.
+    """Return the select items of some columns over a file, and the SQL of WRONG; None for it if no row can be malformed.
 
-    `there` has the types of the file's columns, and `number` is the column with the number of a row in it. A value that does not
-    fit is an error, or NULL where malformed rows are skipped.
+    `there` maps the file's columns to their DuckDB types, and `number` is the column with a row's number. A value that does not
+    fit fails the query, or is NULL if the table skips malformed rows. Raises DataError if the file's columns do not fit.
     """
     found = {name.lower(): (name, type_) for name, type_ in there.items()}
     _check_columns(split, table, list(there))
@@ -55,7 +55,7 @@ def named_items(
 
 
 def _check_columns(split: FileSplit, table: Table, found: Sequence[str]) -> None:
-    """Raise DataError unless a file has the columns that it needs: one at least, and those that are never NULL.
+    """Raise DataError unless a file has at least one of the columns, and all that are NOT NULL, in the key, or the operation.
 
     Others may be missing: the file may be older than the column.
     """

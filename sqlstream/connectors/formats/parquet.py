@@ -1,4 +1,4 @@
-"""Parquet files: columns by name, of types that may be narrower than declared, whole files or ranges of their rows."""
+"""Parquet files: columns by name, whose types may be narrower than declared; whole files, or ranges of their rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def read_parquet(
     columns: Sequence[Column],
     copies: Mapping[str, str],
 ) -> ReadPlan:
-    """Return how to read Parquet files, or ranges of their rows."""
+    """Return the plan that reads Parquet files, or ranges of their rows, see `ReadFiles`. `copies` is ignored.
+
+    Raises DataError if a file cannot be read, or if its columns do not fit.
+    """
     groups = [(group, *_parquet_items(con, group[0], table, columns)) for group in _same_schema(con, splits, table)]
     is_marked = skips(table) and any(why for *_, why in groups)
     selects = []
@@ -41,7 +44,7 @@ def read_parquet(
     return ReadPlan.of_marked(sql) if is_marked else ReadPlan(sql)
 
 
-# All that tells one Parquet column from another.
+# The properties in which columns of two Parquet files may differ.
 _SCHEMA = "(name, type, type_length, num_children, converted_type, scale, precision, logical_type, repetition_type)"
 
 

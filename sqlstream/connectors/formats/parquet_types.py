@@ -1,15 +1,15 @@
-"""Which types of a Parquet file may be read as which declared types: those that hold every value of the file's.
+"""Which types of a Parquet file can be read as which declared types: the ones that hold every value of the file's type.
 
-integer    a wider integer, DOUBLE or FLOAT where exact, DECIMAL with enough digits; an unsigned one also a signed one of its
-           size, where the caller asks for it: whoever reads values that may not fit has to see which do not
+integer    a wider integer, DOUBLE or FLOAT where exact, DECIMAL with enough digits; with `narrow`, an unsigned integer also as a
+           signed one of its size: the caller has to look for values that do not fit (`may_not_fit`, `unfit`)
 FLOAT      DOUBLE
 DECIMAL    DECIMAL with at least as many digits on both sides of the point
 DATE       TIMESTAMP (midnight)
 TIMESTAMP  of another precision, cut to microseconds; with and without zone: as the wall clock of UTC
 ENUM, UUID, JSON  VARCHAR; and VARCHAR, whose texts may not be JSON, as JSON
-NULL       anything: what writers declare of a column without a value
-STRUCT     STRUCT, fields matched by name: what is not declared is left out, what is not there is NULL
-Fields, elements and values go by these rules, too.
+NULL       anything: writers declare it for a column without values
+STRUCT     STRUCT, fields matched by name: fields that are not declared are left out, missing ones are NULL
+The rules also apply to fields, elements, keys and values of nested types.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _TEXTS = {"enum", "uuid", "varchar"}
 
 
 def conversion(value: str, found: Any, declared: Any, depth: int = 0, *, narrow: bool = False) -> str | None:
-    """Return the SQL that reads a value of one DuckDB type as another, or None when it might lose something.
+    """Return the SQL that converts `value` from DuckDB type `found` to `declared`; None if that may lose information.
 
-    `narrow` takes unsigned integers as signed ones of their size, too.
+    With `narrow`, unsigned integers are also converted to signed ones of their size, which fails for some values.
     """
     if found == declared and not _is_text_of_json(found, declared):
         return value
@@ -59,7 +59,7 @@ def conversion(value: str, found: Any, declared: Any, depth: int = 0, *, narrow:
 
 
 def may_not_fit(found: Any, declared: Any) -> bool:
-    """Tell whether `conversion` fails for some values of a type: numbers that are too large, texts that are no JSON."""
+    """Whether the SQL of `conversion` fails for some values of a type: numbers that are too large, texts that are no JSON."""
     match found.id, declared.id:
         case "struct", "struct":
             there = {name.lower(): type_ for name, type_ in found.children}
@@ -72,7 +72,7 @@ def may_not_fit(found: Any, declared: Any) -> bool:
 
 
 def unfit(value: str, converted: str, column: Column) -> str:
-    """Return the case, of a CASE, that a value is there and cannot be converted to its column, with the reason."""
+    """Return a WHEN clause: if `value` is not NULL and cannot be converted, the reason why its row is malformed."""
     return f"WHEN {value} IS NOT NULL AND TRY({converted}) IS NULL THEN {quote_text(does_not_hold(column))}"
 
 
@@ -123,7 +123,7 @@ def _is_text_of_json(found: Any, declared: Any) -> bool:
 
 
 def _may_hold(found: Any, declared: Any) -> bool:
-    """Tell whether a signed type holds half of the values of an unsigned one."""
+    """Whether `declared` is the signed type of the same size as the unsigned type `found`: it holds half of its values."""
     return _UNSIGNED.get(found.id, 0) == _SIGNED.get(declared.id, 0) + 1
 
 

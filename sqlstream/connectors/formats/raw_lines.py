@@ -1,6 +1,6 @@
-"""Files of lines as they are: each line is the one column of its row, a text or bytes.
+"""Files of raw lines: each line is a row of one column, a text or bytes.
 
-DuckDB scans them as a stream of Arrow, which is read some lines at a time and begins again with each scan.
+DuckDB scans them as an Arrow stream, which reads some lines at a time and starts again with each scan.
 """
 
 from __future__ import annotations
@@ -30,18 +30,22 @@ NO_TEXT, TOO_LONG = "The bytes are no text", f"The line is longer than {LIMIT >>
 
 
 class UnreadableLines(Exception):
-    """A file is not compressed as its name says, or not all of one. It says which, also through DuckDB's errors."""
+    """A file is not compressed as its name says, or is incomplete. The message names it, also within an error of DuckDB."""
 
 
 @dataclass(frozen=True)
 class ScannedLines:
-    """The lines of files, without their ends, as a stream of Arrow that can be read again; NUMBER is that in the file."""
+    """The lines of files as an Arrow stream, which starts again with each scan.
+
+    Its columns are VALUE, the bytes of a line without its end, and the line's number in its file, from 0.
+    """
 
     paths: tuple[str, ...]
 
     schema = pa.schema([(VALUE, pa.large_binary()), (_NUMBER, pa.int64())])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the lines. Raises UnreadableLines for a file that cannot be read to its end."""
         for path in self.paths:
             for first, lines in _blocks(path):
                 numbers = pa.array(range(first, first + len(lines)), pa.int64())
@@ -55,7 +59,7 @@ class ScannedLines:
 
 
 def _blocks(path: str) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield some lines at a time, with the number of the first."""
+    """Yield the lines of a file some at a time, as (number of the first, lines without their ends)."""
     lines: list[bytes] = []
     number = size = 0
     try:
@@ -80,7 +84,7 @@ def read_raw(
     columns: Sequence[Column],
     copies: Mapping[str, str],
 ) -> ReadPlan:
-    """Return how to read files of lines; it needs the relation that is registered in the connection."""
+    """Return the plan that reads files of raw lines, from a stream that is registered in the connection, see `ReadFiles`."""
     name = f"_raw_{next(_numbers)}"
     streams = {name: ScannedLines(tuple(split.path for split in splits))}
     con.register(name, streams[name])
@@ -100,14 +104,14 @@ def read_raw(
         items.append(f"CASE {' '.join(wrong)} END AS {WRONG}")
         marked = f"SELECT {', '.join(items)} FROM {name}"
         return ReadPlan.of_marked(marked, keep=True, streams=streams)
-    # What DuckDB says of a JSON object that is too long: whoever translates errors looks for the line.
+    # DuckDB's error about a JSON object that is too long: `faults.translate` then looks for the line.
     long = f"error(concat('\"maximum_object_size\" of ', octet_length({VALUE})))"
     fits = f"CASE WHEN octet_length({VALUE}) >= {LIMIT} THEN {long} ELSE true END"
     return ReadPlan(f"SELECT {', '.join(items) or '1'} FROM {name} WHERE {fits}", keep=True, streams=streams)
 
 
 def check_raw(table: Table) -> None:
-    """Raise BindError unless a table has the one column that a line is."""
+    """Raise BindError unless a table stores exactly one column, a STRING or BYTES."""
     columns = table.stored
     if len(columns) != 1 or columns[0].type not in ("VARCHAR", "BLOB"):
         what = ", ".join(f"{c.name} {c.type}" for c in columns) or "none"
@@ -117,7 +121,7 @@ def check_raw(table: Table) -> None:
 
 
 def nth_raw_lines(path: str, counts: Sequence[int]) -> dict[int, tuple[int, str]]:
-    """Return the number and the text of the nth lines of a file."""
+    """Return (n, text) of the nth lines of a file, by n, from 1."""
     wanted, found = set(counts), dict[int, tuple[int, str]]()
     for first, lines in _blocks(path):
         for number in wanted:

@@ -1,4 +1,4 @@
-"""Values as they are: each is the one column of its row, a text or bytes."""
+"""Raw values: each is a row of one column, a text or bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlstream.duck.sql import quote_name
 def raw_values(
     con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]
 ) -> str:
-    """Return the marked rows of values, which are bytes; `kept` are further columns of them that stay."""
+    """Return the marked rows of values, each of them bytes, see `ReadValues`."""
     items, wrong = list(kept), "CAST(NULL AS VARCHAR)"
     for column in columns:
         if column.type == "BLOB":

@@ -1,4 +1,4 @@
-"""What DuckDB says about a file that it cannot read as declared, said in our words, with the row at fault."""
+"""Translates DuckDB's errors about files that it cannot read as declared, with the file or the row at fault."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from sqlstream.errors import DataError
 
 _TAIL, _CHUNK = 1 << 16, 1 << 20
 COMPRESSED = (".gz", ".zst")
-# In what DuckDB says about such a file, which it does not always name.
+# In DuckDB's errors about compressed files, which do not always name the file.
 _COMPRESSION = re.compile("gzip|zstd", re.IGNORECASE)
-# What a stream of ours has raised; Arrow and DuckDB put their own words around it, and a traceback.
+# The message of UnreadableLines within an error of Arrow or DuckDB.
 _STREAM = re.compile(r'" cannot be read: (?P<why>.+?)(?:\. Detail: Python exception|$)', re.MULTILINE)
 
 _CSV_ROW = re.compile(
@@ -36,7 +36,7 @@ _CSV_FIELDS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
 
 
 def vanished(path: str, table: str) -> DataError:
-    """Return the error for a file that was listed and is gone."""
+    """Return the error about a file that was listed and no longer exists; `table` is the table's name."""
     return DataError(
         f'file "{shown(path)}" of table "{table}" disappeared after it was listed',
         hint="Put it back and run the job again; it continues after its last committed batch.",
@@ -44,15 +44,15 @@ def vanished(path: str, table: str) -> DataError:
 
 
 def translate_file(error: Exception, splits: Sequence[FileSplit], table: Table) -> DataError | None:
-    """Return the error of opening or reading one of the splits as people should see it, None when it is about something else.
+    """Translate an error of opening or reading one of the splits for users; None if it is about something else.
 
-    Of rows it knows only what the reader has said: `faults.translate` looks for the one that is malformed.
+    It names a malformed row only if the error does; `faults.translate` reads the files again to find it.
     """
     text = re.sub(r"\n+LINE \d+: .*", "", str(error), flags=re.DOTALL).strip()
     parquet = format_of(table) == "parquet"
     path = path_in(text, splits)
     if path is None and parquet and not isinstance(error, duckdb.ConversionException | duckdb.BinderException):
-        # What the Parquet reader makes of a damaged page or schema often has no file name.
+        # The Parquet reader's errors about a damaged page or schema often name no file.
         path = _unreadable(splits)
     elif path is None and _COMPRESSION.search(text):
         path = _not_unpacked(splits)
@@ -77,7 +77,7 @@ def translate_file(error: Exception, splits: Sequence[FileSplit], table: Table) 
 
 @contextmanager
 def reading(splits: Sequence[FileSplit], table: Table) -> Iterator[None]:
-    """Turn errors of opening the splits' files into DataErrors."""
+    """Raise errors of opening and reading the splits' files as DataErrors."""
     try:
         yield
     except duckdb.Error as error:
@@ -93,7 +93,7 @@ def reading(splits: Sequence[FileSplit], table: Table) -> Iterator[None]:
     except csv.Error as error:
         raise DataError(f"{name_file(splits[0].path, table)} cannot be read", detail=str(error)) from error
     except (UnicodeError, RuntimeError) as error:
-        # What names and types of a damaged file make of DuckDB's binding.
+        # DuckDB's Python binding fails at the names and types in a damaged file.
         path = (_unreadable(splits) if format_of(table) == "parquet" else None) or splits[0].path
         raise DataError(f"{name_file(path, table)} is damaged", detail=f"{type(error).__name__}: {error}.") from error
 
@@ -105,11 +105,12 @@ def _not_whole(path: str, table: Table, text: str) -> DataError:
 
 
 def name_file(path: str, table: Table) -> str:
-    """Return the file as messages name it."""
+    """Return the name of a file in messages: `file "in/x.csv" of table "t"`, with the URI of a remote file."""
     return f'file "{shown(path)}" of table "{table.name}"'
 
 
 def path_in(text: str, splits: Iterable[FileSplit]) -> str | None:
+    """Return the path of the split that an error's text names, the longest if it names several; None if it names none."""
     paths = {form: s.path for s in splits for form in (s.path, _literal(s.path))}
     found = [form for form in paths if form in text]
     return paths[max(found, key=len)] if found else None
@@ -127,7 +128,7 @@ def _unreadable(splits: Iterable[FileSplit]) -> str | None:
 
 
 def _not_unpacked(splits: Iterable[FileSplit]) -> str | None:
-    """Return the first file that is not compressed as its name says, or not whole."""
+    """Return the first file that is not compressed as its name says, or is incomplete. If there is only one, it is that one."""
     paths = sorted({s.path for s in splits if s.path.endswith(COMPRESSED)})
     for path in paths:
         try:
@@ -145,20 +146,23 @@ def _parquet_error(text: str, file: str) -> DataError:
     return DataError(f"{file} is damaged", detail=sentence(text))
 
 
-# What writers of files should do.
+# The hint about incomplete files.
 WHOLE = "Write files under a name that starts with a dot and rename them when they are complete."
 
 
 def malformed_row(path: str, what: str, number: int, reason: str, text: str, table: Table) -> DataError:
-    """Return the error that names a row (or line) of a file, why it is malformed, and what to do about it."""
-    # To skip the last line of a file that is not whole would be to lose the rest of it: a file is read once.
+    """Return the error about a malformed row of a file, such as `line 3 of file "x.json" of table "t" is malformed`.
+
+    `what` is `row` or `line`, and `path` a local one, at which the file still is.
+    """
+    # A file is read once: to skip the last line of an incomplete one would lose the rest of that line.
     hint = f"The file may not be complete yet. {WHOLE}" if _is_unfinished(path, text) else skip_hint(table)
     message = f"{what} {number} of {name_file(path, table)} is malformed"
     return DataError(message, detail=f"{reason}: {shorten(text)}", hint=hint)
 
 
 def _is_unfinished(path: str, text: str) -> bool:
-    """Whether some text is the last line of a file, which nothing has ended yet."""
+    """Whether a text is the last line of a file, and has no line end yet."""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - _TAIL))
         tail = file.read()
@@ -167,14 +171,14 @@ def _is_unfinished(path: str, text: str) -> bool:
 
 
 def _csv_fault(text: str, match: re.Match[str], table: Table) -> str:
-    """Return what DuckDB says about a row of CSV, as a sentence without its end."""
+    """Return the reason for a malformed row from DuckDB's error about it."""
     if cast := _CSV_CAST.search(text):
         return csv_reason("CAST", cast[1], "", table)
     return csv_reason("", "", text if _CSV_FIELDS.search(text) else text[match.end() :], table)
 
 
 def csv_reason(kind: str, column: str, message: str, table: Table) -> str:
-    """Return why a row of CSV is malformed, given what DuckDB says about it."""
+    """Return the reason for a malformed row, without a full stop, from DuckDB's rejects table: error type, column, message."""
     if kind == "CAST":
         return does_not_hold(next((c for c in table.physical if c.name == column), Column(column, "value")))
     if fields := _CSV_FIELDS.search(message):

@@ -1,20 +1,19 @@
-"""Reading files as a table declares them: the SQL that DuckDB reads them with, and what is wrong when it cannot.
+"""Reading files as a table declares them: the SQL with which DuckDB reads them.
 
 Parquet: columns by name (case does not matter); the file's types may be narrower than declared, see `parquet_types`. A column
 that a file lacks is NULL, unless it is NOT NULL or in the key.
 
-Avro: the same, of container files.
+Avro: container files, with the same rules.
 
 JSON: one object per line, keys by exact name; a missing key is NULL, further keys are ignored.
 
-CSV: RFC 4180, columns by place, or by name when there is a header; an empty unquoted field is NULL.
+CSV: RFC 4180, columns by position, or by name if there is a header; an empty unquoted field is NULL.
 
-Beside its rows, a file tells metadata, and the values of the columns by which a table is partitioned, from its path
-(`k=v/`, as Hive writes it).
-
-Raw: each line is the one column of its row, without its end.
+Raw: each line, without its end, is a row of one column.
 
 Debezium: JSON of its envelopes, see `changelogs`.
+
+Metadata columns come from the file's name and properties, and columns in PARTITIONED BY from its path (`k=v/`, as in Hive).
 
 JSON, CSV and raw lines may be compressed (.gz, .zst). A text is cast as DuckDB casts it: "12" is a number, a number is
 not a time, and a TIMESTAMP drops the zone of its text without a conversion (TIMESTAMP_LTZ keeps the instant); but 1.5 is no
@@ -52,11 +51,11 @@ def read(
     copies: Mapping[str, str] | None = None,
     by_record: Collection[str] = (),
 ) -> ReadPlan:
-    """Return how to read the splits, all of them local, of a table.
+    """Return the plan that reads splits of a table, whose paths are local.
 
-    `columns` names the physical columns to read, by default all; what is wrong in others goes unnoticed. `copies` are files of
-    JSON to read in place of others, by their paths; `by_record` are files of CSV that are read record by record. Raises
-    DataError when a file is not there, is not of the format, or does not hold the columns.
+    `columns` names the physical columns to read, by default all; malformed values in other columns are not noticed. `copies` maps
+    paths of JSON files to files that are read in their place. `by_record` has the paths of CSV files that are read record by
+    record. Raises DataError if a file does not exist, is not of the format, or lacks columns.
     """
     wanted = list(table.physical)
     if columns is not None:
@@ -74,7 +73,7 @@ def read(
 
 
 def marked_changes(table: Table, plan: ReadPlan) -> str:
-    """Return the rows of a plan with those marked, too, that say nothing that a row can do."""
+    """Return the SELECT of a plan's rows, marked, in which WRONG also marks rows that are no change (`changelogs.malformed`)."""
     before = f"coalesce({WRONG}, " if plan.marked else "("
     operation = f"{before}CASE WHEN {malformed(table)} THEN {quote_text(_operation_fault(table))} END) AS {WRONG}"
     rows = f"SELECT * REPLACE ({operation})" if plan.marked else f"SELECT *, {operation}"
@@ -82,7 +81,10 @@ def marked_changes(table: Table, plan: ReadPlan) -> str:
 
 
 def marked_nulls(table: Table, columns: Sequence[Column], plan: ReadPlan) -> str | None:
-    """Return the rows of a plan with those marked, too, that have no value in columns without NULLs; None if none is such."""
+    """Return the SELECT of a plan's rows, marked, in which WRONG also marks rows without a value for a NOT NULL column.
+
+    `columns` are the columns that are read. Return None if none of them is NOT NULL.
+    """
     cases = [f"WHEN {lacks} THEN {quote_text(no_value(name))}" for lacks, name in lacking(table, columns)]
     if not cases:
         return None
@@ -100,7 +102,7 @@ def _operation_fault(table: Table) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """Which files are read in another way than others: the copies of some, and those that are read record by record."""
+    """The files that are not read in the usual way, as `read` takes them."""
 
     copies: Mapping[str, str]
     by_record: frozenset[str]
@@ -116,7 +118,7 @@ def _read_wanted(
 
 
 def _together(plans: Sequence[ReadPlan]) -> ReadPlan:
-    """Return the plan of the rows of all plans."""
+    """Return the plan that reads the rows of all plans."""
     if len(plans) == 1:
         return plans[0]
     keep, rejects = any(p.keep for p in plans), [pair for p in plans for pair in p.rejects]
@@ -141,7 +143,7 @@ def _read_stored(
     return _together(plans)
 
 
-# What a file tells beside its rows
+# Metadata columns and partition columns
 
 ROW_NUMBER = "row-number"
 _METADATA: Mapping[str, Callable[[FileSplit], str]] = {
@@ -151,14 +153,14 @@ _METADATA: Mapping[str, Callable[[FileSplit], str]] = {
     "file.modification-time": lambda split: f"make_timestamptz({split.mtime_ns // 1000})",
     ROW_NUMBER: lambda split: "",
 }
-# What a file tells nobody but the reader of changes.
+# Metadata for the order of changes, which no column of a user can have.
 _ORDER: Mapping[str, Callable[[FileSplit], str]] = {str(MODIFIED.metadata): lambda split: str(split.mtime_ns)}
 # How Hive writes NULL in a path.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 def _alike(splits: Sequence[FileSplit], table: Table, wanted: Sequence[Column]) -> list[list[FileSplit]]:
-    """Group splits for which everything that is not in the files is the same."""
+    """Group splits whose metadata and partition values are the same for all of the wanted columns."""
     groups: dict[tuple[str, ...], list[FileSplit]] = {}
     for split in splits:
         told = tuple(_told(c, split, table) for c in wanted if c not in table.stored)
@@ -169,7 +171,7 @@ def _alike(splits: Sequence[FileSplit], table: Table, wanted: Sequence[Column]) 
 
 
 def _told(column: Column, split: FileSplit, table: Table) -> str:
-    """Return the value of a column that is not in the file, as SQL."""
+    """Return the SQL of a column that is not stored in the file: metadata, or a value from its path."""
     if column.metadata is not None:
         return {**_METADATA, **_ORDER}[column.metadata](split)
     parts = [part.partition("=") for part in split.path.split("/")]
@@ -183,7 +185,7 @@ def _told(column: Column, split: FileSplit, table: Table) -> str:
 def _check_partition(
     con: duckdb.DuckDBPyConnection, column: Column, value: str, split: FileSplit, table: Table
 ) -> None:
-    """Raise DataError for a file in a folder whose name has no value of the column."""
+    """Raise DataError for a file whose folder's name has a value that is not of the column's type."""
     wrong = [f"TRY_CAST({value} AS {column.type}) IS NULL", *filter(None, [fraction(value, con.sqltype(column.type))])]
     if con.execute(f"SELECT {' OR '.join(wrong)}").fetchall() == [(True,)]:
         message = f"{name_file(split.path, table)} is in partition {column.name}={value}"
@@ -205,7 +207,7 @@ def _read_group(
     for column in wanted:
         value = quote_name(column.name)
         if column not in inner:
-            # Text is read by one thread, or with its order kept.
+            # DuckDB reads text files in order, so that this numbers their rows.
             value = "row_number() OVER () - 1" if column.metadata == ROW_NUMBER else _told(column, splits[0], table)
             if column.metadata is None and value != "NULL":
                 _check_partition(con, column, value, splits[0], table)

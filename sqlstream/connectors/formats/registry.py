@@ -1,4 +1,4 @@
-"""Every format by its name, with its options, and how it is read: of files, and of values that a source hands out."""
+"""Every format by its name: its options, and how its files and its values (messages) are read and written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ReadFiles(Protocol):
-    """Returns how to read some columns of files that are local; `copies` are read in place of others, by their paths."""
+    """Returns the plan that reads `columns` of local files. `copies` maps paths to files that are read in their place."""
 
     def __call__(
         self,
@@ -41,9 +41,9 @@ class ReadFiles(Protocol):
 
 
 class ReadValues(Protocol):
-    """Returns a relation of the rows that texts are: some columns, why a row is malformed (WRONG), and `kept` ones.
+    """Returns FROM-able SQL of the rows in values, marked: `columns` of the table, WRONG, and the columns `kept` of `values`.
 
-    `values` is a relation with a text per row (VALUE), NULL where bytes are no text; for a format of bytes, with those.
+    `values` is FROM-able SQL with a column VALUE: a text, NULL for bytes that are no UTF-8; bytes, if the format is `of_bytes`.
     """
 
     def __call__(
@@ -53,19 +53,23 @@ class ReadValues(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MessageEncoding:
-    """How rows become messages of a format of bytes. Its module is imported when it is needed, as that needs packages."""
+    """How rows are encoded as messages of a binary format. Its module needs packages of an extra, and is imported late."""
 
     module: str
     format: str
 
     def check(self, table: Table, columns: Sequence[Column], part: str) -> None:
-        """Raise BindError unless rows of some columns can be keys or values, as far as it is known without a server."""
+        """Raise BindError unless some columns can be encoded, as far as that is known without a schema registry.
+
+        `part` is `key` or `value`, the part of messages that the columns are in.
+        """
         self._call("check", table, columns, part)
 
     def open(self, table: Table, columns: Sequence[Column], part: str) -> Callable[[pa.Table], list[bytes]]:
-        """Return what makes messages of rows of some columns. Asks a registry, where there is one.
+        """Return the function that encodes rows of some columns as messages, one per row. It may ask a schema registry first.
 
-        Raises BindError for columns that cannot be written, DataError for a schema that is not there, and OutageError.
+        `part` is `key` or `value`. Raises BindError for columns that cannot be encoded, DataError for a schema that does not
+        exist, and OutageError if the registry does not answer.
         """
         found: Callable[[pa.Table], list[bytes]] = self._call("encoder", table, columns, part)
         return found
@@ -77,25 +81,25 @@ class MessageEncoding:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How rows are written. Without `read_values` it is one of files alone, without `read_files` one of values.
+    """A format of rows: in files if it has `read_files`, in single values if it has `read_values`.
 
-    Values are texts, unless it is one `of_bytes`.
+    Values are texts, unless the format is `of_bytes`.
     """
 
     options: tuple[TableOption, ...]
     read_files: ReadFiles | None
     read_values: ReadValues | None = None
-    # Options that only make sense for files.
+    # The names of options that only apply to files.
     of_files: frozenset[str] = frozenset()
     of_bytes: bool = False
-    # How messages are written, where no SQL writes them.
+    # How messages are encoded, if SQL cannot do it.
     encoding: MessageEncoding | None = None
-    # Returns the columns of a table that declares none.
+    # Returns the columns of a table that declares none; None if the format cannot infer them.
     columns: Callable[[Table], Sequence[Column]] | None = None
 
 
 def _columns_of(module: str, format: str) -> Callable[[Table], Sequence[Column]]:
-    """Return a function of a module that is imported when it is called."""
+    """Return the function `columns_of` of a module, which is imported when it is called."""
 
     def columns(table: Table) -> Sequence[Column]:
         found: Sequence[Column] = import_module(f"sqlstream.connectors.formats.{module}").columns_of(table, format)
@@ -105,7 +109,7 @@ def _columns_of(module: str, format: str) -> Callable[[Table], Sequence[Column]]
 
 
 def _values_of(module: str, name: str) -> ReadValues:
-    """Return a function of a module that is imported when it is called: it needs packages that others do not."""
+    """Return the function `name` of a module, which is imported when it is called, as it needs packages of an extra."""
 
     def read_values(
         con: duckdb.DuckDBPyConnection, values: str, table: Table, columns: Sequence[Column], kept: Sequence[str]

@@ -1,7 +1,7 @@
-"""A schema registry, as Confluent's and those that speak its protocol: schemas by their ids, and the ids of subjects' schemas.
+"""A client of schema registries with Confluent's protocol: schemas by their ids, and the ids of schemas under subjects.
 
-A message in its wire format begins with a byte 0 and the id of its schema, in four bytes. The client knows few routes, over
-`urllib`; what a registry says of an id never changes, so a process asks once.
+A message in the wire format begins with a byte 0 and the id of its schema, in four bytes. The client uses few routes, over
+`urllib`. The schema of an id never changes, so a process asks for it once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sqlstream.errors import DataError, JobError, OutageError
 from sqlstream.secrets import masked, remember
 from sqlstream.units import parse_boolean
 
-# What a message begins with.
+# The first byte of a message, and the bytes before its body.
 MAGIC, HEAD = 0, 5
 TOPIC, RECORD, TOPIC_RECORD = "topic", "record", "topic-record"
 # The parts of a message, as the subjects of topics call them.
@@ -44,7 +44,7 @@ def _strategy(text: str) -> str:
 
 
 def registry_options(format: str) -> tuple[TableOption, ...]:
-    """Return the options that tables have whose format asks a registry."""
+    """Return the options of a format that uses a schema registry."""
     return (
         TableOption(
             f"{format}.url",
@@ -88,16 +88,19 @@ def registry_options(format: str) -> tuple[TableOption, ...]:
 
 
 class NoSchema(Exception):
-    """The registry has no schema of an id, or of a subject."""
+    """The registry has no schema with an id, or none under a subject."""
 
 
 class IncompatibleSchema(Exception):
-    """The registry does not take a schema, as it does not go with those that its subject has."""
+    """The registry rejects a schema, which is not compatible with the ones that its subject has."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema as its registry has it. `references` are others that it names, by those names."""
+    """A schema in a registry: its `text`, its `kind` (`AVRO`, `PROTOBUF`), and its id, -1 if it is unknown.
+
+    `references` has (name, schema) of the schemas that it imports.
+    """
 
     text: str
     kind: str = "AVRO"
@@ -107,9 +110,10 @@ class RegisteredSchema:
 
 @dataclass(frozen=True, slots=True)
 class SchemaRegistry:
-    """A client; `authorization` is what the header of this name says. Raises OutageError while no URL answers.
+    """A client of a schema registry. Its methods raise OutageError if no URL answers, and JobError if the registry refuses.
 
-    `authorities` and `certificate` are files in PEM: whom `https` trusts, and the client's key and certificate.
+    `authorization` is the value of the HTTP header. `authorities` and `certificate` are paths of PEM files: the certificates that
+    `https` trusts, and the client's key and certificate.
     """
 
     urls: tuple[str, ...]
@@ -119,7 +123,7 @@ class SchemaRegistry:
 
     @classmethod
     def of(cls, table: Table, format: str) -> SchemaRegistry:
-        """Return the registry that a table names."""
+        """Return the client for the registry in a table's options."""
         options = table.options
         authorization = None
         if user := options.get(f"{format}.basic-auth.user-info"):
@@ -131,27 +135,27 @@ class SchemaRegistry:
         return cls(urls, authorization, options.get(f"{format}.{_CA}"), options.get(f"{format}.{_CERTIFICATE}"))
 
     def by_id(self, id: int, *, serialized: bool = False) -> RegisteredSchema:
-        """Return the schema of an id, a `serialized` one as the descriptor of a file. Raises NoSchema."""
+        """Return the schema of an id; with `serialized`, its text is a Protobuf file descriptor in Base64. Raises NoSchema."""
         return _by_id(self, id, serialized)
 
     def newest(self, subject: str, *, serialized: bool = False) -> RegisteredSchema:
-        """Return the newest schema of a subject. Raises NoSchema."""
+        """Return the newest schema under a subject, `serialized` as in `by_id`. Raises NoSchema."""
         found = self.request(f"/subjects/{quote(subject, safe='')}/versions/latest{_format(serialized)}")
         return self._schema(found, serialized=serialized)
 
     def register(self, subject: str, text: str, kind: str) -> int:
-        """Return the id of a schema under a subject, for which it is registered unless it is there.
-
-        Raises IncompatibleSchema.
-        """
+        """Register a schema under a subject unless it is there, and return its id. Raises IncompatibleSchema."""
         return _registered(self, f"/subjects/{quote(subject, safe='')}/versions", text, kind)
 
     def find(self, subject: str, text: str, kind: str) -> int:
-        """Return the id of a schema under a subject. Raises NoSchema."""
+        """Return the id of a schema under a subject. Raises NoSchema if it is not registered there."""
         return _registered(self, f"/subjects/{quote(subject, safe='')}", text, kind)
 
     def request(self, route: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return what the registry answers. Raises NoSchema, IncompatibleSchema, or JobError where it refuses otherwise."""
+        """Return the registry's answer as JSON; a `body` is posted. It tries all URLs several times.
+
+        Raises NoSchema, IncompatibleSchema, JobError for another refusal, and OutageError if no URL answers.
+        """
         for attempt in range(_TRIES):
             if attempt:
                 time.sleep(_PAUSE * 2**attempt)
@@ -163,7 +167,7 @@ class SchemaRegistry:
         raise OutageError(f"the schema registry at {shown} does not answer", detail=f"{answer}.")
 
     def _ask(self, url: str, body: Mapping[str, Any] | None) -> Any:
-        """Return an answer, or the exception of a server that may answer later."""
+        """Return the answer of one URL, or the exception if a retry may help."""
         asked = urllib.request.Request(url, None if body is None else json.dumps(body).encode())
         asked.add_header("Content-Type", _TYPE)
         asked.add_header("Accept", f"{_TYPE}, application/json")
@@ -180,7 +184,7 @@ class SchemaRegistry:
         except (OSError, ValueError) as error:
             if isinstance(cause := getattr(error, "reason", None), ssl.SSLCertVerificationError):
                 raise _untrusted(url, cause) from None
-            # Also an answer that is no JSON: a proxy says so while the registry is down.
+            # An answer that is no JSON counts, too: a proxy may send one while the registry is down.
             return error
 
     def _refused(self, url: str, error: urllib.error.HTTPError) -> Exception:
@@ -210,9 +214,9 @@ class SchemaRegistry:
 
 @lru_cache(maxsize=64)
 def _context(authorities: str | None, certificate: str | None) -> ssl.SSLContext:
-    """Return whom `https` trusts, and who the client is. Raises JobError where a file is not there, or not in PEM."""
+    """Return the TLS context of the PEM files. Raises JobError for a file that does not exist, or is not in PEM."""
     try:
-        # It trusts the system's, unless there is a file.
+        # Without a file, it trusts the system's certificates.
         file = authorities
         context = ssl.create_default_context(cafile=file)
         if certificate is not None:
@@ -252,7 +256,10 @@ def _registered(registry: SchemaRegistry, route: str, text: str, kind: str) -> i
 
 
 def subject_of(table: Table, format: str, record: str, part: str = VALUE_PART) -> str:
-    """Return the subject of a table's values or keys; `record` is the full name of what they are."""
+    """Return the subject of a table's values or keys; `record` is the full name of their record or message.
+
+    `part` is KEY_PART or VALUE_PART.
+    """
     if given := table.options.get(f"{format}.subject"):
         return given
     topic = table.options.get("topic", table.name)
@@ -270,9 +277,9 @@ def registers(table: Table, format: str) -> bool:
 
 
 def written_id(table: Table, format: str, subject: str, text: str, kind: str) -> int:
-    """Return the id of the schema of the rows that a job writes, registered unless the table says that it must be there.
+    """Return the id of the schema of the rows that a job writes; register it first, unless the table's options forbid that.
 
-    Raises DataError where it is not there, or does not go with those that are.
+    Raises DataError if it is not registered, or not compatible with the subject's other schemas.
     """
     registry = SchemaRegistry.of(table, format)
     try:
@@ -290,7 +297,7 @@ def written_id(table: Table, format: str, subject: str, text: str, kind: str) ->
 
 
 def framed(id: int, body: bytes) -> bytes:
-    """Return a message in the wire format.
+    """Return a message in the wire format, with the id of its schema in front.
 
     >>> framed(7, b"x")
     b'\\x00\\x00\\x00\\x00\\x07x'
@@ -299,7 +306,7 @@ def framed(id: int, body: bytes) -> bytes:
 
 
 def by_schema(values: Sequence[bytes | None]) -> tuple[dict[int, list[int]], dict[int, str]]:
-    """Return the numbers of values by the ids of their schemas, and why others are no messages of the wire format.
+    """Group messages in the wire format: return the indexes of values by schema id, and the faults of other values by index.
 
     >>> by_schema([framed(7, b"x"), b"{}", framed(7, b"")])
     ({7: [0, 2]}, {1: 'The value has no schema id of a registry in front'})

@@ -1,4 +1,4 @@
-"""What sources have in common that hand out values, each a row as a format writes it: messages of a queue, lines of a file."""
+"""The base class of sources of values, each of them one encoded row: messages of a queue, rows of an outbox table."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from sqlstream.errors import DataError
 if TYPE_CHECKING:
     import duckdb
 
-# Where a value stands: in what (a partition, a file), and its number there. A key that stands beside it, in bytes.
+# The columns beside VALUE: the value's place (a partition, a file), its number there, and its key, in bytes.
 PLACE, NUMBER, KEY = internal("place"), internal("number"), internal("key")
-# The `order` of a source whose values come in the order of their numbers.
+# The `order` of a source whose rows are ordered by the numbers of their values.
 BY_NUMBER = (ROW,)
 _MALFORMED = "a value is malformed"
 _numbers = itertools.count()
@@ -36,31 +36,35 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class KeyLayout:
-    """Columns of a table that stand in keys. `table` is what a key is to its format; its columns may have other names."""
+    """The columns of a table that are read from keys.
+
+    `table` describes the key: the options of its format, and a stored column for each of `columns`, in order, whose name in the
+    key may differ.
+    """
 
     table: Table
     columns: tuple[Column, ...]
 
 
 class ValueRows(TableSource):
-    """A table whose rows are values of a format: `json`, `csv`, `raw` or `debezium-json`."""
+    """A table whose rows are values of a format that has `read_values`. A subclass returns the values."""
 
-    # What the numbers of values are called in messages.
+    # The word for NUMBER in messages.
     number_name = "offset"
-    # Whether a value takes the place of the one that has its key, and NULL deletes it.
+    # Whether a value replaces the one with the same key, and NULL deletes it.
     upserts = False
 
     @property
     def key(self) -> KeyLayout | None:
-        """The columns that are read from keys beside the values, which `values` returns as KEY."""
+        """The columns that are read from keys, which `values` returns as KEY; None if all columns are in the values."""
         return None
 
     @abstractmethod
     def values(self, splits: Sequence[Any]) -> pa.Table:
-        """Return the values of some splits, in their order.
+        """Return the values of some splits, in their order, a row per value.
 
-        The columns are VALUE (text or bytes, NULL for one that is no row), PLACE (text), NUMBER (a whole number) and one for
-        each key of METADATA that the connector has, by the key.
+        The columns are VALUE (text or bytes, NULL for a value that is no row), PLACE (text), NUMBER (a whole number), KEY (bytes)
+        if there is a `key`, and a column for each key of the connector's METADATA, by its name.
         """
 
     def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Any], context: ReadContext) -> ReadPlan:
@@ -75,7 +79,7 @@ class ValueRows(TableSource):
         return ReadPlan(f"SELECT {names} FROM ({marked}) WHERE {whole}", keep=True)
 
     def _marked(self, con: duckdb.DuckDBPyConnection, splits: Sequence[Any], table: Table) -> str:
-        """Return the SELECT of all rows, with PLACE, NUMBER, the text as VALUE, and why one is malformed."""
+        """Return the SELECT of all rows: the table's physical columns, WRONG, PLACE, NUMBER, and the text to show as VALUE."""
         form = FORMATS[format_of(table)]
         values = self.values(splits) if form.of_bytes else _as_text(self.values(splits))
         relation = f"_values_{next(_numbers)}"
@@ -84,7 +88,7 @@ class ValueRows(TableSource):
         taken = text if not form.of_bytes else VALUE if _is_binary(values) else f"encode({VALUE})"
         assert form.read_values is not None
         kept = [quote_name(name) for name in values.column_names]
-        # Of its columns and a value's own, none may have the name of another one.
+        # The columns beside VALUE get aliases, as a column of the table may have the same name.
         aliases = {name: f"_kept_{number}" for number, name in enumerate(kept) if name != quote_name(VALUE)}
         renamed = ", ".join([f"{taken} AS {VALUE}", *(f"{name} AS {alias}" for name, alias in aliases.items())])
         named = f"(SELECT {renamed}, {_shown(text, values)} AS _kept_value FROM {relation} WHERE {VALUE} IS NOT NULL)"
@@ -135,7 +139,7 @@ class ValueRows(TableSource):
         plan.take(con)
 
         def places(counts: Sequence[int]) -> Mapping[int, MalformedRow]:
-            # A row is counted from 1, its number as it is.
+            # Places are asked for by NUMBER + 1.
             wanted = {n - 1 for n in counts}
             values = self.values([split]).select([PLACE, NUMBER, VALUE]).to_pylist()
             rows = ((v[NUMBER], MalformedRow(v[PLACE], v[NUMBER], "", _text(v[VALUE]))) for v in values)
@@ -148,7 +152,7 @@ class ValueRows(TableSource):
 
 
 def _with_deletes(rows: str, deletes: str, columns: Sequence[Column], kept: Sequence[str]) -> str:
-    """Return marked rows, and behind them the values that are NULL, with what each of them does."""
+    """Return marked rows with their OPERATION, U, and behind them a row with D for each value that is NULL."""
     nulls = [f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in columns]
     gone = [*(name if name != "_kept_value" else "NULL AS _kept_value" for name in kept), *nulls, f"NULL AS {WRONG}"]
     upserted = f"SELECT *, 'U' AS {OPERATION.name} FROM {rows}"
@@ -165,7 +169,7 @@ def _with_key(
     *,
     needed: bool,
 ) -> str:
-    """Return marked rows with the columns of their keys; `columns` are those of the values, `alias` is what the key is called."""
+    """Return marked rows with the columns of their keys added; `columns` are in the values, `alias` is the column of the key."""
     form = FORMATS[format_of(key.table)]
     assert form.read_values is not None
     own = {quote_name(c.name): f"_value_{n}" for n, c in enumerate(columns)}
@@ -183,7 +187,7 @@ def _with_key(
 
 
 def _as_text(values: pa.Table) -> pa.Table:
-    """Return values whose bytes are text, if all are: Arrow looks at them once, all together."""
+    """Return the values as texts if all of their bytes are UTF-8, otherwise unchanged: Arrow checks them all at once."""
     if not _is_binary(values):
         return values
     place, found = values.column_names.index(VALUE), values.column(VALUE)
@@ -199,7 +203,7 @@ def _is_binary(values: pa.Table) -> bool:
 
 
 def _shown(text: str, values: pa.Table) -> str:
-    """Return the SQL of what people are shown of a value: its bytes where it is no text."""
+    """Return the SQL of a value as messages show it: in hexadecimal digits if it is no text, or contains a zero byte."""
     return (
         f"CASE WHEN NOT contains({text}, chr(0)) THEN {text} ELSE '0x' || hex({VALUE}) END"
         if _is_binary(values)
@@ -215,7 +219,7 @@ def _text(value: Any) -> str:
 
 
 def _told(column: Column, aliases: Mapping[str, str]) -> str:
-    """Return what a column of METADATA holds, as SQL."""
+    """Return the SQL of a METADATA column."""
     own = {str(MODIFIED.metadata): "0", str(PATH.metadata): PLACE, str(ROW.metadata): NUMBER}
     found = own.get(str(column.metadata), str(column.metadata))
     return f"CAST({found if found == '0' else aliases[quote_name(found)]} AS {column.type})"

@@ -1,7 +1,7 @@
-"""Integers in text: DuckDB rounds 1.5 to 2, here it is a value that its column does not hold.
+"""Integers in text: DuckDB rounds 1.5 to 2; here 1.5 is malformed in an integer column.
 
-So columns of integers, and the keys of maps, are read as text, and looked at before they are cast. 12, 12.0 and 1.2e1 are whole,
-with quotes or without; 1.5 and true are not. Those of BOOLEAN are, too: a text cannot be 2 there, a number of JSON could.
+So integer columns and the keys of maps are read as text, and checked before they are cast. 12, 12.0 and 1.2e1 are whole, with
+quotes or without; 1.5 and true are not. BOOLEAN columns are read as text, too: DuckDB casts the number 2 to true, but not "2".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ READ_AS_TEXT = INTEGERS | {"boolean"}
 
 
 def as_text(declared: Any) -> str | None:
-    """Return the type in which a column is read: with text where integers, booleans and keys are; None if there are none."""
+    """Return the type in which a column is read: its own with VARCHAR for integers, booleans and keys; None if it has none."""
     match declared.id:
         case id if id in READ_AS_TEXT:
             return "VARCHAR"
@@ -35,37 +35,39 @@ def as_text(declared: Any) -> str | None:
         case "map":
             (_, key), (_, value) = declared.children
             inner = as_text(value)
-            # A key stands as text in any case.
+            # Keys are always read as text.
             return f"MAP(VARCHAR, {inner or value})" if inner or key.id != "varchar" else None
     return None
 
 
 def number_type(declared: Any) -> str | None:
-    """Return the type in which a column of numbers is read from JSON, where the text is at hand, too; None for other columns.
+    """Return the type in which an integer column is read from JSON, if its text is available, too; None for other columns.
 
-    Numbers are read in two thirds of the time that texts take. Most are exact: see `is_exact`.
+    DuckDB reads numbers in two thirds of the time of texts, and most are exact, see `is_exact`.
     """
     return "DOUBLE" if declared.id in INTEGERS else None
 
 
 def is_exact(number: str) -> str:
-    """Return the condition that a number (DOUBLE) is whole, and the number that a text says.
+    """Return the condition that a DOUBLE is whole, and equal to the number in the text that it was read from.
 
-    From 2^52 on DOUBLE has no halves, and would round some. Of what else becomes 0 or 1, like `true`, only the text tells.
+    From 2^52 on, DOUBLE has no fractions, so that it may have rounded the text's. The condition also holds for 0 and 1 that were
+    read from `false` and `true`; only the text tells.
     """
-    # A remainder of DOUBLE takes forty times as long.
+    # The remainder of a DOUBLE takes forty times as long.
     return f"(trunc({number}) = {number} AND abs({number}) < {1 << 52})"
 
 
 def fraction(value: str, declared: Any, depth: int = 0) -> str | None:
-    """Return the condition that some text where an integer should be, read as `as_text` says, is a number that is not whole.
+    """Return the condition that a value, read as `as_text` says, has a number that is not whole where an integer should be.
 
-    Text that is no number at all is left to the cast, which does not tell two keys of a map that are one.
+    Return None if there is nothing to check. A text that is no number is left to the cast. For maps, the condition also holds
+    if two keys are the same, which the cast does not notice.
     """
     item = f"_x{depth}"
     match declared.id:
         case id if id in INTEGERS:
-            # Nearly all integers are told by their characters.
+            # Nearly all integers have neither of these characters.
             doubtful = f"(contains({value}, '.') OR contains({value}, '-'))"
             return f"({doubtful} AND coalesce(TRY_CAST({value} AS DOUBLE) % 1 <> 0, true))"
         case "struct":
@@ -86,7 +88,10 @@ def fraction(value: str, declared: Any, depth: int = 0) -> str | None:
 
 
 def wrong_keys(keys: str, declared: Any, depth: int) -> str:
-    """Return the condition that some texts are not the keys of a map: one is no key of its type, or two are the same."""
+    """Return the condition that texts cannot be the keys of a map: one is not of the key's type, or two are the same.
+
+    `keys` is the SQL of a list of texts, `declared` the DuckDB type of the keys.
+    """
     item = f"_x{depth}"
     cast = (
         keys if declared.id == "varchar" else f"list_transform({keys}, lambda {item}: TRY_CAST({item} AS {declared}))"
@@ -98,7 +103,10 @@ def wrong_keys(keys: str, declared: Any, depth: int) -> str:
 
 
 def whole(columns: Sequence[tuple[Column, Any]]) -> tuple[str, str]:
-    """Return the select items that cast columns read as `as_text` says, and a WHERE clause that fails for what is not whole."""
+    """Return the select items that cast columns which were read as `as_text` says, and a WHERE clause.
+
+    The clause, "" if there is nothing to check, raises the error NOT_WHOLE for a number that is not whole.
+    """
     items, checks = [], []
     for column, type_ in columns:
         name = quote_name(column.name)
