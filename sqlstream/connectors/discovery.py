@@ -40,7 +40,10 @@ class PartitionSplit(Split, Protocol):
 
     @property
     def reached(self) -> tuple[str, Any]:
-        """The partition's name, and the position behind the split, at which the next split begins. Positions are ordered."""
+        """The partition's name, and the position behind the split, at which the next one begins.
+
+        The positions of a partition must be comparable, if a batch can have several splits of it.
+        """
 
 
 class Position(Protocol):

@@ -84,7 +84,7 @@ class TableSource(ABC):
 
     @property
     def bounded(self) -> bool:
-        """Whether reading the table comes to an end by itself."""
+        """Whether reading the table ends by itself."""
         return "source.monitor-interval" not in self.table.options
 
     def check(self, span: Span | None) -> None:

@@ -177,7 +177,7 @@ def identity(table: Table) -> Mapping[str, str]:
 
 
 def is_bounded(table: Table) -> bool:
-    """Whether reading the table comes to an end by itself; a socket ends when the other side does."""
+    """Whether reading the table ends by itself. A socket is unbounded, although it ends when the other side closes it."""
     return source_of(table).bounded
 
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Files(FileRows):
-    """The files of a folder, each read once."""
+    """The files of a folder, a glob, or one file, each read once."""
 
     replay = Replay.REPLAYABLE
     replay_reason = "files are read again"
@@ -84,7 +84,7 @@ class Files(FileRows):
 
 
 class WrittenFiles(WorkerSink):
-    """Files that appear whole, when their batch is committed."""
+    """Files that become visible whole, when their batch is committed."""
 
     delivery = Delivery.TRANSACTIONAL
     delivery_reason = "files get their names once, when the batch is committed"
@@ -111,7 +111,7 @@ class WrittenFiles(WorkerSink):
 
 
 class FilesLookup(TableLookup):
-    """Rows of the files that there are at the moment."""
+    """The rows of all files that exist at the time of a lookup."""
 
     def function(self, *, warehouse: str, project: str) -> FilesNow:
         return FilesNow(self.table, project)
@@ -161,7 +161,7 @@ class FilesystemConnector(Connector):
         return "path" in table.options
 
     def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
-        # Files that lie outside of the project may move. A path in the project says which files are meant.
+        # Files outside of the project may move. A path in the project identifies the files.
         return {k: v for k, v in left_out.items() if k != "path" or not is_absolute(v)}
 
     def snapshot(self, con: duckdb.DuckDBPyConnection, table: Table, project: str) -> Snapshot:

@@ -1,4 +1,4 @@
-"""The columns of a table of files that declares none, where files say what their columns are."""
+"""The columns of a table of files that declares none, from the schema of a file."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from sqlstream.duck import databases
 from sqlstream.duck.text_files import duckdb_paths
 from sqlstream.errors import BindError, UsageError
 
-# Formats whose files do.
+# Formats whose files have a schema.
 INFERRED = ("parquet", "avro")
 
 
 def columns_of_files(table: Table, project: str) -> Sequence[Column]:
-    """Return the columns of a table's first file."""
+    """Return the columns of a table's first file, by modification time, that is not empty.
+
+    Raises UsageError if the files cannot be listed, and BindError if there is no file, or its schema cannot be read.
+    """
     name, span, path = table.name, table.span, table.options["path"]
     try:
         files = Place(path, project).files()

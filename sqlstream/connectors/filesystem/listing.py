@@ -1,4 +1,4 @@
-"""Listing a directory or glob, local or by pyarrow's file systems, fast enough to do it every second."""
+"""Listing the files of a directory or glob, local or remote, fast enough to do it every second."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from sqlstream.connectors.uris import is_remote, local_path, open_uri
 from sqlstream.warehouse.filesystem import STORES, FileInfo
 from sqlstream.warehouse.stores import StoreFilesystem, open_store
 
-# Names under which files are written before they are renamed to stay.
+# Endings of the temporary names under which files are written.
 _TEMPORARY_NAMES = (".tmp", ".temp", ".inprogress", "._COPYING_", ".crc", "~")
 
 
 class FoundFile(NamedTuple):
-    """A file of a listing. Files are read in the order of these tuples."""
+    """A file of a listing: its modification time in nanoseconds since 1970, its path or URI, and its size in bytes.
+
+    Files are read in the order of these tuples.
+    """
 
     mtime_ns: int
     path: str
@@ -34,9 +37,9 @@ Listing = Callable[[str], Iterator[tuple[str, str, FoundFile | None]]]
 
 
 class Place:
-    """The path or glob of a table: local, relative to the project, or a URI.
+    """The path or glob of a table: local, relative to the project, or a URI. `text` is its absolute form.
 
-    A directory is searched with all that is below it. Hidden and temporary names are left out.
+    Directories are listed recursively. Hidden and temporary names are left out.
     """
 
     def __init__(self, path: str, project: str):
@@ -50,7 +53,7 @@ class Place:
                 self._store, inner = open_store(without_glob(path) + question + query)
             else:
                 self._filesystem, inner = open_uri(without_glob(path) + question + query)
-            # A file's URI is made of its path and of what stands around the path here: hdfs://host:port and ?options.
+            # The parts around the path, such as hdfs://host:port and ?options, belong to the URI of each file, too.
             self._before = path[: path.index(inner)] if inner in path else path.split("://")[0] + "://"
             self._after = question + query
             self._list = self._list_store if self._store else self._list_remote
@@ -60,7 +63,7 @@ class Place:
         self.text = self._before + self._path + self._after
 
     def files(self) -> list[FoundFile] | None:
-        """Return the files, or None when nothing of this name exists."""
+        """Return the files, in no order; None if nothing has this name or matches the glob. Raises OSError."""
         kind = self._kind(self._path)
         if isinstance(kind, FoundFile):
             return [kind]
@@ -74,6 +77,7 @@ class Place:
         return list({f.path: f for f in _walk(self._list, base, matchers)}.values()) or None
 
     def open(self, path: str) -> Any:
+        """Open a file of `files`, by its path, for random access; return a file for pyarrow."""
         if self._store is not None:
             return self._store.open_ranges(path.removesuffix(self._after))
         if self._filesystem is None:
@@ -132,9 +136,9 @@ def _list_local(directory: str) -> Iterator[tuple[str, str, FoundFile | None]]:
 
 
 def _walk(listing: Listing, directory: str, pattern: tuple[re.Pattern[str] | None, ...]) -> Iterator[FoundFile]:
-    """Yield the files below a directory that match; None in the pattern stands for any number of directories.
+    """Yield the files below a directory that match a pattern per level; None (`**`) stands for any number of directories.
 
-    A directory that matches gives everything below it. Under `**` a file may be found twice.
+    All files below a matching directory match. With `**` a file may be yielded twice.
     """
     for name, path, file in listing(directory):
         if name.startswith((".", "_")) or (file and name.endswith(_TEMPORARY_NAMES)):
@@ -166,7 +170,7 @@ def _walk_if_there(
 
 
 def without_glob(path: str) -> str:
-    """Return the directory below which a glob looks, or the path itself.
+    """Return the directory in front of the first wildcard of a glob; a path without wildcards is returned unchanged.
 
     >>> without_glob("/data/2024-*/x.json")
     '/data'

@@ -1,4 +1,4 @@
-"""The rows of all files that a table has at the moment: for lookups, and for queries of state."""
+"""The rows of all files that a table has now: for lookups, and for state queries."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from sqlstream.errors import DataError, JobError
 
 
 def files_relation(con: duckdb.DuckDBPyConnection, table: Table, splits: Sequence[FileSplit]) -> str:
-    """Return a declared table as DuckDB SQL: the rows of all files that it has now, with its physical columns.
+    """Return FROM-able SQL of the rows of some files, with the table's physical columns.
 
-    Of a table of changes, the rows that they amount to.
+    For a table of changes, these are the rows that exist after all changes. The SQL needs streams that are registered in `con`.
     """
     return files_snapshot(con, table, splits).relation
 
@@ -34,7 +34,7 @@ def files_relation(con: duckdb.DuckDBPyConnection, table: Table, splits: Sequenc
 def files_snapshot(
     con: duckdb.DuckDBPyConnection, table: Table, splits: Sequence[FileSplit], paths: tuple[str, ...] = ()
 ) -> Snapshot:
-    """Return what `files_relation` does, with what another connection needs to read it."""
+    """Return the rows of `files_relation` as a Snapshot, with the streams that another connection needs, and `paths`."""
     by_record = mixed_files(splits) if format_of(table) == "csv" else ()
     plan = read(con, splits, source_table(table), by_record=by_record)
     relation = f"({present(table, plan.relation)})" if table.has_changes else plan.relation
@@ -42,7 +42,10 @@ def files_snapshot(
 
 
 def files_now(table: Table, project: str) -> list[FileSplit]:
-    """Return the files that a table has now, or copies of them."""
+    """Return the files that a table has now and that are not empty, in reading order; remote ones as local copies.
+
+    Raises DataError for a file outside of the folders that the table is confined to.
+    """
     place = Place(table.options["path"], project)
     files = sorted(place.files() or ())
     check_files(table, [file.path for file in files])
@@ -50,7 +53,7 @@ def files_now(table: Table, project: str) -> list[FileSplit]:
 
 
 class FilesNow(LookupFunction):
-    """Reads the files that a table has at the moment."""
+    """Looks up rows in the files that a table has now. Raises JobError, for a retry, if a file cannot be read."""
 
     def __init__(self, table: Table, project: str):
         self._table, self._project = table, project
@@ -63,7 +66,7 @@ class FilesNow(LookupFunction):
                 rows = files_relation(con, self._table, splits)
                 return con.sql(chosen(self._table, rows, keys)).to_arrow_table()
             except duckdb.Error as error:
-                # Not a DataError: a file may be whole when it is read again.
+                # Not a DataError: a retry may find the file complete.
                 wrong = translate(error, splits, self._table)
                 if wrong is None:
                     raise
@@ -71,7 +74,7 @@ class FilesNow(LookupFunction):
 
 
 def _again(error: DataError, table: Table) -> JobError:
-    """Return the error of a file for one that looks rows up: such rows are neither counted nor kept."""
+    """Return the error about a file in a lookup, with a hint that fits: lookups neither count nor store malformed rows."""
     skip = f"Set '{format_of(table)}.{IGNORE}' = 'true' to leave out such rows."
     hint = skip if error.hint == skip_hint(table) else error.hint
     return JobError(error.message, detail=error.detail, hint=hint)

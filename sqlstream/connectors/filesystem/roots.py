@@ -1,7 +1,7 @@
-"""Where the files of a table are, and what they are called below it, so that a job finds them again in another place.
+"""The root of a table's files, and their names below it, so that a job recognizes files that were moved.
 
-Files are remembered by their names below the root of their table, the folder of its path. The root itself is remembered relative
-to the project, if it lies in it: a project may be moved or copied.
+Descriptors and positions store a file by its name below the root of its table, the folder of the table's path. The root itself is
+stored relative to the project, if it is inside: a project may be moved or copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from sqlstream.connectors.uris import is_remote, local_path
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The folder (or the one file) of a table: `path` is where it is, a local path or a URI without its `?options`."""
+    """The folder of a table's files, or its only file.
+
+    `path` is its absolute local path, or a URI; `options` are the `?options` of the URI. `project` is the path of the project.
+    """
 
     path: str
     project: str
@@ -29,17 +32,17 @@ class Root:
         if is_remote(path) and not path.lower().startswith("file://"):
             path, question, options = path.partition("?") if "=" in path else (path, "", "")
             return cls(without_glob(path).rstrip("/"), project, question + options)
-        # Only the path has a pattern in it: a project's own folder may have any name.
+        # Wildcards are only in the table's path: the name of the project's folder may contain their characters.
         path = path[7:] if path.lower().startswith("file://") else path
         return cls(local_path(without_glob(os.path.join(".", path)), project), project)
 
     @property
     def text(self) -> str:
-        """The root as it is remembered."""
+        """The root as it is stored, see `remembered`."""
         return remembered(self.path, self.project)
 
     def name(self, path: str) -> str:
-        """Return what a file is called below the root; what lies outside begins with `..`.
+        """Return the name of a file below the root, from its path or URI; outside of the root, it begins with `..`.
 
         >>> Root("/data/in", "/p").name("/data/in/day=1/x.json")
         'day=1/x.json'
@@ -49,14 +52,14 @@ class Root:
         return path[len(folder) :] if path.startswith(folder) else _relative(path, self.path)
 
     def file(self, name: str) -> str:
-        """Return the path, or the URI, of a file."""
+        """Return the path, or the URI, of a file by its name below the root."""
         return _joined(self.path, name) + self.options
 
     def renamed(self, name: str, before: str) -> str:
-        """Return the name of a file that was remembered below another root, `before`.
+        """Return the name below this root of a file that is stored with a name below another one, `before`.
 
-        Where one of the two lies in the other, the table's path was changed, and the file is where it was; else the files have
-        moved along with their root.
+        If one of the roots is inside the other, the table's path has changed, and the file has not moved. Otherwise the files
+        have moved with their root, and the file keeps its name.
 
         >>> Root("/p/in/a", "/p").renamed("a/x", "in"), Root("/other/in", "/p").renamed("a/x", "in")
         ('x', 'a/x')
@@ -66,7 +69,7 @@ class Root:
         return self.name(_joined(self._now(before), name) + self.options)
 
     def is_elsewhere(self, before: str) -> bool:
-        """Whether this root and the one that is remembered have nothing in common, so that the files must have moved."""
+        """Whether neither this root nor the stored one is inside the other, so that the files must have moved."""
         was = self._now(before)
         return not (_lies_in(was, self.path) or _lies_in(self.path, was))
 
@@ -75,7 +78,7 @@ class Root:
 
 
 def remembered(path: str, project: str) -> str:
-    """Return a path as it is remembered: relative to the project, if it lies in it.
+    """Return a path as it is stored: relative to the project, if it is inside, otherwise unchanged.
 
     >>> remembered("/p/in", "/p"), remembered("/p", "/p"), remembered("/q/in", "/p"), remembered("s3://b/in", "/p")
     ('in', '.', '/q/in', 's3://b/in')
@@ -88,7 +91,7 @@ def _lies_in(path: str, folder: str) -> bool:
 
 
 def _relative(path: str, folder: str) -> str:
-    # Both are local, or URIs of one kind: what they begin with in common falls away.
+    # Both are local, or URIs with the same scheme, which falls away.
     return posixpath.relpath(_plain(path), _plain(folder))
 
 

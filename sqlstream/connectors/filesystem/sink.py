@@ -1,12 +1,12 @@
-"""The `filesystem` sink: files that appear whole, once, in the folder of a table.
+"""The `filesystem` sink: files that become visible whole, once, in the folder of a table.
 
-Tasks write into a hidden folder beside the files (`.sqlstream-..`, which readers leave out). The driver writes down which
-files are a batch's, then renames them. A batch that is repeated finds that record and renames what is left of it; the files of
-its second attempt go. So a reader sees every file complete, and none twice.
+Tasks write into a hidden folder beside the files (`.sqlstream-..`, which readers leave out). The driver records the files of a
+batch, then renames them. If the batch is repeated, the driver reads that record and renames the files that are left; the files of
+the second attempt are deleted. So a reader sees every file complete, and no row twice.
 
-The number of the batch is in the name of a file. A folder may have files of batches that the job neither committed nor recorded:
-then its warehouse went back in time, because a copy of it was restored or because of damage. The job repeats these batches, maybe
-with other rows in each, and so their files go when it starts.
+A file's name contains the number of its batch. A folder may have files of batches that the job has neither committed nor
+recorded: then its warehouse has gone back in time, as a copy was restored or files were damaged. The job repeats these batches,
+maybe with other rows in each, so it deletes their files when it starts.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from sqlstream.errors import UnsupportedError
 from sqlstream.warehouse.filesystem import STORES, Filesystem, LocalFilesystem, open_filesystem, storage_errors
 from sqlstream.warehouse.records import read_sealed, write_sealed
 
-# Not even a reader who looks into hidden folders takes a file of this kind.
+# The extension of hidden files: other readers, even ones that list hidden folders, do not take them for data.
 _STAGED = "tmp"
-# Types that a format cannot hold, and what is written.
+# Types that a format cannot hold, and the types that are written instead.
 _WRITTEN_AS = {"HUGEINT": "DECIMAL(38, 0)", "UHUGEINT": "DECIMAL(38, 0)"}
-# As many as batches that can be gone back.
+# The number of batches by which a job can go back.
 _RECORDS_KEPT = 100
 _TARGET = "target.json"
 
@@ -55,9 +55,10 @@ def check_path(table: Table) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a job remembers of a folder that it writes into, in the folder of its records, `home`.
+    """The record of a folder into which a job writes.
 
-    `tag`, in the names of its files, tells the job from every other one. `folder` is relative to the project, if it lies in it.
+    `folder` is relative to the project, if it is inside. `tag` is unique to the job, and in the names of its files. `home` is the
+    folder of the sink's records, and `project` the path of the project, when the record was written.
     """
 
     folder: str
@@ -67,21 +68,25 @@ class Target:
 
     @classmethod
     def read(cls, fs: Filesystem, records: str) -> Target | None:
-        """Return what is remembered, None before the first start."""
+        """Return the record in the sink's folder of records; None before the first start."""
         try:
             return cls(**json.loads(read_sealed(fs, f"{records}/{_TARGET}")))
         except FileNotFoundError:
             return None
 
     def write(self, fs: Filesystem) -> None:
+        """Write the record into `home`, durably."""
         write_sealed(fs, f"{self.home}/{_TARGET}", json.dumps(asdict(self)), durable=True)
 
     def path(self, project: str) -> str:
-        """Return the folder, for a project that is there now."""
+        """Return the absolute path, or the URI, of the folder, with the project's current path."""
         return self.folder if is_remote(self.folder) else os.path.normpath(os.path.join(project, self.folder))
 
     def is_of_another(self, fs: Filesystem, records: str, project: str) -> bool:
-        """Whether these records are a copy, and the original writes the same folder: then its files are not this job's."""
+        """Whether this record, now in `records`, is a copy, and the original's job still writes into the same folder.
+
+        Then the files in the folder belong to the original's job.
+        """
         if self.home == records or self.path(self.project) != self.path(project):
             return False
         original = Target.read(fs, self.home)
@@ -90,7 +95,7 @@ class Target:
 
 @dataclass(frozen=True)
 class FileSink(Writer):
-    """The folder of a table, as one job writes into it; `tag` is the job's, in the names of its files."""
+    """Writes the files of one job into the folder of a table; `tag` is unique to the job, and in the names of its files."""
 
     table: Table
     folder: str
@@ -98,26 +103,26 @@ class FileSink(Writer):
 
     @classmethod
     def open(cls, fs: Filesystem, table: Table, project: str, records: str, committed: int = -1) -> FileSink:
-        """Return the sink of a job that starts, or goes on after its last committed batch.
+        """Return the sink at the start of a job, whose last committed batch is `committed`, and record its Target.
 
-        Remembers it in the job's folder of records.
+        If the table's path has changed, interrupted commits are first finished in the old folder.
         """
         folder = _folder(table, project)
         known = Target.read(fs, records)
         if known is not None and known.is_of_another(fs, records, project):
-            # What it was about to publish, the original publishes.
+            # The original's job finishes its commits.
             fs.delete_tree(records)
             known = None
         tag = known.tag if known else uuid4().hex[:8]
         if known is not None and known.path(project) != folder:
-            # The table has another path now; what was begun in the old folder is finished there.
+            # The table's path has changed: interrupted commits are finished in the old folder.
             cls(table, known.path(project), tag).recover(fs, records, committed)
         Target(remembered(folder, project), tag, records, project).write(fs)
         return cls(table, folder, tag)
 
     @classmethod
     def of(cls, fs: Filesystem, table: Table, project: str, records: str) -> FileSink:
-        """Return the sink that a running job has opened."""
+        """Return the sink that the driver of a running job has opened."""
         known = Target.read(fs, records)
         assert known is not None
         return cls(table, _folder(table, project), known.tag)
@@ -129,12 +134,13 @@ class FileSink(Writer):
 
     @property
     def staging(self) -> str:
+        """The path of the hidden folder into which tasks write, in the file system of `place`."""
         return f"{self.place[1]}/.sqlstream-{self.tag}"
 
     def write(
         self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
     ) -> tuple[int, list[str]]:
-        """Write the rows of a SELECT into hidden files; return their number, and the files below `staging`."""
+        """Write the rows of a SELECT into hidden files; return their number, and the paths of the files below `staging`."""
         attempt = f"{batch:010d}-{uuid4().hex[:12]}"
         fs, _ = self.place
         if fs.local:
@@ -148,7 +154,7 @@ class FileSink(Writer):
     def _copy(
         self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, folder: str, attempt: str
     ) -> tuple[int, list[str]]:
-        """Write the rows of a SELECT into files in a local folder; return their number, and the files from `attempt` on."""
+        """Write the rows of a SELECT into files in a local folder; return their number, and paths that begin with `attempt`."""
         format_ = self.table.options["format"].lower()
         avro = format_ == "avro"
         with storage_errors(folder):
@@ -182,21 +188,24 @@ class FileSink(Writer):
     # -- on the driver
 
     def publish(self, fs: Filesystem, records: str, batch: int, files: Sequence[str]) -> None:
-        """Give the files of a batch their names; `records` is the job's folder of what it published."""
+        """Record the files of a batch in `records`, and rename them, so that they become visible.
+
+        If the batch is recorded already, the recorded files are renamed, and `files` are deleted with `staging`.
+        """
         record = f"{records}/{batch:010d}.json"
         if not fs.exists(record):
             write_sealed(fs, record, json.dumps(list(files)))
         self._rename(json.loads(read_sealed(fs, record)))
-        # What is still there was written by attempts that did not end, or end too late.
+        # The files that are left were written by attempts that failed, or that ended too late.
         self.place[0].delete_tree(self.staging)
         for name in [n for n in fs.list(records) if n[:-5].isdigit()][:-_RECORDS_KEPT]:
             fs.delete(f"{records}/{name}")
 
     def recover(self, fs: Filesystem, records: str, committed: int) -> int:
-        """Finish what a process that died was publishing, and remove what nobody will publish.
+        """Finish interrupted commits, and delete files that no batch will commit.
 
-        Files of batches that the job is going to repeat, because it knows neither of their commit nor of their publishing, are
-        removed, too. Returns how many.
+        Deletes also visible files of batches that the job will repeat, as they are neither committed nor recorded. Returns the
+        number of these.
         """
         published = [name for name in fs.list(records) if name[:-5].isdigit()]
         for name in published:
@@ -209,7 +218,7 @@ class FileSink(Writer):
         return len(later)
 
     def _batch_of(self, file: str) -> int | None:
-        """Return the batch that a file of the folder is of, None where another job or program wrote it."""
+        """Return the batch of a file in the folder; None if another job or program wrote it."""
         name = os.path.basename(file)
         if not name.startswith(f"part-{self.tag}-"):
             return None
@@ -225,13 +234,13 @@ class FileSink(Writer):
             part = name.removeprefix("data_").removesuffix(f".{_STAGED}")
             extension = self.table.options["format"].lower()
             target = f"{folder}/part-{self.tag}-{int(batch):06d}-{unique}-{part}.{extension}"
-            # It has its name already when the process died after this.
+            # It is renamed already if the process died after this.
             with contextlib.suppress(FileNotFoundError):
                 fs.move(f"{self.staging}/{file}", target)
 
 
 class FileCommitter(Committer):
-    """Gives files their names."""
+    """Makes the files of a batch visible, by renaming them."""
 
     def __init__(self, sink: FileSink, context: SinkContext):
         self._sink, self._fs, self._records = sink, context.fs, context.records
@@ -255,7 +264,7 @@ class FileCommitter(Committer):
 
 
 def discard(fs: Filesystem, records: str, project: str) -> None:
-    """Delete the files that a job published, as the records say where."""
+    """Delete the files that a dropped job has written, in the folder that its records name."""
     target = Target.read(fs, records)
     if target is None or target.is_of_another(fs, records, project):
         return

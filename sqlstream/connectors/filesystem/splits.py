@@ -1,4 +1,4 @@
-"""Which files a table's directory or glob holds, in which order they are read, and what one batch takes of them."""
+"""Discovery of a table's files: which files there are, in which order they are read, and which splits a batch reads."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sqlstream.errors import DataError, UsageError
 from sqlstream.units import parse_bytes, parse_count, parse_duration
 
 DEFAULT_MAX_BYTES = 128 << 20
-# A Parquet file is not cut below this: opening it once more costs more than another core saves.
+# Parts of a Parquet file are not smaller: opening it once more costs more than another core saves.
 MIN_CUT_BYTES = 1 << 20
-# Tasks of a batch get equally long work out of pieces that are smaller than a task's share.
+# Several splits per task make the work of tasks more even.
 _PIECES_PER_TASK = 2
 
 
 def located(split: FileSplit, root: Root) -> FileSplit:
-    """Return a split with its file's path, where that is now."""
+    """Return a split with the current path of its file, instead of a name below a stored root."""
     if not split.root:
         return split
     return replace(split, path=root.file(root.renamed(split.path, split.root)), root="")
@@ -40,16 +40,16 @@ class _Taken(NamedTuple):
     next_row: int
 
 
-# The next row of a file of which nothing is left.
+# The next row of a file that was handed out whole.
 _DONE = -1
 _ROOT = b"root"
 
 
 class Seen:
-    """Remembers which files were taken, and how far, from the batches that were handed out.
+    """The position of a source of files: which files were handed out, and up to which row.
 
-    Adding a batch a second time changes nothing. With a `root`, files are remembered by their names below it; `moved_from` is
-    another one that some were remembered by, if they must have moved since.
+    Adding a batch a second time changes nothing. With a `root`, files are stored by their names below it. `moved_from` is another
+    stored root, if files below it must have moved.
     """
 
     def __init__(self, root: Root | None = None) -> None:
@@ -60,14 +60,14 @@ class Seen:
 
     @classmethod
     def from_batches(cls, batches: Iterable[Iterable[FileSplit]]) -> Seen:
-        """Return what was seen once these batches had been handed out."""
+        """Return the position after some batches, without a root."""
         seen = cls()
         for batch in batches:
             seen.add(batch)
         return seen
 
     def add(self, splits: Iterable[FileSplit]) -> None:
-        """Remember that these splits were handed out."""
+        """Move the position past the splits of a batch."""
         for split in splits:
             name = self._renamed(split.path, split.root)
             before = self._files.get(name)
@@ -86,7 +86,7 @@ class Seen:
         return self.root.renamed(name, root)
 
     def to_bytes(self) -> bytes:
-        """Return everything remembered, in about 10 bytes per file."""
+        """Return the position as a Parquet file, of about 10 bytes per file."""
         columns = [
             list(self._files),
             *(map(list, zip(*self._files.values(), strict=True)) if self._files else [[]] * 3),
@@ -102,7 +102,7 @@ class Seen:
 
     @classmethod
     def from_bytes(cls, data: bytes, root: Root | None = None) -> Seen:
-        """Return what `to_bytes` wrote."""
+        """Return the position that `to_bytes` encoded, with the names of files below `root`."""
         table = pq.read_table(pa.BufferReader(data))
         paths, *columns = (column.to_pylist() for column in table.columns)
         seen = cls(root)
@@ -114,11 +114,12 @@ class Seen:
         return seen
 
     def get(self, path: str) -> _Taken | None:
+        """Return (mtime_ns, size, next row) of a file by its name; None if it was not handed out. Row -1: it was, whole."""
         return self._files.get(path)
 
     @property
     def partial(self) -> frozenset[str]:
-        """The files of which some rows were taken and some were not."""
+        """The names of files that were handed out in part."""
         return frozenset(self._partial)
 
     def __len__(self) -> int:
@@ -133,13 +134,13 @@ class Seen:
 class FileDiscovery(Discovery):
     """Finds the files of a table and hands them out in batches.
 
-    Files are taken in the order (modification time, path) among those that a listing shows; a file that arrives late
-    with an older time is still read. With `whole`, a file is not cut. `changed` collects, once each, files that were rewritten
-    after they had been taken: they are not read again. Everything that must outlive the process is in `seen`.
+    Each batch takes the files of the last listing in the order (modification time, path). A file that arrives later with an older
+    time is still read. With `whole`, a file is never divided. `changed` lists files that were rewritten after they had been
+    handed out; they are not read again. `seen` is the position.
     """
 
     backlog_unit = "files"
-    # Whose files must lie in some folders.
+    # The table, if its files are confined to some folders.
     restricted_table: Table | None = None
 
     def __init__(
@@ -171,7 +172,7 @@ class FileDiscovery(Discovery):
 
     @classmethod
     def of(cls, table: Table, *, project: str, parallelism: int, seen: Seen | None = None) -> FileDiscovery:
-        """Return the discovery that a table's options ask for; which were checked."""
+        """Return the discovery of a table, whose options have been checked. Raises UsageError if its path cannot be opened."""
         options = table.options
         found = cls(
             options["path"],
@@ -187,7 +188,7 @@ class FileDiscovery(Discovery):
             if "source.max-bytes-per-batch" in options
             else DEFAULT_MAX_BYTES,
             seen=seen,
-            # Where rows before and after an update must both be there, they must be read together.
+            # Without a key, the rows before and after an update are both needed, so one task must read them.
             whole=table.has_changes and not table.primary_key,
         )
         if table.within:
@@ -197,10 +198,10 @@ class FileDiscovery(Discovery):
         return found
 
     def poll(self) -> int:
-        """List the files; return how many are waiting to be read.
+        """List the files; return how many are waiting to be handed out.
 
-        Raises UsageError when a bounded table's path does not exist, and DataError when a file of which only a part has
-        been read is gone or was rewritten.
+        Raises UsageError if the files cannot be listed, or the path of a bounded table does not exist, and DataError if a file
+        that was handed out in part is gone or was rewritten.
         """
         waiting, partial = [], set(self.seen.partial)
         for found in self._listing():
@@ -238,10 +239,10 @@ class FileDiscovery(Discovery):
         )
 
     def next_batch(self) -> list[FileSplit] | None:
-        """Return what the next batch reads, or None when no file is waiting.
+        """Return the splits of the next batch; None if no file is waiting.
 
-        It is at most `max_files` files and `max_bytes` bytes, but at least one file or, where a Parquet file alone has
-        more bytes, one row group. A big Parquet file is cut so that all tasks get about the same number of bytes.
+        A batch takes at most `max_files` files and `max_bytes` bytes, but at least one file or, of a Parquet file with more
+        bytes, one row group. Big Parquet files are divided so that all tasks read about the same number of bytes.
         """
         taken: list[_Portion] = []
         room = self._max_bytes
@@ -330,10 +331,10 @@ class FileDiscovery(Discovery):
                 metadata = pq.read_metadata(file)
             names = {name.lower() for name in metadata.schema.to_arrow_schema().names}
         except Exception:
-            # Whatever a damaged file may make of Arrow. Whoever reads it finds the same and says what is wrong with it.
+            # Arrow may raise anything for a damaged file. The worker that reads the file raises the error about it.
             return None
         if "file_row_number" in names:
-            # DuckDB finds a row range by a column of this name, which the file's own would hide.
+            # DuckDB selects a row range by a column of this name, which the file's own column would hide.
             return None
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         total = sum(g.total_byte_size for g in groups)
@@ -344,7 +345,7 @@ class FileDiscovery(Discovery):
 
 @dataclass(frozen=True, slots=True)
 class _Portion:
-    """What a batch takes of a file: all of it, or row groups from a row on."""
+    """The part of a file that a batch takes: all of it, or `groups`, (first row, [(rows, bytes) of each row group])."""
 
     found: FoundFile
     bytes: int
@@ -352,7 +353,7 @@ class _Portion:
     last: bool
 
     def up_to(self, room: int) -> _Portion:
-        """Return as many of the row groups as fit, at least one."""
+        """Return the portion with as many of its row groups as fit into so many bytes, at least one."""
         if self.groups is None:
             return self
         first, left = self.groups
