@@ -1,1 +1,1 @@
-"""The `blackhole` connector: rows are counted, and nothing is kept."""
+"""The `blackhole` connector: it counts rows and drops them."""

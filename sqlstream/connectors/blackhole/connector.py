@@ -16,7 +16,7 @@ _BATCH_ROWS = 100_000
 
 
 class _Nothing(Writer, Committer):
-    """Computes rows, and counts them."""
+    """Computes rows, counts them and drops them."""
 
     def write(
         self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
@@ -28,7 +28,7 @@ class _Nothing(Writer, Committer):
 
 
 class Blackhole(WorkerSink):
-    """Rows that are counted."""
+    """A table whose rows are counted and dropped."""
 
     delivery = Delivery.IDEMPOTENT
     delivery_reason = "nothing is written"
@@ -43,7 +43,7 @@ class Blackhole(WorkerSink):
 
 
 class BlackholeConnector(Connector):
-    """Tables that keep nothing."""
+    """Tables that store no rows."""
 
     name = "blackhole"
     summary = "counts its rows and drops them"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class GeneratedRows(TableSource):
-    """Rows that are made of their numbers."""
+    """Rows that are computed from their numbers."""
 
     replay = Replay.DETERMINISTIC
     replay_reason = "each row is generated again from its number"
@@ -42,7 +42,7 @@ class GeneratedRows(TableSource):
 
 
 class DatagenConnector(Connector):
-    """Rows made by chance."""
+    """Tables of random rows."""
 
     name = "datagen"
     summary = "random rows, with the options of Flink's `datagen`"

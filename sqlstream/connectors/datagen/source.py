@@ -1,7 +1,7 @@
-"""The `datagen` source: rows from a seed and their numbers, each column one expression in DuckDB.
+"""The `datagen` source: rows that are computed from a seed and their numbers, each column by a DuckDB expression.
 
-Options are Flink's (https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/datagen/); `seed` is ours.
-The nth row is the same at any time and on any worker, except for times, which count back from when the batch was decided.
+Options are Flink's (https://nightlies.apache.org/flink/flink-docs-stable/docs/connectors/table/datagen/); `seed` is an extension.
+The nth row is always the same, on any worker, except for dates and times, which count back from the time of the batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNSIGNED = {"utinyint": 8, "usmallint": 16, "uinteger": 32, "ubigint": 64}
 _NUMBERS = {*_INTEGERS, *_UNSIGNED, "float", "double", "decimal"}
 _TEXTS = {"varchar", "blob"}
 _TIMESTAMPS = {"timestamp", "timestamp with time zone"}
-# The options of a column, behind `fields.<name>.`.
+# The options of a column, after `fields.<name>.`.
 FIELD_OPTIONS = ("kind", "min", "max", "max-past", "length", "var-len", "start", "end", "null-rate")
 _ENDS = tuple(f".{key}" for key in FIELD_OPTIONS)
 # A hash has 64 bits, a double 53.
@@ -39,7 +39,7 @@ class _Value:
 
     path: str
     type: DuckDBPyType
-    # Each element of an array is drawn by itself.
+    # The index of an element of an array, such as "[2]", as each element is drawn separately.
     place: str = ""
 
     @property
@@ -56,6 +56,7 @@ class _Value:
 
 
 def whole(text: str) -> int:
+    """Return a whole number, which may be negative. Raises ValueError with a message for users."""
     if not re.fullmatch(r"-?\d+", text.strip()):
         raise ValueError(f'"{text}" is not a whole number')
     return int(text)
@@ -81,7 +82,7 @@ def _kind(text: str) -> str:
 
 
 class Generator:
-    """The columns of a table as expressions over a row's number `n`."""
+    """The generator of a table: its columns as expressions over the row's number `n`."""
 
     def __init__(self, table: Table):
         self._table, self._options = table, table.options
@@ -90,11 +91,12 @@ class Generator:
 
     @property
     def rate(self) -> float:
+        """Rows per second."""
         return int(self._options.get("rows-per-second", DEFAULT_RATE))
 
     @property
     def total(self) -> int | None:
-        """How many rows there are: `number-of-rows`, or what the shortest sequence holds; None when there is no end."""
+        """The number of rows: `number-of-rows`, or the length of the shortest sequence if that is less; None without a limit."""
         bounds = [int(self._options["number-of-rows"])] if "number-of-rows" in self._options else []
         for value in self._values():
             if self._option(value, "kind", "random") == "sequence":
@@ -102,18 +104,18 @@ class Generator:
         return min(bounds, default=None)
 
     def sql(self, first: int, end: int, time: ProcessingTime) -> str:
-        """Return a SELECT of the rows [first, end); `time` is now."""
+        """Return the SELECT of the rows [first, end), with the table's physical columns; `time` is the time of the batch."""
         items = ", ".join(
             f"CAST({self._expression(v, time)} AS {c.type}) AS {quote_name(c.name)}"
             for v, c in zip(self._columns, self._table.stored, strict=True)
         )
-        # Of metadata there is the number of the row.
+        # The only metadata is the row's number.
         numbers = [f"n AS {quote_name(c.name)}" for c in self._table.physical if c.metadata]
         items = ", ".join(filter(None, [items, *numbers]))
         return f"SELECT {items or '1'} FROM range({first}, {end}) _rows(n)"
 
     def field_options(self) -> list[str]:
-        """Return the names of the options that columns have; among them those that are given for columns that do not exist."""
+        """Return the names of the options `fields.*` that columns can have, and of the ones that are set for unknown columns."""
         given = (name for name in self._options if name.startswith("fields.") and name.endswith(_ENDS))
         return list(dict.fromkeys([*(f"fields.{v.path}.{k}" for v in self._values() for k in FIELD_OPTIONS), *given]))
 
@@ -246,7 +248,7 @@ class Generator:
         return number(low) if low else least, number(high) if high else greatest
 
     def _text(self, value: _Value) -> str:
-        """Return hexadecimal digits, as many as asked for; with `var-len` from one on."""
+        """Return the SQL of `length` hexadecimal digits; with `var-len`, of 1 to `length` ones."""
         length = int(self._option(value, "length", "100" if value.id == "varchar" else "50") or 0)
         chunks = -(-length // 32)
         digits = " || ".join(
@@ -266,7 +268,7 @@ class Generator:
 
 
 def _range(type: DuckDBPyType) -> tuple[float, float]:
-    """Return the least and the greatest number that is drawn for a type, unless options say otherwise."""
+    """Return the least and the greatest number that is drawn for a type by default."""
     name = str(type.id)
     if name in _INTEGERS:
         half = 1 << (_INTEGERS[name] - 1)
@@ -282,6 +284,6 @@ def _range(type: DuckDBPyType) -> tuple[float, float]:
 
 
 def read_generated(splits: Sequence[RowRange], table: Table, time: ProcessingTime) -> ReadPlan:
-    """Return how to make some rows; `time` is when their batch was decided."""
+    """Return the plan that generates some rows; `time` is the time of their batch, in microseconds since 1970."""
     generator = Generator(table)
     return ReadPlan(" UNION ALL ".join(generator.sql(s.first, s.end, time) for s in splits))

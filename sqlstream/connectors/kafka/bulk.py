@@ -1,7 +1,7 @@
-"""Many messages at once into librdkafka, by functions of it that confluent-kafka does not call.
+"""Produces many messages in one call, by functions of librdkafka that confluent-kafka does not call.
 
-`rd_kafka_produce_batch` takes an array of places in memory, and copies what is there. So values go from Arrow's memory into the
-queue of the client, and none becomes an object of Python. It has neither times nor headers. All functions are of librdkafka's
+`rd_kafka_produce_batch` takes an array of addresses and copies their bytes. So values go from Arrow's memory into the queue of
+the client, and none becomes an object of Python. Messages have neither timestamps nor headers. All functions are in librdkafka's
 public interface, in the library that confluent-kafka has loaded.
 """
 
@@ -41,15 +41,15 @@ _PURGE_ALL = 0x1 | 0x2 | 0x4
 _CONF_OK = 0
 # RD_KAFKA_EVENT_DR and RD_KAFKA_EVENT_ERROR
 _DELIVERY, _TROUBLE = 0x1, 0x8
-# So long one call waits: Python hears of signals between calls, and so does the producer of messages that were not delivered.
+# The longest wait of one call. Between calls, Python handles signals, and the producer handles failed messages.
 _STEP_SECONDS = 0.1
-# What begins like that confluent-kafka reads, too: it finds plugins that it brings along, and gets tokens of AWS.
+# Prefixes of settings that confluent-kafka itself handles: plugins that it contains, and tokens of AWS.
 _OF_PYTHON = ("plugin.", "sasl.oauthbearer.")
-# What a value without bytes points to: the place 0 would be no value.
+# The address of an empty value: the address 0 means NULL.
 _EMPTY = pa.py_buffer(b"\0")
 
 _handle, _int, _text, _size = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t
-# What each function returns, and what it takes.
+# The type of the result of each function, and of its arguments.
 _FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
     "rd_kafka_conf_new": (_handle,),
     "rd_kafka_conf_destroy": (None, _handle),
@@ -77,7 +77,7 @@ _FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
 
 @cache
 def library() -> Any:
-    """Return librdkafka, as confluent-kafka has loaded it; None where a system hides its functions."""
+    """Return the librdkafka that confluent-kafka has loaded; None if the system hides its functions."""
     import confluent_kafka.cimpl
 
     try:
@@ -91,20 +91,20 @@ def library() -> Any:
 
 
 def takes(settings: Mapping[str, Any]) -> bool:
-    """Tell whether a client is here what confluent-kafka's is with the same settings."""
+    """Whether a BulkProducer with these settings behaves like confluent-kafka's producer."""
     return library() is not None and not any(name.startswith(_OF_PYTHON) for name in settings)
 
 
 @dataclass(frozen=True, slots=True)
 class MessageBlock:
-    """Messages as librdkafka takes them, and the arrays of Arrow in which their keys and values are."""
+    """Messages as an array of `rd_kafka_message_t`, and the Arrow arrays, `held`, that own the bytes of keys and values."""
 
     messages: np.ndarray
     held: tuple[pa.Array, ...]
 
     @classmethod
     def of(cls, keys: pa.Array, values: pa.Array, partitions: np.ndarray) -> MessageBlock:
-        """Return messages; keys and values are text, bytes, or NULL, a partition of -1 is any."""
+        """Return a message per row; keys and values are texts, bytes, or NULL. Partition -1 lets the client choose."""
         held = (keys.cast(pa.large_binary()), values.cast(pa.large_binary()))
         messages = np.zeros(len(values), _MESSAGE)
         messages["partition"] = partitions
@@ -116,17 +116,17 @@ class MessageBlock:
         return len(self.messages)
 
     def refused(self) -> MessageBlock:
-        """Return those that the client has not taken, in their order."""
+        """Return the messages that the client did not accept, in their order."""
         return MessageBlock(self.messages[self.messages["error"] != 0], self.held)
 
     @property
     def error(self) -> int:
-        """The code of the error of the first one."""
+        """The error code of the first message."""
         return int(self.messages["error"][0])
 
 
 def _places(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the bytes of an array (large_binary) are, and how many; those that are NULL are at 0."""
+    """Return the addresses and the lengths of the values of a large_binary array; the address of NULL is 0."""
     _, offsets, data = column.buffers()
     if not len(column) or column.null_count == len(column):
         return np.zeros(len(column), np.uintp), np.zeros(len(column), np.uintp)
@@ -139,11 +139,12 @@ def _places(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 class BulkProducer:
-    """A producer of one topic. What `error_cb` and `on_delivery` among its settings hear, they hear in `poll` and `flush`.
+    """A producer for one topic, with the settings of confluent-kafka's.
 
-    The latter is told of messages only that could not be delivered. C calls neither: if it called Python, what that raises
-    would be lost, like the KeyboardInterrupt of a signal, and with it what was told. Raises KafkaException for settings that
-    librdkafka refuses, and for a topic. Once it is closed it takes nothing, and has nothing to tell.
+    `poll` and `flush` call the callbacks `error_cb` and `on_delivery`, the latter only for messages that could not be delivered.
+    C code does not call them, as it would drop exceptions that Python raises meanwhile, such as KeyboardInterrupt. The
+    constructor raises KafkaException if librdkafka refuses the settings or the topic. A closed producer accepts no messages, and
+    calls nothing.
     """
 
     def __init__(self, topic: str, settings: Mapping[str, Any]):
@@ -189,7 +190,7 @@ class BulkProducer:
         return found
 
     def produce(self, rows: MessageBlock) -> MessageBlock:
-        """Hand messages to the client, and return those that it has not taken, with the reason."""
+        """Put messages into the client's queue; return the ones that it did not accept, with their error codes."""
         if not self._client:
             rows.messages["error"] = self._kafka.KafkaError._STATE
             return rows
@@ -201,11 +202,11 @@ class BulkProducer:
         return MessageBlock(rows.messages[:0], ()) if taken == len(rows) else rows.refused()
 
     def error(self, rows: MessageBlock) -> Any:
-        """Return why the first of some messages was not taken."""
+        """Return the KafkaError of the first of some messages."""
         return self._error(rows.error)
 
     def poll(self, seconds: float) -> None:
-        """Hear what became of messages."""
+        """Wait at most so many seconds for events, and call the callbacks for all that have come."""
         while self._client and (event := self._library.rd_kafka_queue_poll(self._events, int(seconds * 1000))):
             try:
                 self._tell(event)
@@ -219,12 +220,12 @@ class BulkProducer:
             text = self._library.rd_kafka_event_error_string(event) or b""
             self._hear(self._error(self._library.rd_kafka_event_error(event), text.decode(errors="replace")))
         while kind == _DELIVERY and (message := self._library.rd_kafka_event_message_next(event)):
-            # Its error is the first thing in a message.
+            # The error is the first field of a message.
             if code := ctypes.c_int32.from_address(message).value:
                 self._deliver(self._error(code), None)
 
     def flush(self, seconds: float) -> int:
-        """Wait until the brokers have all messages, or so long; return how many are left."""
+        """Wait, at most so many seconds, until the brokers have all messages; return how many are left."""
         end = time.monotonic() + seconds
         while self._client:
             left = max(end - time.monotonic(), 0.0)
@@ -236,7 +237,7 @@ class BulkProducer:
         return 0
 
     def close(self) -> None:
-        """Give up what was not sent, and let go of the connections."""
+        """Drop the messages that were not sent, and close the connections."""
         client, self._client = self._client, 0
         if client:
             self._library.rd_kafka_purge(client, _PURGE_ALL)

@@ -1,7 +1,7 @@
-"""What source and sink share: the package, the settings of a client as a table gives them, and errors as people see them.
+"""What source and sink share: the client library, a client's settings from a table's options, and texts of errors.
 
-Options `properties.*` go to librdkafka. Names that only Kafka's Java clients have, which people copy from Flink, are translated,
-or refused with what to write instead.
+Options `properties.*` are settings of librdkafka. Settings of Kafka's Java clients, as users copy them from Flink, are
+translated, or refused with a hint.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SERVERS = TableOption(
     example="localhost:9092",
     mutable=True,
 )
-# What Java clients call differently.
+# Settings that have another name in Java clients.
 _RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "socket.connection.setup.timeout.max.ms": "socket.connection.setup.timeout.ms",
 }
-# What sqlstream decides itself, whatever is asked: Flink overrides most of these, too.
+# Settings that are ignored, as sqlstream sets them itself; Flink overrides most of them, too.
 _DECIDED = frozenset(
     {
         *("enable.auto.commit", "auto.commit.interval.ms", "auto.offset.reset", "enable.auto.offset.store"),
@@ -43,7 +43,7 @@ _DECIDED = frozenset(
         *("partition.discovery.interval.ms", "max.poll.records", "default.api.timeout.ms", "log_level"),
     }
 )
-# What Java clients alone can do, with what to do instead.
+# Settings that only Java clients have, with the hint.
 _REFUSED = {
     "partition.assignment.strategy": "Partitions are spread over tasks by sqlstream: leave it out.",
     "interceptor.classes": "Java classes cannot run here: leave it out.",
@@ -57,7 +57,7 @@ _REJECTED = re.compile(r'property:? "(?P<name>[^"]+)"|property (?P<bare>[\w.]+)|
 
 
 def client_library(table: Table) -> Any:
-    """Return the module confluent_kafka. Raises UsageError where it is not installed."""
+    """Return the module confluent_kafka. Raises UsageError if it cannot be imported."""
     try:
         import confluent_kafka
     except ImportError as error:
@@ -69,7 +69,7 @@ def client_library(table: Table) -> Any:
 
 
 def settings(table: Table) -> dict[str, str]:
-    """Return what a table's `properties.*` are to librdkafka. Raises BindError for those that it cannot have."""
+    """Return the settings of librdkafka for a table's `properties.*`. Raises BindError for one that only Java clients have."""
     given = {k.removeprefix(PREFIX): v for k, v in table.options.items() if k.startswith(PREFIX)}
     found: dict[str, str] = {}
     for name, value in given.items():
@@ -92,7 +92,7 @@ def _translated(table: Table, name: str, value: str, given: Mapping[str, str]) -
 
 
 def _login(table: Table, text: str) -> Mapping[str, str]:
-    """Return the user and the password in the login module of a Java client."""
+    """Return the settings for the user and the password in a `sasl.jaas.config` of a Java client."""
     given = {name: value.strip("\"'") for name, value in _JAAS.findall(text)}
     if re.search(r"\b(Plain|Scram)LoginModule\b", text) and {"username", "password"} <= given.keys():
         # Errors may name it without the rest of the text.
@@ -109,7 +109,7 @@ def _refused(table: Table, name: str, hint: str, *, value: bool = False) -> Bind
 
 
 def check_settings(table: Table) -> None:
-    """Raise BindError unless librdkafka takes a table's properties: it alone knows which there are."""
+    """Raise BindError unless librdkafka accepts a table's settings. It is asked, as only it knows which ones exist."""
     found = {k: v for k, v in settings(table).items() if k != "bootstrap.servers"}
     options = _options(table)
     encryption.check(table, found, options)
@@ -120,7 +120,7 @@ def check_settings(table: Table) -> None:
         text = masked(error.args[0].str())
         named = _REJECTED.search(text)
         name = (named["name"] or named["bare"] or named["encryption"]) if named else ""
-        # It may have been translated: then it stands under another name.
+        # If the setting was translated, the option has another name.
         at = table.option_span(options.get(name, ""))
         message = f'table "{table.name}": librdkafka refuses the properties'
         hint = "Its properties: https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md"
@@ -128,7 +128,7 @@ def check_settings(table: Table) -> None:
 
 
 def _options(table: Table) -> Mapping[str, str]:
-    """Return the options of a table from which librdkafka's properties come, by the names of these."""
+    """Map each setting of librdkafka to the table's option that it comes from."""
     given = {k.removeprefix(PREFIX): v for k, v in table.options.items() if k.startswith(PREFIX)}
     return {
         own: f"{PREFIX}{name}"
@@ -140,7 +140,7 @@ def _options(table: Table) -> Mapping[str, str]:
 
 @cache
 def _rejected(found: tuple[tuple[str, str], ...]) -> None:
-    """Make a client and drop it: without an address it connects to nobody."""
+    """Open a client and close it, to check the settings; without addresses it does not connect. Raises KafkaException."""
     import confluent_kafka
 
     quiet = {"log_level": 0, "group.id": "sqlstream"}
@@ -148,7 +148,7 @@ def _rejected(found: tuple[tuple[str, str], ...]) -> None:
 
 
 def reason(error: Any) -> str:
-    """Return what an error of librdkafka says, an exception's or its own, without the names of its parts."""
+    """Return the text of a KafkaError, or of a KafkaException, without the name of librdkafka's thread and without secrets."""
     found = error.args[0] if isinstance(error, Exception) and error.args else error
     text = found.str() if hasattr(found, "str") else str(found)
     return masked(re.sub(r"^(?:\[thrd:[^\]]*\]: )?", "", text)).strip()

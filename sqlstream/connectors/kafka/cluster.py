@@ -1,4 +1,4 @@
-"""What the driver asks a cluster: partitions, offsets, and what consumer groups have committed."""
+"""What the driver asks a cluster: partitions, their offsets, and the committed offsets of consumer groups."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ from sqlstream.connectors.kafka.client import client_library, reason, settings
 from sqlstream.connectors.kafka.ranges import TopicPartition
 from sqlstream.errors import UsageError, missing
 
-# How long brokers may take to answer: at the start of a job, somebody waits for the error.
+# How long brokers may take to answer. It is short, as the user waits for the error at the start of a job.
 ANSWER_SECONDS = 6.0
-# How often to look meanwhile whether they refuse the login.
+# How often to check, while waiting, whether brokers refuse the login.
 _LOOK_SECONDS = 0.1
-# The offset of a partition by its time, where no message is so late.
+# The offset for a time after the last message of a partition.
 _NONE = -1
 
 Answers: TypeAlias = "Mapping[TopicPartition, Future[Any]]"
 
 
 class Unanswered(Exception):
-    """Brokers did not answer, or cannot now; they may later."""
+    """Brokers did not answer, or cannot answer now; a later attempt may succeed."""
 
 
 class Cluster:
-    """A cluster as a table's properties name it. Questions wait for their answers, or raise Unanswered."""
+    """The cluster of a table. Methods wait for the brokers' answer, about ANSWER_SECONDS at most.
+
+    They raise Unanswered if none comes, and UsageError if brokers refuse the access or do not have the topic.
+    """
 
     def __init__(self, table: Table):
         self.table = table
@@ -44,7 +47,7 @@ class Cluster:
         found.pop("group.id", None)
         self._is_committed = found.get("isolation.level", "read_committed") == "read_committed"
         self._trouble: deque[str] = deque(maxlen=1)
-        # What the broker said who does not let us in: what was asked is not answered then, and times out.
+        # The error of a broker that refuses the login: it does not answer any request, which then times out.
         self._refusal = ""
         self._admin = admin.AdminClient({**own, **found, **own})
 
@@ -57,7 +60,7 @@ class Cluster:
             self._refusal = reason(error)
 
     def _check_login(self) -> None:
-        """Raise UsageError when brokers have refused the login, or one side does not trust the other."""
+        """Raise UsageError if brokers have refused the login, or one side does not trust the other's certificate."""
         self._admin.poll(0)
         if self._refusal:
             raise self._refused(self._refusal)
@@ -70,14 +73,14 @@ class Cluster:
 
     @property
     def trouble(self) -> str:
-        """What was last wrong with the connection."""
+        """The last error of a connection, "" if there was none."""
         self._admin.poll(0)
         return self._trouble[-1] if self._trouble else ""
 
     # -- topics
 
     def partitions(self) -> list[TopicPartition]:
-        """Return the partitions of the table's topics. Raises UsageError for a topic that does not exist."""
+        """Return the partitions of the table's topics, sorted. Raises UsageError for a topic that does not exist."""
         names = self._matching() if "topic-pattern" in self.table.options else topics(self.table)
         if not names:
             return []
@@ -103,25 +106,25 @@ class Cluster:
     # -- offsets
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset that each partition still has."""
+        """Return the first offset in each partition that retention has left."""
         return self._offsets(dict.fromkeys(partitions, self._api.OffsetSpec.earliest()))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset behind the last message of each partition that can be read."""
+        """Return the offset behind the last readable message of each partition (with `read_committed`: the last stable one)."""
         return self._offsets(dict.fromkeys(partitions, self._api.OffsetSpec.latest()))
 
     def from_millis_on(self, partitions: Sequence[TopicPartition], millis: int) -> dict[TopicPartition, int]:
-        """Return the offset of the first message of each partition that is not before a time; its end, if there is none."""
+        """Return the first offset in each partition at or after a time, in ms since 1970; the end, if there is none."""
         found = self._offsets(dict.fromkeys(partitions, self._api.OffsetSpec.for_timestamp(millis)))
         later = [p for p, offset in found.items() if offset == _NONE]
         return found | self.latest(later)
 
     def ask_latest(self, partitions: Iterable[TopicPartition]) -> Answers:
-        """Ask for what `latest` returns, without waiting."""
+        """Request the offsets of `latest`, without waiting for the answers."""
         return self._ask(dict.fromkeys(partitions, self._api.OffsetSpec.latest()))
 
     def answered(self, answers: Answers) -> dict[TopicPartition, int]:
-        """Return the offsets that were asked for."""
+        """Return the offsets in answers, waiting for them."""
         return {p: self._answer(answer, p.topic).offset for p, answer in answers.items()}
 
     def _offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
@@ -142,7 +145,7 @@ class Cluster:
     # -- consumer groups
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets that a consumer group has committed, of the partitions where it has."""
+        """Return the committed offsets of a consumer group; partitions without one are left out."""
         places = [self._kafka.TopicPartition(*p) for p in partitions]
         asked = self._kafka.ConsumerGroupTopicPartitions(group, places)
         [answer] = self._admin.list_consumer_group_offsets([asked], request_timeout=ANSWER_SECONDS).values()
@@ -150,7 +153,7 @@ class Cluster:
         return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
     def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> Future[Any]:
-        """Commit offsets of a consumer group; the answer comes later."""
+        """Commit offsets of a consumer group; return a future, without waiting."""
         places = [self._kafka.TopicPartition(*p, offset) for p, offset in offsets.items()]
         told = self._kafka.ConsumerGroupTopicPartitions(group, places)
         asked = self._admin.alter_consumer_group_offsets([told], request_timeout=ANSWER_SECONDS)
@@ -159,7 +162,7 @@ class Cluster:
     # -- answers
 
     def _answer(self, answer: Future[Any], name: str) -> Any:
-        """Return an answer, when it is there. Raises Unanswered where it may come another time."""
+        """Wait for an answer and return it. Raises Unanswered if a later attempt may succeed."""
         deadline = time.monotonic() + ANSWER_SECONDS + 1
         while True:
             try:
@@ -189,5 +192,5 @@ class Cluster:
 
 
 def topics(table: Table) -> list[str]:
-    """Return the topics that a table names, separated by semicolons."""
+    """Return the topics in a table's option `topic`, each once."""
     return list(dict.fromkeys(name.strip() for name in table.options.get("topic", "").split(";") if name.strip()))

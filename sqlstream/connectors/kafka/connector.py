@@ -63,12 +63,12 @@ class KafkaConnector(Connector):
         return replace(keys.plain(table), writes_metadata=WRITABLE)
 
     def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
-        # How to connect, and where it began, do not matter once a job has read something.
+        # Connection settings and the start position do not identify the input: they may change once a job has read something.
         return {k: v for k, v in left_out.items() if not k.startswith((PREFIX, f"{options.STARTUP}."))}
 
 
 class UpsertKafkaConnector(Connector):
-    """Topics in which a message takes the place of the one that has its key."""
+    """Topics in which a message replaces the one with the same key."""
 
     name = keys.UPSERT_KAFKA
     summary = "topics of Kafka with the last row of each key"

@@ -1,4 +1,4 @@
-"""The driver's side of a topic: which offsets of which partitions the next batch reads."""
+"""The driver's side of a Kafka source: which offsets of which partitions the next batch reads."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ from sqlstream.connectors.kafka.sizes import MessageSizes
 from sqlstream.errors import OutageError, UsageError
 from sqlstream.units import duration, seconds
 
-# After an outage a broker may for a moment not know its newest messages.
+# How long a partition may end before the position: after an outage, a broker may not know its newest messages for a moment.
 _BACK_SECONDS = 10.0
 _CLOSE_SECONDS = 5.0
-# An answer takes some milliseconds.
+# How long `poll` waits for offsets: usually an answer takes some milliseconds.
 _ANSWER_SECONDS = 0.25
 
 
 def unreachable(table: Table, trouble: str) -> UsageError:
-    """Return the error for a job that begins while no broker answers."""
+    """Return the error for a job that starts while no broker answers; `trouble` is the detail."""
     servers = table.options[SERVERS.name]
     message = f'table "{table.name}": no broker of Kafka answers at {servers}'
     return UsageError(message, table.option_span(SERVERS.name, value=True), detail=trouble or None)
 
 
 class TopicDiscovery(Discovery):
-    """Hands out what partitions have got since the last time; its position is an offset for each partition.
+    """Hands out new offsets of partitions; its position is an offset for each partition.
 
-    Where a partition begins is decided when the job first sees it. An outage is waited for.
+    The start offset of a partition is decided when the job first sees it. During an outage, `poll` returns the offsets that are
+    known; if it lasts longer than `scan.outage-timeout`, `poll` raises OutageError.
     """
 
     backlog_unit = "offsets"
@@ -63,14 +64,17 @@ class TopicDiscovery(Discovery):
             self._starts = self._first_starts(found)
             self._ends = self._bounds(found) if self.bounded else self._cluster.latest(found)
         except Unanswered as trouble:
-            # Whether somebody answers is checked before a job starts: this is one that starts again.
+            # A first start has already checked that brokers answer (`check_input`): this is a restart.
             error = unreachable(table, str(trouble))
             raise OutageError(error.message, error.span, detail=error.detail) from None
 
     # -- where to begin and to end
 
     def _first_starts(self, found: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where partitions begin: those that there were when the job first started, and those that came later."""
+        """Return the start offset of each partition, from the startup mode if it existed when the job first started.
+
+        A partition that came later starts at its first offset.
+        """
         mode = options.startup_mode(self._table)
         starts = self._place(STARTUP, mode, found)
         kept = self._context.remember("start", {p.name: offset for p, offset in starts.items()})
@@ -85,7 +89,7 @@ class TopicDiscovery(Discovery):
         return {p: kept[p.name] for p in found if p.name in kept}
 
     def _place(self, group: str, mode: str, found: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset that a mode means in each partition."""
+        """Return the offset in each partition for a mode, of startup or of the bound (`group`)."""
         cluster, given = self._cluster, self._table.options
         match mode:
             case options.EARLIEST:
@@ -108,7 +112,7 @@ class TopicDiscovery(Discovery):
                 return self._of_group(group, found)
 
     def _of_group(self, group: str, found: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return what the consumer group has committed; elsewhere what `auto.offset.reset` says, by default the first offsets."""
+        """Return the committed offsets of the consumer group; for other partitions, the ones that `auto.offset.reset` says."""
         assert self._group is not None
         committed = self._cluster.committed(self._group, found)
         rest = [p for p in found if p not in committed]
@@ -123,19 +127,22 @@ class TopicDiscovery(Discovery):
     # -- what there is
 
     def poll(self) -> int:
-        """Ask for the newest offsets, and now and then for new partitions; return how many offsets wait."""
+        """Ask for the newest offsets and, at an interval, for new partitions; return how many offsets wait.
+
+        Raises OutageError if an outage lasts longer than `scan.outage-timeout`.
+        """
         if self.bounded:
             return self.waiting
         self._asked = self._asked or self._cluster.ask_latest(self._ends)
         if wait(self._asked.values(), _ANSWER_SECONDS).not_done:
-            # In an outage: who drives the job has other things to do than to wait.
+            # There may be an outage: the driver has other things to do than to wait.
             return self.waiting
         asked, self._asked = self._asked, {}
         try:
             self._ends |= self._cluster.answered(asked)
             self._look_for_partitions()
         except Unanswered as trouble:
-            # A client that has seen all leaders go never finds them again, as seen with librdkafka 2.16; a new one does.
+            # With librdkafka 2.16, a client that has lost all leaders does not find them again; a new client does.
             self._cluster = Cluster(self._table)
             self._wait(str(trouble))
         else:
@@ -153,7 +160,7 @@ class TopicDiscovery(Discovery):
             self._looked_at = now
 
     def _wait(self, trouble: str) -> None:
-        """Say that an outage has begun; raise JobError when it has lasted too long."""
+        """Warn when an outage begins; raise OutageError when it has lasted too long."""
         limit = options.duration_of(self._table, options.OUTAGE)
         now = self._context.clock()
         named = f'table "{self._table.name}": no broker of Kafka answers at {self._table.options[SERVERS.name]}'
@@ -190,7 +197,10 @@ class TopicDiscovery(Discovery):
         return ranges or None
 
     def _check_ends(self) -> None:
-        """Notice a topic that ends before what was read of it: it was made anew."""
+        """Handle partitions that end before their position, as the topic was deleted and created again.
+
+        Raises DataError, unless `scan.on-data-loss` is `continue`: then they are read from their start.
+        """
         if self.bounded:
             return
         now = self._context.clock()
@@ -215,14 +225,14 @@ class TopicDiscovery(Discovery):
     # -- what was read
 
     def committed(self, position: Offsets) -> None:
-        """Publish how far the table was read, for those who watch the consumer group."""
+        """Commit the position as offsets of the table's consumer group, if it has one, for tools that monitor the group's lag."""
         if self._group is None:
             return
         offsets = {_named(name): int(offset) for name, offset in position.reached.items()}
         self._published = self._cluster.publish(self._group, offsets)
 
     def close(self) -> None:
-        # What was published last may still be on its way; who watches the group is not worth an error.
+        # The last commit of offsets may still be under way. It is only for monitoring, so errors are ignored.
         if self._published is not None:
             with contextlib.suppress(Exception):
                 self._published.result(_CLOSE_SECONDS)

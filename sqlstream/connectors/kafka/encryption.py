@@ -1,8 +1,8 @@
-"""Encrypted connections: Java's names of certificates and keys as librdkafka has them, and why one side does not trust the other.
+"""Encrypted connections: translates Java's settings for certificates and keys, and explains errors about certificates.
 
-Java keeps certificates in stores of its own, JKS by default; librdkafka reads files in PEM, and a store in PKCS #12 with the key
-and the certificate of the client. It says of a broker's certificate only that it cannot be verified. Python's `ssl` tells an
-authority that is not known from a host that the certificate does not name, so it is asked, once there is an error.
+Java stores certificates in JKS files by default; librdkafka reads PEM files, and a PKCS #12 file with the client's key and
+certificate. librdkafka's error about a broker's certificate says only that it cannot be verified. So after such an error,
+Python's `ssl` is asked, which distinguishes an unknown authority from a host that the certificate does not name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CONVERT = {
     f"'properties.{_KEYS}.type' = 'PKCS12'.",
 }
 _PEM_NAMES = (".pem", ".crt", ".cer")
-# What has no meaning without encryption.
+# Settings that have no meaning without encryption.
 _NEEDS_SSL = (CA, CA_PEM, CERTIFICATE, KEY, "ssl.certificate.pem", "ssl.key.pem", f"{_KEYS}.location")
 _FILES = (CA, CERTIFICATE, KEY, f"{_KEYS}.location", "ssl.crl.location")
 _UNVERIFIED = re.compile(r"ssl://(?P<host>\[[^\]]+\]|[^/\s]+):(?P<port>\d+)/.*certificate verify failed")
@@ -57,7 +57,7 @@ _SECONDS = 5.0
 
 
 class JavaOnly(ValueError):
-    """A property that librdkafka does not have; the text says what to write instead. `by_value`: the value is what it lacks."""
+    """librdkafka does not have a setting, or with `by_value` a setting's value; the message is a hint what to write instead."""
 
     def __init__(self, hint: str, *, by_value: bool = False):
         super().__init__(hint)
@@ -65,7 +65,9 @@ class JavaOnly(ValueError):
 
 
 def translated(name: str, value: str, given: Mapping[str, str]) -> Mapping[str, str] | None:
-    """Return what a property of encryption is to librdkafka, None for another property. Raises JavaOnly.
+    """Return librdkafka's settings for one of Java's about encryption; None if it is about something else. Raises JavaOnly.
+
+    `given` are all settings of the table.
 
     >>> translated("ssl.keystore.location", "/ann.pem", {})
     {'ssl.certificate.location': '/ann.pem', 'ssl.key.location': '/ann.pem'}
@@ -91,9 +93,9 @@ def translated(name: str, value: str, given: Mapping[str, str]) -> Mapping[str, 
 
 
 def check(table: Table, found: Mapping[str, str], options: Mapping[str, str]) -> None:
-    """Raise BindError for files that are not there, and for certificates that nobody uses.
+    """Raise BindError for a file that does not exist, and for settings of encryption without encryption.
 
-    `found` are librdkafka's properties, `options` the table's options from which they come.
+    `found` are librdkafka's settings, `options` the table's options that they come from.
     """
     for name in (name for name in _NEEDS_SSL if name in found):
         if not found.get(PROTOCOL, "").upper().endswith("SSL"):
@@ -108,12 +110,15 @@ def check(table: Table, found: Mapping[str, str], options: Mapping[str, str]) ->
 
 
 def is_distrust(text: str) -> bool:
-    """Whether an error of librdkafka says that one side does not trust the other's certificate."""
+    """Whether the text of an error of librdkafka says that one side does not trust the other's certificate."""
     return bool(_UNVERIFIED.search(text) or _CLIENT_REFUSED.search(text))
 
 
 def distrust(table: Table, text: str, found: Mapping[str, str]) -> UsageError | None:
-    """Return why one side does not trust the other, None where an error of librdkafka is about something else."""
+    """Return the error about a certificate that one side does not trust; None if librdkafka's error is about something else.
+
+    `text` is librdkafka's error, `found` its settings. It may connect to the broker to find the reason, for some seconds.
+    """
     if _CLIENT_REFUSED.search(text):
         message = f'table "{table.name}": the broker refuses the certificate of the client, or wants one'
         hint = f"Set '{PREFIX}{CERTIFICATE}' and '{PREFIX}{KEY}' to files in PEM, with a certificate that it trusts."
@@ -137,7 +142,7 @@ def distrust(table: Table, text: str, found: Mapping[str, str]) -> UsageError | 
 
 
 def _doubt(host: str, port: int, found: Mapping[str, str]) -> ssl.SSLCertVerificationError | None:
-    """Return what Python has against the certificate of a broker, as far as it gets."""
+    """Connect to a broker by Python's `ssl`, and return its error about the certificate; None if there is none."""
     with contextlib.suppress(OSError, ValueError):
         place = found.get(CA)
         is_folder = place is not None and os.path.isdir(place)

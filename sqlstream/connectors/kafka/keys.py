@@ -1,4 +1,4 @@
-"""Keys of messages: which columns of a table stand in them, and in what format; the options are Flink's."""
+"""Keys of messages: which columns of a table are in them, and in which format. The options are Flink's."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ OPTIONS = (
 
 
 def format_options(table: Table) -> Sequence[TableOption]:
-    """Return the options of formats that a table gives with `value.` or `key.` before them."""
+    """Return the options of a table's formats under the names with the prefix `value.` or `key.`.
+
+    They belong to the formats in `value.format` and `key.format`.
+    """
     found: list[TableOption] = []
     for part, names in (("value", VALUE_FORMATS), ("key", KEY_FORMATS)):
         name = table.options.get(f"{part}.format", "").lower()
@@ -59,7 +62,10 @@ def format_options(table: Table) -> Sequence[TableOption]:
 
 
 def plain(table: Table) -> Table:
-    """Return a table whose value's format stands under the names that other tables give it."""
+    """Return the table with `value.format` and the options of that format renamed to `format` and `<format>.*`.
+
+    Raises BindError if it has both `format` and `value.format`.
+    """
     name = table.options.get("value.format")
     if name is None:
         return table
@@ -77,24 +83,24 @@ def plain(table: Table) -> Table:
 
 
 def fields(table: Table) -> list[str]:
-    """Return the names of the columns that stand in the key."""
+    """Return the names of the columns in the key, as the table's options or its PRIMARY KEY have them."""
     if is_upsert(table):
         return list(table.primary_key)
     return [name.strip() for name in table.options.get("key.fields", "").split(";") if name.strip()]
 
 
 def is_upsert(table: Table) -> bool:
-    """Whether messages take the place of those that have their key, which is the PRIMARY KEY."""
+    """Whether the connector is `upsert-kafka`: the key is the PRIMARY KEY, and a message replaces the last one with its key."""
     return table.connector == UPSERT_KAFKA
 
 
 def is_apart(table: Table) -> bool:
-    """Whether columns of the key stand in the key alone."""
+    """Whether the columns of the key are not in the value, too."""
     return _include(table.options.get("value.fields-include", ALL)) == EXCEPT_KEY
 
 
 def layout(table: Table) -> KeyLayout | None:
-    """Return how columns are read from keys; None where all stand in the values, too, and there is always a value."""
+    """Return which columns are read from keys; None if values have all columns, and there is always a value."""
     if "key.format" not in table.options or not (is_apart(table) or is_upsert(table)):
         return None
     prefix = table.options.get("key.fields-prefix", "")
@@ -106,7 +112,7 @@ def layout(table: Table) -> KeyLayout | None:
 
 
 def validate(table: Table) -> None:
-    """Raise BindError for options about keys that do not go together; the value's format stands under plain names."""
+    """Raise BindError for options about keys and formats that do not fit together. The table must be the result of `plain`."""
     named = f'table "{table.name}"'
     in_value = [c for c in table.stored if not (is_apart(table) and c.name.lower() in map(str.lower, fields(table)))]
     check_raw("format", in_value, table)
@@ -139,7 +145,7 @@ def validate(table: Table) -> None:
 
 
 def check_raw(option: str, columns: Sequence[Column], table: Table) -> None:
-    """Raise BindError for a raw key or value of several columns, or of one that is neither text nor bytes."""
+    """Raise BindError if `option`, such as `key.format`, is `raw`, and `columns` are not exactly one STRING or BYTES."""
     if table.options.get(option, "").lower() != "raw":
         return
     if len(columns) != 1 or columns[0].type not in ("VARCHAR", "BLOB"):

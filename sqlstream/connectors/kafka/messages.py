@@ -1,6 +1,6 @@
-"""What rows are as messages: SQL that encodes the key and the value of each, so that no row passes through Python twice.
+"""Rows as messages: SQL that encodes the key and the value of each row, so that no row passes through Python twice.
 
-Formats of bytes have no SQL: of those, it makes a struct of the columns, which `MessageEncoders` replaces.
+SQL cannot encode binary formats. For these, it packs the columns into a struct, which `MessageEncoders` replaces by bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ KEY, VALUE, PARTITION, TIMESTAMP, HEADERS = "_key", "_value", "_partition", "_ti
 KEY_FORMAT, KEY_FIELDS, KEY_PREFIX = "key.format", "key.fields", "key.fields-prefix"
 VALUE_FORMAT, FIELDS_INCLUDE = "value.format", "value.fields-include"
 
-# Returns SQL of the text, or of the bytes, of some columns of a row, by the options of the format without its prefix.
+# Takes (name in the message, column) of the fields, and the options of the format, without the prefix `key.` or `value.`.
+# Returns the SQL of the encoded text or bytes.
 Encode = Callable[[Sequence[tuple[str, Column]], Mapping[str, str]], str]
 
 
@@ -38,13 +39,13 @@ def _json(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> s
 def _json_value(column: Column) -> str:
     value = quote_name(column.name)
     if column.type in ("DOUBLE", "FLOAT"):
-        # JSON has no number for them.
+        # JSON has no numbers for NaN and infinities.
         return f"if(isfinite({value}), to_json({value}), to_json(CAST({value} AS VARCHAR)))"
     return value
 
 
 def _csv(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> str:
-    """Return the SQL of a line of CSV, as the options of the format have it read again."""
+    """Return the SQL of a line of CSV, which is read back with the same options."""
     delimiter = options.get("csv.field-delimiter", ",").replace("\\t", "\t")
     quote = options.get("csv.quote-character", '"')
     escape = options.get("csv.escape-character", quote)
@@ -70,7 +71,7 @@ def _raw(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> st
 
 
 def _fields(fields: Sequence[tuple[str, Column]], options: Mapping[str, str]) -> str:
-    """Return the SQL of a struct of columns, of which Python makes bytes."""
+    """Return the SQL of a struct of the fields, which Python encodes as bytes."""
     return f"struct_pack({', '.join(f'{quote_name(name)} := {quote_name(c.name)}' for name, c in fields)})"
 
 
@@ -80,9 +81,10 @@ def _encode(form: str) -> Encode:
 
 @dataclass(frozen=True, slots=True)
 class EncodedPart:
-    """The keys or the values of messages: in which column they are, how they are encoded, and the columns in them.
+    """The keys or the values of messages, in a binary format.
 
-    The options of the table are those of the format, without the prefix of the part.
+    `column` is KEY or VALUE, `name` is `key` or `value`, and `columns` are the fields, with their names in the message. The
+    options of `table` are the format's, without a prefix.
     """
 
     column: str
@@ -92,18 +94,18 @@ class EncodedPart:
     columns: tuple[Column, ...]
 
     def opened(self) -> Callable[[pa.Table], list[bytes]]:
-        """Return what makes bytes of rows; it asks the schema registry, where there is one."""
+        """Return the function that encodes rows, see `MessageEncoding.open`. It may ask a schema registry."""
         return self.encoding.open(self.table, self.columns, self.name)
 
 
 class MessageEncoders:
-    """Makes bytes of those keys and values that are structs of columns."""
+    """Encodes the keys and values of binary formats, which are structs of fields."""
 
     def __init__(self, parts: Sequence[EncodedPart]):
         self._encoders = {part.column: part.opened() for part in parts}
 
     def encode(self, messages: pa.Table) -> pa.Table:
-        """Return messages whose keys and values are text or bytes; those that are NULL stay so."""
+        """Return the messages with texts or bytes as keys and values; NULL stays NULL."""
         for column, encode in self._encoders.items():
             structs = messages.column(column).combine_chunks()
             is_there = structs.is_valid()
@@ -119,20 +121,20 @@ ENCODERS: Mapping[str, Encode] = {"json": _json, "csv": _csv, "raw": _raw, DEBEZ
 
 
 def value_format(table: Table) -> str:
-    """Return the name of the format of values, which `format` says, too."""
+    """Return the name of the values' format, from `value.format` or `format`, in lower case; "" if there is none."""
     return (table.options.get(VALUE_FORMAT) or table.options.get("format") or "").lower()
 
 
 @dataclass(frozen=True, slots=True)
 class MessageLayout:
-    """Which columns of a table are in the key of a message, and in its value; with `upserts` the key is the PRIMARY KEY."""
+    """Which columns of a table are in the key and in the value of a message. With `upserts`, the key is the PRIMARY KEY."""
 
     table: Table
     upserts: bool
 
     @property
     def key(self) -> tuple[tuple[str, Column], ...]:
-        """The columns of the key, by the names that they have there."""
+        """(name in the key, column) for each column of the key."""
         written = {c.name.lower(): c for c in self._written}
         if self.upserts:
             named: Sequence[str] = self.table.primary_key
@@ -144,13 +146,13 @@ class MessageLayout:
 
     @property
     def value(self) -> tuple[tuple[str, Column], ...]:
-        """The columns of the value."""
+        """(name in the value, column) for each column of the value."""
         left_out = {c.name for _, c in self.key} if self._without_key else set[str]()
         return tuple((c.name, c) for c in self._written if c.name not in left_out)
 
     @property
     def has_told(self) -> bool:
-        """Whether columns of the table are times or headers of messages."""
+        """Whether the table writes METADATA columns: timestamps or headers of messages."""
         return any(c.metadata is not None for c in self.table.writable)
 
     @property
@@ -162,7 +164,7 @@ class MessageLayout:
         return self.table.options.get(FIELDS_INCLUDE, "ALL").upper() == "EXCEPT_KEY"
 
     def check(self) -> None:
-        """Raise BindError unless the formats can hold the columns."""
+        """Raise BindError unless the formats can encode the columns, as far as that is known without a schema registry."""
         for option, form, fields in (
             (KEY_FORMAT, self.table.options.get(KEY_FORMAT, "").lower(), self.key),
             ("format", value_format(self.table), self.value),
@@ -179,7 +181,7 @@ class MessageLayout:
 
     @property
     def parts(self) -> tuple[EncodedPart, ...]:
-        """The parts of messages that have formats of bytes."""
+        """The key and the value, if they are in a binary format."""
         given = (
             (KEY, KEY_PART, self.table.options.get(KEY_FORMAT, "").lower(), self.key, "key."),
             (VALUE, VALUE_PART, value_format(self.table), self.value, "value."),
@@ -195,7 +197,11 @@ class MessageLayout:
         return tuple(found)
 
     def messages(self, batch: Batch, partitions: str) -> str:
-        """Return the SELECT of the messages of a batch; `partitions` is the SQL of the partition of a row, -1 for any."""
+        """Return the SELECT of the messages of a batch, with the columns KEY, VALUE, PARTITION, TIMESTAMP (ms) and HEADERS.
+
+        `partitions` is the SQL of a row's partition, -1 to let the client choose. Upserts have a tombstone for each deleted key;
+        changes in Debezium's format come deletes first.
+        """
         if self.upserts:
             keys = f"SELECT {self._key()} AS {KEY}, NULL AS {VALUE}"
             rest = f"-1 AS {PARTITION}, CAST(0 AS BIGINT) AS {TIMESTAMP}, NULL AS {HEADERS}"
@@ -207,12 +213,12 @@ class MessageLayout:
         added = f"""'{{"before":null,"after":' || {row} || ',"op":"c"}}'"""
         gone = f"""'{{"before":' || {row} || ',"after":null,"op":"d"}}'"""
         times = f"SELECT {names(batch.columns)}, {WEIGHT}, unnest(range(abs({WEIGHT}))) FROM ({batch.changes()})"
-        # A row goes before another one of its key comes.
+        # The old row of a key is deleted before the new one is inserted.
         changes = f"(SELECT * FROM ({times}) ORDER BY {WEIGHT} > 0)"
         return f"{self._select(f'if({WEIGHT} > 0, {added}, {gone})', partitions)} FROM {changes}"
 
     def appended(self, rows: str, partitions: str) -> str:
-        """Return the SELECT of the messages of rows (a SELECT) that are appended, each a message of its own."""
+        """Return the SELECT of the messages, see `messages`, of appended rows, a SELECT; each row is a message."""
         return f"{self._select(self._value(), partitions)} FROM ({rows})"
 
     def _select(self, value: str, partitions: str) -> str:

@@ -1,4 +1,4 @@
-"""Options of tables that are topics: where a job begins and ends to read, and what it takes at a time. Names are Flink's."""
+"""Options of topics as sources: where reading starts and ends, and how much a batch reads. The names are Flink's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STARTUP, BOUNDED = "scan.startup", "scan.bounded"
 
 
 def one_of(*names: str) -> OptionType:
-    """Return the type of an option whose value is one of some words."""
+    """Return the type of an option whose value is one of some words, in any case."""
 
     def parse(text: str) -> str:
         if text.lower() not in names:
@@ -31,7 +31,7 @@ def one_of(*names: str) -> OptionType:
 
 
 def parse_offsets(text: str) -> dict[int, int]:
-    """Return the offset of each partition, as Flink writes them.
+    """Return the offsets by partition number, from Flink's syntax. Raises ValueError.
 
     >>> parse_offsets("partition:0,offset:42;partition:1,offset:300")
     {0: 42, 1: 300}
@@ -128,33 +128,38 @@ _COMPANIONS: Final[Mapping[str, str]] = {TIMESTAMP: "timestamp-millis", SPECIFIC
 
 
 def startup_mode(table: Table) -> str:
-    # Flink's default is the group's offsets. But jobs of one script share a group: what one has read, others would pass over.
+    """Return where reading starts: one of the values of `scan.startup.mode`."""
+    # Flink's default is the group's offsets. But jobs of one script share a group: each would skip what another one has read.
     return table.options.get(f"{STARTUP}.mode", EARLIEST).lower()
 
 
 def bounded_mode(table: Table) -> str:
+    """Return where reading ends: one of the values of `scan.bounded.mode`."""
     return table.options.get(f"{BOUNDED}.mode", UNBOUNDED).lower()
 
 
 def duration_of(table: Table, option: TableOption) -> Duration:
+    """Return the value of an option of type DURATION, or its default."""
     return parse_duration(table.options.get(option.name, option.default))
 
 
 def max_rows(table: Table) -> int:
+    """Return the most offsets of a batch, over all partitions."""
     return int(table.options.get(MAX_ROWS.name, MAX_ROWS.default))
 
 
 def max_bytes(table: Table) -> int:
+    """Return about how many bytes of keys and values a batch reads at most."""
     return parse_bytes(table.options.get(MAX_BYTES.name, MAX_BYTES.default))
 
 
 def continues(table: Table) -> bool:
-    """Whether offsets that are gone are counted, and not an error."""
+    """Whether lost offsets are counted; otherwise they fail the job."""
     return table.options.get(ON_LOSS.name, FAIL).lower() == CONTINUE
 
 
 def validate(table: Table) -> None:
-    """Raise BindError for options that do not go together."""
+    """Raise BindError for options that do not fit together."""
     named = f'table "{table.name}"'
     if "topic" in table.options and "topic-pattern" in table.options:
         message = f'{named} has both "topic" and "topic-pattern"'

@@ -1,8 +1,8 @@
-"""A topic with several writers: each writes its part of a batch in a worker, exactly once in a transaction of its own.
+"""A topic with several writers: each writes its part of a batch in a worker process, in a transaction of its own.
 
-A batch is then whole for each writer, not for all of them: after a crash the parts of some may be in, and those of others not.
-So its rows are kept until they all are: the files that hold them, and how they are divided, are written down before the first
-part is sent. A job that goes on finishes such a batch from the files, divided as it was, before it does anything else.
+The transactions of a batch are not atomic together: after a crash, some parts may be committed and others not. So the files with
+the batch's rows, and the number of writers, are recorded before the first part is sent. When the job starts again, it first
+finishes such a batch from the files, with the same division.
 """
 
 from __future__ import annotations
@@ -27,13 +27,17 @@ from sqlstream.errors import JobError
 from sqlstream.warehouse.paths import BucketedPaths
 from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 
-# In the sink's folder: how many writers there are, and the batch that they write.
+# Files in the sink's folder of records: the number of writers, and the batch that they are writing.
 _DIVISION, _PENDING = "writers.json", "pending.json"
 _MODULES = ("confluent_kafka", "sqlstream.connectors.kafka.parts")
 
 
 class PartedWriter(BatchWriter):
-    """Several writers of a topic. Without an `identity` they have no transactions: a batch that is repeated is written again."""
+    """Writes batches with several writers in worker processes.
+
+    With an `identity`, each writer has the transactional id `<identity>-<number>`. Without one there are no transactions, and a
+    repeated batch is written again.
+    """
 
     def __init__(self, table: Table, upserts: bool, context: SinkContext, writers: int, identity: str | None = None):
         self._committed = context.committed
@@ -56,6 +60,7 @@ class PartedWriter(BatchWriter):
 
     @property
     def lasts(self) -> Sequence[int]:
+        """The last committed batch of each writer, -1 for none."""
         return [state.last for state in self._states]
 
     def recover(self) -> None:
@@ -73,13 +78,13 @@ class PartedWriter(BatchWriter):
         return self._notices
 
     def close(self) -> None:
-        # What was written is in, or comes again.
+        # All parts of finished batches are sent; an unfinished batch comes again.
         self._workers.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How many writers a table has, and the last batch that was written by another number of them, and is in."""
+    """The number of writers of a table, and the last batch that another number of writers has committed, -1 for none."""
 
     writers: int = 1
     before: int = -1
@@ -87,7 +92,10 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class PendingBatch:
-    """A batch of which some writers may have written their parts; `files` are the names of those with its rows."""
+    """The record of a batch that only some of the `writers` may have committed.
+
+    `files` are the names of the files with its rows; `columns` and `order` have (name, type) of each column.
+    """
 
     number: int
     writers: int
@@ -99,22 +107,23 @@ class PendingBatch:
 
     @classmethod
     def of(cls, batch: Batch, writers: int) -> PendingBatch:
+        """Return the record of a batch for so many writers."""
         files = tuple(path.rpartition("/")[2] for path in batch.paths)
         columns, order = (tuple((c.name, c.type) for c in some) for some in (batch.columns, batch.order))
         return cls(batch.number, writers, files, columns, batch.is_changing, batch.key, order)
 
     def batch(self, paths: Sequence[str]) -> Batch:
-        """Return the batch, given the paths of its files as DuckDB takes them."""
+        """Return the batch again; `paths` are the paths of its files, as DuckDB takes them."""
         columns, order = (tuple(Column(*c) for c in some) for some in (self.columns, self.order))
         return Batch(self.number, columns, tuple(paths), self.is_changing, tuple(self.key), order)
 
 
 class DividedWriter(BatchWriter):
-    """Writes exactly once with so many writers, whatever their number was before; one alone writes on the driver."""
+    """Writes batches exactly once with so many writers, even if their number has changed; a single one runs on the driver."""
 
     def __init__(self, table: Table, upserts: bool, context: SinkContext, writers: int):
         self._table, self._upserts, self._context, self._writers = table, upserts, context, writers
-        # A job that has no name there has written nothing.
+        # A job without an identity in the table has written nothing.
         self._is_new = not context.has_identity
         prefix = table.options.get(ID_PREFIX.name, ID_PREFIX.default)
         self._identity = f"{prefix}-{context.identity()}"
@@ -123,7 +132,7 @@ class DividedWriter(BatchWriter):
 
     @staticmethod
     def knows(context: SinkContext) -> bool:
-        """Tell whether a job has ever had several writers."""
+        """Whether the job has ever had several writers for the table."""
         return context.fs.exists(f"{context.records}/{_DIVISION}")
 
     def recover(self) -> None:
@@ -139,7 +148,7 @@ class DividedWriter(BatchWriter):
         self._open(self._writers)
 
     def _open(self, writers: int) -> None:
-        """Take the place of the writers that a process had which died, and finish their batch."""
+        """Open so many writers, which take over the transactional ids of the last run, and finish its pending batch."""
         if writers == 1:
             layout, topic = MessageLayout(self._table, self._upserts), Topic(self._table)
             progress = TopicProgress(self._table, self._context)
@@ -160,7 +169,7 @@ class DividedWriter(BatchWriter):
         fs.delete_all(paths)
 
     def _pending(self) -> PendingBatch | None:
-        """Return the batch that was not finished, None where all are."""
+        """Return the batch that was not finished; None if there is none."""
         try:
             found = PendingBatch(**json.loads(self._read(_PENDING)))
         except FileNotFoundError:
@@ -170,7 +179,11 @@ class DividedWriter(BatchWriter):
         return found if is_open else None
 
     def _last_of_all(self) -> int:
-        """Return the last batch that is in. Raises JobError where it is not whole: other writers would divide it otherwise."""
+        """Return the last batch that all writers have committed.
+
+        Raises JobError if only some of them have committed the last one, and its rows are gone: another number of writers would
+        divide it differently.
+        """
         assert self._writer is not None
         lasts = self._writer.lasts
         if min(lasts) == max(lasts) or max(lasts) <= self._context.committed:

@@ -1,7 +1,7 @@
-"""One of several writers of a topic, as it runs in a worker: its part of each batch, with a client and with progress of its own.
+"""One of several writers of a topic, in a worker process: it writes its part of each batch, with its own client and progress.
 
-The rows of a batch lie in files. Which of them are a writer's is told by their keys, or by their places in the files, so every
-process that reads the files finds the same ones.
+The rows of a batch are in files. A row's key, or its number in its file, decides which writer writes it, so every process that
+reads the files gets the same parts.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from sqlstream.warehouse.paths import Warehouse
 
 @dataclass(frozen=True, slots=True)
 class TopicPart:
-    """The writer `number` (from 0 on) of so many. `identity` is its transactional id, None where it has no transactions.
+    """One of `writers` writers, by its `number`, from 0.
 
-    `records` is its own folder in the warehouse.
+    `identity` is its transactional id, None if it has no transactions. `warehouse` and `project` are paths, and `records` is the
+    writer's own folder of records.
     """
 
     table: Table
@@ -49,7 +50,7 @@ class TopicPart:
 
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """How far a writer is: the last batch of which its part is in, and which client wrote it."""
+    """The state of a writer: the id of its client, the last batch whose part it has committed (-1: none), and its notices."""
 
     client: str
     last: int
@@ -57,14 +58,14 @@ class PartState:
 
 
 class PartWriter:
-    """A writer with its client, which stays in the process from batch to batch."""
+    """A writer with its client, which a process keeps from batch to batch."""
 
     def __init__(self, part: TopicPart, committed: int):
         self.part = part
         self.client = uuid4().hex
         remember(part.table.options)
         layout, topic = MessageLayout(part.table, part.upserts), Topic(part.table)
-        # DuckDB reads from those object stores that a process has opened.
+        # DuckDB reads from an object store only after the process has opened it.
         fs = Warehouse(part.warehouse).fs
         self.progress: TopicProgress | None = None
         self.writer: TopicPlainWriter | TopicTransactionWriter
@@ -76,20 +77,28 @@ class PartWriter:
         self.writer = TopicTransactionWriter(layout, topic, part.identity, self.progress)
 
     def state(self) -> PartState:
+        """Return the writer's state, for the driver."""
         return PartState(self.client, -1 if self.progress is None else self.progress.last, (*self.writer.notices(),))
 
 
-# The writers of this process by their records, and by the process: a forked one never uses its parent's.
+# The writers of this process, by process and folder of records: a forked process must not use its parent's.
 _open: dict[tuple[int, str], PartWriter] = {}
 
 
 def open_part(part: TopicPart, committed: int) -> PartState:
-    """Take over a transactional id, and find out what is in; `committed` is the last batch that the job has committed."""
+    """Open a writer at the start of a run: take over its transactional id, and look up its last committed batch.
+
+    `committed` is the last batch that the job has committed. Raises JobError and UsageError.
+    """
     return _opened(part, committed, settles=True).state()
 
 
 def write_part(part: TopicPart, batch: Batch, client: str) -> PartState:
-    """Write a part of a batch, unless it is in. `client` wrote the part before: no other one that this process has may go on."""
+    """Write a part of a batch, unless it is committed, and return the writer's new state.
+
+    `client` is the id in the state after the previous batch. If this process has no writer with this client, it opens a new one,
+    which locks out the other.
+    """
     found = _open.get(_place(part))
     if found is None or found.client != client:
         found = _opened(part, batch.number - 1, settles=False)
@@ -110,7 +119,7 @@ def _opened(part: TopicPart, committed: int, *, settles: bool) -> PartWriter:
     try:
         found.writer.recover()
         if isinstance(found.writer, TopicTransactionWriter):
-            # In the middle of a run nobody else writes: what is in, this job has begun.
+            # During a run no other process writes: this job has begun every committed batch.
             found.writer.settle() if settles else found.writer.check_own()
     except BaseException:
         found.writer.close()
@@ -124,7 +133,7 @@ def _place(part: TopicPart) -> tuple[int, str]:
 
 
 def divided(batch: Batch, part: TopicPart) -> Batch:
-    """Return the part of a batch: by the key of its messages, without one by the numbers of rows in their files."""
+    """Return the part of a batch that a writer writes, by the keys of messages; without keys by the numbers of rows in files."""
     keys = [column for _, column in MessageLayout(part.table, part.upserts).key]
     if not keys and all(c.name.lower() != ROW_NUMBER for c in batch.columns):
         return replace(batch, part=f"{ROW_NUMBER} % {part.writers} = {part.number}", is_numbered=True)
@@ -133,13 +142,13 @@ def divided(batch: Batch, part: TopicPart) -> Batch:
 
 
 def writer_of(columns: Sequence[Column], writers: int) -> str:
-    """Return the SQL of the writer of a row, by some of its columns as files hold them."""
+    """Return the SQL of the number of a row's writer, from a hash of some columns."""
     values = [(f"CAST({quote_name(c.name)} AS {c.type})", c.type) for c in columns]
     return f"({key_hash.key_hash(values)} % {writers})"
 
 
 @cache
 def _register(process: int) -> None:
-    """Give the database of this process what the hash of keys needs."""
+    """Register the hash of keys in the database of this process, once."""
     with databases.passing() as con:
         key_hash.register(con)

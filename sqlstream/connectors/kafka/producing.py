@@ -1,4 +1,4 @@
-"""Messages into a topic: the client of a sink, and how rows that DuckDB has encoded get into it."""
+"""Sending messages to a topic: the client of a sink, and the errors of brokers."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from sqlstream.connectors.kafka.messages import HEADERS, KEY, PARTITION, TIMESTA
 from sqlstream.connectors.kafka.sink_options import RETRY, one_topic, retry_seconds
 from sqlstream.errors import JobError, OutageError, UsageError
 
-# librdkafka's waits are made for clients that live long: a job that goes on should not wait half a second for a first answer.
+# librdkafka's waits are made for long-lived clients: a restarted job should not wait half a second for a first answer.
 _QUICK = {"retry.backoff.ms": 10, "reconnect.backoff.ms": 10, "topic.metadata.refresh.fast.interval.ms": 10}
-# Keys go where Java's clients put them, so that topics of both can be joined partition by partition. The end of a batch waits for
-# nothing; while it is produced, few large requests cost the client and the broker less than many small ones.
+# Keys are partitioned as by Java's clients, so that topics of both can be joined partition by partition. The flush at the end of
+# a batch does not linger; before it, few large requests cost the client and the broker less than many small ones.
 _DEFAULTS = {"partitioner": "murmur2_random", "linger.ms": 50, **_QUICK}
 _ASK_SECONDS = 4.0
-# What goes wrong is told to callbacks, and by errors; librdkafka would write it to the job's stderr, too.
+# Callbacks and exceptions report errors; librdkafka would also write them to the job's stderr.
 _SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 _CHUNK = 20_000
-# So long a broker may take to make a topic.
+# How long a broker may take to create a topic.
 _MADE_SECONDS = 3.0
 
 
 class Broken(Exception):
-    """The client can do no more: another one must take its place.
+    """A client cannot continue: a new one must replace it.
 
-    `fenced`: a newer client has its transactional id. `silent`: it is still in a call, and may be for ever.
+    `fenced`: a newer client has its transactional id. `silent`: it is still in a call, maybe for ever.
     """
 
     def __init__(self, message: str, *, fenced: bool = False, silent: bool = False):
@@ -45,13 +45,14 @@ class Broken(Exception):
 
 
 class Deadline:
-    """How long something is tried."""
+    """A deadline, `seconds` after it was made."""
 
     def __init__(self, seconds: float):
         self._end = time.monotonic() + seconds
 
     @property
     def left(self) -> float:
+        """The seconds that are left, 0.0 when it is over."""
         return max(self._end - time.monotonic(), 0.0)
 
     @property
@@ -59,26 +60,27 @@ class Deadline:
         return self.left == 0.0
 
     def step(self) -> float:
-        """Return how long to wait for one answer, at least a little."""
+        """Return how many seconds to wait for one answer: from 0.1 to _ASK_SECONDS, even if the deadline is over."""
         return max(min(self.left, _ASK_SECONDS), 0.1)
 
 
 class Topic:
-    """The topic of a table, and what is said of errors."""
+    """The topic that a table is written into, and the translation of librdkafka's errors about it."""
 
     def __init__(self, table: Table):
         self.table, self.name = table, one_topic(table)
         self.kafka = client_library(table)
-        # What was last wrong with a connection.
+        # The last error of a connection.
         self.trouble: deque[Any] = deque(maxlen=1)
-        # What brokers said that do not let the client in: what it asks them times out.
+        # The error of brokers that refuse the login: requests to them time out.
         self._refusal: Any = None
 
     def deadline(self) -> Deadline:
+        """Return a new deadline, for a batch that is tried for `sink.retry-timeout`."""
         return Deadline(retry_seconds(self.table))
 
     def client_settings(self) -> dict[str, Any]:
-        """Return the settings of all clients of the sink."""
+        """Return the settings that all clients of the sink have."""
         return {"client.id": "sqlstream", "log_level": 0, "logger": _SILENT, "error_cb": self._hear}
 
     def _hear(self, error: Any) -> None:
@@ -90,11 +92,14 @@ class Topic:
             self._refusal = error
 
     def check_login(self) -> None:
-        """Raise UsageError when brokers have refused the login, or one side does not trust the other."""
+        """Raise UsageError if brokers have refused the login, or one side does not trust the other's certificate."""
         self.refuse(self._refusal)
 
     def partitions(self, producer: Any) -> int:
-        """Return the number of partitions; a broker may make the topic now. Raises UsageError where there is none."""
+        """Return the number of partitions. A broker may create the topic for this request.
+
+        Raises UsageError if the topic does not exist or access is refused, and OutageError if no broker answers in time.
+        """
         deadline = self.deadline()
         codes = self.kafka.KafkaError
         missing_since: Deadline | None = None
@@ -106,12 +111,12 @@ class Topic:
                 error = found.error
             except self.kafka.KafkaException as failure:
                 error = failure.args[0]
-            # What is wrong with the connections is told to callbacks.
+            # Callbacks report errors of connections.
             producer.poll(0)
             self.check_login()
             self.refuse(error)
             if error is not None and error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC):
-                # The broker that makes it says for a moment that it does not exist.
+                # While a broker creates the topic, it may say for a moment that it does not exist.
                 missing_since = missing_since or Deadline(_MADE_SECONDS)
                 if missing_since.is_over:
                     raise self._missing()
@@ -125,7 +130,7 @@ class Topic:
         return UsageError(message, self.table.option_span("topic", value=True), hint=hint)
 
     def refuse(self, error: Any) -> None:
-        """Raise what an error is that no time mends."""
+        """Raise UsageError or JobError for an error of librdkafka that a retry cannot fix; return for others, and for None."""
         if error is None:
             return
         codes, named = self.kafka.KafkaError, f'table "{self.table.name}"'
@@ -165,18 +170,21 @@ class Topic:
             raise JobError(f'{named}: topic "{self.name}" refuses a row', self.table.span, detail=_sentence(text))
 
     def broken(self, error: Any) -> Broken:
-        """Return an error of a client that can do no more."""
+        """Return Broken for an error after which the client cannot continue."""
         codes = self.kafka.KafkaError
         fences = (codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH)
         return Broken(reason(error), fenced=error.code() in fences)
 
     def unanswered(self, text: str) -> OutageError:
-        """Return the error of brokers that did not do in time what they were asked. Raises UsageError where they refuse it."""
+        """Return the error about brokers that did not answer in time. Raises UsageError or JobError if they refuse the request.
+
+        `text` is the detail, unless a connection has an error.
+        """
         waited = self.table.options.get(RETRY.name, RETRY.default)
         told = text
         if self.trouble:
             error, told = self.trouble[-1], reason(self.trouble[-1])
-            # Nobody but callbacks hears of a wrong password. What else is wrong with a connection may be gone the next time.
+            # Only callbacks report a wrong password. Other errors of a connection may be temporary.
             if error.code() != self.kafka.KafkaError._SSL or encryption.is_distrust(told):
                 self.refuse(error)
         return OutageError(
@@ -188,7 +196,7 @@ class Topic:
 
 
 class Sender:
-    """A client that sends messages, one for the life of a job unless it breaks."""
+    """A client that sends messages. A job keeps it until it breaks."""
 
     def __init__(self, topic: Topic, more: Mapping[str, Any]):
         self.topic = topic
@@ -200,7 +208,7 @@ class Sender:
         try:
             self.producer = self._open({**_DEFAULTS, **more, **found, **own})
         except topic.kafka.KafkaException as error:
-            # Alone each is right, or it had been refused before.
+            # Each setting was accepted by itself (`check_settings`), so their combination is refused.
             message = f'table "{topic.table.name}": librdkafka refuses the properties of a client that writes'
             raise UsageError(message, topic.table.span, detail=_sentence(reason(error))) from None
 
@@ -212,7 +220,11 @@ class Sender:
             self.failed.append(error)
 
     def send(self, messages: pa.Table, deadline: Deadline) -> None:
-        """Hand messages to the client, which sends them in the background."""
+        """Put messages, with the columns of `MessageLayout.messages`, into the client's queue, which it sends in the background.
+
+        Raises Broken if a new client must send them, OutageError if the queue stays full until the deadline, and the errors of
+        `Topic.refuse`.
+        """
         for chunk in messages.to_batches(_CHUNK):
             self._send_some(chunk, deadline)
             self.poll()
@@ -223,14 +235,14 @@ class Sender:
         times, headers = chunk.column(TIMESTAMP), chunk.column(HEADERS)
         if headers.null_count < len(headers) or np.any(times.to_numpy()):
             for row, time_of, told in zip(rows, times.to_pylist(), headers.to_pylist(), strict=True):
-                # The timestamp by its name: in its place the client takes something else.
+                # The timestamp is a keyword argument: at its position the client takes another one.
                 more: dict[str, Any] = {"timestamp": time_of} if time_of else {}
                 self._produce(deadline, row, more if told is None else {**more, "headers": told})
         else:
             self._produce_plain(deadline, rows)
 
     def _produce_plain(self, deadline: Deadline, rows: Iterator[tuple[Any, ...]]) -> None:
-        """Produce messages that have neither times nor headers, which is quick."""
+        """Produce messages that have neither timestamps nor headers, which is faster."""
         produce = self.producer.produce
         refused = (BufferError, self.topic.kafka.KafkaException)
         for row in rows:
@@ -240,7 +252,7 @@ class Sender:
                 self._produce(deadline, row, {})
 
     def poll(self, seconds: float = 0.0) -> None:
-        """Hear what became of messages."""
+        """Wait at most so many seconds for delivery reports and errors, and handle them. Raises Broken."""
         try:
             self.producer.poll(seconds)
         except self.topic.kafka.KafkaException as error:
@@ -259,14 +271,14 @@ class Sender:
                 raise self.topic.broken(error.args[0]) from None
 
     def _wait_for_room(self, deadline: Deadline) -> None:
-        """Wait a moment where as many messages wait as may wait."""
+        """Wait a moment, as the client's queue is full. Raises OutageError if the deadline is over."""
         self.poll(0.05)
         self.check()
         if deadline.is_over:
             raise self.topic.unanswered("the queue of the client is full")
 
     def check(self) -> None:
-        """Raise what a message met that could not be delivered."""
+        """Raise the error of a message that could not be delivered, if there is one: Broken, or an error of `Topic.refuse`."""
         if self.failed:
             error = self.failed[-1]
             self.failed.clear()
@@ -274,7 +286,7 @@ class Sender:
             raise self.topic.broken(error)
 
     def flush(self, deadline: Deadline) -> None:
-        """Wait until the brokers have all messages."""
+        """Wait until the brokers have all messages. Raises the errors of `check`, and OutageError after the deadline."""
         while self._waits(deadline.step()):
             self.check()
             if deadline.is_over:
@@ -288,17 +300,18 @@ class Sender:
             raise self.topic.broken(error.args[0]) from None
 
     def close(self) -> None:
-        """Give up what was not sent, and let go of the connections."""
+        """Drop the messages that were not sent, and close the connections."""
         with contextlib.suppress(self.topic.kafka.KafkaException):
             self.producer.purge(in_queue=True, in_flight=True, blocking=False)
             self.producer.flush(0)
 
 
 class BulkSender(Sender):
-    """Sends messages without times and headers, many at once; it has no transactions."""
+    """Sends messages without timestamps and headers, many per call; it has no transactions."""
 
     @staticmethod
     def is_for(table: Table) -> bool:
+        """Whether it can have the settings of a table."""
         return bulk.takes(settings(table))
 
     def _open(self, given: Mapping[str, Any]) -> Any:
@@ -320,7 +333,7 @@ class BulkSender(Sender):
 
 
 def _values(column: pa.Array) -> Iterable[Any]:
-    """Return keys or values, as bytes; `to_pylist` would make a scalar of each first."""
+    """Return keys or values as bytes; `to_pylist` is slower, as it makes a scalar of each first."""
     if column.null_count == len(column):
         return repeat(None, len(column))
     found = column.cast(pa.binary()) if pa.types.is_string(column.type) else column

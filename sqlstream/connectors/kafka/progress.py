@@ -1,9 +1,9 @@
-"""Which batches of a job are in a topic: what the cluster says, and what the job has written down itself.
+"""Which batches of a job a topic has: from the cluster, and from the job's own record.
 
-The cluster's word counts. The number of a batch is the offset of a consumer group that is the job's own, committed in the
-transaction of the batch's rows. The job writes down which batch it is about to commit, and which is in. So it finds out when a
-cluster has lost a batch, and does without the cluster's word, which is forgotten after `offsets.retention.minutes`, as long as
-no batch is in doubt.
+The cluster decides. A batch's number is committed as the offset of a consumer group of the job's own, in the transaction of the
+batch's rows. The job also records which batch it is about to commit, and which it has committed. So it notices if the cluster has
+lost a batch. And after the cluster has dropped the group's offset (`offsets.retention.minutes`), the record suffices, unless it
+is open whether a batch was committed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from sqlstream.errors import DamageError, JobError
 from sqlstream.warehouse.records import read_sealed, write_sealed
 
 _RECORD = "kafka.json"
-# No cluster forgets the offsets of a group so soon.
+# The time for which every cluster retains the offsets of a group.
 _RETAINED_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressRecord:
-    """The last batch that the job was about to commit, the last one of which it knows that it is in, and since when.
+    """The job's record: `intended` is the last batch that it was about to commit, `written` the last one that it has committed.
 
-    As long as none is in, `at` is when the job was about to commit one.
+    Both are -1 for none. `at` is when `written` was committed, or when the first batch was intended, in seconds since 1970.
     """
 
     intended: int = -1
@@ -36,7 +36,7 @@ class ProgressRecord:
 
 
 class TopicProgress:
-    """How far a job is in a topic; `last` is the last batch that is in."""
+    """The progress of a job in a topic: `last` is the last batch that is committed, -1 for none. `notices` are for users."""
 
     def __init__(self, table: Table, context: SinkContext):
         self._table, self._context = table, context
@@ -49,7 +49,7 @@ class TopicProgress:
         try:
             return ProgressRecord(**json.loads(read_sealed(self._context.fs, self._path)))
         except (FileNotFoundError, DamageError):
-            # It is not durable: a power cut may have taken it.
+            # The record is not written durably: a power cut may have deleted it.
             return ProgressRecord()
 
     def _write(self, record: ProgressRecord) -> None:
@@ -57,17 +57,21 @@ class TopicProgress:
         write_sealed(self._context.fs, self._path, json.dumps(asdict(record)))
 
     def intend(self, batch: int) -> None:
-        """Write down that a batch is about to be committed."""
+        """Record that a batch is about to be committed."""
         at = self._record.at if self._record.written >= 0 else time.time()
         self._write(replace(self._record, intended=batch, at=at))
 
     def done(self, batch: int) -> None:
-        """Write down that a batch is in."""
+        """Record that a batch is committed."""
         self.last = batch
         self._write(ProgressRecord(batch, batch, time.time()))
 
     def resume(self, marker: int | None) -> None:
-        """Find out what is in, by what the cluster says at the start. Raises JobError where it has lost a batch."""
+        """Set `last` at the start; `marker` is the offset of the group, the cluster's last batch, or None if it has no offset.
+
+        Raises JobError if the cluster has lost a batch, or if nobody knows whether it has the last one, unless the table's
+        `sink.on-data-loss` is `continue`.
+        """
         known, committed = self._record, self._context.committed
         if marker is None:
             self._without_marker()
@@ -82,26 +86,26 @@ class TopicProgress:
                 )
 
     def confirm(self, marker: int | None) -> None:
-        """Note what the cluster says in the middle of a run. Raises JobError where it has lost a batch."""
+        """Update `last` during a run, after a reconnect; `marker` as in `resume`. Raises JobError if the cluster lost a batch."""
         if (marker if marker is not None else -1) < self.last:
             self._lost(marker)
         self.last = max(self.last, marker if marker is not None else -1)
 
     def settle(self) -> None:
-        """Write down what the cluster has, at the start."""
+        """Record `last` after `resume`, if the cluster has more batches than the record."""
         if self.last > self._record.written:
             self.done(self.last)
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the cluster has a batch that this job has never begun."""
+        """Whether the cluster has a batch that this job has never begun, so that another process has written it."""
         return self.last > max(self._record.intended, self._record.written)
 
     def _without_marker(self) -> None:
         known = self._record
         if known.intended > known.written:
             if known.written < 0 and time.time() - known.at < _RETAINED_SECONDS:
-                # The first batch that has rows is not in: the cluster would not have forgotten it so soon.
+                # The first batch with rows is not committed: the cluster would still have the offset.
                 return
             if word_of(self._table, ON_LOSS) != CONTINUE and self._context.committed >= 0:
                 raise JobError(

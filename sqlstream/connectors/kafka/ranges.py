@@ -1,4 +1,4 @@
-"""Ranges of offsets: what a batch reads of a partition."""
+"""Ranges of offsets: the splits of a Kafka source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TopicPartition(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What Kafka calls it, too.
+        """Its name, as in Kafka.
 
         >>> TopicPartition("orders", 3).name
         'orders-3'
@@ -27,7 +27,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The offsets [start, end) of a partition. Not each of them need have a message."""
+    """The offsets [start, end) of a partition. Some of them may have no message."""
 
     topic: str
     number: int
@@ -40,7 +40,7 @@ class OffsetRange:
 
     @property
     def bytes(self) -> int:
-        # Offsets do not tell how long messages are.
+        # The number of offsets, as the length of messages is unknown.
         return self.end - self.start
 
     @property
@@ -52,7 +52,7 @@ class OffsetRange:
 
 
 def shared(waiting: dict[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
-    """Return how many offsets of each partition a batch takes: as many of each, where all together are too many.
+    """Return how many offsets of each partition a batch takes: all that wait, or about equal shares of `limit`.
 
     >>> a, b, c = (TopicPartition("t", n) for n in range(3))
     >>> shared({a: 10, b: 2, c: 90}, 22) == {a: 10, b: 2, c: 10}

@@ -1,14 +1,14 @@
-"""What a worker reads messages with: one consumer for each process and cluster, which goes on where it stands.
+"""Reading messages in a worker: one consumer per process, cluster and topics, which continues where it stopped.
 
-A consumer fetches ahead. To take up its messages costs nothing, to move it costs tens of milliseconds. So partitions stay
-assigned between batches, and messages beyond the end of a range wait for the next one. A range ends by its offsets, never by
-a count: markers of transactions and compaction leave holes.
+A consumer fetches ahead. To take its messages costs nothing, to seek costs tens of milliseconds. So partitions stay assigned
+between batches, and messages behind the end of a range wait for the next one. A range ends by its offsets, never by a count, as
+transaction markers and compaction leave holes.
 
-Which process reads a partition changes from batch to batch. While another one reads it, its messages still come here: where
-they are many, to take them and to drop them would cost as much as to read them. Then the partition is left.
+From batch to batch, another process may read a partition. Its messages still come here meanwhile; if there are many, to receive
+and drop them would cost as much as to read them, so the partition is unassigned.
 
-Each message is an object of Python. So as little as can be is asked of one alone, and columns are made of few of them at a time,
-before the next ones take their place in memory.
+Each message is a Python object. So there are few operations per message, and columns are built from few messages at a time, while
+these are in the processor's cache.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from sqlstream.connectors.kafka.client import reason
 from sqlstream.connectors.kafka.ranges import OffsetRange, TopicPartition
 from sqlstream.errors import DataError, JobError, OutageError
 
-# Messages that one call takes: so few that they, and what is made of them, stay in the processor's cache. With ten times as many
-# everything that is done with a message takes one and a half times as long.
+# The messages of one call: so few that they and their columns stay in the processor's cache. With ten times as many, each message
+# takes one and a half times as long.
 _TAKEN = 1_000
-# Messages of a partition that wait for the next batch, at most, and of one that this batch does not ask for: then it is left.
+# The most waiting messages of a partition that the batch reads, and of one that it does not read, before it is unassigned.
 _KEPT, _PASSING = 50_000, 2_000
 _POLL_SECONDS = 0.25
 _QUERY_SECONDS = 10.0
-# Settings that may be set otherwise: a fetch that finds nothing waits so long at the broker, and with it what is behind a hole.
+# Settings that a table can override. An empty fetch waits at the broker for `fetch.wait.max.ms`, and with it messages behind a
+# hole.
 _DEFAULTS = {
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": "50",
-    # A queue that was full is empty long before a second has passed.
+    # A full queue is empty again long before librdkafka's default of a second.
     "fetch.queue.backoff.ms": "10",
     "client.id": "sqlstream",
 }
@@ -49,7 +50,7 @@ _FIXED = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    # To go on elsewhere, without a word, would lose rows.
+    # A silent reset to another offset would lose rows.
     "auto.offset.reset": "error",
     "log_level": 0,
 }
@@ -58,10 +59,10 @@ _HINT = "Set 'scan.on-data-loss' = 'continue' to go on without them, and count t
 
 @dataclass
 class _Standing:
-    """Where a consumer stands in a partition: the next offset that it gives, and messages from there on that it has taken.
+    """The state of an assigned partition: `offset` is the next one to return, and `waiting` are received messages from it on.
 
-    `ends` is the last offset that was known to be the end: no message before it is still to come. Of one that is `behind` the
-    last range was long, and more messages are there already.
+    `ends` is the last known end of the partition: no more messages before it will come. It is `behind` if the last range was long
+    and did not reach the end.
     """
 
     offset: int
@@ -70,13 +71,13 @@ class _Standing:
     behind: bool = False
 
 
-# Returns the columns of some messages of a partition, in their order.
+# Converts messages of one partition to columns, a row per message, in their order.
 Columns = Callable[[Sequence[Any]], pa.RecordBatch]
 
 
 @dataclass
 class Found:
-    """The columns of the messages of a range, part by part in their order, and how many of its offsets are gone.
+    """The messages of a range: `parts` are their columns, in order. `lost` counts offsets that the broker no longer has.
 
     `reached` is the offset behind the last message.
     """
@@ -88,13 +89,14 @@ class Found:
     lost: int = 0
 
     def add(self, messages: Sequence[Any]) -> None:
+        """Append messages of the range."""
         if messages:
             self.parts.append(self.columns(messages))
             self.reached = messages[-1].offset() + 1
 
 
 class MessageReader:
-    """Reads ranges of offsets. `patience` is for how many seconds nothing may come before that is an error."""
+    """Reads ranges of offsets with one consumer; `settings` are librdkafka's."""
 
     def __init__(self, settings: Mapping[str, Any]):
         import confluent_kafka
@@ -112,9 +114,10 @@ class MessageReader:
     def read(
         self, ranges: Sequence[OffsetRange], table: str, columns: Columns, *, patience: float, continues: bool
     ) -> dict[OffsetRange, Found]:
-        """Return the columns of the messages of some ranges of different partitions.
+        """Read the messages of some ranges, each of another partition; `table` is the table's name for errors.
 
-        Raises DataError for offsets that are gone, unless it `continues`, and JobError when brokers answer no more.
+        Raises DataError for lost offsets, unless it `continues`, JobError for a partition that cannot be read, and OutageError if
+        no message comes for `patience` seconds.
         """
         self._move(ranges)
         found = {r: Found(r, columns, reached=r.start) for r in ranges}
@@ -123,13 +126,13 @@ class MessageReader:
             with _uncollected():
                 self._take(open_ranges, table, patience, continues=continues)
         except BaseException:
-            # What was taken of these ranges is taken again.
+            # Messages that were already taken from these ranges must be read again.
             self._leave([r.partition for r in ranges if r.partition in self._standing])
             raise
         return found
 
     def _take(self, open_ranges: dict[TopicPartition, Found], table: str, patience: float, *, continues: bool) -> None:
-        """Take messages until all ranges are whole."""
+        """Receive messages until all ranges are complete."""
         wanted = set(open_ranges)
         self._settle(open_ranges)
         heard = time.monotonic()
@@ -140,21 +143,21 @@ class MessageReader:
                     raise self._silence(table, open_ranges, patience)
                 continue
             taken = [first, *self._consumer.consume(_TAKEN, 0)]
-            # An error is true; to ask in a loop costs twice as much.
+            # `filter` keeps messages with an error; a loop in Python takes twice as long.
             faults = list(filter(self._kafka.Message.error, taken))
             if faults:
                 taken = [m for m in taken if m.error() is None]
             if taken:
                 heard = time.monotonic()
             self._keep(taken)
-            # The end of a partition comes behind its messages.
+            # The event for the end of a partition comes after its messages.
             for message in faults:
                 self._fault(message, table, open_ranges, continues=continues)
             self._settle(open_ranges)
             self._give_up(wanted, open_ranges)
 
     def _move(self, ranges: Iterable[OffsetRange]) -> None:
-        """Let the consumer stand at the starts of ranges."""
+        """Assign the partitions of ranges, and seek to their starts, unless the consumer is there already."""
         wanted = {r.partition for r in ranges}
         self._leave([p for p, s in self._standing.items() if s.behind and p not in wanted])
         moved = [r for r in ranges if (s := self._standing.get(r.partition)) is None or s.offset != r.start]
@@ -170,12 +173,12 @@ class MessageReader:
                 del self._standing[partition]
 
     def _give_up(self, wanted: Collection[TopicPartition], open_ranges: Collection[TopicPartition]) -> None:
-        """Leave partitions whose messages pile up, because the batch does not want them, or has its range already."""
+        """Unassign partitions with too many waiting messages, which the batch does not read, or has read to its range's end."""
         waiting = ((p, len(s.waiting)) for p, s in self._standing.items() if p not in open_ranges)
         self._leave([p for p, count in waiting if count > (_KEPT if p in wanted else _PASSING)])
 
     def _keep(self, messages: Sequence[Any]) -> None:
-        """Add messages to what waits of their partitions."""
+        """Append messages to the waiting ones of their partitions; drop messages of unassigned partitions."""
         topics = {name: number for number, name in enumerate({p.topic for p in self._standing})}
         for some in _runs(messages, topics):
             partition = TopicPartition(some[0].topic(), some[0].partition())
@@ -183,7 +186,7 @@ class MessageReader:
                 standing.waiting += some
 
     def _settle(self, open_ranges: dict[TopicPartition, Found]) -> None:
-        """Take out of what waits the messages of ranges; forget the ranges that are whole."""
+        """Move waiting messages into their ranges, and remove complete ranges from `open_ranges`."""
         for partition, found in list(open_ranges.items()):
             standing, end = self._standing[partition], found.range.end
             waiting = standing.waiting
@@ -202,7 +205,7 @@ class MessageReader:
                 del open_ranges[partition]
 
     def _fault(self, message: Any, table: str, open_ranges: Mapping[TopicPartition, Found], *, continues: bool) -> None:
-        """Take in what stands in the place of a message."""
+        """Handle an event or error that came in place of a message."""
         error, codes = message.error(), self._kafka.KafkaError
         partition = TopicPartition(message.topic(), message.partition())
         standing = self._standing.get(partition)
@@ -213,7 +216,7 @@ class MessageReader:
             if partition in open_ranges:
                 self._lose(open_ranges[partition], table, continues=continues)
             elif standing is not None:
-                # Fetched ahead: whoever asks for these offsets is told.
+                # The consumer fetched ahead: a batch that reads these offsets gets the error.
                 self._leave([partition])
         elif error.code() in (codes._MAX_POLL_EXCEEDED,):
             pass
@@ -223,7 +226,7 @@ class MessageReader:
             raise JobError(f'table "{table}": {partition} cannot be read', detail=reason(error))
 
     def _lose(self, found: Found, table: str, *, continues: bool) -> None:
-        """Go on behind offsets that the broker no longer has."""
+        """Continue behind offsets that the broker no longer has, and count them. Raises DataError unless it `continues`."""
         partition, end = found.range.partition, found.range.end
         standing = self._standing[partition]
         found.add(standing.waiting)
@@ -251,12 +254,13 @@ class MessageReader:
         )
 
     def close(self) -> None:
+        """Close the consumer."""
         self._consumer.close()
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Let Python look for no garbage: it would look at every message, and messages refer to nothing."""
+    """Disable Python's garbage collection: it would visit every message, and messages have no references."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -267,7 +271,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _runs(messages: Sequence[Any], topics: Mapping[str, int]) -> Iterator[Sequence[Any]]:
-    """Yield the messages that follow one another in a partition; `topics` gives those that there are numbers."""
+    """Yield runs of consecutive messages of the same partition; `topics` numbers the assigned topics."""
     if not messages:
         return
     places = np.fromiter(map(type(messages[0]).partition, messages), np.int64, len(messages))
@@ -278,7 +282,7 @@ def _runs(messages: Sequence[Any], topics: Mapping[str, int]) -> Iterator[Sequen
 
 
 def _first_from(messages: Sequence[Any], offset: int) -> int:
-    """Return the place of the first message that is not before an offset."""
+    """Return the index of the first message at or after an offset, by binary search."""
     low, high = 0, len(messages)
     while low < high:
         middle = (low + high) // 2
@@ -290,12 +294,12 @@ def _first_from(messages: Sequence[Any], offset: int) -> int:
 
 
 def _passing(codes: Any) -> set[int]:
-    """Return the errors that go away when brokers are back, or have elected a leader."""
+    """Return the codes of errors that end when brokers are back, or have elected a leader."""
     return {codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._TIMED_OUT, codes._RESOLVE, codes.UNKNOWN_TOPIC_OR_PART}
 
 
 def lost_offsets(table: str, partition: TopicPartition, first: int, end: int, low: int, high: int) -> DataError:
-    """Return the error for the offsets [first, end) of a partition, which the broker no longer has."""
+    """Return the error about the lost offsets [first, end) of a partition, of which the broker has [low, high)."""
     return DataError(
         f'table "{table}": offsets {first} to {end - 1} of {partition} are gone',
         detail=f"The topic has offsets {low} to {high - 1} now: retention removed what the job had not read, "
@@ -307,9 +311,9 @@ def lost_offsets(table: str, partition: TopicPartition, first: int, end: int, lo
 
 
 def reader(settings: Mapping[str, Any], topics: str) -> MessageReader:
-    """Return the reader of this process for some topics of a cluster; a forked process never uses its parent's.
+    """Return this process's reader for some topics of a cluster; a forked process does not use its parent's.
 
-    Those of a table are read at once. If others had the same reader, the messages of each would come while another one is read.
+    Tables with other topics have other readers: with a shared one, messages of one table would arrive while another is read.
     """
     return _opened(os.getpid(), topics, tuple(sorted(settings.items())))
 

@@ -1,4 +1,4 @@
-"""Topics that jobs write: rows appended, changes in Debezium's envelope, or the last row of each key."""
+"""Topics as sinks: appended rows, changes in Debezium's envelope, or the last row of each key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sqlstream.errors import BindError, Span
 
 
 class AppendedTopic(TableSink):
-    """What is asked of a topic into which jobs write, whoever writes."""
+    """What sinks of topics share: guarantees and checks."""
 
     delivery = Delivery.AT_LEAST_ONCE
     delivery_reason = "a batch is written again after a crash, unless sink.delivery-guarantee is exactly-once"
@@ -40,7 +40,7 @@ class AppendedTopic(TableSink):
             self.delivery = Delivery.TRANSACTIONAL
             self.delivery_reason = "if readers read committed rows only"
             if writers_of(table) > 1:
-                # Rows of a batch do not appear together.
+                # The rows of a batch do not become visible together.
                 self.delivery = Delivery.IDEMPOTENT
                 self.delivery_reason += "; they see a batch writer by writer"
         elif guarantee == NONE:
@@ -60,7 +60,7 @@ class AppendedTopic(TableSink):
 
 
 class TopicSink(AppendedTopic, DriverSink):
-    """A topic to which the driver appends rows; with the format `debezium-json` changes, too."""
+    """A topic to which the driver, or its worker processes, append rows; with the format `debezium-json` also changes."""
 
     def open(self, context: SinkContext) -> BatchWriter:
         writers = writers_of(self.table)
@@ -78,7 +78,7 @@ class TopicSink(AppendedTopic, DriverSink):
 
 
 class TopicUpsertSink(TopicSink):
-    """A topic in which a message takes the place of the one that has its key; one without a value deletes it."""
+    """A topic in which a message replaces the one with the same key; a tombstone, without a value, deletes it."""
 
     upserts = True
     replaces = True

@@ -1,4 +1,4 @@
-"""Options of tables that a job writes into a topic. Names are Flink's."""
+"""Options of topics as sinks. The names are Flink's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlstream.units import parse_duration
 EXACTLY_ONCE, AT_LEAST_ONCE, NONE = "exactly-once", "at-least-once", "none"
 DEFAULT, FIXED, ROUND_ROBIN = "default", "fixed", "round-robin"
 FAIL, CONTINUE = "fail", "continue"
-# Brokers refuse longer ones; librdkafka makes no topic of much longer ones.
+# Brokers refuse longer names of topics; librdkafka fails at much longer ones.
 _LONGEST_NAME = 249
 
 
@@ -67,21 +67,22 @@ UPSERT_SINK_OPTIONS = (GUARANTEE, ID_PREFIX, RETRY, ON_LOSS, PARALLELISM)
 
 
 def word_of(table: Table, option: TableOption) -> str:
-    """Return the value of an option that is one of some words."""
+    """Return the value of an option that is one of some words, in lower case, or its default."""
     return table.options.get(option.name, option.default).lower()
 
 
 def writers_of(table: Table) -> int:
-    """Return how many writers a table has."""
+    """Return the number of writers of a table (`sink.parallelism`), by default 1."""
     return int(table.options.get(PARALLELISM.name, "1"))
 
 
 def retry_seconds(table: Table) -> float:
+    """Return for how many seconds a batch is tried while brokers do not answer."""
     return parse_duration(table.options.get(RETRY.name, RETRY.default)) / 1_000_000
 
 
 def one_topic(table: Table) -> str:
-    """Return the topic that a table is written into. Raises BindError where it may be another one as well."""
+    """Return the topic that a table is written into. Raises BindError if the table has several, or its name is too long."""
     topic = table.options.get("topic", "")
     if not topic or ";" in topic:
         option = "topic" if topic else "topic-pattern"

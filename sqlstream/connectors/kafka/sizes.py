@@ -1,4 +1,4 @@
-"""How long messages are, which their offsets do not tell: some are read, so that a batch does not take more bytes than it may."""
+"""Estimates the bytes of messages from a sample, as offsets do not tell them, so that a batch keeps to its limit of bytes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.kafka.client import client_library, settings
 from sqlstream.connectors.kafka.ranges import TopicPartition
 
-# Brokers take no longer message, unless they are told to.
+# The longest message that brokers accept by default.
 _LONGEST = 1 << 20
-# How many messages of a partition are read, of how many partitions at a time, and for how many seconds at most.
+# The most messages of a partition, partitions and seconds of a sample.
 _SAMPLE, _PARTITIONS, _SECONDS = 200, 16, 1.0
-# After so many seconds a partition may have other messages; and a broker that did not answer is asked again.
+# For how many seconds a sample is valid, and how many after a failed sample the next one is taken.
 _KNOWN_SECONDS, _AGAIN_SECONDS = 60.0, 10.0
 _FIXED = {
     "group.id": "sqlstream",
@@ -25,27 +25,28 @@ _FIXED = {
     "auto.offset.reset": "error",
     "log_level": 0,
     "fetch.wait.max.ms": "50",
-    # A consumer fetches more than is read of it: not much more.
+    # Limits how much the consumer fetches beyond the sample.
     "queued.max.messages.kbytes": "1024",
     "fetch.message.max.bytes": "1000000",
 }
 
 
 class MessageSizes:
-    """How many bytes of keys and values an offset stands for in each partition, as some of its messages tell."""
+    """Estimates the bytes of keys and values per offset in each partition, from samples."""
 
     def __init__(self, table: Table):
         self._table = table
-        # With the moment when it was found.
+        # By partition: (bytes per offset, when it was sampled).
         self._known: dict[TopicPartition, tuple[float, float]] = {}
         self._not_before = 0.0
 
     def cut(
         self, wanted: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], most: int
     ) -> dict[TopicPartition, int]:
-        """Return how many of the wanted offsets of each partition, at least one, have about `most` bytes together.
+        """Return how many of the `wanted` offsets of each partition to read, at least one, so that all have about `most` bytes.
 
-        Partitions that are not known yet count as the others do. Where no broker answers in time, nothing is cut.
+        `starts` are the next offsets. A partition without a sample counts like the average of the others. If no broker answers in
+        time, all wanted offsets are returned.
         """
         if sum(wanted.values()) * _LONGEST <= most:
             return dict(wanted)
@@ -60,7 +61,7 @@ class MessageSizes:
         return {p: max(int(count * most / total), 1) for p, count in wanted.items()}
 
     def _look(self, wanted: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]) -> None:
-        """Read messages of the partitions that most is wanted of, and that are not known, or were long ago."""
+        """Sample the partitions with the most wanted offsets, among the ones without a valid sample."""
         moment = time.monotonic()
         old = moment - _KNOWN_SECONDS
         unknown = [p for p in wanted if p not in self._known or self._known[p][1] <= old]
@@ -74,7 +75,7 @@ class MessageSizes:
             self._not_before = moment + _AGAIN_SECONDS
 
     def _read(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, float]:
-        """Read messages of the offsets [start, end) of partitions; return how many bytes an offset has."""
+        """Read messages of the offsets [start, end) of partitions; return the bytes per offset."""
         kafka = client_library(self._table)
         sizes, reached = dict.fromkeys(ranges, 0), {p: start for p, (start, _) in ranges.items()}
         open_ranges, deadline = set(ranges), time.monotonic() + _SECONDS
@@ -86,7 +87,7 @@ class MessageSizes:
                         partition = TopicPartition(message.topic(), message.partition())
                         if partition not in open_ranges:
                             continue
-                        # One with an error is the end of the partition, or what whoever reads the batch will say.
+                        # An error is the end of the partition, or one that the reader of the batch will raise.
                         if message.error() is None:
                             sizes[partition] += _length(message)
                             reached[partition] = message.offset() + 1

@@ -1,4 +1,4 @@
-"""The `kafka` connector as a source: messages of topics, each a value that a format reads."""
+"""The `kafka` connector as a source: messages of topics, whose values a format decodes."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ METADATA: Mapping[str, str] = {
     "headers": "headers of the message (MAP<STRING, BYTES>)",
     "leader-epoch": "epoch of the leader that has the message (INT), NULL where none is known",
 }
-# Those that a job gives messages that it writes, as in Flink.
+# The keys that a job can also write, as in Flink.
 WRITABLE = frozenset({"timestamp", "headers"})
 _TIMESTAMP_TYPES = ("NoTimestampType", "CreateTime", "LogAppendTime")
 
 
 class Messages(ValueRows):
-    """The messages of topics, each read once: its number is its offset."""
+    """The messages of topics, each read once. NUMBER is the offset."""
 
     replay = Replay.REPLAYABLE
     replay_reason = "messages are read again by their offsets, as long as the topic keeps them"
     rewinds = True
     slot: str | None = None
-    # Of two messages of a partition the one with the greater offset came later; rows of a key are in one partition.
+    # In a partition, a message with a greater offset is newer; the rows of a key are in one partition.
     order = BY_NUMBER
     split_type = OffsetRange
     has_partitions = True
@@ -100,7 +100,7 @@ class Messages(ValueRows):
         return f'the message at {at}{split.partition} of table "{self.table.name}"'
 
     def values(self, splits: Sequence[OffsetRange]) -> pa.Table:
-        """Return the messages of some ranges; what was read is kept for those who ask again, about malformed ones."""
+        """Return the messages of some ranges, and keep them, as they are needed again to explain malformed rows."""
         from sqlstream.connectors.kafka.reader import reader
 
         new = [split for split in splits if split not in self._read]
@@ -124,8 +124,8 @@ class Messages(ValueRows):
         return pa.RecordBatch.from_pydict(columns)
 
     def _whole(self, partition: TopicPartition, parts: Sequence[pa.RecordBatch]) -> pa.Table:
-        """Return the messages of a partition as a table, with what is the same for all of them."""
-        # DuckDB takes up a chunk at a time, and parts are small.
+        """Return the messages of a range as a table, with the columns that have the same value in all of them."""
+        # One chunk: DuckDB scans chunk by chunk, and the parts are small.
         rows = _joined([pa.Table.from_batches([part]) for part in parts or [self._columns([])]]).combine_chunks()
         told = {
             PLACE: _repeated(str(partition), rows.num_rows),
@@ -141,7 +141,7 @@ class Messages(ValueRows):
 
 
 class UpsertMessages(Messages):
-    """The messages of topics in which one takes the place of the one that has its key, and one without a value deletes it."""
+    """The messages of topics in which a message replaces the one with the same key; one without a value deletes it."""
 
     upserts = True
 
@@ -156,7 +156,7 @@ def _headers(message: Any) -> list[tuple[str, bytes | None]]:
     return list(dict(message.headers() or ()).items())
 
 
-# What only a message itself tells, by the keys of METADATA.
+# Metadata that differs from message to message, by the keys of METADATA.
 _OF_MESSAGES: Mapping[str, Callable[[Sequence[Any]], pa.Array]] = {
     "timestamp": lambda messages: pa.array(map(_timestamp, messages), pa.timestamp("ms", "UTC")),
     "timestamp-type": lambda messages: pa.array([_TIMESTAMP_TYPES[m.timestamp()[0]] for m in messages], pa.string()),
@@ -166,7 +166,7 @@ _OF_MESSAGES: Mapping[str, Callable[[Sequence[Any]], pa.Array]] = {
 
 
 def offsets_of(messages: Sequence[Any]) -> np.ndarray:
-    """Return the offsets of messages of a partition, which are in order; where there is no hole, two of them tell all."""
+    """Return the offsets of messages of a partition, in order. Without holes, it reads only the first and the last one."""
     count = len(messages)
     if count and messages[-1].offset() - messages[0].offset() == count - 1:
         return np.arange(messages[0].offset(), messages[0].offset() + count, dtype=np.int64)
@@ -178,16 +178,16 @@ def _joined(parts: Sequence[pa.Table]) -> pa.Table:
 
 
 def _repeated(text: str, count: int) -> pa.Array:
-    """Return an array in which a text stands so often, and which holds it once."""
+    """Return a dictionary array that repeats a text `count` times."""
     return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int8()), count), pa.array([text]))
 
 
 def binary(values: Sequence[bytes | None]) -> pa.Array:
-    """Return an array of bytes.
+    """Return an array of type binary, or large_binary if the values are too long for it.
 
     >>> binary([b"a", None, b""]).to_pylist()
     [b'a', None, b'']
     """
     found = pa.array(values, pa.binary())
-    # More than one array can hold.
+    # Values that do not fit into one array become a chunked one.
     return pa.array(values, pa.large_binary()) if isinstance(found, pa.ChunkedArray) else found

@@ -1,7 +1,7 @@
-"""Topics to which the tasks append the rows that they have computed, at least once, each with a client of its process.
+"""Topics to which tasks append the rows that they compute, at least once, with clients of their processes.
 
-Nothing is to be made visible together, so no row waits for the end of a batch, or travels through a file to the driver. While
-DuckDB computes rows the client sends those before them.
+There is no commit, so rows neither wait for the end of a batch, nor travel through files to the driver. While DuckDB computes
+rows, the client sends the previous ones.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-# Rows that are encoded before they are handed to the client: their text stays in the processor's cache.
+# The rows that are encoded before the client gets them: so few that their text stays in the processor's cache.
 _ROWS = 20_000
-# Clients that a process keeps: of jobs that have ended, too, as nobody tells a worker.
+# The most idle clients that a process keeps, also for jobs that have ended, as a worker does not notice their end.
 _KEPT = 32
 
 
 class TopicTasks(AppendedTopic, WorkerSink):
-    """A topic to which tasks append rows; after a crash, or when a task is run again, rows are in it twice."""
+    """A topic to which tasks append rows. After a crash, or if a task runs again, it has rows twice."""
 
     @staticmethod
     def is_for(table: Table) -> bool:
-        """Whether the tasks can write a table: without transactions, rows that are appended, and no other number of writers."""
+        """Whether tasks write a table: not exactly once, not in Debezium's format, and without `sink.parallelism`."""
         at_once = word_of(table, GUARANTEE) == EXACTLY_ONCE or PARALLELISM.name in table.options
         return not at_once and value_format(table) != DEBEZIUM
 
@@ -58,7 +58,7 @@ class _TaskWriter(Writer):
     def write(
         self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
     ) -> tuple[int, list[Any]]:
-        """Write rows, and wait until the brokers have them, if the table wants that."""
+        """Write rows, and wait until the brokers have them, unless the table's delivery guarantee is `none`."""
         with _clients().one_for(self._table) as client:
             count = client.write_all(client.messages(con, columns, rows))
             client.push()
@@ -66,7 +66,7 @@ class _TaskWriter(Writer):
 
 
 class _NothingToCommit(Committer):
-    """There is nothing to commit; a table that cannot be written is refused at the start."""
+    """Commits nothing. At the start it checks that the topic can be written."""
 
     def __init__(self, table: Table):
         self._table = table
@@ -85,7 +85,7 @@ class _TaskClient(TopicPlainWriter):
 
     @classmethod
     def opened(cls, table: Table) -> _TaskClient:
-        """Return a client that has found the topic."""
+        """Return a client that has looked up the topic. Raises UsageError if it does not exist, OutageError without brokers."""
         remember(table.options)
         client = cls(table)
         try:
@@ -96,7 +96,7 @@ class _TaskClient(TopicPlainWriter):
         return client
 
     def messages(self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str) -> Iterator[pa.Table]:
-        """Yield the messages of rows (a SELECT), some at a time."""
+        """Yield the messages of rows, a SELECT, some at a time, with the columns of `MessageLayout.messages`."""
         import pyarrow
 
         [(zone,)] = con.execute("SELECT current_setting('TimeZone')").fetchall()
@@ -105,7 +105,7 @@ class _TaskClient(TopicPlainWriter):
             for some in con.sql(sql).to_arrow_reader(_ROWS):
                 yield self._encoders.encode(pyarrow.Table.from_batches([some]))
             return
-        # Instants are text in UTC, whoever writes. The rows themselves are computed in the zone of the job.
+        # Instants are encoded in UTC. The rows themselves are computed in the time zone of the job.
         sql = self._layout.appended(f"SELECT {typed(columns)} FROM _some", self._chosen)
         with databases.passing() as in_utc:
             for some in con.sql(encoded(columns, f"({rows})")).to_arrow_reader(_ROWS):
@@ -113,14 +113,14 @@ class _TaskClient(TopicPlainWriter):
                 yield self._encoders.encode(in_utc.sql(sql).to_arrow_table())
 
 
-# What tells clients apart: the name of a table, and what it says.
+# The key of a client: the name and the definition of its table.
 _Place: TypeAlias = tuple[str, tuple[object, ...]]
 
 
 class _Clients:
-    """The clients of a process with which nobody writes at the moment, the last used last.
+    """The idle clients of a process, the last used last.
 
-    Threads never share one: each would take what was sent, and what was lost, for its own.
+    Threads never share a client: each would take the errors about messages of others for its own.
     """
 
     def __init__(self) -> None:
@@ -129,13 +129,13 @@ class _Clients:
 
     @contextmanager
     def one_for(self, table: Table) -> Iterator[_TaskClient]:
-        """Yield a client of a table to its only user, who may have had it before."""
+        """Yield a client of a table, an idle or a new one, which no other thread uses meanwhile."""
         place = (table.name, table.definition)
         client = self._taken(place) or _TaskClient.opened(table)
         try:
             yield client
         except BaseException:
-            # What it has not sent belongs to no batch any more.
+            # The messages that it has not sent yet must not be sent with another batch.
             client.close()
             raise
         with self._lock:
@@ -150,7 +150,7 @@ class _Clients:
         return None
 
     def close(self, kept: int = 0) -> None:
-        """Close those that were not used for longest, until so many are left."""
+        """Close the least recently used idle clients, until at most so many are left."""
         with self._lock:
             old = self._idle[: max(len(self._idle) - kept, 0)]
             del self._idle[: len(old)]
@@ -158,7 +158,7 @@ class _Clients:
             client.close()
 
 
-# By the process: a forked one never uses, nor closes, its parent's.
+# By process: a forked process neither uses nor closes its parent's clients.
 _by_process: dict[int, _Clients] = {}
 
 
@@ -166,5 +166,5 @@ def _clients() -> _Clients:
     return _by_process.setdefault(os.getpid(), _Clients())
 
 
-# A process that ends lets go of its connections before Python takes away what callbacks need.
+# Clients are closed before Python, at exit, deletes objects that their callbacks need.
 atexit.register(lambda: _clients().close())

@@ -1,8 +1,8 @@
-"""Batches into a topic exactly once: the rows of a batch, and the job's progress, in one transaction.
+"""Writes batches into a topic exactly once: a batch's rows and the job's progress are in one transaction.
 
-The progress is the offset of a consumer group, so a batch and the word that it is in are committed together or not at all.
-A client that starts takes over the transactional id first: what its predecessor has begun is ended, and a predecessor that still
-lives is locked out. Only then it asks for the progress. A client that meets any trouble is given up, and the next one starts so.
+The progress is the offset of a consumer group, so it is committed with the rows or not at all. A new client first takes over the
+transactional id: the broker ends the transaction of the previous client and, if that still runs, locks it out (fencing). Only
+then the new client reads the progress. After any error a client is replaced by a new one, in this way.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 TIMEOUT = "transaction.timeout.ms"
 _DEFAULT_TIMEOUT = 60_000
-# A transaction that was that long on the way may have been ended by the brokers.
+# After this share of the transaction's timeout, the brokers may have aborted it.
 _NEARLY = 0.9
-# How much longer than it may take a call of the client is waited for, in seconds.
+# The seconds beyond its timeout for which a call is waited for.
 _SLACK = 2.0
-# Clients that are still in a call; the end of a process does not wait for them.
+# Clients that are still in a call; the process does not wait for them when it ends.
 _abandoned: list[Any] = []
 
 
 def _answered(call: Callable[..., Any], arguments: Sequence[Any], seconds: float) -> None:
-    """Call a client that may never answer, whatever timeout it is given. Raises Broken then.
+    """Call a client in a thread, and raise Broken if the call does not return within so many seconds, whatever its own timeout.
 
-    librdkafka's `send_offsets_to_transaction` does not come back when the broker that coordinates the transaction is gone at the
-    wrong moment. What it does later is without effect: the next client has locked it out.
+    librdkafka's `send_offsets_to_transaction` does not return if the coordinator of the transaction disappears at the wrong
+    moment. If it returns later, that has no effect, as the next client has locked it out.
     """
     outcome: Queue[BaseException | None] = Queue()
 
@@ -57,7 +57,7 @@ def _answered(call: Callable[..., Any], arguments: Sequence[Any], seconds: float
 
 
 class TopicTransactions:
-    """Writes batches with one transactional id, by which the group with the progress is called, too."""
+    """Writes batches with one transactional id, `identity`, which is also the id of the consumer group with the progress."""
 
     def __init__(self, topic: Topic, identity: str, progress: TopicProgress):
         self._topic, self._identity, self._progress = topic, identity, progress
@@ -67,12 +67,16 @@ class TopicTransactions:
         self._group: Any = None
 
     def open(self) -> None:
-        """Take over the transactional id, and find out which batches are in."""
+        """Take over the transactional id, and look up the last committed batch. Raises JobError, OutageError or UsageError."""
         deadline = self._topic.deadline()
         self._progress.resume(self._connect(deadline))
 
     def write(self, batch: int, messages: Callable[[], pa.Table]) -> None:
-        """Write the messages of a batch, unless they are in."""
+        """Write the messages of a batch in a transaction, unless the batch is committed; `messages` computes them.
+
+        Raises OutageError after `sink.retry-timeout`, and JobError if another process has the transactional id, or transactions
+        take longer than the brokers allow.
+        """
         if batch <= self._progress.last:
             return
         deadline, table = self._topic.deadline(), messages()
@@ -87,7 +91,7 @@ class TopicTransactions:
             except Broken as error:
                 self._give_up(error)
                 expired = not error.silent and time.monotonic() - began > self._timeout * _NEARLY
-                # Where a broker was away meanwhile, it was not the transaction that took so long.
+                # If a broker was away meanwhile, the transaction itself was not too slow.
                 slow += expired and not self._topic.trouble
                 if error.fenced and not expired:
                     raise self.taken_over() from None
@@ -99,7 +103,7 @@ class TopicTransactions:
         self._progress.done(batch)
 
     def _give_up(self, error: Broken) -> None:
-        """Hear what else a client says that is broken, or let go of one that does not answer: to close it would wait for it."""
+        """Handle the last events of a broken client; abandon one that does not answer, as closing it would wait for ever."""
         if error.silent:
             _abandoned.append(self._sender)
             self._sender = None
@@ -121,7 +125,7 @@ class TopicTransactions:
     def _ask(
         self, call: Callable[..., Any], *arguments: Any, deadline: Deadline | None = None, sender: Sender | None = None
     ) -> None:
-        """Call the client, again where it says so. Raises Broken where the transaction did not come to its end."""
+        """Call the client, and retry if its error is retriable. Raises Broken if a new client is needed."""
         sender = sender or self._sender
         while True:
             try:
@@ -134,7 +138,7 @@ class TopicTransactions:
                 error = failure.args[0]
                 broken = self._topic.broken(error)
                 if sender is not None and not broken.fenced:
-                    # What a message met says more.
+                    # The error of a message tells more.
                     sender.poll()
                     sender.check()
                 self._topic.check_login()
@@ -143,7 +147,7 @@ class TopicTransactions:
                     raise broken from None
 
     def _connect(self, deadline: Deadline) -> int | None:
-        """Make a client in the place of the one before, and return the last batch that the cluster has."""
+        """Replace the client by a new one, and return the last batch in the cluster; None if it has no offset of the group."""
         while True:
             self.close()
             try:
@@ -159,7 +163,7 @@ class TopicTransactions:
                 time.sleep(0.05)
 
     def _marker(self, deadline: Deadline) -> int | None:
-        """Return the offset of the group, which a transaction of ours may have committed just now."""
+        """Return the offset of the group; None if there is none. The last transaction may just have committed it."""
         own = {"group.id": self._identity, "enable.auto.commit": False, "isolation.level": "read_committed"}
         given = {k: v for k, v in settings(self._topic.table).items() if k != TIMEOUT}
         consumer = self._topic.kafka.Consumer({**given, **own, **self._topic.client_settings()})
@@ -180,7 +184,7 @@ class TopicTransactions:
         return found[0] if found[0] >= 0 else None
 
     def taken_over(self) -> JobError:
-        """Return the error of a job whose transactional id has another process now."""
+        """Return the error for a job whose transactional id another process has taken over."""
         table = self._topic.table
         return JobError(
             f'table "{table.name}": another process writes into topic "{self._topic.name}" with the transactional id of this job',
@@ -199,7 +203,7 @@ class TopicTransactions:
         )
 
     def close(self) -> None:
-        """Let go of the client; one that does not answer keeps its thread."""
+        """Close the client. One that does not answer was abandoned, and keeps its thread."""
         if self._sender is not None:
             self._sender.close()
             self._sender = None

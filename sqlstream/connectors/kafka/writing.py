@@ -1,4 +1,4 @@
-"""The writers of a topic: what one client does with the batches of a job, or with its part of them."""
+"""The writers of a topic: each writes the batches of a job, or its part of them, with one client."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _TopicWriter(BatchWriter):
 
     @property
     def _chosen(self) -> str:
-        """The SQL of the partition of a row, -1 for any."""
+        """The SQL of a row's partition, -1 to let the client choose."""
         partitioner = DEFAULT if self._layout.upserts else word_of(self._layout.table, PARTITIONER)
         chosen = {DEFAULT: "-1", FIXED: "0"}.get(partitioner, f"(row_number() OVER () - 1) % {self._partitions}")
         return f"CAST({chosen} AS INTEGER)"
@@ -42,7 +42,7 @@ class _TopicWriter(BatchWriter):
 
 
 class TopicPlainWriter(_TopicWriter):
-    """Writes batches without transactions: one that is repeated is written again."""
+    """Writes batches without transactions: a repeated batch is written again. It `waits` until the brokers have the rows."""
 
     def __init__(self, layout: MessageLayout, topic: Topic, *, waits: bool):
         super().__init__(layout, topic)
@@ -62,7 +62,10 @@ class TopicPlainWriter(_TopicWriter):
         self.write_all([self._messages(batch)])
 
     def write_all(self, parts: Iterable[pa.Table]) -> int:
-        """Write messages as they come, and return their number. When a client breaks, its successor sends all of them again."""
+        """Send messages as they are yielded, and return their number. If the client breaks, a new one sends all of them again.
+
+        Raises OutageError if brokers do not answer for `sink.retry-timeout`.
+        """
         coming = iter(parts)
         sent: list[pa.Table] = []
         again: Sequence[pa.Table] = ()
@@ -87,7 +90,7 @@ class TopicPlainWriter(_TopicWriter):
                 again = sent.copy()
 
     def push(self) -> None:
-        """Send what nobody waits for: the process may end before the next batch."""
+        """Flush the client if `write` does not wait for the brokers, as the process may end before the next batch."""
         if not self._waits:
             self._sender.producer.flush(self._topic.deadline().step())
 
@@ -97,7 +100,7 @@ class TopicPlainWriter(_TopicWriter):
 
 
 class TopicTransactionWriter(_TopicWriter):
-    """Writes each batch in a transaction, together with the job's progress."""
+    """Writes each batch in a transaction with the job's progress, exactly once; `identity` is the transactional id."""
 
     def __init__(self, layout: MessageLayout, topic: Topic, identity: str, progress: TopicProgress):
         super().__init__(layout, topic)
@@ -113,16 +116,16 @@ class TopicTransactionWriter(_TopicWriter):
 
     @property
     def lasts(self) -> Sequence[int]:
-        """The last batch that is in."""
+        """The last committed batch, as the only item; -1 for none."""
         return [self._progress.last]
 
     def check_own(self) -> None:
-        """Raise JobError when another process has written a batch that this job has never begun."""
+        """Raise JobError if another process has written a batch that this job has never begun."""
         if self._progress.is_foreign:
             raise self._transactions.taken_over()
 
     def settle(self) -> None:
-        """Write down what `recover` has found."""
+        """Record the last committed batch, after `recover`."""
         self._progress.settle()
 
     def notices(self) -> Sequence[str]:

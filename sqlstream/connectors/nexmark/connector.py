@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NexmarkEvents(TableSource):
-    """Events that are made of their numbers."""
+    """Nexmark's events, which are computed from their numbers."""
 
     replay = Replay.DETERMINISTIC
     replay_reason = "each event is generated again from its number"
@@ -44,7 +44,7 @@ class NexmarkEvents(TableSource):
 
 
 class NexmarkConnector(Connector):
-    """The events of the Nexmark benchmark."""
+    """Tables of the events of the Nexmark benchmark."""
 
     name = "nexmark"
     summary = "the events of the Nexmark benchmark: persons, auctions and bids"

@@ -1,7 +1,8 @@
-"""The `nexmark` source: people, auctions and bids, as the Nexmark benchmark has them (https://github.com/nexmark/nexmark).
+"""The `nexmark` source: people, auctions and bids, as in the Nexmark benchmark (https://github.com/nexmark/nexmark).
 
-The nth event is a function of n and the seed alone: of 50 events one is a person, three are auctions, the rest bids, which
-go for the most part to a few hot auctions. Numbers are drawn for 64 Ki events at a time; texts are picked from pools.
+The nth event depends on n, the table's options and the time of event 0 only. By default, of 50 events one is a person, three are
+auctions, and the rest bids, half of them for a few hot auctions. Numbers are drawn for 64 Ki events at a time; texts are picked
+from pools.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ Words = npt.NDArray[np.uint64]
 
 
 def _moment(text: str) -> int:
-    """Return a UTC time in milliseconds."""
+    """Return a UTC time in milliseconds since 1970."""
     try:
         return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
     except ValueError:
@@ -122,7 +123,7 @@ _BY_NAME = named(OPTIONS)
 
 
 def validate(table: Table) -> None:
-    """Raise BindError for rates that differ, and for columns that are not Nexmark's."""
+    """Raise BindError if the two options for the rate differ, and for columns that Nexmark does not have."""
     rates = {table.options[k].strip() for k in ("first-event.rate", "next-event.rate") if k in table.options}
     if len(rates) > 1:
         hint = "Give one of the two; a rate that changes with time is not supported."
@@ -142,7 +143,12 @@ def validate(table: Table) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of a table as numbers."""
+    """The options of a table as numbers.
+
+    `rate` is in events per second of event time, and `limited` says whether events also come at that rate. `total` is the number
+    of events, None without a limit. `people`, `auctions` and `bids` are their numbers in each round. `sizes` are the average
+    bytes of a person, an auction and a bid. `base` is the time of event 0 in ms since 1970, None for the first start of the job.
+    """
 
     rate: int
     limited: bool
@@ -183,11 +189,11 @@ class Settings:
 
 
 def read_nexmark(con: duckdb.DuckDBPyConnection, splits: Sequence[RowRange], table: Table) -> ReadPlan:
-    """Return how to read some events, which are registered with the connection."""
+    """Return the plan that reads some events, which are generated now, and registered in the connection."""
     batches = [b for s in splits for b in events(Settings.of(table), s.first, s.end, s.base)]
     made = pa.Table.from_batches(batches)
     names = {c.name: c.name for c in table.physical}
-    # Of metadata there is the number of the row.
+    # The only metadata is the row's number.
     for column in (c for c in table.physical if c.metadata):
         names[column.name] = "_number"
         numbers = np.concatenate([np.arange(s.first, s.end, dtype=np.int64) for s in splits])
@@ -198,7 +204,7 @@ def read_nexmark(con: duckdb.DuckDBPyConnection, splits: Sequence[RowRange], tab
 
 
 def events(settings: Settings, first: int, end: int, base: int) -> Iterator[pa.RecordBatch]:
-    """Yield the events [first, end); `base` is the time of event 0 in milliseconds."""
+    """Yield the events [first, end), with COLUMNS, 64 Ki at a time; `base` is the time of event 0 in ms since 1970."""
     for start in range(first, end, _CHUNK):
         yield _Events(settings, np.arange(start, min(start + _CHUNK, end), dtype=np.int64), base).batch()
 
@@ -231,7 +237,7 @@ class _Events:
 
     @staticmethod
     def _scattered(chosen: npt.NDArray[np.bool_], columns: list[pa.Array], names: Sequence[str]) -> pa.Array:
-        """Return structs where rows were chosen, and NULL between them: these are few."""
+        """Return an array with a struct for each chosen row, in order, and NULL for the others."""
         structs = pa.StructArray.from_arrays(columns, names=list(names))
         return structs.take(pa.array(np.cumsum(chosen) - 1, mask=~chosen))
 
@@ -275,7 +281,7 @@ class _Events:
         ]
 
     def _bids(self) -> list[pa.Array]:
-        """Return the columns of a bid for every event; where it is none, they are masked."""
+        """Return the columns of a bid for every event; they are masked for events that are no bids."""
         s, n, every = self._settings, self._numbers, slice(None)
         one, two, three, four = (_drawn(n, s.seed, f"bid {i}") for i in range(4))
         newest = self._auction
@@ -299,7 +305,7 @@ class _Events:
         ]
 
     def _any_person(self, at: Ints | slice, drawn: Words) -> Ints:
-        """Return an active person, or one who is about to come."""
+        """Return the number of an active person, or of one who comes soon, for each event."""
         people = self._person[at] + 1
         active = np.minimum(people, _ACTIVE_PEOPLE)
         return np.asarray(people - active + _below(drawn << np.uint64(32), active + _LEAD), np.int64)
@@ -329,13 +335,13 @@ def _salted(seed: int, salt: str) -> int:
 
 
 def _below(drawn: Words, bound: int | Ints) -> Ints:
-    """Return whole numbers from 0 on below a bound, made of the upper half of the bits."""
+    """Return whole numbers from 0 to below a bound, from the upper half of the bits."""
     limit = np.asarray(bound, np.uint64)
     return np.asarray(((drawn >> np.uint64(32)) * limit) >> np.uint64(32), np.int64)
 
 
 def _price(drawn: Words) -> Ints:
-    """Return cents from 100 to 100 million, their magnitudes equally likely."""
+    """Return prices in cents, from 100 to 100 million, whose logarithms are uniformly distributed."""
     share = (drawn >> np.uint64(32)).astype(np.float64) * (6 * np.log(10) / 2**32)
     return np.asarray(np.rint(np.exp(share) * 100), np.int64)
 
@@ -349,7 +355,7 @@ def _times(milliseconds: Ints) -> pa.Array:
 
 @cache
 def _pool(kind: str, seed: int, size: int) -> pa.Array:
-    """Return texts to pick from; those of kind `extra` are about `size` long."""
+    """Return texts to pick from; texts of kind `extra` have about `size` characters."""
     if kind == "name":
         return pa.array([f"{name} {surname}" for name in _NAMES for surname in _SURNAMES])
     draw = np.random.default_rng(_salted(seed, f"pool {kind} {size}"))
@@ -382,7 +388,7 @@ def _urls(seed: int) -> pa.Array:
     draw = np.random.default_rng(_salted(seed, "url"))
     count = len(_HOT_CHANNELS) + _CHANNELS
     words = ["".join(map(chr, row)) for row in draw.integers(97, 123, (count * 3, 5))]
-    # Nine in ten of the rare channels can be told from the address.
+    # The address of nine in ten of the rare channels contains the channel's id.
     known = np.arange(count) - len(_HOT_CHANNELS)
     ids = [f"&channel_id={i}" if i >= 0 and i % 10 else "" for i in known]
     parts = zip(words[0::3], words[1::3], words[2::3], ids, strict=True)

@@ -1,1 +1,1 @@
-"""The `print` connector: rows are shown to whoever runs the job."""
+"""The `print` connector: it shows rows to the user who runs the job."""

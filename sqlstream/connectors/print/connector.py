@@ -7,7 +7,7 @@ from sqlstream.connectors.interface import Connector, Reach, SessionSink
 
 
 class Printed(SessionSink):
-    """Rows that are shown."""
+    """A table whose rows the session shows."""
 
     delivery = Delivery.AT_LEAST_ONCE
     delivery_reason = "a batch that is repeated after a crash is printed again"
@@ -16,7 +16,7 @@ class Printed(SessionSink):
 
 
 class PrintConnector(Connector):
-    """Tables that show what is written into them."""
+    """Tables that show the rows that are written into them."""
 
     name = "print"
     summary = "prints its rows"

@@ -1,4 +1,4 @@
-"""What a Python source or sink is: the classes that a project's own derive from."""
+"""The base classes of a project's own sources and sinks, for the connector `python`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What a method returns that need not return anything; it may be a coroutine.
+# The result of a method that returns nothing, or a coroutine.
 Done = Awaitable[None] | None
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTable:
-    """The table that a source or sink is, as it was declared; `columns` are their types by their names."""
+    """The declared table of a source or sink. `columns` maps the names of its columns to their DuckDB types."""
 
     name: str
     columns: Mapping[str, str]
@@ -24,19 +24,19 @@ class OwnTable:
 
 
 class Source:
-    """Where rows come from: one or several partitions, each with positions.
+    """A source of rows in one or several partitions, each with positions.
 
-    A position is anything that JSON can hold, such as a number of rows or the state of a cursor. The constructor gets the
-    table's other options as keyword arguments of the same name (`-` and `.` become `_`), all of them text, and the table, a
-    `OwnTable`, if it has a parameter `table`. The driver asks for positions, workers read. The same two positions must
-    always give the same rows: a batch may be read again.
+    A position is anything that JSON can hold, such as a number of rows or the state of a cursor. The constructor gets the table's
+    other options as keyword arguments of the same name (`-` and `.` become `_`), all of them text, and the table, an `OwnTable`,
+    if it has a parameter `table`. The driver asks for positions, workers read. `read` must always return the same rows for the
+    same two positions, as a batch may be read again.
     """
 
-    # False: what was read is gone, and a batch that is repeated loses rows.
+    # False: rows can be read once only, and a repeated batch loses them.
     replayable: bool = True
 
     def partitions(self) -> Sequence[str]:
-        """Return the names of the partitions; new ones may appear, none may go."""
+        """Return the names of the partitions. New ones may be added later; none may be removed."""
         return ("",)
 
     def first_position(self, partition: str) -> Any:
@@ -44,47 +44,47 @@ class Source:
         return 0
 
     def latest_position(self, partition: str) -> Any:
-        """Return the position after the last row that is there now; None: nothing is known of the partition yet."""
+        """Return the position after the last row that exists now; None if the partition is still unknown."""
         raise NotImplementedError
 
     def batch_end(self, partition: str, start: Any, latest: Any) -> Any:
-        """Return the position at which the next batch ends that begins at `start`; `start` itself is a pause."""
+        """Return the position, at most `latest`, at which the next batch from `start` on ends; `start` itself is a pause."""
         return latest
 
     def read(self, partition: str, start: Any, end: Any) -> pa.Table:
-        """Return the rows from one position to another, with columns of the declared names."""
+        """Return the rows from position `start` to before `end`, with columns of the declared names."""
         raise NotImplementedError
 
     def watermark(self, partition: str) -> datetime | None:
-        """Return the time before which no further row of the partition will come; None: nothing can be said yet.
+        """Return the partition's watermark: no further row will have an earlier event time; None if it is still unknown.
 
-        Called on the driver, before `latest_position`: rows that are there already may be earlier. It is a time of the time
-        attribute; with a zone it is an instant.
+        Called on the driver, before `latest_position`: rows that exist already may be earlier. For a time attribute with a time
+        zone the datetime must be aware, an instant; otherwise it must be naive.
         """
         return None
 
     def on_commit(self, positions: Mapping[str, Any]) -> None:
-        """Learn up to which positions, by partition, committed batches have read: nothing before them is read again.
+        """Note up to which positions, by partition, committed batches have read: no row before them is read again.
 
         Called on the driver after commits, and when a job starts. One call may stand for several batches.
         """
 
 
 class AnySink:
-    """What all kinds of sinks have; derive from one of them.
+    """What all kinds of sinks share. Derive from one of the kinds.
 
-    The constructor gets the table's options as a source does. Methods may be coroutines (`async def`).
+    The constructor gets the table's options as the one of a Source does. Methods may be coroutines (`async def`).
     """
 
-    # Whether rows of a batch that are written again change nothing: then every row counts once.
+    # Whether writing a batch again changes nothing, so that every row counts once.
     idempotent: bool = False
-    # Whether results may change; tables have the column `WEIGHT` then: 1 for a row that is added, -1 for one that is taken away.
+    # Whether results may change. Then tables have the column `WEIGHT`: how often a row is added, negative for removed rows.
     takes_changes: bool = False
-    # A name that the job has for good in the table, and no other job has. It is set before the first call.
+    # The job's unique, permanent name in the table. It is set before the first call of a method.
     identity: str = ""
 
     def on_commit(self, version: int) -> Done:
-        """Learn on the driver that the job has committed a batch, and all before it: none of them comes again.
+        """Note, on the driver, that the job has committed batch `version`, and all before it: none of them is written again.
 
         Called after commits, and when a job starts. One call may stand for several batches.
         """
@@ -92,19 +92,19 @@ class AnySink:
 
 
 class Sink(AnySink):
-    """Where rows go, a batch at a time, on the driver.
+    """A sink that the driver writes, a batch at a time.
 
-    After a crash the last batch comes again, under the same number and with the same rows: a sink that knows which number it
-    wrote last writes every row exactly once.
+    After a crash the last batch comes again, with the same number and the same rows. A sink that stores the number of its last
+    batch can skip it, and so write every row exactly once.
     """
 
     def write(self, batch: int, table: pa.Table) -> Done:
-        """Write the rows of a batch. Numbers grow; a batch without rows is left out."""
+        """Write the rows of a batch, in the table's columns. Numbers increase; batches without rows are left out."""
         raise NotImplementedError
 
 
 class UpsertSink(AnySink):
-    """Where rows with a key go, a batch at a time, on the driver: a row takes the place of the one that has its key.
+    """A sink that the driver upserts, a batch at a time: a row replaces the one with the same key.
 
     The table needs a PRIMARY KEY. Results may change.
     """
@@ -113,59 +113,62 @@ class UpsertSink(AnySink):
     idempotent = True
 
     def write(self, batch: int, rows: pa.Table, deleted: pa.Table) -> Done:
-        """Write the new rows of keys, and delete the rows of other keys; no key is in both, and none twice."""
+        """Upsert `rows`, and delete the rows with the keys in `deleted`, which has the key's columns.
+
+        No key is in both, and none is in one of them twice.
+        """
         raise NotImplementedError
 
 
 class WriteAheadSink(AnySink):
-    """Where rows go, a batch at a time, on the driver, once their batch is committed.
+    """A sink to which the driver sends a batch at a time, after its commit.
 
-    Until then the job keeps them. After a crash the last batch may be sent again, whole and with the same number.
+    Until then the job stores the rows. After a crash the last batches may be sent again, whole and with the same numbers.
     """
 
     def send(self, batch: int, table: pa.Table) -> Done:
-        """Send the rows of a committed batch. Numbers grow; a batch without rows is left out."""
+        """Send the rows of a committed batch, in the table's columns. Numbers increase; batches without rows are left out."""
         raise NotImplementedError
 
 
 class TwoPhaseSink(AnySink):
-    """Where rows go in parallel: workers write in transactions of the other system, the driver commits them.
+    """A sink with two-phase commits: workers write in parallel, in transactions of the other system, and the driver commits them.
 
-    A transaction is whatever `begin` returns, and stays in its process. A token, which JSON can hold, is what another process
-    can commit or abort it by once it is prepared; it must survive until then, also when the job is down meanwhile.
+    A transaction is whatever `begin` returns, and stays in its process. By its token, which JSON can hold, another process can
+    commit or abort it, once it is prepared. A prepared transaction must survive until then, even while the job is down.
     """
 
     # -- on workers
 
     def begin(self, batch: int, task: str) -> Any:
-        """Begin a transaction. `task` is a name that no other one has; it begins with `identity`."""
+        """Begin a transaction and return it. `task` is a unique name for it, which begins with `identity`."""
         raise NotImplementedError
 
     def write(self, transaction: Any, table: pa.Table) -> Done:
-        """Write some rows. It is called several times in a transaction that has many."""
+        """Write some rows, in the table's columns. It is called several times per transaction, if there are many rows."""
         raise NotImplementedError
 
     def prepare(self, transaction: Any) -> Any:
-        """Make ready to commit, whatever happens to this process, and return the token."""
+        """Prepare a transaction, so that it can be committed even if this process dies, and return its token."""
         raise NotImplementedError
 
     def rollback(self, transaction: Any) -> Done:
-        """Undo a transaction that was not prepared, because something has failed."""
+        """Roll back a transaction that is not prepared, as its task has failed."""
         return None
 
     # -- on the driver
 
     def commit(self, token: Any) -> Done:
-        """Commit a prepared transaction. It may have been committed already, before a crash: then do nothing."""
+        """Commit a prepared transaction. If it was committed before a crash, do nothing."""
         raise NotImplementedError
 
     def abort(self, token: Any) -> Done:
-        """Abort a prepared transaction, whose batch comes again. It may have been aborted already."""
+        """Abort a prepared transaction, whose batch is written again. It may have been aborted already."""
         raise NotImplementedError
 
     def recover(self, tokens: Sequence[Any]) -> Done:
-        """Abort what processes that died have left under `identity`, but for the transactions of these tokens.
+        """Abort all transactions of `identity` that earlier processes have left, except the ones of these tokens.
 
-        Called when a job starts, before `commit` is called for each of them.
+        Called when a job starts, before `commit` is called for each of these tokens.
         """
         return None

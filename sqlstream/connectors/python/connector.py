@@ -24,10 +24,10 @@ _GONE = Replay.AT_MOST_ONCE, "rows are gone once they were read, and a repeated 
 
 
 class PythonSource(TableSource):
-    """What a Source of the user's reads."""
+    """A table that a user's `Source` class reads."""
 
     split_type = PartitionRange
-    # Unless its class says that it is not replayable.
+    # False, if the user's class is not replayable.
     rewinds = True
     slot: str | None = None
 
@@ -68,14 +68,14 @@ class PythonSource(TableSource):
 
 
 class PythonLookup(TableLookup):
-    """What a function of the user's finds."""
+    """A table whose rows a user's function looks up."""
 
     def function(self, *, warehouse: str, project: str) -> PythonFunction:
         return PythonFunction(self.table)
 
 
 class PythonConnector(Connector):
-    """Tables that are classes of the user's: each is one of source, sink and lookup."""
+    """Tables that a user's class or function implements: each is a source, a sink or a lookup table."""
 
     name = "python"
     summary = "a class or a function of your own"

@@ -1,4 +1,4 @@
-"""Classes and functions of the user's: found by their names, carried to workers by value, made with the table's options."""
+"""Users' classes and functions: imported by their names, pickled by value for workers, instantiated with the table's options."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ OPTIONS = (
     TableOption("function", TEXT, "the function of a lookup table, as `module.function`", instead_of="class"),
     MONITOR,
 )
-# All others go to the class.
+# The options that are not passed to the user's class.
 _OURS = {"connector", *(option.name for option in (*OPTIONS, *SCAN_OPTIONS, *LOOKUP_OPTIONS))}
 # A file udfs/x.py is loaded as the module x of a package of this name.
 _PROJECT = re.compile(r"udfs_[0-9a-f]{12}")
-# Coroutines that run at a time.
+# The most coroutines that run at the same time.
 AT_A_TIME = 100
 
 
 def implemented(table: Table) -> Table:
-    """Return the table with its class, or its function, by value.
+    """Return the table with its class or function, pickled by value, as its `implementation`.
 
-    It is found in the project's `udfs/`, or is installed. Raises BindError when it is neither.
+    It is imported from the project's `udfs/`, or from an installed module. Raises BindError if it does not exist, is of the wrong
+    kind, or cannot be pickled.
     """
     if "class" not in table.options:
         found = _named(table, "function")
@@ -84,7 +85,7 @@ def _named(table: Table, option: str) -> object:
     except Exception as error:
         needed = error.name if isinstance(error, ModuleNotFoundError) and error.name else module
         if module != needed and not module.startswith(f"{needed}."):
-            # It is there, and needs what is not.
+            # The module exists, and imports one that does not.
             where = f"Install it: pip install {needed.partition('.')[0]} (its package may have another name)."
         is_missing = isinstance(error, ImportError | ValueError) and not where.startswith("Install")
         reason = "does not exist" if is_missing else f"cannot be imported: {error}"
@@ -97,38 +98,41 @@ def _named(table: Table, option: str) -> object:
 
 
 def kind(table: Table) -> type[Source] | type[AnySink]:
-    """Return the class of a table."""
+    """Return the class of a table that has the option `class`."""
     assert table.implementation is not None
     found: type[Source] | type[AnySink] = carry.unpack_class(table.options["class"], table.implementation)
     return found
 
 
 def source(table: Table) -> Source:
-    """Return the source that a table is; a process makes it once."""
+    """Return the instance of a table's Source; a process creates it once."""
     found: Source = _instance(table, "class")
     return found
 
 
 def sink(table: Table, identity: str) -> Any:
-    """Return the sink that a table is to a job, which has the name `identity` there; a process makes it once."""
+    """Return the instance of a table's sink for a job, whose name in the table is `identity`; a process creates it once."""
     return _instance(table, "class", identity)
 
 
 def function(table: Table) -> Any:
-    """Return the function of a table; of a class, an instance that is made with the table's other options."""
+    """Return the function of a lookup table; if it is a class, an instance, created with the table's other options."""
     assert table.implementation is not None
     found = carry.unpack_class(table.options["function"], table.implementation)
     return _instance(table, "function") if isinstance(found, type) else found
 
 
 def errors(table: Table) -> AbstractContextManager[None]:
-    """Turn what the user's class or function raises into an error that names it, and the line."""
+    """Return a context in which errors of a table's class or function become UserCodeErrors that name it and the line.
+
+    An error about an outage becomes an OutageError; a SqlStreamError is raised unchanged.
+    """
     option = "class" if "class" in table.options else "function"
     return _errors(table.name, table.options[option], option)
 
 
 def finished(answers: Sequence[Any]) -> list[Any]:
-    """Return what calls gave; coroutines among them are run to their ends first, many at a time."""
+    """Return the results of calls, in order. Results that are coroutines are awaited, at most AT_A_TIME of them at a time."""
     if not any(map(inspect.iscoroutine, answers)):
         return list(answers)
 
@@ -143,7 +147,7 @@ def finished(answers: Sequence[Any]) -> list[Any]:
 
         return await asyncio.gather(*map(one, answers))
 
-    # This thread may have a loop of its own: a notebook's has.
+    # This thread may already run an event loop, as in a notebook.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, wait()).result()
 

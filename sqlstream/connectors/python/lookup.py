@@ -1,4 +1,4 @@
-"""Functions of the user's that look up rows."""
+"""Users' functions that look up rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from sqlstream.errors import DataError, missing
 
 
 class PythonFunction(LookupFunction):
-    """Calls a function of the user's for every key, an asynchronous one for many at a time."""
+    """Looks up rows by a user's function, which is called for each key; an asynchronous one runs for many keys at a time.
+
+    Raises UserCodeError or OutageError if the function raises, and DataError for rows that do not fit the table.
+    """
 
     def __init__(self, table: Table):
         self._table = table
@@ -29,7 +32,7 @@ class PythonFunction(LookupFunction):
         return typed_rows(self._table, rows)
 
     def _rows(self, key: Mapping[str, Any], found: Any) -> Iterator[dict[str, Any]]:
-        """Yield the rows of an answer: None, a mapping, or several; key columns that it lacks are the key's."""
+        """Yield the rows in a function's result: None, a mapping, or several. Key columns that a row lacks are added."""
         for row in () if found is None else (found,) if isinstance(found, Mapping) else found:
             if not isinstance(row, Mapping):
                 raise TypeError(f"a row is a mapping, not a {type(row).__name__}")

@@ -1,4 +1,4 @@
-"""Sources whose rows come by themselves, and cannot be asked for again: these are stored before they are acknowledged."""
+"""Push sources: their rows arrive by themselves and cannot be read again, so they are stored before they are acknowledged."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from sqlstream.duck import databases
 from sqlstream.duck.sql import quote_name
 
 _SUFFIX = ".parquet"
-# So long a job that ends waits for `receive`.
+# How long a job waits for `receive` when it ends.
 _STOP_SECONDS = 10.0
 
 
 class PushSource(Source):
-    """Rows that another system pushes, such as a server that it calls, or a feed that has no positions.
+    """A source of rows that another system pushes, such as calls of a server, or a feed without positions.
 
-    `receive` runs on the driver, in a thread of its own. It gives rows to `push`, which returns once they are on disk, in
-    `folder`: then they can be acknowledged. Batches read them from there, so workers must see the folder, too. One job at a time
-    reads such a table.
+    `receive` runs on the driver, in its own thread. It passes rows to `push`, which returns once they are stored in `folder`:
+    then they can be acknowledged. Batches read the files in the folder, so workers must see it, too. Only one job at a time can
+    read such a table.
     """
 
-    # Rows that committed batches have read stay for so long, to go back to savepoints; None: for ever.
+    # How long rows are kept after a committed batch has read them, for jobs that go back to savepoints; None: for ever.
     retention: timedelta | None = timedelta(days=7)
 
     def __init__(self, folder: str, table: OwnTable):
         self.folder, self.table = folder, table
-        # Set when the job ends.
+        # An event that is set when the job ends.
         self.stopping = Event()
         self._lock = Lock()
         self._thread: Thread | None = None
@@ -47,13 +47,14 @@ class PushSource(Source):
         self._next = 0
 
     def receive(self) -> None:
-        """Receive rows, and push them, until `stopping` is set: an error fails the job."""
+        """Receive rows, and pass them to `push`, until `stopping` is set. An error fails the job."""
         raise NotImplementedError
 
     def push(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> None:
-        """Store rows: when this has returned they are not lost. Several threads may call it.
+        """Store rows durably, before it returns. Several threads may call it.
 
-        Raises ValueError for rows that do not fit the columns of the table; a column that a row does not have is NULL.
+        A column that a row lacks is NULL. Raises ValueError for rows that do not fit the table's columns, and RuntimeError if the
+        job does not run.
         """
         table = self._fitting(rows if isinstance(rows, pa.Table) else self._columns(rows))
         if not table.num_rows:
@@ -71,7 +72,7 @@ class PushSource(Source):
             self._next += 1
 
     def _fitting(self, rows: pa.Table) -> pa.Table:
-        """Return rows with the columns of the table, in their order."""
+        """Return rows with the table's columns, in their order, and with their types."""
         names = self._names(rows.column_names)
         items = [
             f"CAST({quote_name(names[name]) if name in names else 'NULL'} AS {type}) AS {quote_name(name)}"
@@ -85,7 +86,7 @@ class PushSource(Source):
                 raise ValueError(f'rows do not fit table "{self.table.name}": {error}') from error
 
     def _columns(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-        """Return rows as a table with the columns that this one has; NULL is where a row has none."""
+        """Return rows as an Arrow table with the table's columns; missing values are NULL."""
         values: dict[str, list[Any]] = {name: [None] * len(rows) for name in self.table.columns}
         for place, row in enumerate(rows):
             for name, key in self._names(row).items():
@@ -96,16 +97,17 @@ class PushSource(Source):
             raise ValueError(f'rows do not fit table "{self.table.name}": {error}') from error
 
     def _names(self, keys: Iterable[str]) -> dict[str, str]:
-        """Return the names of rows by those of the table's columns, which they are whatever their case."""
+        """Map columns of the table to the keys of a row, which match whatever their case. Raises ValueError for other keys."""
         columns = {name.lower(): name for name in self.table.columns}
         if unknown := [name for name in keys if name.lower() not in columns]:
             hint = f"it has {', '.join(self.table.columns)}"
             raise ValueError(f'table "{self.table.name}" has no column "{unknown[0]}": {hint}')
         return {columns[name.lower()]: name for name in keys}
 
-    # -- what the driver and the workers call
+    # -- called by the driver and by workers
 
     def latest_position(self, partition: str) -> int:
+        """Return the number of the next file. The first call starts `receive`; an error of `receive` is raised here."""
         if self._error is not None:
             raise self._error
         if self._thread is None:
@@ -133,10 +135,12 @@ class PushSource(Source):
             self._error = error
 
     def read(self, partition: str, start: int, end: int) -> pa.Table:
+        """Return the rows of the files with numbers from `start` to before `end`."""
         return pa.concat_tables(pq.read_table(self._path(number)) for number in range(start, end))
 
     def on_commit(self, positions: Mapping[str, Any]) -> None:
-        # The newest file stays: it says which number comes next.
+        """Delete files that committed batches have read, if they are older than `retention`."""
+        # The newest file is kept: its number tells the next one.
         done = min(positions.get("", 0), self._next - 1)
         if self.retention is None:
             return
@@ -147,7 +151,7 @@ class PushSource(Source):
                 os.unlink(path)
 
     def stop(self) -> None:
-        """Let nothing more come: called when the job ends."""
+        """Set `stopping`, and wait for `receive`, for some seconds. Called when the job ends."""
         if self._thread is None:
             return
         self.stopping.set()

@@ -1,8 +1,8 @@
-"""The sinks of the `python` connector: what the engine calls, and what is called of the user's class then.
+"""The sinks of the `python` connector: how the engine's calls become calls of users' classes.
 
-A write-ahead sink keeps the rows of a batch in the job's folder until the batch is committed. A two-phase sink keeps the tokens
-of the transactions that tasks have prepared, in a record that is written before the batch is committed. Transactions of a
-committed batch are committed, also after a crash; those of a batch that comes again are aborted.
+A write-ahead sink stores the rows of a batch in the job's folder until the batch is committed. A two-phase sink records the
+tokens of the transactions that tasks have prepared, before the batch is committed. The transactions of committed batches are
+committed, even after a crash; the ones of a batch that will be repeated are aborted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _IDEMPOTENT = Delivery.IDEMPOTENT, "if rows of a batch that are written again ch
 
 
 def promise(of: type[AnySink]) -> tuple[Delivery, str]:
-    """Return how often a row arrives in a class of the user's, and why.
+    """Return the delivery guarantee of a user's sink class, and its reason.
 
     >>> promise(UpsertSink)[0].times
     'exactly once'
@@ -67,7 +67,7 @@ def promise(of: type[AnySink]) -> tuple[Delivery, str]:
 
 
 class _PythonSink(TableSink):
-    """What the sinks of the user's classes declare."""
+    """A table that a user's sink class writes, with the properties of the class."""
 
     rollback = Rollback.ROWS_STAY
 
@@ -100,7 +100,7 @@ class _PythonSink(TableSink):
 
 
 class PythonSink(_PythonSink, DriverSink):
-    """What a Sink, an UpsertSink or a WriteAheadSink of the user's writes."""
+    """A table that a user's Sink, UpsertSink or WriteAheadSink writes."""
 
     def open(self, context: SinkContext) -> BatchWriter:
         writer = WaitingBatches if issubclass(self.kind, WriteAheadSink) else PythonWriter
@@ -108,7 +108,7 @@ class PythonSink(_PythonSink, DriverSink):
 
 
 class PythonTransactions(_PythonSink, WorkerSink):
-    """What a TwoPhaseSink of the user's writes."""
+    """A table that a user's TwoPhaseSink writes."""
 
     def writer(self, context: SinkContext) -> Writer:
         return TransactionWriter(self.table, context)
@@ -118,13 +118,13 @@ class PythonTransactions(_PythonSink, WorkerSink):
 
 
 class PythonWriter(BatchWriter):
-    """Gives batches to a Sink or an UpsertSink of the user's."""
+    """Passes batches to a user's Sink or UpsertSink."""
 
     def __init__(self, table: Table, context: SinkContext):
         self._table = table
         with errors(table):
             self._sink = sink(table, context.identity())
-        # Of a commit another thread may tell than the one that writes.
+        # `committed` and `write` may be called by different threads.
         self._calling = threading.Lock()
 
     def write(self, batch: Batch) -> None:
@@ -141,7 +141,7 @@ class PythonWriter(BatchWriter):
 
 
 class WaitingBatches(BatchWriter):
-    """Keeps the rows of a batch until it is committed, and gives them to a WriteAheadSink of the user's then."""
+    """Stores the rows of each batch until it is committed, and then passes them to a user's WriteAheadSink."""
 
     def __init__(self, table: Table, context: SinkContext):
         self._table, self._fs, self._folder = table, context.fs, f"{context.records}/waiting"
@@ -151,7 +151,7 @@ class WaitingBatches(BatchWriter):
 
     def recover(self) -> None:
         for number in self._waiting():
-            # The batch comes again, maybe with other rows.
+            # The batch will be repeated, maybe with other rows.
             if number > self._committed:
                 self._fs.delete(self._path(number))
 
@@ -182,11 +182,11 @@ class WaitingBatches(BatchWriter):
 
 
 class TransactionWriter(Writer):
-    """Writes the rows of a task in a transaction of the other system, and prepares it."""
+    """Writes the rows of a task in a transaction of a user's TwoPhaseSink, and prepares it; its token goes to the committer."""
 
     def __init__(self, table: Table, context: SinkContext):
         self._table = table
-        # The driver has made the name.
+        # The driver has already created the identity.
         self._sink: TwoPhaseSink = sink(table, context.identity())
 
     def write(
@@ -213,7 +213,7 @@ class TransactionWriter(Writer):
                 [token] = finished([own.prepare(transaction)])
         except Exception:
             if count:
-                # What has failed says more than what fails now.
+                # The first error is raised, not one of the rollback.
                 with contextlib.suppress(Exception):
                     finished([own.rollback(transaction)])
             raise
@@ -221,7 +221,7 @@ class TransactionWriter(Writer):
 
 
 class TransactionCommitter(Committer):
-    """Commits what tasks have prepared, behind the commit of their batch."""
+    """Records the tokens of a batch in `commit`, and commits the transactions in `committed`, after the job's own commit."""
 
     def __init__(self, table: Table, context: SinkContext):
         self._table, self._fs, self._folder = table, context.fs, f"{context.records}/prepared"

@@ -1,4 +1,4 @@
-"""The sources of the `python` connector: classes of the user's that know positions on the driver, and read on workers."""
+"""The sources of the `python` connector: users' classes, which the driver asks for positions, and with which workers read."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import DataError, missing
 from sqlstream.units import MILLISECOND, Duration
 
-# How often a bounded source that pauses is asked again.
+# How often a bounded source with pauses is asked again.
 _PAUSE: Final = Duration(100 * MILLISECOND)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
-    """What a Python source has in one of its partitions between two positions, which are anything that JSON can hold."""
+    """A split: the rows of one partition between two positions, which are anything that JSON can hold."""
 
     partition: str
     start: Any
@@ -44,7 +44,7 @@ class PartitionRange:
 
 
 class PartitionDiscovery(Discovery):
-    """Hands out what each partition of a Python source has got since the last time."""
+    """Hands out the new rows of each partition of a user's Source, as its positions tell."""
 
     backlog_unit = "partitions"
 
@@ -57,9 +57,10 @@ class PartitionDiscovery(Discovery):
         if self.bounded and type(self._source).batch_end is not Source.batch_end:
             self.interval = _PAUSE
         self._bound: Mapping[str, Any] | None = None
-        # The partitions with more to read, from where to where.
+        # The partitions with more to read: (position, latest position).
         self._behind: dict[str, tuple[Any, Any]] = {}
-        # All partitions, once they are known; how far they are, and will be when they are read to where they end now.
+        # All partitions, once they are known; their watermarks, and the ones that hold once the partitions are read to their
+        # latest positions.
         self._known: Sequence[str] | None = None
         self._marks: dict[str, datetime] = {}
         self._next_marks: dict[str, datetime] = {}
@@ -67,7 +68,7 @@ class PartitionDiscovery(Discovery):
         self._pending: list[PartitionRange] = []
 
     def poll(self) -> int:
-        """Ask for the latest positions."""
+        """Ask for the partitions, their latest positions and where the next batch ends; return the number of its splits."""
         latest = self._bounds() if self.bounded else self._ask()
         self._behind = {}
         with errors(self._table):
@@ -83,13 +84,14 @@ class PartitionDiscovery(Discovery):
 
     def _ask(self) -> Mapping[str, Any]:
         with errors(self._table):
-            # A position is compared with one that comes out of a file.
+            # Positions are compared with ones that were read from JSON.
             return {name: _as_json(self._latest(name)) for name in self._source.partitions()}
 
     def _latest(self, name: str) -> Any:
-        """Ask for a watermark, and then for a position: rows that came before the answer may be earlier.
+        """Ask for a partition's watermark, then for its latest position; return the position.
 
-        A partition is read to there before it is asked again, so that its watermark moves on however many rows come.
+        Rows up to this position may be earlier than the watermark. So the partition is asked again only when it was handed out to
+        the position; then its watermark advances, however fast rows arrive.
         """
         if self._is_asked_for_marks:
             if name in self._next_marks and name in self._behind:
@@ -108,7 +110,7 @@ class PartitionDiscovery(Discovery):
         return self._bound
 
     def _find(self) -> None:
-        """Ask where the next batch ends."""
+        """Ask where the next batch ends, and set its splits."""
         with errors(self._table):
             ends = {n: _as_json(self._source.batch_end(n, start, end)) for n, (start, end) in self._behind.items()}
         self._pending = [PartitionRange(n, s, ends[n]) for n, (s, _) in self._behind.items() if ends[n] != s]
@@ -122,7 +124,7 @@ class PartitionDiscovery(Discovery):
         return self._marks
 
     def _reach_marks(self) -> None:
-        """Let the watermarks count that hold where partitions were handed out to."""
+        """Apply the watermarks of partitions that were handed out to their latest positions."""
         for name in self._next_marks.keys() - self._behind.keys():
             self._marks[name] = self._next_marks.pop(name)
 
@@ -164,7 +166,10 @@ def _as_json(value: Any) -> Any:
 
 
 def read_python(con: duckdb.DuckDBPyConnection, splits: Sequence[PartitionRange], table: Table) -> ReadPlan:
-    """Return how to read some partitions; their rows are registered with the connection."""
+    """Return the plan of some splits, whose rows the user's Source reads now; they are registered in the connection.
+
+    Raises UserCodeError or OutageError if `read` raises or returns no Arrow table, and DataError if a declared column is missing.
+    """
     selects = []
     for number, split in enumerate(splits):
         with errors(table):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ReceivedLines(FileRows):
-    """Lines that the driver has received, in files of the job."""
+    """Lines that the driver has received, and has stored in files of the job."""
 
     replay = Replay.AT_MOST_ONCE
     replay_reason = "what was received is kept, but lines sent while the job is down are lost"
@@ -45,7 +45,7 @@ class ReceivedLines(FileRows):
         return read_lines(con, splits, self.table)
 
     def place(self, split: LinesFile, number: int) -> str:
-        # The files are the job's own: nobody else has seen them.
+        # Users do not know the files of the job.
         return f'a row of table "{self.table.name}"'
 
 

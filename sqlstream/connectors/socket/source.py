@@ -1,7 +1,7 @@
-"""The `socket` source: lines from a TCP port, for play.
+"""The `socket` source: lines from a TCP port, to try things out.
 
-The driver keeps the lines that it receives in files of the job, so that a batch can be repeated. Lines that nobody has
-written down yet are lost when the job dies, as are those that are sent while it is down.
+The driver stores the lines that it receives in files of the job, so that a batch can be repeated. Lines that are not stored yet
+are lost when the job dies, and so are lines that are sent while it is down.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import UsageError
 from sqlstream.units import MILLISECOND, Duration
 
-# Files of lines that stay: those that a batch may be repeated with.
+# The number of files that are kept behind the last batch, to repeat batches.
 _KEPT = 64
 _INTERVAL: Final = Duration(100 * MILLISECOND)
 _CONNECT_SECONDS = 10.0
@@ -33,7 +33,10 @@ _CONNECT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LinesFile:
-    """A file of lines that the driver received, the nth of its source. Its path begins at the warehouse."""
+    """A split: a file of lines that the driver received. `number` counts the files of the source, from 0.
+
+    `path` is relative to the warehouse, until `TableSource.located` makes it absolute.
+    """
 
     number: int
     path: str
@@ -48,7 +51,10 @@ class LinesFile:
 
 
 class SocketDiscovery(Discovery):
-    """Receives lines in a thread of its own; every poll writes those that have come into a file."""
+    """Receives lines in its own thread; `poll` stores the ones that have come in a file.
+
+    Raises UsageError if nobody listens at the port, or the warehouse is not on a local disk.
+    """
 
     backlog_unit = "files"
 
@@ -72,7 +78,7 @@ class SocketDiscovery(Discovery):
         threading.Thread(target=self._receive, name=f"socket-{table.name}", daemon=True).start()
 
     def _kept(self) -> list[LinesFile]:
-        """Return the files that were written before a crash and not handed out."""
+        """Return the files that an earlier run has written and not handed out."""
         os.makedirs(self._directory, exist_ok=True)
         numbers = sorted(
             int(name.removesuffix(".txt")) for name in os.listdir(self._directory) if name.endswith(".txt")
@@ -105,7 +111,7 @@ class SocketDiscovery(Discovery):
         return self._ended
 
     def poll(self) -> int:
-        """Write down what has come; return how many files wait."""
+        """Store the lines that have come in a file; return how many files wait."""
         with self._lock:
             data, self._received = b"".join(self._received), []
         if data:
@@ -157,16 +163,17 @@ def _connect(table: Table) -> socket.socket:
 
 
 def read_lines(con: duckdb.DuckDBPyConnection, splits: Sequence[LinesFile], table: Table) -> ReadPlan:
-    """Return how to read files of lines: as they are into the one column, or as JSON or CSV."""
+    """Return the plan that reads files of lines in the table's format; without one, a line is the value of the only column."""
     if "format" in table.options:
         return read_files(con, files_of(splits), table)
     [column] = table.physical
     paths = ", ".join(quote_text(s.path) for s in splits)
     line = f"CAST(rtrim(line, chr(13)) AS {column.type}) AS {quote_name(column.name)}"
-    # Every file ends with the end of a line.
+    # Every file ends with a line end.
     lines = f"SELECT unnest(string_split(left(content, -1), chr(10))) AS line FROM read_text([{paths}])"
     return ReadPlan(f"SELECT {line} FROM ({lines})", keep=True)
 
 
 def files_of(splits: Sequence[LinesFile]) -> list[FileSplit]:
+    """Return the splits as splits of whole files."""
     return [FileSplit(s.path, s.bytes, 0, s.bytes) for s in splits]

@@ -1,1 +1,1 @@
-"""Rows that stand in the query itself, as a source."""
+"""The rows of VALUES, which are in the query itself, as a source."""

@@ -1,4 +1,4 @@
-"""The rows of VALUES as a source: one split, which is all of them."""
+"""The rows of VALUES as a source, with one split for all of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL = RowRange(0, 1)
 
 
 class ValuesDiscovery(Discovery):
-    """Hands out the rows once."""
+    """Hands out all rows, as one split, once."""
 
     bounded = True
 
@@ -37,7 +37,7 @@ class ValuesDiscovery(Discovery):
         return 0 if self._position.get("") else 1
 
     def next_batch(self) -> list[RowRange] | None:
-        """Return what the next batch reads, or None when the rows were handed out."""
+        """Return the split of all rows; None if it was handed out."""
         if not self.waiting:
             return None
         self._position.add([ALL])
@@ -45,7 +45,7 @@ class ValuesDiscovery(Discovery):
 
 
 class Values(TableSource):
-    """Rows that stand in a query."""
+    """The rows of VALUES in a query."""
 
     replay = Replay.DETERMINISTIC
     replay_reason = "the rows are in the query"
@@ -66,7 +66,7 @@ class Values(TableSource):
 
 
 class ValuesConnector(Connector):
-    """What a query that has its rows in it reads; no table can name it."""
+    """The tables of VALUES in queries. A table's option `connector` cannot name it."""
 
     name = VALUES
     summary = "rows that are written in the query"
@@ -75,10 +75,10 @@ class ValuesConnector(Connector):
 
 
 def values_sql(table: Table) -> str:
-    """Return a SELECT of the rows of VALUES."""
+    """Return the SELECT of the rows of VALUES, with the table's physical columns; the SQL of the rows is its option `rows`."""
     names = ", ".join(quote_name(c.name) for c in table.columns if c.metadata is None)
     columns = table.physical
-    # Of metadata there is the number of the row.
+    # The only metadata is the row's number.
     values = {c.name: quote_name(c.name) if c.metadata is None else "row_number() OVER () - 1" for c in columns}
     items = ", ".join(f"CAST({values[c.name]} AS {c.type}) AS {quote_name(c.name)}" for c in columns) or "1"
     return f"SELECT {items} FROM (VALUES {table.options['rows']}) AS _values({names})"

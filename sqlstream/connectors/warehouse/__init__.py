@@ -1,1 +1,1 @@
-"""Tables of the warehouse as sources."""
+"""Tables of the warehouse: sources, sinks and lookup tables, and their publication as Delta Lake or Iceberg tables."""

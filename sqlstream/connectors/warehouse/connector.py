@@ -1,4 +1,4 @@
-"""Tables of the warehouse: those without a connector, which jobs of sqlstream write."""
+"""Tables of the warehouse, which are declared without a connector: jobs of sqlstream write them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class CommittedBatches(TableSource):
-    """The batches that jobs have committed to a table, in order."""
+    """The batches that jobs have committed to a table, each job's in order."""
 
     replay = Replay.REPLAYABLE
     replay_reason = "committed batches are read again"
@@ -61,11 +61,11 @@ class CommittedBatches(TableSource):
 
 
 class WarehouseSink(TableSink):
-    """A table that the job itself keeps, beside its state."""
+    """A table that the engine itself writes, beside the state of the job."""
 
     delivery = Delivery.TRANSACTIONAL
     delivery_reason = "rows are committed with the batch"
-    # A job that goes back writes them anew. Of a table that is published, the published rows stay.
+    # A job that goes back to a savepoint writes its later rows again.
     rollback = Rollback.ROWS_REMOVED
     takes_changes = True
     replaces = True
@@ -74,12 +74,12 @@ class WarehouseSink(TableSink):
         check_published(self.table, span)
 
     def publisher(self, warehouse: Warehouse, context: SinkContext) -> Publisher | None:
-        """Return what makes the rows that a job commits readable for other engines, if the table asks for it."""
+        """Return the publisher of the rows that a job commits, for other engines; None if the table is not published."""
         return Publisher(warehouse, context.job, self.table, context) if is_published(self.table) else None
 
 
 class CommittedRows(LookupFunction):
-    """Reads what jobs have committed to a table by now."""
+    """Looks up rows among the ones that jobs have committed to a table by now."""
 
     def __init__(self, table: Table, warehouse: str):
         self._table, self._warehouse = table, Warehouse(warehouse)
@@ -91,14 +91,14 @@ class CommittedRows(LookupFunction):
 
 
 class WarehouseLookup(TableLookup):
-    """Rows of the table by now."""
+    """The rows of a table at the time of a lookup."""
 
     def function(self, *, warehouse: str, project: str) -> CommittedRows:
         return CommittedRows(self.table, warehouse)
 
 
 class WarehouseConnector(Connector):
-    """Tables without a connector."""
+    """Tables that name no connector."""
 
     name = shown = WAREHOUSE
     summary = "a table in the warehouse; state queries can read it while it grows"

@@ -1,9 +1,8 @@
-"""Warehouse tables that other engines read: behind each commit its rows become a version of a table of Delta Lake, or of Iceberg.
+"""Warehouse tables for other engines: after each commit, its rows become a version of a Delta Lake or Iceberg table.
 
-A file of added rows is published as it is: it gets a second name (a hard link, in a store a copy) in the folder of the
-published table. So the clean-up of neither table takes away a file that the other one has. Everything can be done again from
-what the warehouse has: after a crash, and where a table is published that has rows already, the rows that are missing are
-published as one version.
+A file of added rows is published unchanged, by a hard link (in an object store, a copy) in the folder of the published table. So
+the clean-up of neither table deletes a file of the other one. All can be published again from the warehouse: after a crash, and
+if a table that has rows already is published, the missing rows are published as one version.
 """
 
 from __future__ import annotations
@@ -51,18 +50,19 @@ PUBLISH = TableOption(
 
 
 def is_published(table: Table) -> bool:
+    """Whether a warehouse table has the option PUBLISH."""
     return table.connector is None and PUBLISH.name in table.options
 
 
 def check_published(table: Table, span: Span | None) -> None:
-    """Raise UsageError where the library is missing that a published table needs."""
+    """Raise UsageError if a table is to be published, and the library of its lakehouse is missing."""
     if is_published(table):
         kind = _kind(table.options[PUBLISH.name])
         library(kind, table, span, asks=f"'{PUBLISH.name}' = '{kind}'")
 
 
 class Publisher:
-    """Publishes what one job, the only one that does, writes into a warehouse table."""
+    """Publishes the rows that one job commits to a warehouse table. A published table has only this writer."""
 
     def __init__(self, warehouse: Warehouse, job: str, table: Table, context: SinkContext):
         self._kind = _kind(table.options[PUBLISH.name])
@@ -75,14 +75,14 @@ class Publisher:
         self._columns = tuple(Column(name, type) for name, type in sink.columns)
         self._table = Table(table.name, self._columns, primary_key=sink.key, span=table.span)
         self._paths, self._folder = warehouse.table(table.name).job(job), warehouse.published(table.name)
-        # What a batch wrote that may not be committed yet.
+        # The segments of a batch that may not be committed yet, with its number.
         self._written: tuple[int, tuple[Segment, ...]] | None = None
         self._is_same: bool | None = None
         self._target = self._open()
 
     def _open(self) -> PublishedTable:
         if self._kind != find_published(self._warehouse, self._table.name):
-            # It may be published as the other kind.
+            # It may be published as the other kind of table.
             discard_published(self._warehouse, self._table.name)
         if self._kind == DELTA:
             from sqlstream.connectors.delta.publishing import PublishedDelta
@@ -93,7 +93,10 @@ class Publisher:
         return PublishedIceberg(self._table, self._folder, self._context)
 
     def recover(self) -> None:
-        """Publish what was committed and is not published; all anew where the job has gone back behind that."""
+        """Publish the committed rows that are not published yet, as one version. Called at each start.
+
+        If the job has gone back behind the published version, the published table is deleted, and all rows are published.
+        """
         history = JobHistory(self._warehouse, self._job)
         newest, last = history.newest, self._target.last()
         if last > (-1 if newest is None else newest.version):
@@ -110,21 +113,21 @@ class Publisher:
             self._write(written.batch, read_tables(self._warehouse, [behind], self._table).sql, False)
 
     def _manifest(self, version: JobVersion | None) -> Manifest | None:
-        """Return the manifest of what the job has written; its batch is the last one that had rows."""
+        """Return the manifest of the job's rows in the table; its batch is the last one that had rows. None without rows."""
         named = version.newest.table_manifests(self._table.name) if version is not None else {}
         return named_manifest(self._warehouse.fs, self._paths, 0, named[0]) if named else None
 
     def _remove_left(self, last: int) -> None:
-        """Remove the files of batches that a process did not come to publish."""
+        """Delete the files of batches after `last`, which a process has written and not published."""
         fs, folder, tag = self._warehouse.fs, self._target.folder, self._target.commits.tag
         fs.delete_all(f"{folder}/{name}" for name in fs.entries(folder) if is_left(name, tag, last))
 
     def wrote(self, batch: int, segments: Sequence[Segment]) -> None:
-        """Learn what a batch has added to the table, before it is committed."""
+        """Note the segments that a batch has added to the table, before it is committed."""
         self._written = batch, tuple(segments)
 
     def committed(self, batch: int) -> None:
-        """Publish what the last batch has written, which is committed."""
+        """Publish the rows noted by `wrote`, if batch `batch`, which is committed, is their batch or a later one."""
         if self._written is None or self._written[0] > batch:
             return
         (number, segments), self._written = self._written, None
@@ -143,7 +146,7 @@ class Publisher:
             self._write(number, table_view(self._warehouse, self._table.name, [(self._record, newest)]), True)
 
     def _fits(self, file: str) -> bool:
-        """Whether the lakehouse has the types that files of the warehouse have: then these are published as they are."""
+        """Whether a file of the warehouse has the types of the published table, so that files can be published unchanged."""
         if self._is_same is None:
             with self._warehouse.fs.open_bytes(file) as opened:
                 found, wanted = columns_of(pq.read_schema(opened)), columns_of(self._target.schema)
@@ -151,14 +154,14 @@ class Publisher:
         return self._is_same
 
     def _linked(self, data: str, segment: Segment, batch: int) -> WrittenFile:
-        """Give a file its second name; where there are none, copy it."""
+        """Link a segment's file into the folder of the published table, or copy it if the store has no links."""
         unique = segment.name.rpartition("-")[2].removesuffix(".parquet")
         name = file_name(self._target.commits.tag, batch, unique)
         self._warehouse.fs.link(f"{data}/{segment.name}", f"{self._target.folder}/{name}")
         return WrittenFile(name, segment.rows, segment.bytes, {}, {})
 
     def _write(self, batch: int, rows: str, whole: bool) -> None:
-        """Publish the rows of a SELECT, in files of their own."""
+        """Publish the rows of a SELECT in new files; with `whole`, they replace all rows of the published table."""
         select, tag = f"SELECT {items(self._target.columns)} FROM ({rows})", self._target.commits.tag
         fs, target = self._warehouse.fs, self._target.folder
         with databases.passing() as con, TemporaryDirectory() as scratch:
@@ -170,12 +173,15 @@ class Publisher:
             self._target.add(batch, files, whole=whole)
 
     def notices(self) -> Sequence[str]:
-        """There is nothing that users must know."""
+        """Return no notices."""
         return ()
 
 
 def check_places(warehouse: Warehouse, tables: Iterable[Table]) -> None:
-    """Raise UsageError where tables cannot be published: in stores that were not tried, where Iceberg's catalog cannot be."""
+    """Raise UsageError for a table that cannot be published in the warehouse's object store.
+
+    Delta Lake is supported on s3:// only, and Iceberg, whose catalog is a file, on local disks only.
+    """
     for table in () if warehouse.fs.local else filter(is_published, tables):
         _check_store(warehouse, table, _kind(table.options[PUBLISH.name]))
 
@@ -193,7 +199,7 @@ def _check_store(warehouse: Warehouse, table: Table, kind: str) -> None:
 
 
 def _storage(fs: Filesystem) -> Mapping[str, str]:
-    """Return how Delta's library finds the store of a warehouse; credentials are in the environment for both."""
+    """Return the options with which Delta's library opens the warehouse's store; credentials are in the environment."""
     if not isinstance(fs, StoreFilesystem):
         return {}
     found = {"AWS_REGION": fs.options["region"], "AWS_CONDITIONAL_PUT": "etag"}
@@ -203,7 +209,7 @@ def _storage(fs: Filesystem) -> Mapping[str, str]:
 
 
 def find_published(warehouse: Warehouse, table: str) -> str | None:
-    """Return as what a warehouse table is published by now, None where it is not."""
+    """Return how a warehouse table is published now: DELTA, ICEBERG, or None if it is not."""
     folder = warehouse.published(table)
     found = warehouse.fs.entries(folder)
     if "_delta_log" in found:
@@ -212,13 +218,13 @@ def find_published(warehouse: Warehouse, table: str) -> str | None:
 
 
 def discard_published(warehouse: Warehouse, table: str) -> None:
-    """Delete what is published of a warehouse table, if it is, also what a process has left that died while it did."""
+    """Delete the published form of a warehouse table, even one that a process has deleted in part; its rows stay."""
     kind, folder = find_published(warehouse, table), warehouse.published(table)
     if kind == ICEBERG:
         from sqlstream.connectors.iceberg.publishing import forget
 
-        # Without the library nobody can write the catalog; later it is seen that there is no table to its entry.
+        # Without the library the catalog cannot be written. An entry without a table is noticed later.
         with contextlib.suppress(UsageError):
             forget(folder)
-    # A store deletes a log first: files without one are left, too.
+    # A store deletes a log first, so there may be files without a log.
     warehouse.fs.delete_tree(folder)

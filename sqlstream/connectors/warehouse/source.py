@@ -1,6 +1,6 @@
-"""Warehouse tables as sources: the batches that jobs committed, in order, of every job that writes the table.
+"""Warehouse tables as sources: the committed batches of every job that writes the table, each job's in order.
 
-Rows know the batch that added them, also once segments are merged, so a range of batches is the same rows at any time.
+Each row has the number of its batch, even after segments are merged, so a range of batches always has the same rows.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class BatchRange:
-    """What a job wrote into a warehouse table: the batches (after, up_to].
+    """A split: the rows of a job's batches (after, up_to] in a warehouse table.
 
-    `created` tells the job from another one of its name; `bytes` is an estimate.
+    `created`, when the job was created, in microseconds since 1970, tells it from other jobs of the same name. `bytes` is an
+    estimate.
     """
 
     job: str
@@ -73,11 +74,15 @@ class TableDiscovery(Discovery):
         self._max_bytes = parse_bytes(table.options.get("source.max-bytes-per-batch", MAX_BYTES.default))
         self._pending: list[_Batch] = []
         self._bound: dict[str, int] | None = None
-        # Of the jobs that write the table, by their names.
+        # The records of the jobs that write the table, by the jobs' names.
         self._records: dict[str, JobRecord] = {}
 
     def poll(self) -> int:
-        """Look for committed batches. Raises UsageError when a job was started anew, or went back behind rows that were read."""
+        """Look for committed batches; return how many wait.
+
+        Raises UsageError if a job that writes the table was started anew, went back behind rows that were read, or writes a
+        changelog, and if no job has written a bounded table.
+        """
         warehouse = self._context.warehouse
         found: list[_Batch] = []
         newest = {}
@@ -103,7 +108,7 @@ class TableDiscovery(Discovery):
         return len(found)
 
     def _bounded(self, newest: dict[str, int]) -> dict[str, int]:
-        """Return how far to read: what was committed when the job started."""
+        """Return the last batch to read of each writer: the last one that was committed when the job started."""
         if self._bound is None:
             if not newest and not self._context.warehouse.writers(self._table.name):
                 raise UsageError(
@@ -130,7 +135,7 @@ class TableDiscovery(Discovery):
             )
 
     def _read_up_to(self, job: str, created: int) -> int:
-        """Return the last batch of a job that was read, also before it went back to a savepoint."""
+        """Return the last batch that was read of a job, in any of its lives before it went back to a savepoint; -1 for none."""
         record = self._records.get(job)
         before = (created_at for created_at, _ in record.lives) if record is not None else ()
         return max(int(self._position.get(f"{job}@{one}", -1)) for one in (created, *before))
@@ -148,7 +153,10 @@ class TableDiscovery(Discovery):
         return len(self._pending)
 
     def next_batch(self) -> Sequence[BatchRange] | None:
-        """Return ranges of batches, of one job each, of about equal size; at least one batch of one job."""
+        """Return ranges of batches, of one job each, of about equal bytes; None if no batch waits.
+
+        They have at most `source.max-bytes-per-batch` bytes, but at least one batch of one job.
+        """
         taken, room = 0, self._max_bytes
         while taken < len(self._pending) and (taken == 0 or self._pending[taken].bytes <= room):
             room -= self._pending[taken].bytes
@@ -171,7 +179,7 @@ class TableDiscovery(Discovery):
 
 
 def _written(warehouse: Warehouse, job: str, table: str) -> Manifest | None:
-    """Return the manifest of what a job has written into a table by now."""
+    """Return the manifest of a job's rows in a table now; None without rows."""
     paths = warehouse.table(table).job(job)
     for attempt in range(_ATTEMPTS):
         newest = JobHistory(warehouse, job).newest_entry
@@ -179,14 +187,14 @@ def _written(warehouse: Warehouse, job: str, table: str) -> Manifest | None:
             named = newest.table_manifests(table) if newest else {}
             return named_manifest(warehouse.fs, paths, 0, named[0]) if named else None
         except DamageError as error:
-            # It may have been replaced meanwhile.
+            # A newer manifest may have replaced it meanwhile.
             if error.fault != GONE or attempt == _ATTEMPTS - 1:
                 raise
     return None
 
 
 def _sizes(manifest: Manifest | None, after: int, up_to: int) -> dict[int, int]:
-    """Return the bytes of the batches (after, up_to] that have rows; merged ones share their segment's evenly."""
+    """Return the bytes of the batches (after, up_to] that have rows; the bytes of a merged segment are divided evenly."""
     sizes: dict[int, int] = defaultdict(int)
     for segments in manifest.tables.values() if manifest else ():
         for s in segments:
@@ -197,9 +205,9 @@ def _sizes(manifest: Manifest | None, after: int, up_to: int) -> dict[int, int]:
 
 
 def read_tables(warehouse: Warehouse, splits: Sequence[BatchRange], table: Table) -> ReadPlan:
-    """Return how to read ranges of batches, from the segments that hold their rows by now.
+    """Return the plan that reads ranges of batches, from the segments that now contain their rows.
 
-    Raises DataError when a job was dropped or started anew, or does not write the columns that are declared here.
+    Raises DataError if a job was dropped or started anew, or does not write a column of the table.
     """
     by_job: dict[str, list[BatchRange]] = defaultdict(list)
     for split in splits:
