@@ -1,7 +1,7 @@
-"""Tables whose files must lie in some folders (`Table.within`), after all symbolic links: its owner may read nothing else.
+"""Tables confined to some folders (`Table.within`): their files must be inside, once symbolic links are resolved.
 
-The paths are checked before the table's SQL is accepted. As a file may be replaced by a link later, it is checked again when a
-batch takes it, and when a worker opens it.
+The user who declared such a table may read nothing else. The paths are checked before the table's SQL is accepted. As a file may
+be replaced by a link later, it is checked again when a batch takes it, and when a worker opens it.
 """
 
 from __future__ import annotations

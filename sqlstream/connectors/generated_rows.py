@@ -25,6 +25,7 @@ class RowRange:
 
     @property
     def bytes(self) -> int:
+        """The number of rows."""
         return self.end - self.first
 
     @property

@@ -359,7 +359,7 @@ class Reach(Enum):
     FILE = "file"
     # What the option `path` names: a folder, a file or a glob, in the home folder if it begins with "~", or a URI of a store.
     STORE = "store"
-    # Servers, other paths, or code of the user's.
+    # Servers, other paths, or a user's code.
     ELSEWHERE = "elsewhere"
 
 

@@ -69,6 +69,10 @@ class Files(FileRows):
         return FileSplit.from_list(values)
 
     def located(self, split: FileSplit, context: ReadContext) -> FileSplit:
+        """Return the split with the current path of its file, or the path of a local copy if the file is remote.
+
+        Raises DataError if the file is gone, or outside of the folders that the table is confined to.
+        """
         found = located(split, Root.of(self.table.options["path"], context.project)) if split.root else split
         check_files(self.table, [found.path])
         try:

@@ -33,7 +33,7 @@ _MESSAGE = np.dtype(
     align=True,
 )
 _PRODUCER = 0
-# RD_KAFKA_MSG_F_COPY and RD_KAFKA_MSG_F_PARTITION: the partition is that of each message.
+# RD_KAFKA_MSG_F_COPY and RD_KAFKA_MSG_F_PARTITION: each message has its own partition.
 _COPY, _OWN_PARTITION = 0x2, 0x8
 _ANY_PARTITION = -1
 # RD_KAFKA_PURGE_F_QUEUE, RD_KAFKA_PURGE_F_INFLIGHT and RD_KAFKA_PURGE_F_NON_BLOCKING

@@ -36,6 +36,7 @@ class KafkaConnector(Connector):
     sink_type = TopicSink
 
     def sink(self, table: Table) -> TableSink:
+        """Return a sink that tasks write, if the table's options allow that, otherwise one that the driver writes."""
         return TopicTasks(table) if TopicTasks.is_for(table) else TopicSink(table)
 
     def own_options(self, table: Table) -> Sequence[TableOption]:
@@ -50,6 +51,7 @@ class KafkaConnector(Connector):
             validate_changes(described)
 
     def columns(self, table: Table, project: str) -> Sequence[Column] | None:
+        """Return the columns of the schema that the table's format names; None for a format without schemas."""
         described = keys.plain(table)
         form = FORMATS.get(format_of(described))
         if form is None or form.columns is None:
@@ -58,6 +60,10 @@ class KafkaConnector(Connector):
         return form.columns(described)
 
     def prepare(self, table: Table) -> Table:
+        """Return the table with plain names of its format's options, see `keys.plain`.
+
+        Raises UsageError without confluent-kafka, and BindError for settings that librdkafka refuses.
+        """
         client_library(table)
         check_settings(table)
         return replace(keys.plain(table), writes_metadata=WRITABLE)
@@ -102,6 +108,7 @@ class UpsertKafkaConnector(Connector):
         keys.validate(described)
 
     def prepare(self, table: Table) -> Table:
+        """Return the table as `KafkaConnector.prepare` does, and as one whose rows are changes."""
         client_library(table)
         check_settings(table)
         return replace(keys.plain(table), changing=True, writes_metadata=WRITABLE)

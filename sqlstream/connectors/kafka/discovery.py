@@ -188,6 +188,10 @@ class TopicDiscovery(Discovery):
         return sum(self._waiting().values())
 
     def next_batch(self) -> Sequence[OffsetRange] | None:
+        """Return a range of offsets of each partition that has some, within the table's limits of rows and bytes per batch.
+
+        Raises DataError for a partition that has lost offsets, unless `scan.on-data-loss` is `continue`.
+        """
         self._check_ends()
         wanted = shared(self._waiting(), self._max_rows)
         starts = {partition: self._reached(partition) for partition in wanted}

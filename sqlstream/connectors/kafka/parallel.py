@@ -136,6 +136,11 @@ class DividedWriter(BatchWriter):
         return context.fs.exists(f"{context.records}/{_DIVISION}")
 
     def recover(self) -> None:
+        """Open the writers, and finish a pending batch; first with the old number of writers, if it has changed.
+
+        Raises DamageError if a file with rows of the pending batch is gone, and JobError if a batch is committed in part, and
+        cannot be finished.
+        """
         self._division = self._read_division()
         if self._division.writers != self._writers:
             before = self._division.before
@@ -196,6 +201,7 @@ class DividedWriter(BatchWriter):
         )
 
     def write(self, batch: Batch) -> None:
+        """Write a batch, unless it is committed; with several writers, record it first."""
         assert self._writer is not None
         if batch.number <= max(self._division.before, min(self._writer.lasts)):
             return

@@ -40,7 +40,7 @@ class OffsetRange:
 
     @property
     def bytes(self) -> int:
-        # The number of offsets, as the length of messages is unknown.
+        """The number of offsets, as the length of messages is unknown."""
         return self.end - self.start
 
     @property

@@ -63,6 +63,10 @@ class TopicSink(AppendedTopic, DriverSink):
     """A topic to which the driver, or its worker processes, append rows; with the format `debezium-json` also changes."""
 
     def open(self, context: SinkContext) -> BatchWriter:
+        """Return the writer for the table's delivery guarantee and number of writers.
+
+        Raises UsageError for settings that librdkafka refuses.
+        """
         writers = writers_of(self.table)
         if word_of(self.table, GUARANTEE) == EXACTLY_ONCE:
             if writers > 1 or DividedWriter.knows(context):

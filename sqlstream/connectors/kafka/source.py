@@ -84,10 +84,15 @@ class Messages(ValueRows):
         return TopicDiscovery(self.table, position, context)
 
     def read(self, con: duckdb.DuckDBPyConnection, splits: Sequence[OffsetRange], context: ReadContext) -> ReadPlan:
+        """Receive the messages of some ranges, and return the plan that decodes them; it counts lost offsets.
+
+        Raises DataError for lost offsets, unless `scan.on-data-loss` is `continue`, and OutageError if brokers do not answer.
+        """
         plan = super().read(con, splits, context)
         return replace(plan, lost=self._lost)
 
     def bytes_read(self, splits: Sequence[OffsetRange]) -> int | None:
+        """Return the bytes of the values of the messages just read, uncompressed and without keys."""
         found = [self._read[split].column(VALUE) for split in splits if split in self._read]
         return sum(pc.sum(pc.binary_length(values)).as_py() or 0 for values in found)
 

@@ -222,6 +222,7 @@ class _Events:
         self._times = self._time(numbers)
 
     def batch(self) -> pa.RecordBatch:
+        """Return a row per event, with COLUMNS."""
         s = self._settings
         person = self._place < s.people
         bid = self._place >= s.people + s.auctions

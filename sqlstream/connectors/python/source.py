@@ -158,6 +158,7 @@ class PartitionDiscovery(Discovery):
 
     @property
     def is_told_of_commits(self) -> bool:
+        """Whether the user's class defines `on_commit`."""
         return type(self._source).on_commit is not Source.on_commit
 
 

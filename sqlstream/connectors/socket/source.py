@@ -132,6 +132,7 @@ class SocketDiscovery(Discovery):
             return len(self._pending) + len(self._received)
 
     def next_batch(self) -> Sequence[LinesFile] | None:
+        """Return all files that wait, and delete files that no batch can repeat any more; None if none waits."""
         splits, self._pending = self._pending, []
         if not splits:
             return None
