@@ -29,7 +29,7 @@ _WORDS = {"I": ("I", "+I"), "U": ("U", "+U"), "B": ("B", "-U"), "D": ("D", "-D")
 
 
 def validate(table: Table) -> None:
-    """Raise BindError unless the columns of a table whose rows are changes allow to read its operations."""
+    """Raise BindError unless the operations of a table whose rows are changes can be read from its columns."""
     named = f'table "{table.name}"'
     if table.options.get("format", "").lower() == DEBEZIUM:
         for column in table.physical:
@@ -66,7 +66,7 @@ def source_table(table: Table) -> Table:
         return replace(table, columns=(*table.columns, *operation, *place))
     fields = ", ".join(f"{quote_name(c.name)} {c.type}" for c in table.stored)
     envelope = (("before", f"STRUCT({fields})"), ("after", f"STRUCT({fields})"), ("op", "VARCHAR"))
-    # The envelope may be where the other value of the option says. That is read, too, to raise an error: no row would be found.
+    # If the envelope is where the other value of the option expects it, that is an error: so that place is read, too.
     columns = (*(Column(name, type) for name, type in envelope), Column("payload", "JSON"))
     if _in_payload(table):
         whole = f"STRUCT({', '.join(f'{name} {type}' for name, type in envelope)})"
