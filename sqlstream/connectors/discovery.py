@@ -32,7 +32,7 @@ class Split(Protocol):
         """The weight of the split, by which splits are balanced over tasks: bytes, where they are known (`measured`)."""
 
     def to_list(self) -> list[Any]:
-        """Return the split as values of JSON: the arguments of its class."""
+        """Return the split as values of JSON. By default `TableSource.split` passes them to `split_type`."""
 
 
 class PartitionSplit(Split, Protocol):

@@ -47,7 +47,7 @@ class KeyLayout:
 
 
 class ValueRows(TableSource):
-    """A table whose rows are values of a format that has `read_values`. A subclass returns the values."""
+    """A table whose rows are values of a format that has `read_values`. A subclass returns the values in `values`."""
 
     # The word for NUMBER in messages.
     number_name = "offset"
