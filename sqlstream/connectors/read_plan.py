@@ -34,10 +34,10 @@ class Rejected(NamedTuple):
 class ReadPlan:
     """How to read some splits.
 
-    `sql` is a SELECT of the requested columns, in their order and with the declared types, without malformed rows. `marked` is
-    None unless malformed rows are skipped: then it is a SELECT of all rows, with the column WRONG. Rows that DuckDB's CSV reader
-    cannot even parse are in neither; once a connection has run `sql` or `marked`, they are in its tables `rejects`, pairs of
-    names (rejects table, scans table).
+    `sql` is a SELECT of the requested columns, in their order and with the declared types. It fails at a malformed row, unless
+    these are skipped: then `sql` leaves them out, and `marked` is a SELECT of all rows, with the column WRONG (None if no row can
+    be malformed). Rows that DuckDB's CSV reader cannot even parse are in neither; once a connection has run `sql` or `marked`,
+    they are in its tables `rejects`, pairs of names (rejects table, scans table).
 
     With `keep`, the rows should be stored if they are needed twice: reading text again costs more, a column of Parquet less.
     `lost` counts rows that the source no longer has, where the table's options allow to go on without them. `streams` are the
