@@ -1,1 +1,1 @@
-"""What the connectors of lakehouses share: Delta Lake and Apache Iceberg."""
+"""Code that the lakehouse connectors share: Delta Lake and Apache Iceberg."""

@@ -1,7 +1,7 @@
-"""Append-only results as files of a lakehouse's table: tasks write them, the driver commits those of a batch.
+"""Append-only results as data files of a lakehouse table: tasks write the files, the driver commits the files of a batch.
 
-Nobody sees a file that no commit names. What a process leaves that dies before its commit goes when the job starts again, where
-that is on this machine.
+A file is invisible until a commit names it. A job that starts again deletes the files that a dead process wrote and did not
+commit, as far as its connector can list them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from sqlstream.warehouse.records import read_sealed, write_sealed
 if TYPE_CHECKING:
     import duckdb
 
-# What tasks need to know of the table, beside the records of the sink.
+# The file, in the folder of the sink's records, that tells tasks how to write the table.
 _TARGET = "target.json"
 
 
 class LakeWriter(Writer):
-    """Writes the rows of a task into files of a table.
+    """Writes the rows of a task into Parquet files of a table.
 
-    `target` is what the committer knows of the table: with what `tag` the names of files begin, the select `items` of the rows as
-    they are stored, the columns of `partitions`, and the `folder` on this machine, None where the table is elsewhere.
+    `target` is the JSON that the committer stored for tasks: the `tag` in file names, the `items` (a SELECT list that makes the
+    stored columns), the partition columns in `partitions`, and the table's local `folder`, None if the table is remote.
     """
 
-    # Whether files have the columns of partitions, too.
+    # Whether files contain the partition columns.
     with_partitions = False
 
     def __init__(self, context: SinkContext):
@@ -41,7 +41,7 @@ class LakeWriter(Writer):
     def write(
         self, con: duckdb.DuckDBPyConnection, columns: Sequence[Column], rows: str, batch: int
     ) -> tuple[int, list[Any]]:
-        """Write the rows of a SELECT; return their number, and for each file what the committer must know."""
+        """Write the rows of a SELECT into files. Return the number of rows and, for each file, what `told` returns."""
         if self.target["folder"] is not None:
             files = self._copy(con, rows, batch, self.target["folder"])
         else:
@@ -66,11 +66,11 @@ class LakeWriter(Writer):
 
     @abstractmethod
     def upload(self, folder: str, files: Sequence[WrittenFile]) -> None:
-        """Copy files of a local folder to where the table is."""
+        """Copy files from a local folder to a remote table. Raises JobError if that fails."""
 
     @abstractmethod
     def told(self, file: WrittenFile) -> Any:
-        """Return what the committer must know of a file, as JSON can hold it."""
+        """Return the description of a file that the committer receives, as a JSON value."""
 
 
 class LakeCommitter(Committer):
@@ -82,24 +82,31 @@ class LakeCommitter(Committer):
         write_sealed(context.fs, f"{context.records}/{_TARGET}", json.dumps(target))
 
     def commit(self, batch: int, written: Sequence[Any]) -> None:
+        """Commit the files of a batch, unless the table has the batch from a process that died: then delete the files."""
+
         def write(opened: Any, properties: Any) -> None:
             self.add(opened, written, properties)
 
         if not self._commits.commit(batch, write) and not self._commits.wrote(batch):
-            # A process that died has committed the batch, with files of its own.
+            # A process that died has committed the batch, with other files.
             self.remove(written)
 
     def recover(self) -> None:
+        """Delete the job's uncommitted files. Raises UsageError if the table is more than one batch ahead of the job."""
         self.remove_left(self._commits.recover())
 
     @abstractmethod
     def add(self, opened: Any, written: Sequence[Any], properties: Any) -> None:
-        """Commit files to the table as it is now."""
+        """Add files to the table in one commit.
+
+        `opened` and `properties` come from `LakeCommits.attempt`: for Delta the table and its commit properties, for Iceberg a
+        transaction and its snapshot properties. `written` has what `told` returned.
+        """
 
     @abstractmethod
     def remove(self, written: Sequence[Any]) -> None:
-        """Remove files that nobody will commit."""
+        """Delete files that no commit will name; `written` has what `told` returned. Raises JobError if that fails."""
 
     @abstractmethod
     def remove_left(self, last: int) -> None:
-        """Remove files of the job's batches behind the last one that is committed, as far as they can be found."""
+        """Delete the job's files of batches after `last`, its last committed batch, as far as they can be listed."""

@@ -1,4 +1,4 @@
-"""The columns of a table in a lakehouse beside those that are declared: inferred, created, and written."""
+"""Conversions between declared columns and the columns of a lakehouse table: to infer, create, write and read it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lakehouse:
-    """A kind of lakehouse: what it stores in place of types that it does not have, and types that it cannot hold."""
+    """The types of a kind of lakehouse, by their names in DuckDB.
+
+    `stored_as` maps each type that it lacks to the type that it stores instead; it cannot store the types of `not_stored`.
+    """
 
     name: str
     stored_as: Mapping[str, str]
@@ -29,7 +32,7 @@ class Lakehouse:
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """A column as a job writes it: its name in the lakehouse, and the expression over the declared columns."""
+    """A column that a job writes: its name in the lakehouse table, and the SQL that computes it from declared columns."""
 
     name: str
     sql: str
@@ -43,7 +46,10 @@ def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
 
 
 def created(table: Table, lakehouse: Lakehouse) -> pa.Schema:
-    """Return the columns of a table that is to be made for a declared one."""
+    """Return the columns of the lakehouse table to create for a declared table.
+
+    Raises UnsupportedError for a column whose type the lakehouse cannot store.
+    """
     columns = []
     for column in table.writable:
         if column.type in lakehouse.not_stored:
@@ -55,7 +61,10 @@ def created(table: Table, lakehouse: Lakehouse) -> pa.Schema:
 
 
 def stored(schema: pa.Schema, table: Table, lakehouse: Lakehouse) -> list[StoredColumn]:
-    """Return the columns that a job writes. Raises UsageError where a lakehouse cannot hold them, or needs others."""
+    """Return the columns that a job writes, in the order of the lakehouse table's `schema`.
+
+    Raises UsageError if the schema lacks a declared column, has another type for it, or has an undeclared NOT NULL column.
+    """
     named, of, result = f'table "{table.name}"', f"the {lakehouse.name} table", []
     declared, columns = {c.name.lower(): c for c in table.writable}, columns_of(schema)
     for column in table.writable:
@@ -84,12 +93,12 @@ def _converted(own: Column, column: Column, table: Table, lakehouse: Lakehouse) 
 
 
 def items(columns: Sequence[StoredColumn]) -> str:
-    """Return the select items of columns as they are stored."""
+    """Return the SELECT list that computes stored columns from declared ones."""
     return ", ".join(f"{c.sql} AS {quote_name(c.name)}" for c in columns)
 
 
 def found_columns(con: duckdb.DuckDBPyConnection, relation: str) -> dict[str, tuple[str, Any]]:
-    """Return the names and types of the columns of a relation, by their names in lower case."""
+    """Return the columns of a relation: lower-case name to (name, DuckDB type)."""
     described = con.execute(f"SELECT * FROM {relation} LIMIT 0").description
     return {name.lower(): (name, type_) for name, type_, *_ in described or ()}
 
@@ -101,7 +110,10 @@ def read_item(
     table: Table,
     lakehouse: Lakehouse,
 ) -> str:
-    """Return the SQL that reads a declared column from those that were found. Raises DataError where none of these fits."""
+    """Return the SQL that computes a declared column from the lakehouse table's columns, `found` by `found_columns`.
+
+    Raises DataError if the lakehouse table has no column of the name, or its type does not fit.
+    """
     if column.name.lower() not in found:
         hint = missing("column", column.name, [name for name, _ in found.values()])
         raise DataError(f'table "{table.name}": the {lakehouse.name} table has no column "{column.name}"', hint=hint)
@@ -115,7 +127,7 @@ def read_item(
 
 
 def check_partitions(table: Table, found: Sequence[str], lakehouse: Lakehouse) -> None:
-    """Raise UsageError unless a table is partitioned as it is declared, if that is declared."""
+    """Raise UsageError if PARTITIONED BY is declared and differs from the partition columns `found` in the lakehouse table."""
     if table.partitioned_by and [p.lower() for p in found] != [p.lower() for p in table.partitioned_by]:
         by = f"by {', '.join(found)}" if found else "not at all"
         declared = ", ".join(table.partitioned_by)

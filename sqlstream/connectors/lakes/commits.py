@@ -1,7 +1,7 @@
-"""Batches in the log of a lakehouse: each is one commit, which says whose batch it is.
+"""Batches as commits of a lakehouse table: each commit stores the job's name and the number of the batch.
 
-The libraries do not refuse a batch that is in already. So a job asks the table for its last batch before it writes one, and
-leaves out the one that a process wrote that died before the job had committed it.
+The libraries do not refuse a batch that the table has already. So a job reads its last batch from the table before it writes.
+It skips the batch that a process wrote into the table and then died, before the job itself had committed the batch.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.interface import SinkContext
 from sqlstream.errors import JobError, UsageError
 
-# Another writer may be faster so often before a batch gives up.
+# How often a batch is tried, each time after a conflict with another writer, before the job fails.
 ATTEMPTS = 20
 
 
 class LakeCommits(ABC):
-    """The batches of one job in a table of a lakehouse, under the name that the job has there."""
+    """The batches of one job in a lakehouse table; `name` identifies the job there (`SinkContext.identity`)."""
 
     lakehouse: ClassVar[str]
 
@@ -30,23 +30,29 @@ class LakeCommits(ABC):
 
     @property
     def tag(self) -> str:
-        """What the names of the job's files begin with."""
+        """The part of the job's name that its file names contain: eight hexadecimal digits."""
         return self.name.rpartition("-")[2]
 
     @abstractmethod
     def open(self) -> Any:
-        """Return the table as it is now."""
+        """Return the library's table in its newest version. Raises UsageError if there is none, JobError if opening fails."""
 
     @abstractmethod
     def last(self, opened: Any) -> int:
-        """Return the last batch of the job that a table has, -1 before the first."""
+        """Return the number of the job's last batch in an opened table, -1 before the first."""
 
     @abstractmethod
     def attempt(self, opened: Any, batch: int, write: Callable[[Any, Any], None]) -> bool:
-        """Let `write` commit a batch; return False where another writer was faster."""
+        """Call `write` with what it needs to commit a batch to an opened table; return False on a conflict with another writer.
+
+        Raises JobError if the commit fails for another reason.
+        """
 
     def recover(self) -> int:
-        """Return the last batch of the job. Raises UsageError when the table has batches that the job does not know."""
+        """Return the number of the job's last batch in the table, -1 before the first.
+
+        Raises UsageError if the table is more than one batch ahead of the job.
+        """
         last = self.last(self.open())
         if last > self._committed + 1:
             message = (
@@ -61,7 +67,10 @@ class LakeCommits(ABC):
         return last
 
     def commit(self, batch: int, write: Callable[[Any, Any], None]) -> bool:
-        """Let `write` commit a batch; return False where the batch is in."""
+        """Commit a batch by calling `write`, again after conflicts; return False if the table has the batch already.
+
+        Raises JobError after ATTEMPTS conflicts, or if another process has written the batch meanwhile.
+        """
         for _ in range(ATTEMPTS):
             opened = self.open()
             if self._has(opened, batch):
@@ -75,7 +84,7 @@ class LakeCommits(ABC):
         raise JobError(message, hint="Start the job again; let other writers commit less often.")
 
     def wrote(self, batch: int) -> bool:
-        """Whether this process has committed a batch, the last one of the job."""
+        """Whether the last batch that this process committed is `batch`."""
         return batch == self._written
 
     def _has(self, opened: Any, batch: int) -> bool:

@@ -1,4 +1,4 @@
-"""The frame of a lakehouse's connector: options, the sinks with a key and without one, columns that are inferred."""
+"""Base classes of a lakehouse connector: options, the choice of a sink with or without a key, inferred columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PACE = (replace(MONITOR, mutable=True), MAX_BYTES)
 
 
 class LakeSink(TableSink):
-    """A table of a lakehouse that a job writes, a commit for each batch."""
+    """A lakehouse table that a job writes, with one commit per batch."""
 
     delivery = Delivery.TRANSACTIONAL
     rollback = Rollback.ROWS_STAY
@@ -36,19 +36,24 @@ class LakeSink(TableSink):
     replaces = True
 
     def ready(self, context: SinkContext) -> SinkContext:
-        """Check the table as it is now, and make it where that is asked for."""
+        """Create the table if `sink.create-table` asks for it, check it, and return `context` as it is."""
         self.prepare(context, creates=parse_boolean(self.table.options.get(CREATE.name, "false")))
         return context
 
     @abstractmethod
     def prepare(self, context: SinkContext, *, creates: bool) -> None:
-        """Make the table where there is none, if that `creates` it. Raises UsageError for one that cannot be written."""
+        """Create the table if it does not exist and the job `creates` it.
+
+        Raises UsageError if there is no table then, or it cannot be written as declared.
+        """
 
 
 class LakeConnector(Connector):
-    """Tables of a lakehouse. Which one it is says the option `place`; options with some beginnings are `passed_through`.
+    """A connector for one kind of lakehouse.
 
-    What a commit makes is its `unit` (a version, a snapshot by its id): options that name one end with it.
+    `place` is the name of the option that locates a table. Options whose names begin with one of `passed_through` are settings
+    of the library or of the created table. `unit` is what a commit creates, `version` or `snapshot-id`: the names of options
+    that take one end with it.
     """
 
     partitioned = True
@@ -59,16 +64,19 @@ class LakeConnector(Connector):
 
     @abstractmethod
     def schema(self, table: Table, project: str) -> pa.Schema:
-        """Return the columns of the table in the lakehouse."""
+        """Return the columns of the lakehouse table. Raises UsageError if there is none."""
 
     def sink(self, table: Table) -> TableSink | None:
+        """Return a sink that replaces rows by key for a table with a PRIMARY KEY, else one that appends rows."""
         return self.keyed_sink_type(table) if table.primary_key else super().sink(table)
 
     def own_options(self, table: Table) -> Sequence[TableOption]:
+        """Return an option for each name in the declaration that begins with a prefix of `passed_through`."""
         given = [name for name in table.options if name.startswith(self.passed_through)]
         return [TableOption(name, TEXT, "passed through") for name in given]
 
     def validate(self, table: Table) -> None:
+        """Raise BindError for a fixed version beside monitoring or a start mode, or a start mode without its first version."""
         at, first = f"scan.{self.unit}", f"scan.startup.{self.unit}"
         for other in (MONITOR.name, START_MODE):
             if at in table.options and other in table.options:
@@ -86,7 +94,10 @@ class LakeConnector(Connector):
 
 
 def start_options(unit: str, meaning: str, first: str) -> tuple[TableOption, TableOption]:
-    """Return the options that say where a job begins to read: from the rows that there are on, or from a commit on."""
+    """Return the options `scan.startup.mode` and `scan.startup.<unit>`, which say where a new job begins to read.
+
+    `meaning` and `first` are their lines in the manual.
+    """
 
     def parse(text: str) -> str:
         modes = (SNAPSHOT, LATEST, unit)
@@ -99,4 +110,5 @@ def start_options(unit: str, meaning: str, first: str) -> tuple[TableOption, Tab
 
 
 def start_mode(table: Table) -> str:
+    """Return the value of `scan.startup.mode`: `snapshot`, `latest` or the connector's `unit`."""
     return table.options.get(START_MODE, SNAPSHOT).lower()

@@ -1,4 +1,4 @@
-"""The frame of discovery in a lakehouse: splits of the commits of a table wait in order, and batches take some."""
+"""Base class of discovery in a lakehouse: the splits of a table's commits wait in a queue, from which batches take them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlstream.units import parse_bytes
 
 
 class LakeSplit(Protocol):
-    """A split that knows how much there is to read."""
+    """A split of a lakehouse table: its size in `bytes`, and the position that is `reached` when it was read."""
 
     @property
     def bytes(self) -> int: ...
@@ -28,7 +28,7 @@ S = TypeVar("S", bound=LakeSplit)
 
 
 class LakeDiscovery(Discovery, Generic[S]):
-    """Hands out the splits that `poll` lets wait."""
+    """Hands out splits in the order of commits. A subclass's `poll` appends them to `_pending`."""
 
     backlog_unit = "files"
 
@@ -45,7 +45,7 @@ class LakeDiscovery(Discovery, Generic[S]):
         return len(self._pending)
 
     def next_batch(self) -> Sequence[S] | None:
-        """Return splits of at most so many bytes; one at least."""
+        """Return the next splits, up to `source.max-bytes-per-batch`, but at least one; None if none waits."""
         taken: list[S] = []
         room = self._max_bytes
         while self._pending and (not taken or self._pending[0].bytes <= room):

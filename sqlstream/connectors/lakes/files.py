@@ -1,4 +1,4 @@
-"""Parquet files that tasks write for a lakehouse: named after the job and its batch, so that what nobody commits can be found."""
+"""Parquet files that tasks write for a lakehouse. Their names contain job and batch, which identifies uncommitted files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _NAME = re.compile(r"part-(?P<tag>[0-9a-f]+)-(?P<batch>\d{10})-")
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file below the folder that it was written into; `statistics` of its columns are as DuckDB returns them."""
+    """A Parquet file: its `path` below the folder that it was written into, its `size` in bytes, its `partition` values.
+
+    `statistics` are DuckDB's: by quoted column name, texts such as `min`, `max` and `null_count`.
+    """
 
     path: str
     rows: int
@@ -38,7 +41,10 @@ def write_files(
     partitions: Sequence[str] = (),
     with_partitions: bool = False,
 ) -> Iterator[WrittenFile]:
-    """Write the rows of a SELECT into a folder, a file for each partition; `with_partitions` they hold their columns, too."""
+    """Write the rows of a SELECT into a local folder, one file or some per partition; yield each file that has rows.
+
+    `partitions` are the partition columns, which files contain only `with_partitions`. Files have names as `file_name` returns.
+    """
     name = file_name(tag, batch, str(uuid4()))
     options, path = ["FORMAT parquet", "COMPRESSION zstd", "RETURN_STATS"], f"{folder}/{name}"
     if partitions:
@@ -56,7 +62,7 @@ def write_files(
 
 
 def file_name(tag: str, batch: int, unique: str) -> str:
-    """Return the name of a file of a job's batch.
+    """Return a file name for a batch of the job with a tag.
 
     >>> file_name("0f3c", 12, "a7")
     'part-0f3c-0000000012-a7.parquet'
@@ -65,6 +71,6 @@ def file_name(tag: str, batch: int, unique: str) -> str:
 
 
 def is_left(name: str, tag: str, last: int) -> bool:
-    """Whether a file is of a batch of a job behind the `last` one that was committed."""
+    """Whether a file name has the tag of a job, and a batch after `last`, the job's last committed batch."""
     found = _NAME.match(name)
     return found is not None and found["tag"] == tag and int(found["batch"]) > last

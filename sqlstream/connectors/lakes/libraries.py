@@ -1,4 +1,4 @@
-"""The libraries of lakehouses, which are extras: imported when a table needs them."""
+"""The libraries of lakehouses, which are optional dependencies: imported when a table needs them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.extras import imported
 from sqlstream.errors import Span
 
-# The library of each kind of lakehouse, by the connector and the extra that have its name, and what is imported of it.
+# The modules to import for each kind of lakehouse, whose name is also that of the connector and of the extra.
 _LIBRARIES = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "pyiceberg.catalog", "pyiceberg.exceptions")}
 LAKEHOUSES = tuple(_LIBRARIES)
 
 
 def library(lakehouse: str, table: Table, span: Span | None = None, asks: str = "") -> Any:
-    """Return the library of a lakehouse. Raises UsageError, with what of the table `asks` for it, when it is not installed."""
+    """Return the library of a lakehouse, `delta` or `iceberg`.
+
+    Raises UsageError if it is not installed; the message says what of the table `asks` for it.
+    """
     asks = asks or f'the connector "{lakehouse}"'
     return imported(table, lakehouse, _LIBRARIES[lakehouse], asks=asks, span=span)

@@ -1,4 +1,4 @@
-"""A warehouse table in a lakehouse, for other engines: what each kind of lakehouse does for it."""
+"""Publication of a warehouse table in a lakehouse, for other engines: the interface of each kind of lakehouse."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from sqlstream.connectors.lakes.files import WrittenFile
 
 
 class PublishedTable(ABC):
-    """The table of a lakehouse in which a warehouse table is published; it is made where there is none.
+    """The lakehouse table in which a warehouse table is published; the constructor creates it if it does not exist.
 
-    Data files are in `folder`. `schema` has the columns as the lakehouse has them, `columns` say how they are made of the
-    declared ones.
+    Data files are in `folder`. `schema` has the columns of the lakehouse table, `columns` the SQL that computes them.
     """
 
     folder: str
@@ -26,13 +25,13 @@ class PublishedTable(ABC):
     commits: LakeCommits
 
     def last(self) -> int:
-        """Return the last batch that is published, -1 before the first."""
+        """Return the number of the last published batch, -1 before the first."""
         return self.commits.last(self.commits.open())
 
     @abstractmethod
     def add(self, batch: int, files: Sequence[WrittenFile], *, whole: bool) -> None:
-        """Publish a batch: rows of files are added, or with `whole` are all that there are."""
+        """Publish a batch in one commit: add its files, or with `whole` replace all rows by them. Skip a published batch."""
 
     @abstractmethod
     def merge(self, batch: Batch) -> None:
-        """Publish a batch: its rows take the place of those that have their keys."""
+        """Publish a batch in one commit: upsert its rows by key, and delete the rows whose keys are gone."""
