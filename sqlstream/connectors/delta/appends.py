@@ -1,6 +1,6 @@
 """Append-only results as files of a Delta table: tasks write them into the table's folder, the driver commits a batch.
 
-Files of single tasks that failed stay until somebody runs VACUUM.
+The files of a failed attempt of a task stay until VACUUM removes them, if the batch is committed by a later attempt.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DIGITS = 15
 
 
 class AddWriter(LakeWriter):
-    """Writes the rows of a task into files of the table's folder, and tells of them as `add` actions."""
+    """Writes the rows of a task into files below the table's folder, and describes them as `add` actions."""
 
     def __init__(self, table: Table, context: SinkContext):
         super().__init__(context)
@@ -42,6 +42,7 @@ class AddWriter(LakeWriter):
             self._location.upload(f"{folder}/{file.path}", file.path)
 
     def told(self, file: WrittenFile) -> Any:
+        """Return the fields of an `add` action: `path` below the table, `size` in bytes, `partition` values, `stats` as JSON."""
         # An empty text is NULL where Delta has the values of partitions.
         partition = {name: value or None for name, value in file.partition.items()}
         stats = statistics_of(file.rows, file.statistics, self.target["types"])
@@ -49,7 +50,11 @@ class AddWriter(LakeWriter):
 
 
 def statistics_of(count: int, columns: Mapping[str, Mapping[str, str]], types: Mapping[str, str]) -> str:
-    """Return the statistics of a file, by which readers skip it, from those that DuckDB returns for its columns."""
+    """Return the statistics of a Delta file, by which readers skip it, as JSON text.
+
+    `count` is its number of rows. `columns` are DuckDB's statistics by quoted column name. `types` are Delta's types of the
+    columns to include. A bound that is not exact is left out.
+    """
     found: dict[str, Any] = {"numRecords": count, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for quoted, values in columns.items():
         if '"."' in quoted or (name := quoted[1:-1].replace('""', '"')) not in types:
@@ -66,7 +71,7 @@ def statistics_of(count: int, columns: Mapping[str, Mapping[str, str]], types: M
 
 
 def _bound(text: str, kind: str) -> Any:
-    """Return the least or greatest value of a column as JSON has it; None where that would not be exact."""
+    """Return the least or greatest value of a column as a JSON value; None if JSON cannot hold it exactly."""
     if kind in _INTEGERS:
         return int(text)
     if kind in _FLOATS or (kind.startswith("decimal") and sum(c.isdigit() for c in text) <= _DIGITS):

@@ -1,4 +1,4 @@
-"""Batches in the log of a Delta table: each is one version, with a `txn` action that has the number of the batch."""
+"""Batches as versions of a Delta table: each version has a `txn` action with the number of the batch."""
 
 from __future__ import annotations
 

@@ -36,12 +36,12 @@ from sqlstream.duck.internal_columns import PLACE
 if TYPE_CHECKING:
     import duckdb
 
-# Options of a table that begin so are properties of the Delta table.
+# The options with this prefix are properties of a Delta table that is created.
 PROPERTIES = "delta."
 
 
 class DeltaVersions(TableSource):
-    """The versions of a Delta table, in order: the rows that each adds, or all its changes."""
+    """Reads the versions of a Delta table in order: the rows that each adds or, with the change data feed, all its changes."""
 
     replay = Replay.REPLAYABLE
     replay_reason = "versions are read again"
@@ -62,7 +62,7 @@ class DeltaVersions(TableSource):
 
 
 class _DeltaSink(LakeSink):
-    """A Delta table that a job writes, a version for each batch."""
+    """A Delta table that a job writes, with one version per batch."""
 
     delivery_reason = "a batch is one version of the table, with its number"
 
@@ -75,7 +75,7 @@ class _DeltaSink(LakeSink):
 
 
 class DeltaFiles(_DeltaSink, WorkerSink):
-    """A table without a key: rows are appended."""
+    """A Delta table without a PRIMARY KEY: tasks write files, which a batch appends."""
 
     def writer(self, context: SinkContext) -> Writer:
         return AddWriter(self.table, context)
@@ -85,7 +85,7 @@ class DeltaFiles(_DeltaSink, WorkerSink):
 
 
 class DeltaRows(_DeltaSink, DriverSink):
-    """A table with a key: a row takes the place of the one that has its key."""
+    """A Delta table with a PRIMARY KEY: the driver merges the net changes of a batch by key."""
 
     def open(self, context: SinkContext) -> BatchWriter:
         return MergeWriter(self.table, self.ready(context))
@@ -137,4 +137,5 @@ class DeltaConnector(LakeConnector):
         return schema.arrow_schema(Location.of(table, project).open())
 
     def identity(self, table: Table, left_out: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the options without an absolute `path`: a job may read the same table from another place."""
         return {k: v for k, v in left_out.items() if k != self.place or not is_absolute(v)}

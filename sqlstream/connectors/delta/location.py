@@ -1,4 +1,4 @@
-"""Where a Delta table is, and how it is opened: on a local disk, or in an object store whose options are passed through."""
+"""The location of a Delta table, on a local disk or in an object store, and how it is opened."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from sqlstream.connectors.uris import is_remote, local_path
 from sqlstream.errors import JobError, UsageError
 from sqlstream.secrets import harmless
 
-# Options of a table that begin so are the object store's.
+# The options with this prefix go to the library, for the object store.
 STORAGE = "storage."
 
 
 def deltalake(table: Table) -> Any:
-    """Return the library. Raises UsageError when it is not installed."""
+    """Return the module `deltalake`. Raises UsageError if it is not installed."""
     return library("delta", table)
 
 
 @contextmanager
 def errors(table: Table, doing: str) -> Iterator[None]:
-    """Turn what the library raises while it is `doing` something with a table into an error that says so."""
+    """Turn errors of the library and of files into JobError; `doing` is what failed, such as "reading"."""
     library = deltalake(table)
     try:
         yield
@@ -40,7 +40,7 @@ def errors(table: Table, doing: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Location:
-    """A Delta table by its path or URI, with the options of its object store."""
+    """A Delta table by its absolute path or URI, with the library's options for its object store (`storage`)."""
 
     table: Table
     uri: str
@@ -48,6 +48,10 @@ class Location:
 
     @classmethod
     def of(cls, table: Table, project: str) -> Location:
+        """Return the location that a table's option `path` names, relative to the project.
+
+        Raises DataError if it leads outside of the folders in which the table's files may be.
+        """
         path = table.options["path"]
         remote = is_remote(path) and not path.lower().startswith("file://")
         storage = {k.removeprefix(STORAGE): v for k, v in table.options.items() if k.startswith(STORAGE)}
@@ -60,12 +64,15 @@ class Location:
         return not is_remote(self.uri)
 
     def exists(self) -> bool:
-        """Whether there is a Delta table."""
+        """Whether there is a Delta table. Raises JobError if the library cannot tell."""
         with errors(self.table, "opening"):
             return bool(deltalake(self.table).DeltaTable.is_deltatable(self.uri, storage_options=dict(self.storage)))
 
     def open(self, version: int | None = None) -> Any:
-        """Return the table as it is now, or was at a version. Raises UsageError when there is none."""
+        """Return a DeltaTable at its newest version, or at `version`.
+
+        Raises UsageError if there is no table, JobError if it cannot be opened.
+        """
         library = deltalake(self.table)
         try:
             with errors(self.table, "opening"):
@@ -78,7 +85,7 @@ class Location:
             raise
 
     def filesystem(self) -> arrow_fs.FileSystem:
-        """Return a file system whose paths are relative to the table."""
+        """Return a file system whose paths are relative to the table. Raises JobError if that fails."""
         deltalake(self.table)
         from deltalake.fs import DeltaStorageHandler
 
@@ -86,7 +93,7 @@ class Location:
             return arrow_fs.PyFileSystem(DeltaStorageHandler(self.uri, dict(self.storage)))
 
     def upload(self, file: str, path: str) -> None:
-        """Copy a local file to a path below the table."""
+        """Copy a local file to a path below the table. Raises JobError if that fails."""
         from deltalake.fs import DeltaStorageHandler
 
         with errors(self.table, "writing"), open(file, "rb") as here:
@@ -97,7 +104,10 @@ class Location:
             there.close()
 
     def actions(self, files: arrow_fs.FileSystem, version: int) -> list[Mapping[str, Any]] | None:
-        """Return what a version says in the log of the table, as the protocol of Delta has it; None where it is gone."""
+        """Return the actions of a version from the table's log, as Delta's protocol defines them; None if the log lacks it.
+
+        `files` is the table's `filesystem()`.
+        """
         try:
             with files.open_input_stream(f"_delta_log/{version:020d}.json") as stream:
                 lines = stream.read().decode().splitlines()

@@ -1,4 +1,4 @@
-"""Results with a key as rows of a Delta table: the driver merges the net changes of a batch, one version for each."""
+"""Results with a key in a Delta table: the driver merges the net changes of each batch, as one version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GONE = internal("gone")
 
 
 class MergeWriter(BatchWriter):
-    """Puts the rows of a batch in place of those with their keys, and takes away those whose key is gone."""
+    """Merges batches into a Delta table: upserts rows by key, and deletes the rows whose keys are gone."""
 
     def __init__(self, table: Table, context: SinkContext):
         self._location = Location.of(table, context.project)
@@ -34,6 +34,7 @@ class MergeWriter(BatchWriter):
         self._transactions.recover()
 
     def write(self, batch: Batch) -> None:
+        """Merge the net changes of a batch as one version, unless the table has the batch; without changes there is none."""
         rows = f"SELECT {items(self._columns)}, false AS {_GONE} FROM ({batch.upserts()})"
         gone = f"SELECT {items(self._keys)}, true AS {_GONE} FROM ({batch.deletes()})"
         changes = batch.table(f"{rows} UNION ALL BY NAME {gone}")
@@ -54,6 +55,9 @@ class MergeWriter(BatchWriter):
 
 
 def _same(name: str, *, nullable: bool) -> str:
-    """Return the condition that two rows agree in a column. NULL is a key as others are; without one files can be skipped."""
+    """Return the condition that rows `t` and `s` are equal in a column.
+
+    NULL equals NULL in a nullable column; the plain `=` of other columns lets the library skip files.
+    """
     ours, theirs = f"t.{quote_name(name)}", f"s.{quote_name(name)}"
     return f"({ours} IS NOT DISTINCT FROM {theirs})" if nullable else f"{ours} = {theirs}"

@@ -1,4 +1,4 @@
-"""A warehouse table as a Delta table: files are added to it by their names below its folder."""
+"""Publication of a warehouse table as a Delta table, whose folder has the files."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from sqlstream.connectors.lakes.published import PublishedTable
 
 
 class PublishedDelta(PublishedTable):
-    """A Delta table in the folder of a published table: a version for each batch.
+    """A Delta table in the folder of a published table, with one version per batch.
 
-    `storage` are the options of the library for the store that has the folder, none for a local disk.
+    `storage` are the library's options for the object store of the folder, empty for a local disk.
     """
 
     def __init__(self, table: Table, folder: str, context: SinkContext, storage: Mapping[str, str]):

@@ -1,4 +1,4 @@
-"""Reading files and versions of a Delta table on workers."""
+"""Reads files and change data feeds of a Delta table on workers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _KINDS = {"insert": "I", "update_preimage": "B", "update_postimage": "U", "delet
 
 @dataclass(frozen=True, slots=True)
 class DeltaSplit:
-    """A file that a version has or adds; without a path, all that a version changes, as its change data feed says.
+    """A data file of a version; with an empty `path`, the change data feed of the whole version.
 
-    `number` counts the files of the version; after `last`, nothing of it is left. `partition` has the values of columns that
-    are not in the file.
+    `number` counts the splits of the version from 1, and `last` marks the last one. `partition` has the values, as texts, of the
+    partition columns, which are not in the file.
     """
 
     version: int
@@ -45,6 +45,7 @@ class DeltaSplit:
 
     @property
     def reached(self) -> tuple[str, Any]:
+        """The one partition of the table, "", and the position after this split: [version, splits of it that were read]."""
         return "", [self.version + 1, 0] if self.last else [self.version, self.number]
 
     def to_list(self) -> list[Any]:
@@ -54,7 +55,10 @@ class DeltaSplit:
 def read_versions(
     con: duckdb.DuckDBPyConnection, splits: Sequence[DeltaSplit], table: Table, location: Location
 ) -> ReadPlan:
-    """Return how to read some splits; what they are read through is registered with the connection."""
+    """Return the plan that reads splits with the table's physical columns; it registers Arrow datasets with the connection.
+
+    Raises DataError for a file that is gone and for columns that do not fit, JobError if the library fails.
+    """
     delta, selects = location.open(), []
     files = [split for split in splits if split.path]
     if files:
@@ -73,7 +77,7 @@ def read_versions(
 def _dataset(
     splits: Sequence[DeltaSplit], table: Table, files: arrow_fs.FileSystem, schema: pa.Schema
 ) -> dict[int, ds.Dataset]:
-    """Return the rows of files by the version that they are of."""
+    """Return a dataset of the files of each version. Raises DataError for a file that is gone."""
     kind, found = ds.ParquetFileFormat(), dict[int, list[Any]]()
     infos = files.get_file_info([split.path for split in splits])
     for split, info in zip(splits, infos, strict=True):
@@ -97,7 +101,7 @@ def _is(schema: pa.Schema, name: str, value: str | None) -> ds.Expression:
 
 
 def _select(con: duckdb.DuckDBPyConnection, name: str, rows: Any, table: Table, version: int) -> str:
-    """Return the SELECT of the table's physical columns of some rows, which are registered under a name."""
+    """Return the SELECT of the table's physical columns over Arrow rows, which it registers under an internal name."""
     relation = internal(name)
     con.register(relation, rows)
     found = found_columns(con, relation)
@@ -117,7 +121,7 @@ def _item(
     if column == OPERATION:
         cases = " ".join(f"WHEN {quote_text(kind)} THEN '{letter}'" for kind, letter in _KINDS.items())
         return f"CASE _change_type {cases} END" if changes else "'I'"
-    # Of two changes of a key in one version that which adds a row comes later.
+    # If a version has two changes of a key, the one that adds a row comes later.
     told = {
         MODIFIED: f"{version}::BIGINT",
         PATH: "''",

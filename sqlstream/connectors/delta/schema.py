@@ -1,4 +1,4 @@
-"""The columns of a Delta table beside those that are declared: created, and checked."""
+"""Creation of a Delta table from a declaration, and checks of an existing one against it."""
 
 from __future__ import annotations
 
@@ -27,18 +27,21 @@ DELTA = Lakehouse(
     ("TIME", "TIME WITH TIME ZONE", "INTERVAL", "BIT"),
 )
 _PARTITIONS = ("VARCHAR", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL", "BOOLEAN", "DATE")
-# Rules of a table that a writer must follow, and this one does not know: in the table's properties, and in those of a column.
+# Properties of a table, and of a column, with rules that every writer must follow, and this one does not implement.
 _RULES = ("delta.constraints.", "delta.columnMapping.mode", "delta.enableRowTracking", "delta.enableIcebergCompat")
 _COLUMN_RULES = ("delta.generationExpression", "delta.identity", "delta.invariants")
 
 
 def arrow_schema(delta: Any) -> pa.Schema:
-    """Return the columns of a Delta table as Arrow has them."""
+    """Return the columns of a Delta table as an Arrow schema."""
     return pa.schema(delta.schema())
 
 
 def create(location: Location, table: Table, properties: Mapping[str, str]) -> None:
-    """Make an empty Delta table with the columns that are declared; another one that was made meanwhile stays."""
+    """Create an empty Delta table with the declared columns; a table that exists already stays as it is.
+
+    Raises UnsupportedError for a type that Delta cannot store, JobError if the library fails.
+    """
     from deltalake import DeltaTable
 
     schema = created(table, DELTA)
@@ -56,7 +59,7 @@ def create(location: Location, table: Table, properties: Mapping[str, str]) -> N
 
 
 def check(delta: Any, table: Table) -> None:
-    """Raise UsageError for what stands against writing a Delta table as it is declared."""
+    """Raise UsageError if a job cannot write a Delta table: for its properties, or its partition columns."""
     named = f'table "{table.name}"'
     for key, value in delta.metadata().configuration.items():
         if key.startswith(_RULES) and str(value).lower() not in ("none", "false"):

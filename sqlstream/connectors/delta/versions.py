@@ -1,6 +1,6 @@
-"""Which versions of a Delta table there are, and what a batch takes of them.
+"""Discovery of the versions of a Delta table, and of the files of each.
 
-A position is what comes next: [version, file of it]. The rows with which a job begins are files of one version, too.
+A position is [version, splits of it that were read]. The snapshot with which a job begins is read as the files of one version.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _CDF_PROPERTY = "delta.enableChangeDataFeed"
 
 
 class DeltaDiscovery(LakeDiscovery[DeltaSplit]):
-    """Hands out the rows that a table has when the job first starts, then what each version changes."""
+    """Hands out the files of the table when the job first starts, then the changes of each version.
+
+    Raises UsageError if the table has no change data feed and the options ask for it.
+    """
 
     def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
         super().__init__(table, position, context)
@@ -43,7 +46,11 @@ class DeltaDiscovery(LakeDiscovery[DeltaSplit]):
             raise UsageError(message, self._table.span, hint=hint)
 
     def poll(self) -> int:
-        """Look for new versions."""
+        """Queue the splits of new versions; return the number of splits that wait.
+
+        Raises UsageError if there is no version as `scan.version` names, DataError for a version that is no longer in the log
+        or, without the change data feed, does more than add rows.
+        """
         with errors(self._table, "reading"):
             self._delta.update_incremental()
             newest = int(self._delta.version())
@@ -68,7 +75,7 @@ class DeltaDiscovery(LakeDiscovery[DeltaSplit]):
         return self._end
 
     def _begin(self, newest: int) -> None:
-        """Go on where the position is; without one, where the options say."""
+        """Queue the splits from the position on; without a position, from where the options say."""
         version, done = self._position.get("", [None, 0])
         mode = start_mode(self._table)
         if mode != "snapshot":
@@ -98,7 +105,7 @@ class DeltaDiscovery(LakeDiscovery[DeltaSplit]):
         return list(_splits(version, files))
 
     def _changes(self, version: int) -> list[DeltaSplit]:
-        """Return what a version changes. Raises DataError when that is no longer known, or more than rows that are added."""
+        """Return the splits of the changes of a version. Raises DataError as `poll` does."""
         with errors(self._table, "reading"):
             actions = self._location.actions(self._files, version)
         if actions is None:
