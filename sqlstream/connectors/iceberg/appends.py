@@ -19,7 +19,7 @@ from sqlstream.connectors.lakes.files import WrittenFile, is_left
 
 
 class DataFileWriter(LakeWriter):
-    """Writes the rows of a task into files of the table, and tells of them by their URIs."""
+    """Writes the rows of a task into data files of the table, and describes each by its URI."""
 
     with_partitions = True
 
@@ -35,6 +35,7 @@ class DataFileWriter(LakeWriter):
                     shutil.copyfileobj(here, there, 8 << 20)
 
     def told(self, file: WrittenFile) -> Any:
+        """Return the URI of a file."""
         return f"{self.target['uri']}/{file.path}"
 
 
@@ -64,6 +65,7 @@ class DataFileCommitter(LakeCommitter):
                 io.delete(file)
 
     def remove_left(self, last: int) -> None:
+        """Delete the job's files of batches after `last` if the table is on this machine; a remote table keeps them."""
         for root, _, names in os.walk(self._folder or ""):
             for name in names:
                 if is_left(name, self._commits.tag, last):

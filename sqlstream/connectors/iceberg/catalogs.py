@@ -1,4 +1,4 @@
-"""Iceberg tables by their catalogs, whose options are passed through."""
+"""Iceberg tables by their names in catalogs, whose options are passed to the library."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from sqlstream.connectors.uris import is_remote, local_path
 from sqlstream.errors import JobError, UsageError
 from sqlstream.secrets import harmless
 
-# Options of a table that begin so are the catalog's.
+# The options with this prefix go to the library, for the catalog.
 CATALOG = "catalog."
 _SQLITE = "sqlite:///"
 
 
 def pyiceberg(table: Table) -> Any:
-    """Return the library. Raises UsageError when it is not installed."""
+    """Return the module `pyiceberg`. Raises UsageError if it is not installed."""
     return library("iceberg", table)
 
 
 @contextmanager
 def errors(table: Table, doing: str) -> Iterator[None]:
-    """Turn what the library raises while it is `doing` something with a table into an error that says so."""
+    """Turn errors of the library and of catalogs into JobError; `doing` is what failed, such as "reading"."""
     try:
         yield
     except (JobError, UsageError):
@@ -41,7 +41,7 @@ def errors(table: Table, doing: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Located:
-    """An Iceberg table by its name in a catalog."""
+    """An Iceberg table by its name in a catalog, with the library's options for that (`properties`)."""
 
     table: Table
     catalog: str
@@ -49,6 +49,7 @@ class Located:
 
     @classmethod
     def of(cls, table: Table, project: str) -> Located:
+        """Return the table that a declaration names; local paths of the catalog are relative to the project."""
         given = {k.removeprefix(CATALOG): v for k, v in table.options.items() if k.startswith(CATALOG)}
         uri, warehouse = given.get("uri", ""), given.get("warehouse", "")
         if uri.startswith(_SQLITE):
@@ -59,20 +60,22 @@ class Located:
 
     @property
     def name(self) -> str:
+        """The table's name in the catalog, with its namespace."""
         return self.table.options["table"]
 
     def load_catalog(self) -> Any:
-        """Return the catalog; one of a process is kept, as its connections are."""
+        """Return the catalog, cached in this process with its connections. Raises JobError if it cannot be opened."""
         pyiceberg(self.table)
         with errors(self.table, "opening the catalog of"):
             return _catalog(self.catalog, tuple(sorted(self.properties.items())))
 
     def exists(self) -> bool:
+        """Whether the catalog has the table. Raises JobError if the catalog fails."""
         with errors(self.table, "opening"):
             return bool(self.load_catalog().table_exists(self.name))
 
     def open(self) -> Any:
-        """Return the table as it is now. Raises UsageError when there is none."""
+        """Return the library's table at its newest metadata. Raises UsageError if there is none, JobError if loading fails."""
         library = pyiceberg(self.table)
         try:
             with errors(self.table, "opening"):
@@ -93,7 +96,7 @@ def _catalog(name: str, properties: tuple[tuple[str, str], ...]) -> Any:
 
 
 def local_folder(iceberg: Any) -> str | None:
-    """Return where the files of a table are on this machine, None where they are elsewhere."""
+    """Return the folder of a table's data files on this machine, None if they are remote."""
     location = str(iceberg.location())
     if is_remote(location) and not location.startswith("file://"):
         return None

@@ -1,4 +1,4 @@
-"""Batches in an Iceberg table: each is one commit, with a property of the table that has the number of the batch."""
+"""Batches as commits of an Iceberg table: each commit sets a property of the table to the number of the batch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ class BatchProperty(LakeCommits):
     def __init__(self, located: Located, context: SinkContext):
         super().__init__(located.table, context)
         self._located = located
-        # As it is while a batch is being committed: what is read then is what the commit builds on.
+        # The table at the metadata on which the current commit builds: reads during the commit use it, too.
         self.opened: Any = None
 
     @property
     def key(self) -> str:
+        """The table property with the number of the job's last batch."""
         return f"sqlstream.{self.name}.batch"
 
     def open(self) -> Any:
+        """Return the library's table at its newest metadata, which `opened` has from then on."""
         self.opened = self._located.open()
         return self.opened
 
@@ -38,7 +40,7 @@ class BatchProperty(LakeCommits):
         failed = pyiceberg(self.table).exceptions
         try:
             with errors(self.table, "writing"), warnings.catch_warnings(), opened.transaction() as transaction:
-                # Keys that are new are no fault.
+                # A new key has no row to delete, which is no fault.
                 warnings.filterwarnings("ignore", "Delete operation did not match any records")
                 write(transaction, {"sqlstream.batch": f"{self.name}/{batch}"})
                 transaction.set_properties({self.key: str(batch)})

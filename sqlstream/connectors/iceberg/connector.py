@@ -34,12 +34,12 @@ from sqlstream.connectors.read_plan import ReadPlan
 if TYPE_CHECKING:
     import duckdb
 
-# Options of a table that begin so are properties of the Iceberg table.
+# The options with this prefix are properties of an Iceberg table that is created.
 PROPERTIES = "iceberg."
 
 
 class IcebergSnapshots(TableSource):
-    """The snapshots of an Iceberg table, in order: the rows that each appends."""
+    """Reads the snapshots of an Iceberg table in order: the rows that each appends."""
 
     replay = Replay.REPLAYABLE
     replay_reason = "snapshots are read again"
@@ -59,7 +59,7 @@ class IcebergSnapshots(TableSource):
 
 
 class _IcebergSink(LakeSink):
-    """An Iceberg table that a job writes, a commit for each batch."""
+    """An Iceberg table that a job writes, with one commit per batch."""
 
     delivery_reason = "a batch is one commit to the table, with its number"
 
@@ -72,7 +72,7 @@ class _IcebergSink(LakeSink):
 
 
 class IcebergFiles(_IcebergSink, WorkerSink):
-    """A table without a key: rows are appended."""
+    """An Iceberg table without a PRIMARY KEY: tasks write files, which a batch appends."""
 
     def writer(self, context: SinkContext) -> Writer:
         return DataFileWriter(self.table, context)
@@ -82,7 +82,7 @@ class IcebergFiles(_IcebergSink, WorkerSink):
 
 
 class IcebergRows(_IcebergSink, DriverSink):
-    """A table with a key: a row takes the place of the one that has its key."""
+    """An Iceberg table with a PRIMARY KEY: the driver replaces the rows of a batch's keys."""
 
     def open(self, context: SinkContext) -> BatchWriter:
         return UpsertWriter(self.table, self.ready(context))

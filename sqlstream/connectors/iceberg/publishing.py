@@ -1,4 +1,4 @@
-"""A warehouse table as an Iceberg table, in a catalog of the warehouse's own: a SQLite file beside the published tables."""
+"""Publication of a warehouse table as an Iceberg table. The catalog is a SQLite file beside the published tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ CATALOG_FILE = "iceberg.db"
 
 
 class PublishedIceberg(PublishedTable):
-    """An Iceberg table in the folder of a published table: a commit for each batch."""
+    """An Iceberg table in the folder of a published table, with one commit per batch.
+
+    A table whose metadata are outside of the folder is created anew: the warehouse was moved or copied.
+    """
 
     def __init__(self, table: Table, folder: str, context: SinkContext):
         self._table, self._context = replace(table, options=_options(folder)), context
@@ -42,7 +45,7 @@ class PublishedIceberg(PublishedTable):
         self.commits = BatchProperty(self._located, context)
 
     def _is_here(self, folder: str) -> bool:
-        """Whether the catalog has the table, with its files here: paths are absolute, and a warehouse may be moved or copied."""
+        """Whether the catalog has the table, with metadata in the folder. Paths are absolute, and a warehouse may be moved."""
         try:
             if not self._located.exists():
                 return False
@@ -78,7 +81,7 @@ class PublishedIceberg(PublishedTable):
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Keep the library from telling of each column of each file that the warehouse writes no statistics."""
+    """Suppress the library's warning that a file has no statistics, which it logs for each column."""
     logger = logging.getLogger("pyiceberg.io.pyarrow")
 
     def other(record: logging.LogRecord) -> bool:
@@ -92,7 +95,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 def forget(folder: str) -> None:
-    """Take the table of a folder out of the catalog beside it, if that is there."""
+    """Remove the published table of a folder from the catalog beside it, if that lists it; the files stay."""
     located = Located.of(Table("", (), options=_options(folder)), "")
     library = pyiceberg(located.table)
     with contextlib.suppress(library.exceptions.NoSuchTableError):

@@ -1,4 +1,4 @@
-"""Reading files of an Iceberg table on workers, as the library does: columns by their ids, without deleted rows."""
+"""Reads files of an Iceberg table on workers with the library, which finds columns by their ids and leaves out deleted rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSplit:
-    """A file that a snapshot appends, or, of a `whole` one, that it has. `number` counts the files of the snapshot."""
+    """A data file that a snapshot appends or, with `whole`, one that the snapshot has.
+
+    `sequence` is the snapshot's sequence number and `snapshot` its id. `number` counts its files from 1; the last one has
+    `snapshots.ALL`.
+    """
 
     sequence: int
     snapshot: int
@@ -31,6 +35,7 @@ class SnapshotSplit:
 
     @property
     def reached(self) -> tuple[str, Any]:
+        """The one partition of the table, "", and the position after this split, a list with the fields of `Reached`."""
         return "", [self.sequence, self.number, self.snapshot]
 
     def to_list(self) -> list[Any]:
@@ -38,7 +43,7 @@ class SnapshotSplit:
 
 
 def planned(iceberg: Any, snapshot: int, whole: bool) -> dict[str, Any]:
-    """Return how the library reads the files that a snapshot has, or appends, by their paths."""
+    """Return the library's tasks that read the files that a snapshot appends or, with `whole`, has: path to task."""
     if whole:
         scan = iceberg.scan(snapshot_id=snapshot)
     else:
@@ -50,7 +55,10 @@ def planned(iceberg: Any, snapshot: int, whole: bool) -> dict[str, Any]:
 def read_snapshots(
     con: duckdb.DuckDBPyConnection, splits: Sequence[SnapshotSplit], table: Table, located: Located
 ) -> ReadPlan:
-    """Return how to read some splits; their rows are registered with the connection."""
+    """Return the plan that reads splits with the table's physical columns; it loads all rows, and registers them.
+
+    Raises DataError for columns that do not fit, JobError if the library fails.
+    """
     if not splits:
         return ReadPlan(no_rows(table.physical))
     from pyiceberg.expressions import AlwaysTrue

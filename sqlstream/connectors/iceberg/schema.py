@@ -1,4 +1,4 @@
-"""The columns of an Iceberg table beside those that are declared: created, and checked."""
+"""Creation of an Iceberg table from a declaration, and checks of an existing one against it."""
 
 from __future__ import annotations
 
@@ -31,18 +31,21 @@ ICEBERG = Lakehouse(
 
 
 def arrow_schema(iceberg: Any) -> pa.Schema:
-    """Return the columns of an Iceberg table as Arrow has them."""
+    """Return the columns of an Iceberg table as an Arrow schema."""
     return iceberg.schema().as_arrow()
 
 
 def partitions_of(iceberg: Any) -> list[str]:
-    """Return the columns by which a table is partitioned, None in the place of what is no column as it is."""
+    """Return the source columns of a table's partition fields, whatever their transforms are."""
     schema = iceberg.schema()
     return [str(schema.find_column_name(field.source_id)) for field in iceberg.spec().fields]
 
 
 def create(located: Located, properties: Mapping[str, str]) -> None:
-    """Make an empty Iceberg table with the columns that are declared; another one that was made meanwhile stays."""
+    """Create an empty Iceberg table with the declared columns, and its namespace; an existing table stays as it is.
+
+    Raises UnsupportedError for a type that Iceberg cannot store, JobError if the library fails.
+    """
     table, library = located.table, pyiceberg(located.table)
     catalog, schema = located.load_catalog(), created(table, ICEBERG)
     with errors(table, "creating"):
@@ -59,7 +62,7 @@ def create(located: Located, properties: Mapping[str, str]) -> None:
 
 
 def check(iceberg: Any, table: Table) -> None:
-    """Raise UsageError for what stands against writing an Iceberg table as it is declared."""
+    """Raise UsageError if a job cannot write an Iceberg table: for its partitions, format version, or required columns."""
     found = [str(field.transform) for field in iceberg.spec().fields]
     if any(transform != "identity" for transform in found):
         message = f'table "{table.name}": the Iceberg table is partitioned by {", ".join(found)}'

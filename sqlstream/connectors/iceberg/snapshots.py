@@ -1,7 +1,6 @@
-"""Which snapshots of an Iceberg table there are, and what a batch takes of them.
+"""Discovery of the snapshots of an Iceberg table, and of the files of each.
 
-A position is a snapshot by its sequence number, the files of it that were taken, and its id. The rows with which a job begins are
-files of one snapshot, too.
+A position has the fields of `Reached`. The rows with which a job begins are read as the files of one snapshot, too.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from sqlstream.connectors.lakes.connector import start_mode
 from sqlstream.connectors.lakes.discovery import LakeDiscovery
 from sqlstream.errors import DataError, UsageError
 
-# More files than a snapshot has: all of them were taken.
+# More files than a snapshot has: all of them were read.
 ALL = 1 << 40
 
 
 class Reached(NamedTuple):
-    """How far a table was read."""
+    """A position: the first `files` files were read of the snapshot with this sequence number and id."""
 
     sequence: int
     files: int
@@ -29,18 +28,22 @@ class Reached(NamedTuple):
 
 
 class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
-    """Hands out the rows that a table has when the job first starts, then those that each snapshot appends."""
+    """Hands out the files of the table when the job first starts, then the files that each snapshot appends."""
 
     def __init__(self, table: Table, position: Offsets, context: DiscoveryContext):
         super().__init__(table, position, context)
         self._located = Located.of(table, context.project)
         self._iceberg = self._located.open()
-        # Up to where snapshots were looked at; None before the first look.
+        # The position after the last snapshot whose files are queued; None before the first poll.
         self._seen: Reached | None = None
         self._end: int | None = None
 
     def poll(self) -> int:
-        """Look for new snapshots."""
+        """Queue the files of new snapshots; return the number of splits that wait.
+
+        Raises UsageError for a table of format version 1, or a snapshot that does not exist. Raises DataError if snapshots
+        have expired or were rolled back, or a snapshot does more than append rows.
+        """
         with errors(self._table, "reading"):
             self._iceberg = self._located.open()
         if self._iceberg.metadata.format_version < 2:
@@ -72,7 +75,7 @@ class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
         return found
 
     def _begin(self, newest: Any) -> Reached:
-        """Go on where the position is; without one, where the options say."""
+        """Queue the files from the position on; without a position, from where the options say."""
         known = self._position.get("")
         mode = start_mode(self._table)
         now = None if newest is None else [newest.sequence_number, ALL, newest.snapshot_id]
@@ -97,7 +100,7 @@ class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
         return [first.sequence_number - 1, ALL, first.parent_snapshot_id]
 
     def _behind(self, reached: Reached, newest: Any) -> list[Any]:
-        """Return the snapshots behind one, up to another. Raises DataError when some between them have expired."""
+        """Return the snapshots after a position up to the newest, oldest first. Raises DataError if one of them has expired."""
         found: list[Any] = []
         at = newest
         while at is not None and at.sequence_number > reached.sequence:
@@ -118,7 +121,7 @@ class SnapshotDiscovery(LakeDiscovery[SnapshotSplit]):
         return self._splits(snapshot, whole=True)
 
     def _appended(self, snapshot: Any) -> list[SnapshotSplit]:
-        """Return the files that a snapshot appends. Raises DataError when it does something else."""
+        """Return the files that a snapshot appends, none if it only rewrites files. Raises DataError if it does more."""
         operation = snapshot.summary.operation.value if snapshot.summary is not None else "append"
         if operation == "replace":
             return []

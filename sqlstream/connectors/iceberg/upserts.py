@@ -1,8 +1,8 @@
-"""Results with a key as rows of an Iceberg table: the driver replaces the rows of a batch's keys, in one commit.
+"""Results with a key in an Iceberg table: the driver replaces the rows of a batch's keys in one commit.
 
-The library finds rows by a filter that a single column can say exactly. With several key columns the filter finds more rows than
-those of the keys; the others are written again, in the same commit. So it is with many keys, too, if the table is not much larger
-than the batch: the library makes a Python object of each value of a filter, and that several times.
+The library deletes the rows that match a filter. For a single key column the filter is exact. For several key columns it also
+matches rows with other keys, which the same commit writes again. It does so for many keys, too, if the table is not much larger
+than the batch: then the filter consists of bounds, because the library makes several Python objects of each value in a filter.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 
 _FOUND, _KEYS = internal("found"), internal("keys")
-# The library skips files by a list of values only up to so many.
+# The length of the longest list of values by which the library skips files.
 _LISTED = 200
-# From so many keys on they are found by their bounds alone, in a table of at most so many rows for each of them: all rows between
-# the bounds are in memory then.
+# From _MANY keys on the filter consists of bounds, in a table of at most _ROWS_PER_KEY rows for each key: all rows between the
+# bounds are in memory then.
 _MANY, _ROWS_PER_KEY = 10_000, 20
 
 
 class UpsertWriter(BatchWriter):
-    """Puts the rows of a batch in place of those with their keys, and takes away those whose key is gone."""
+    """Writes batches into an Iceberg table: replaces rows by key, and deletes the rows whose keys are gone."""
 
     def __init__(self, table: Table, context: SinkContext):
         self._table, self._located = table, Located.of(table, context.project)
@@ -49,6 +49,7 @@ class UpsertWriter(BatchWriter):
         self._commits.recover()
 
     def write(self, batch: Batch) -> None:
+        """Write the net changes of a batch in one commit, unless the table has the batch; without changes there is none."""
         rows = batch.table(f"SELECT {items(self._columns)} FROM ({batch.upserts()})")
         gone = batch.table(f"SELECT {items(self._keys)} FROM ({batch.deletes()})")
         names = [c.name for c in self._keys]
@@ -71,7 +72,7 @@ class UpsertWriter(BatchWriter):
         self._commits.commit(batch.number, replace)
 
     def _others(self, found: Any, keys: pa.Table) -> pa.Table:
-        """Return the rows that a filter finds, and that have none of the keys."""
+        """Return the rows of the table that match a filter and have none of the keys."""
         with errors(self._table, "reading"):
             rows = self._commits.opened.scan(row_filter=found).to_arrow()
         same = " AND ".join(
@@ -86,7 +87,7 @@ class UpsertWriter(BatchWriter):
         return kept.cast(self._schema)
 
     def _complete(self, rows: pa.Table) -> pa.Table:
-        """Return rows with all columns of the Iceberg table, in its order."""
+        """Return rows with all columns of the Iceberg table, in its order; columns that they lack are NULL."""
         missing = [field for field in self._schema if field.name not in rows.column_names]
         for field in missing:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
@@ -94,7 +95,10 @@ class UpsertWriter(BatchWriter):
 
 
 def matching(keys: pa.Table, *, by_bounds: bool = False) -> Any:
-    """Return the filter that finds the rows of some keys: exactly with one column, with several or `by_bounds` perhaps more."""
+    """Return the library's filter for the rows of keys, a table with the key columns.
+
+    It is exact for one column; for several, or with `by_bounds`, it may match more rows.
+    """
     filters: Any = import_module("pyiceberg.expressions")
     return reduce(
         filters.And, [_values(filters, name, keys[name].to_pylist(), by_bounds) for name in keys.column_names]
