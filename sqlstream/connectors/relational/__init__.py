@@ -1,1 +1,1 @@
-"""What sinks that write tables of databases share: the SQL, the check of a table's columns, and batches that count once."""
+"""Code that the database connectors share: SQL dialects, checks of a table's columns, exactly-once batches, lookups."""

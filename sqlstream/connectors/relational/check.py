@@ -1,4 +1,4 @@
-"""Whether a table of a database is as it is declared, said before the first row is written."""
+"""Checks of a database's table against its declaration, before the first row is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def no_table(table: Table, name: str, dialect: Dialect) -> BindError:
 
 
 def check_columns(table: Table, found: FoundTable, dialect: Dialect) -> None:
-    """Raise BindError unless all declared columns are there, with types that hold their values."""
+    """Raise BindError unless the database's table has all declared columns, with types that hold their values.
+
+    Raises it, too, if the table has another column that demands a value.
+    """
     columns = {c.name: c for c in found.columns}
     for column in table.writable:
         there = columns.get(column.name)
@@ -35,7 +38,7 @@ def check_columns(table: Table, found: FoundTable, dialect: Dialect) -> None:
 
 
 def check_key(table: Table, found: FoundTable, dialect: Dialect) -> None:
-    """Raise BindError unless the database keeps the PRIMARY KEY unique, where it needs to."""
+    """Raise BindError if the dialect needs a unique index over the PRIMARY KEY and the table has none."""
     if table.primary_key and dialect.needs_index and frozenset(table.primary_key) not in found.unique:
         key = ", ".join(table.primary_key)
         what = f"has no unique index over the columns of the PRIMARY KEY ({key})"

@@ -1,4 +1,4 @@
-"""Sinks whose database is a file that is open only while a batch is written: others can read it between two batches."""
+"""Sinks whose database is a file. It is open only while a batch is written, so that others can read it between two batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqlstream.errors import UsageError
 
 
 class FileTransaction(Transaction):
-    """A transaction in a file, which nobody else writes meanwhile."""
+    """A transaction in a database file, which it locks against other writers."""
 
     def last_batch(self) -> int | None:
         found = self.con.execute(last_batch(), [self.identity]).fetchall()
@@ -28,9 +28,9 @@ class FileTransaction(Transaction):
 
 
 class FileWriter(DatabaseWriter):
-    """Writes the batches of a job into a table of a file."""
+    """Writes the batches of a job into a table of a database file."""
 
-    # The errors of values that the file does not take.
+    # The errors of statements that the database refuses.
     refusals: tuple[type[Exception], ...]
     transaction_type: ClassVar[type[FileTransaction]]
     begin: ClassVar[str] = "BEGIN"
@@ -41,9 +41,13 @@ class FileWriter(DatabaseWriter):
 
     @abstractmethod
     def opened(self) -> AbstractContextManager[Any]:
-        """Open the file. What is open of a transaction at the end is rolled back."""
+        """Open the file for a block, as a connection. Its end rolls back an open transaction."""
 
     def prepare(self) -> None:
+        """Create the file and tables that are missing, if asked, and check the table.
+
+        Raises UsageError if there is no file and none is to be created, BindError if the table is not as declared.
+        """
         self._check_file()
         with self.opened() as con:
             self.check_table(con)
@@ -66,7 +70,7 @@ class FileWriter(DatabaseWriter):
                 raise self.refused(error) from error
 
     def _check_file(self) -> None:
-        """Raise UsageError where there is no file, and none is to be made; DataError where it is not to be opened."""
+        """Raise UsageError if there is no file and none is to be created, DataError if the job must not open it."""
         check_files(self.table, [self.path])
         if os.path.isfile(self.path):
             return

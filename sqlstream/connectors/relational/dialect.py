@@ -1,4 +1,4 @@
-"""The SQL of a database: its types, what values travel as, and the statements that change rows."""
+"""SQL dialects of databases: column types, the form in which values are sent, and the statements that change rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import ClassVar
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
 
-# Where a sink remembers the last batch of each job.
+# The table that holds the number of the last batch of each sink of a job.
 BATCHES = "sqlstream_batches"
 _NESTED = re.compile(r"(STRUCT|MAP)\(|.*\[\d*\]$", re.DOTALL)
 
 
 def qualified(name: str) -> str:
-    """Return the name of a table, with or without its schema, as it stands in SQL.
+    """Return the name of a table, with or without its schema, quoted for SQL.
 
     >>> print(qualified("shop.orders"))
     "shop"."orders"
@@ -26,7 +26,7 @@ def qualified(name: str) -> str:
 
 
 def is_nested(kind: str) -> bool:
-    """Tell whether a DuckDB type is one of lists, structs or maps.
+    """Whether a DuckDB type is a list, an array, a struct or a map.
 
     >>> [is_nested(kind) for kind in ("INTEGER[]", "STRUCT(a INTEGER)", "VARCHAR")]
     [True, True, False]
@@ -36,9 +36,9 @@ def is_nested(kind: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FoundColumn:
-    """A column as it is in a database.
+    """A column of a table in a database; `type` is the database's name of its type.
 
-    `must_be_given` says that it takes no NULL and has no default. `generated` that the database computes it.
+    `must_be_given` says that it is NOT NULL without a default, `generated` that the database computes it.
     """
 
     name: str
@@ -49,46 +49,49 @@ class FoundColumn:
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """A table as it is in a database: its columns, and the sets of columns that no two rows share."""
+    """A table in a database: its columns, and the sets of columns with a unique index."""
 
     columns: tuple[FoundColumn, ...]
     unique: tuple[frozenset[str], ...] = ()
 
 
 class Dialect(ABC):
-    """A database's SQL. Types are DuckDB's where sqlstream declares them."""
+    """The SQL dialect of a database. A `kind` is a DuckDB type; all other types are the database's."""
 
     name: ClassVar[str]
-    # Whether rows are found by a unique index over the columns of the PRIMARY KEY.
+    # Whether upserts need a unique index over the columns of the PRIMARY KEY.
     needs_index: ClassVar[bool] = True
 
     def qualified(self, name: str) -> str:
-        """Return the name of a table as it stands in SQL."""
+        """Return the name of a table, quoted for SQL."""
         return qualified(name)
 
     @abstractmethod
     def type(self, kind: str) -> str:
-        """Return the type of the column that is created for a DuckDB type."""
+        """Return the type with which a column of a DuckDB type is created."""
 
     @abstractmethod
     def fitting(self, kind: str) -> Sequence[str]:
-        """Return the types of columns that hold all values of a DuckDB type, as `fits` looks for them."""
+        """Return the types, without lengths, that hold all values of a DuckDB type; errors list them."""
 
     @abstractmethod
     def value(self, kind: str, sql: str) -> str:
-        """Return DuckDB SQL of a value of a type as it travels to the database."""
+        """Return DuckDB SQL that converts a value, `sql` of a DuckDB type, to the form in which it is sent to the database."""
 
     def fits(self, kind: str, found: str) -> bool:
-        """Tell whether a column of the database holds all values of a DuckDB type."""
+        """Whether a column of the type `found` in the database holds all values of a DuckDB type."""
         return found in self.fitting(kind)
 
     def values(self, columns: Iterable[Column], rows: str) -> str:
-        """Return the SELECT of rows, given as a SELECT, as their values travel."""
+        """Return a SELECT that converts the rows of a SELECT to the form in which they are sent to the database."""
         items = (f"{self.value(c.type, quote_name(c.name))} AS {quote_name(c.name)}" for c in columns)
         return f"SELECT {', '.join(items)} FROM ({rows})"
 
     def create(self, target: str, columns: Iterable[Column], key: Sequence[str]) -> str:
-        """Return the statement that makes a table unless it is there."""
+        """Return the CREATE TABLE IF NOT EXISTS of a table with columns and, unless `key` is empty, a PRIMARY KEY.
+
+        `target` is the quoted name of the table, here and below.
+        """
         items = [
             f"{quote_name(c.name)} {self.type(c.type)}{' NOT NULL' if c.not_null or c.name in key else ''}"
             for c in columns
@@ -98,29 +101,29 @@ class Dialect(ABC):
         return f"CREATE TABLE IF NOT EXISTS {target} ({', '.join(items)})"
 
     def upsert(self, target: str, columns: Sequence[str], key: Sequence[str], rows: str) -> str:
-        """Return the statement by which rows, a SELECT or VALUES, take the places of those that have their keys."""
+        """Return the statement that inserts `rows`, a SELECT or VALUES, or updates the rows that have their keys already."""
         others = [c for c in columns if c not in key]
         sets = ", ".join(f"{quote_name(c)} = excluded.{quote_name(c)}" for c in others)
         action = f"UPDATE SET {sets}" if others else "NOTHING"
         return f"INSERT INTO {target} ({_names(columns)}) {rows} ON CONFLICT ({_names(key)}) DO {action}"
 
     def insert(self, target: str, columns: Sequence[str], rows: str) -> str:
-        """Return the statement that adds rows, a SELECT or VALUES."""
+        """Return the statement that inserts `rows`, a SELECT or VALUES."""
         return f"INSERT INTO {target} ({_names(columns)}) {rows}"
 
 
 def set_last_batch() -> str:
-    """Return the statement that writes the number of a batch; it has the parameters sink and batch, as `?`."""
+    """Return the statement that stores the number of a sink's last batch; its `?` are the sink and the number."""
     return f"INSERT INTO {BATCHES} (sink, batch) VALUES (?, ?) ON CONFLICT (sink) DO UPDATE SET batch = excluded.batch"
 
 
 def make_batches() -> str:
-    """Return the statement that makes the table of batch numbers."""
+    """Return the statement that creates the table of batch numbers."""
     return f"CREATE TABLE IF NOT EXISTS {BATCHES} (sink VARCHAR PRIMARY KEY, batch BIGINT NOT NULL)"
 
 
 def last_batch() -> str:
-    """Return the query of the number of the last batch; it has the parameter sink, as `?`."""
+    """Return the query for the number of a sink's last batch; its `?` is the sink."""
     return f"SELECT batch FROM {BATCHES} WHERE sink = ?"
 
 

@@ -1,4 +1,4 @@
-"""Lookups in tables of servers."""
+"""Lookups in tables of database servers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sqlstream.connectors.lookup_rows import lookup_columns, typed_rows
 
 
 class ServerLookup(LookupFunction):
-    """Asks a server; the connection stays open between questions, and is made anew where it is lost."""
+    """Looks up rows on a server. The connection stays open between calls, and is opened again after it was lost."""
 
-    # What all errors of the server and of its library derive from.
+    # The base class of all errors of the server and of its library.
     error: type[Exception]
 
     def __init__(self, table: Table):
@@ -25,18 +25,20 @@ class ServerLookup(LookupFunction):
         self._con: Any = None
 
     @abstractmethod
-    def connect(self) -> Any: ...
+    def connect(self) -> Any:
+        """Open a connection to the server. Raises `error`."""
 
     @abstractmethod
-    def is_open(self, con: Any) -> bool: ...
+    def is_open(self, con: Any) -> bool:
+        """Whether a connection is open, as far as the client knows."""
 
     @abstractmethod
     def rows(self, con: Any, keys: pa.Table) -> Sequence[Sequence[Any]]:
-        """Return the rows that have some keys, with the columns of a lookup."""
+        """Return the rows that have the keys, with values for `columns`; `keys` is a table with the key columns."""
 
     @abstractmethod
     def failure(self, error: Exception) -> Exception:
-        """Return what to raise for an error of the server or of its library."""
+        """Return the error to raise for an error of the server or of its library."""
 
     def __call__(self, keys: pa.Table) -> pa.Table:
         try:
@@ -50,7 +52,7 @@ class ServerLookup(LookupFunction):
         return typed_rows(self.table, [dict(zip(names, row, strict=True)) for row in rows])
 
     def keys_of(self, keys: pa.Table) -> list[Column]:
-        """Return the columns that are looked up, with their declared types."""
+        """Return the declared columns of the keys, in the order of the keys."""
         types = {c.name: c for c in self.columns}
         return [types[name] for name in keys.column_names]
 

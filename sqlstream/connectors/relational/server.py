@@ -1,8 +1,7 @@
-"""Sinks whose database is a server: the connection stays open between two batches, and is made anew where it is lost.
+"""Sinks whose database is a server. The connection stays open between batches, and is opened again after it was lost.
 
-The row of `sqlstream_batches` with the number of the last batch is made when the job starts, so that each batch can lock it. A
-transaction whose connection was lost while it was committed holds that lock: the batch that comes again waits for it, and then
-sees its number.
+The job inserts its row of `sqlstream_batches` when it starts, so that each batch can lock the row. A transaction whose connection
+was lost during COMMIT holds that lock until it ends: the repeated batch waits for the lock, and then sees its own number.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from sqlstream.connectors.relational.dialect import BATCHES, qualified
 from sqlstream.connectors.relational.writer import SINK_OPTIONS, DatabaseWriter, Transaction
 from sqlstream.errors import UsageError
 
-# Temporary tables of a session, in which the rows of a batch and the keys of those that are gone wait for their table.
+# Temporary tables of a session: the staged rows of a batch, and the keys of the rows that it deletes.
 ROWS, KEYS = "_sqlstream_rows", "_sqlstream_keys"
-# What stands for the number of the last batch before the first.
+# The stored number of the last batch before the first one.
 _NONE = -1
 
 
 class ServerTransaction(Transaction):
     """A transaction on a server."""
 
-    # The statement that writes the number of a batch; its parameters are the sink and the number.
+    # The statement that stores the number of a batch; `{table}` is the table, its parameters are the sink and the number.
     set_number: ClassVar[str]
 
     def __init__(self, writer: ServerWriter, con: Any):
@@ -36,6 +35,7 @@ class ServerTransaction(Transaction):
         self.run, self._batches = writer.run, batches(writer.table)
 
     def last_batch(self) -> int | None:
+        """Lock the sink's row of batch numbers; return its number, None before the first batch."""
         query = f"SELECT batch FROM {self._batches} WHERE sink = %s FOR UPDATE"
         [(number,)] = self.run(self.con, query, [self.identity]) or [(_NONE,)]
         return None if number == _NONE else int(number)
@@ -47,10 +47,10 @@ class ServerTransaction(Transaction):
 class ServerWriter(DatabaseWriter):
     """Writes the batches of a job into a table of a server."""
 
-    # What all errors of the server and of its library derive from.
+    # The base class of all errors of the server and of its library.
     error: type[Exception]
-    # The statement that makes the table of batch numbers, and the one that makes the row of a sink unless it is there, with
-    # the parameters of `set_number`.
+    # The statements that create the table of batch numbers, and insert the row of a sink unless it exists. The second one has
+    # the parameters of `ServerTransaction.set_number`.
     make_batches: ClassVar[str]
     make_number: ClassVar[str]
 
@@ -59,35 +59,41 @@ class ServerWriter(DatabaseWriter):
         self._con: Any = None
 
     @abstractmethod
-    def connect(self) -> Any: ...
+    def connect(self) -> Any:
+        """Open a connection to the server. Raises `error`."""
 
     @abstractmethod
-    def is_open(self, con: Any) -> bool: ...
+    def is_open(self, con: Any) -> bool:
+        """Whether a connection is open, as far as the client knows."""
 
     @abstractmethod
     def run(self, con: Any, statement: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run a statement with values for its `%s`; return its rows."""
+        """Run a statement with values for its `%s`; return its rows, none if it has no result. Raises `error`."""
 
     @abstractmethod
     def begun(self, con: Any) -> AbstractContextManager[ServerTransaction]:
-        """Begin a transaction, which is committed at the end; after an error the connection is closed."""
+        """Begin a transaction, and commit it at the end of the block. After an error the caller closes the connection."""
 
     @abstractmethod
     def is_duplicate(self, error: Exception) -> bool:
-        """Tell whether a server says that there is a row with the same key."""
+        """Whether an error says that another row has the same key."""
 
     def detail(self, error: Exception) -> str | None:
-        """Return what else a server says about rows that it refuses."""
+        """Return what a server says about refused rows beyond its message, None if nothing."""
         return None
 
     def is_refusal(self, error: Exception) -> bool:
-        """Tell whether an error is the server's answer to a statement, and not one of the connection."""
+        """Whether an error is the server's answer to a statement, not a failure of the connection."""
         return not self.is_passing(error)
 
     def check_numbers(self, con: Any, name: str) -> None:
-        """Raise BindError where the table of batch numbers, which is there, is none that can be used."""
+        """Raise BindError if the existing table of batch numbers, `name`, cannot be used."""
 
     def prepare(self) -> None:
+        """Create and check the table, and insert the sink's row of batch numbers.
+
+        Raises BindError if the table is not as declared, UsageError if the server refuses a statement.
+        """
         con = self._connected()
         try:
             self.check_table(con)
@@ -102,6 +108,7 @@ class ServerWriter(DatabaseWriter):
 
     @contextmanager
     def transaction(self) -> Iterator[ServerTransaction]:
+        """Begin a transaction, and commit it at the end of the block. Raises DataError for rows that the server refuses."""
         con = self._connected()
         try:
             with self.begun(con) as transaction:
@@ -119,7 +126,7 @@ class ServerWriter(DatabaseWriter):
             raise
 
     def close(self) -> None:
-        """End the session, and with it what is open of a transaction."""
+        """Close the connection, which rolls back an open transaction."""
         if self._con is not None:
             with suppress(self.error):
                 self._con.close()
@@ -141,7 +148,10 @@ class ServerWriter(DatabaseWriter):
 
 
 def server_options(url: str, example: str, place: str) -> tuple[TableOption, ...]:
-    """Return the options of a table on a server: what the `url` is, with an example, and what `table` may be named with."""
+    """Return the options of a table on a server.
+
+    For the manual, `url` says what the option `url` is, with an `example`, and `place` what may qualify the name of the table.
+    """
     return (
         TableOption("url", TEXT, url, required=True, example=example),
         TableOption("table", TEXT, f"the table, with {place}", required=True, example="users"),
@@ -150,6 +160,6 @@ def server_options(url: str, example: str, place: str) -> tuple[TableOption, ...
 
 
 def batches(table: Table) -> str:
-    """Return the table of batch numbers: in the schema of the table that is written."""
+    """Return the quoted name of the table of batch numbers, in the schema of the written table."""
     schema, dot, _ = table.options["table"].rpartition(".")
     return qualified(f"{schema}{dot}{BATCHES}")

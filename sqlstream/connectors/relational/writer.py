@@ -1,7 +1,7 @@
-"""Batches that count once in a database: their rows and their number are written in one transaction.
+"""Exactly-once writes into a database: one transaction has the rows of a batch and its number.
 
-The table `sqlstream_batches` of the database has a row for each sink of a job, by `SinkContext.identity`, with the number of the
-last batch. A batch that comes again, after a crash or because the answer to a COMMIT was lost, finds its number there.
+The table `sqlstream_batches` of the database has a row for each sink of a job, by `SinkContext.identity`, with the number of its
+last batch. A batch that is repeated, after a crash or because the answer to a COMMIT was lost, finds its number there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Transaction(ABC):
-    """An open transaction of a connection, in which a batch is written. `target` is the table as it stands in SQL."""
+    """An open transaction that writes a batch through the connection `con`. `target` is the quoted name of the table."""
 
     def __init__(self, writer: DatabaseWriter, con: Any):
         self.table, self.identity, self.con = writer.table, writer.identity, con
@@ -46,25 +46,26 @@ class Transaction(ABC):
 
     @abstractmethod
     def last_batch(self) -> int | None:
-        """Return the number of the last batch of this sink, None before the first. Nobody changes it meanwhile."""
+        """Return the number of this sink's last batch, None before the first. It cannot change until the transaction ends."""
 
     @abstractmethod
-    def set_last_batch(self, number: int) -> None: ...
+    def set_last_batch(self, number: int) -> None:
+        """Store the number of this sink's last batch."""
 
     @abstractmethod
     def insert(self, batch: Batch) -> None:
-        """Add the rows of an append-only batch."""
+        """Insert the rows of an append-only batch."""
 
     @abstractmethod
     def delete(self, batch: Batch, key: Sequence[Column]) -> None:
-        """Delete the rows whose keys a batch says are gone; `key` are the columns of the PRIMARY KEY."""
+        """Delete the rows whose keys are gone by a batch (`Batch.deletes`); `key` are the columns of the PRIMARY KEY."""
 
     @abstractmethod
     def upsert(self, batch: Batch, key: Sequence[Column]) -> None:
-        """Let the rows of a batch take the places of those that have their keys."""
+        """Insert the new rows of a batch (`Batch.upserts`), or update the rows that have their keys already."""
 
     def replace(self, batch: Batch) -> None:
-        """Write a batch of a table with a key: the rows that are gone, and those that are new."""
+        """Apply a batch to a table with a PRIMARY KEY: delete the rows whose keys are gone, and upsert the new rows."""
         key = [c for c in batch.columns if c.name in self.table.primary_key]
         if batch.is_changing:
             self.delete(batch, key)
@@ -74,7 +75,7 @@ class Transaction(ABC):
 class DatabaseWriter(BatchWriter):
     """Writes the batches of a job into a table of a database."""
 
-    # Errors after which a transaction is tried again: of a server that is away, of a file that somebody else holds.
+    # Errors after which a transaction may be tried again (see `is_passing`), such as a lost connection or a locked file.
     passing_errors: tuple[type[Exception], ...]
     dialect: Dialect
 
@@ -87,25 +88,30 @@ class DatabaseWriter(BatchWriter):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Create what is missing, and raise what is wrong with the table."""
+        """Create missing tables, if asked, and check the table. Raises BindError or UsageError if it cannot be written."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """Begin a transaction; it is committed at the end, or rolled back if there is an error."""
+        """Begin a transaction; the end of the block commits it, an error rolls it back."""
 
     @abstractmethod
     def found(self, con: Any, name: str) -> FoundTable | None:
-        """Return a table as it is in the database, None when there is none of the name."""
+        """Return the columns and unique indexes of a table in the database, None if it does not exist."""
 
     @abstractmethod
     def make(self, con: Any, statement: str) -> None:
-        """Make a table, by a statement that does nothing where it is there."""
+        """Create a table by a statement that does nothing if it exists."""
 
     def recover(self) -> None:
+        """Prepare the table, and compare its last batch with the job's; both with retries, as `attempt` does.
+
+        Raises DataError if the table without a PRIMARY KEY has batches that the job has not committed, except the next one.
+        """
         self.attempt(self.prepare)
         self.attempt(self._go_on)
 
     def write(self, batch: Batch) -> None:
+        """Write a batch in one transaction, unless the table has it; with retries, as `attempt` does."""
         self.attempt(lambda: self._write(batch))
 
     def notices(self) -> Sequence[str]:
@@ -117,15 +123,15 @@ class DatabaseWriter(BatchWriter):
         return bool(parse_boolean(self.table.options.get(CREATE, "false")))
 
     def is_passing(self, error: Exception) -> bool:
-        """Tell whether an error may be gone the next time."""
+        """Whether a retry may succeed after an error."""
         return isinstance(error, self.passing_errors)
 
     def reason(self, error: Exception) -> str:
-        """Return what an error says, in a line."""
+        """Return the message of an error in one line."""
         return " ".join(str(error).split()) or type(error).__qualname__
 
     def check_table(self, con: Any) -> None:
-        """Create the table if that is asked. Raises BindError where it is not as it is declared."""
+        """Create the table if it does not exist and the options ask for it. Raises BindError if it is not as declared."""
         name = self.table.options["table"]
         found = self.found(con, name)
         if found is None and self.creates:
@@ -138,12 +144,15 @@ class DatabaseWriter(BatchWriter):
         check_key(self.table, found, self.dialect)
 
     def refused(self, error: Exception, *, detail: str | None = None, hint: str | None = None) -> DataError:
-        """Return the error for rows that the database does not take."""
+        """Return the error for rows that the database refuses."""
         message = f'{self.dialect.name} refuses rows of table "{self.table.name}": {self.reason(error)}'
         return DataError(message, self.table.span, detail=detail, hint=hint)
 
     def attempt(self, step: Callable[[], T]) -> T:
-        """Do something; again with growing delays while the database is away."""
+        """Run a step; run it again after passing errors, up to `sink.max-retries` times, with delays of 0.1 to 10 seconds.
+
+        Raises OutageError after the last retry, JobError for one of `passing_errors` that does not pass.
+        """
         delay = _FIRST_DELAY
         for attempt in range(self._retries + 1):
             try:
@@ -174,7 +183,7 @@ class DatabaseWriter(BatchWriter):
             transaction.set_last_batch(batch.number)
 
     def _go_on(self) -> None:
-        """Look what is in of the job. There may be more than the batch behind the last one where its warehouse is a copy."""
+        """Compare the table's last batch with the job's. The table may be far ahead if the job's warehouse is an old copy."""
         with self.transaction() as transaction:
             last, committed = transaction.last_batch(), self.context.committed
             if last is None or last <= committed + 1:
@@ -193,7 +202,7 @@ class DatabaseWriter(BatchWriter):
 
 
 class DatabaseSink(DriverSink):
-    """A table of a database."""
+    """A table of a database that a job writes, with one transaction per batch."""
 
     delivery = Delivery.TRANSACTIONAL
     delivery_reason = "a transaction has the rows of a batch and its number"
