@@ -19,7 +19,10 @@ from sqlstream.errors import DataError
 
 
 class DuckDBFile(LookupFunction):
-    """Reads a table of a DuckDB file, which is open only meanwhile: others may write it."""
+    """Looks up rows in a table of a DuckDB file, which is open only during a call, so that others can write it.
+
+    Raises DataError if the file, the table or a column does not exist, duckdb.IOException while another process writes the file.
+    """
 
     def __init__(self, table: Table, project: str):
         self._table = table
@@ -41,7 +44,7 @@ class DuckDBFile(LookupFunction):
 
 
 class DuckDBLookup(TableLookup):
-    """Rows of a table in a DuckDB file."""
+    """A table of a DuckDB file in which jobs look up rows."""
 
     def function(self, *, warehouse: str, project: str) -> DuckDBFile:
         return DuckDBFile(self.table, project)

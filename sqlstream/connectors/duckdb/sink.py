@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ROWS = "_sqlstream_rows"
 _CHUNK = 100_000
-# Types that hold all values of others, beside HUGEINT for all whole numbers.
+# By type: the other types that hold all its values.
 _WIDER: dict[str, tuple[str, ...]] = {
     "TINYINT": ("SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "DOUBLE"),
     "SMALLINT": ("INTEGER", "BIGINT", "HUGEINT", "DOUBLE"),
@@ -33,7 +33,7 @@ _DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
 
 
 class DuckDB(Dialect):
-    """DuckDB's SQL; rows travel as they are."""
+    """DuckDB's dialect; values are sent as they are."""
 
     name = "DuckDB"
     # A MERGE finds rows without an index of the key, which costs more than it is worth here.
@@ -56,10 +56,11 @@ class DuckDB(Dialect):
         return sql
 
     def create(self, target: str, columns: Iterable[Column], key: Sequence[str]) -> str:
+        """Return a CREATE TABLE without a PRIMARY KEY, which upserts do not need."""
         return super().create(target, columns, ())
 
     def upsert(self, target: str, columns: Sequence[str], key: Sequence[str], rows: str) -> str:
-        """Return a MERGE, which needs no index of the key."""
+        """Return a MERGE, which needs no index over the key."""
         quoted = [quote_name(c) for c in columns]
         same = " AND ".join(f"_old.{quote_name(k)} = _new.{quote_name(k)}" for k in key)
         sets = ", ".join(f"{quote_name(c)} = _new.{quote_name(c)}" for c in columns if c not in key)
@@ -70,7 +71,7 @@ class DuckDB(Dialect):
 
 
 class DuckDBTransaction(FileTransaction):
-    """A transaction in a file."""
+    """A transaction in a DuckDB file."""
 
     def insert(self, batch: Batch) -> None:
         with self._given(batch, batch.rows()):
@@ -91,7 +92,7 @@ class DuckDBTransaction(FileTransaction):
 
     @contextmanager
     def _given(self, batch: Batch, sql: str) -> Iterator[None]:
-        """Give the rows of a query to the connection of the file, to be read once."""
+        """Register the rows of a query with the connection of the file, as a stream that a statement can read once."""
         with batch.connection() as con:
             self.con.register(_ROWS, con.sql(sql).to_arrow_reader(_CHUNK))
             yield
@@ -102,16 +103,16 @@ _DIALECT = DuckDB()
 
 
 class DuckDBWriter(FileWriter):
-    """Writes the batches of a job into a table of a file."""
+    """Writes the batches of a job into a table of a DuckDB file."""
 
     dialect = _DIALECT
     transaction_type = DuckDBTransaction
-    # Somebody else has the file open: another process, or a lookup of this one.
+    # Another process, or a lookup of this one, has the file open.
     passing_errors = (duckdb.IOException, duckdb.ConnectionException, duckdb.TransactionException)
     refusals = (duckdb.Error,)
 
     def reason(self, error: Exception) -> str:
-        # What follows shows the statement, which is not the user's.
+        # The further lines show the statement, which the user has not written.
         return str(error).split("\n")[0]
 
     def found(self, con: Any, name: str) -> FoundTable | None:
@@ -131,6 +132,6 @@ class DuckDBWriter(FileWriter):
 
 
 class DuckDBSink(DatabaseSink):
-    """A table of a file."""
+    """A table of a DuckDB file that a job writes."""
 
     writer_type = DuckDBWriter

@@ -1,4 +1,4 @@
-"""SQLite's SQL: its types, and what values travel as."""
+"""SQLite's dialect: column types and their affinities, and the form in which values are sent."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from sqlstream.connectors.relational.dialect import Dialect, is_nested
 from sqlstream.duck.sql import quote_name
 
 _INTEGERS = ("BOOLEAN", "TINYINT", "UTINYINT", "SMALLINT", "USMALLINT", "INTEGER", "UINTEGER", "BIGINT")
-# SQLite keeps so many digits of a number that is not whole.
+# The digits that SQLite keeps of a number with a fraction.
 _DIGITS = 15
 _DECIMAL = re.compile(r"DECIMAL\((\d+), ?\d+\)")
-# What column types keep a value as it is; of a column without a type any value is. https://sqlite.org/datatype3.html
+# By the type that is created: the affinities that keep its values unchanged. A column without a type has the affinity BLOB.
+# https://sqlite.org/datatype3.html
 _KEPT_BY = {
     "INTEGER": ("INTEGER", "NUMERIC", "BLOB"),
     "REAL": ("REAL", "NUMERIC", "BLOB"),
@@ -23,7 +24,7 @@ _KEPT_BY = {
 
 
 class SQLite(Dialect):
-    """SQLite's SQL; rows travel as integers, floating-point numbers, texts and bytes."""
+    """SQLite's dialect; values are sent as integers, floating-point numbers, texts and bytes."""
 
     name = "SQLite"
 
@@ -42,6 +43,7 @@ class SQLite(Dialect):
         return "NUMERIC" if decimal is not None and int(decimal[1]) <= _DIGITS else "TEXT"
 
     def fitting(self, kind: str) -> Sequence[str]:
+        """Return the affinities, not the types, of columns that hold all values of a DuckDB type."""
         return _KEPT_BY[self.type(kind)]
 
     def fits(self, kind: str, found: str) -> bool:
@@ -56,7 +58,7 @@ class SQLite(Dialect):
 
 
 def affinity(declared: str) -> str:
-    """Return what SQLite makes of the type of a column.
+    """Return the affinity that SQLite derives from the declared type of a column.
 
     >>> [affinity(kind) for kind in ("bigint", "varchar(10)", "", "double", "decimal(10, 2)")]
     ['INTEGER', 'TEXT', 'BLOB', 'REAL', 'NUMERIC']

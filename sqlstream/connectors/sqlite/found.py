@@ -1,4 +1,4 @@
-"""What a table is like in a SQLite file."""
+"""The columns and unique indexes of a table in a SQLite file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlstream.duck.sql import quote_text
 
 
 def file_table(con: sqlite3.Connection, name: str) -> FoundTable | None:
-    """Return a table as it is, None when there is none of the name."""
+    """Return the columns of a table, and the columns of its PRIMARY KEY and unique indexes; None if it does not exist."""
 
     def pragma(what: str, of: str) -> list[Any]:
         return con.execute(f"SELECT * FROM pragma_{what}({quote_text(of)})").fetchall()
@@ -30,5 +30,5 @@ def file_table(con: sqlite3.Connection, name: str) -> FoundTable | None:
 
 
 def is_passing(error: Exception) -> bool:
-    """Tell whether an error may be gone the next time: somebody else has the file locked."""
+    """Whether a retry may succeed after an error: another connection has locked the file."""
     return "locked" in str(error) or "busy" in str(error)

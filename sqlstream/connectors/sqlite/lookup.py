@@ -26,12 +26,16 @@ from sqlstream.errors import DataError, OutageError, missing
 
 _DIALECT = SQLite()
 _ROWS = "_sqlstream_rows"
-# Seconds that a lookup waits for somebody who has the file locked.
+# Seconds that a lookup waits for a locked file.
 _PATIENCE = 5.0
 
 
 class SQLiteFile(LookupFunction):
-    """Reads a table of a SQLite file, which is open only meanwhile."""
+    """Looks up rows in a table of a SQLite file, which is open only during a call.
+
+    Raises DataError if the file, the table or a column does not exist, or a value does not have its declared type; OutageError
+    if the file stays locked.
+    """
 
     def __init__(self, table: Table, project: str):
         self._table, self._columns = table, lookup_columns(table)
@@ -52,7 +56,7 @@ class SQLiteFile(LookupFunction):
         return self._typed(rows, keys)
 
     def _rows(self, con: sqlite3.Connection, keys: pa.Table) -> Sequence[Sequence[Any]]:
-        """Return the rows that may have some keys."""
+        """Return rows among which are all that have the keys: SQLite filters by the columns that it compares as declared."""
         name = self._table.options["table"]
         found = file_table(con, name)
         if found is None:
@@ -75,7 +79,7 @@ class SQLiteFile(LookupFunction):
         return con.execute(f"{query} WHERE ({wanted}) IN (SELECT * FROM temp.{KEYS})").fetchall()
 
     def _types(self, found: FoundTable) -> Mapping[str, str]:
-        """Return the types of the declared columns in the file; SQLite's names have no case."""
+        """Return the types of the declared columns in the file, by declared name. Names in SQLite are case-insensitive."""
         types = {c.name.lower(): c.type for c in found.columns}
         for column in self._columns:
             if column.name.lower() not in types:
@@ -86,7 +90,7 @@ class SQLiteFile(LookupFunction):
         return {c.name: types[c.name.lower()] for c in self._columns}
 
     def _typed(self, rows: Sequence[Sequence[Any]], keys: pa.Table) -> pa.Table:
-        """Return those of some rows that have the keys, with the declared types."""
+        """Return the rows that have the keys, with the declared types."""
         values = zip(*rows, strict=True) if rows else [()] * len(self._columns)
         given = {c.name: untyped(list(of)) for c, of in zip(self._columns, values, strict=True)}
         items = ", ".join(_item(c) for c in self._columns)
@@ -102,7 +106,7 @@ class SQLiteFile(LookupFunction):
 
 
 def _is_compared(column: Column, found: str) -> bool:
-    """Tell whether SQLite compares the values of a column as its declared type does. A time, for one, has several texts."""
+    """Whether SQLite compares the values of a column as its declared type does. It does not for a time, which has several texts."""
     if column.type == "VARCHAR":
         return affinity(found) == "TEXT"
     is_whole = _DIALECT.type(column.type) == "INTEGER" and column.type != "BOOLEAN"
@@ -110,13 +114,13 @@ def _is_compared(column: Column, found: str) -> bool:
 
 
 def _item(column: Column) -> str:
-    """Return the SQL of a column of a row as it is in the file."""
+    """Return the DuckDB SQL that reads a value as it came from the file."""
     name = quote_name(column.name)
     return f"CAST({name} AS JSON) AS {name}" if is_nested(column.type) else name
 
 
 class SQLiteLookup(TableLookup):
-    """Rows of a table in a SQLite file."""
+    """A table of a SQLite file in which jobs look up rows."""
 
     def function(self, *, warehouse: str, project: str) -> SQLiteFile:
         return SQLiteFile(self.table, project)

@@ -18,14 +18,14 @@ from sqlstream.duck.sql import quote_name
 if TYPE_CHECKING:
     from sqlstream.connectors.batch import Batch
 
-# So many rows are made tuples at a time.
+# Rows that are converted to tuples at a time.
 _CHUNK = 20_000
 
 _DIALECT = SQLite()
 
 
 class SQLiteTransaction(FileTransaction):
-    """A transaction in a file."""
+    """A transaction in a SQLite file."""
 
     def insert(self, batch: Batch) -> None:
         statement = _DIALECT.insert(self.target, [c.name for c in batch.columns], _values(batch.columns))
@@ -41,7 +41,7 @@ class SQLiteTransaction(FileTransaction):
         self._each(batch, batch.upserts(), batch.columns, statement)
 
     def _each(self, batch: Batch, sql: str, columns: Sequence[Column], statement: str) -> None:
-        """Run a statement for each row of a query."""
+        """Run a statement once for each row of a DuckDB query; the row's values are its parameters."""
         with batch.connection() as con:
             for rows in con.sql(_DIALECT.values(columns, sql)).to_arrow_reader(_CHUNK):
                 self.con.executemany(statement, zip(*(column.to_pylist() for column in rows.columns), strict=True))
@@ -52,7 +52,7 @@ def _values(columns: Sequence[Column]) -> str:
 
 
 class SQLiteWriter(FileWriter):
-    """Writes the batches of a job into a table of a file."""
+    """Writes the batches of a job into a table of a SQLite file."""
 
     dialect = _DIALECT
     transaction_type = SQLiteTransaction
@@ -73,6 +73,6 @@ class SQLiteWriter(FileWriter):
 
 
 class SQLiteSink(DatabaseSink):
-    """A table of a file."""
+    """A table of a SQLite file that a job writes."""
 
     writer_type = SQLiteWriter
