@@ -12,12 +12,12 @@ from sqlstream.connectors.extras import imported
 from sqlstream.errors import BindError, missing
 
 SCHEMES = ("mysql", "mariadb")
-# What may follow the database in a URL.
+# The query parameters that a URL may have.
 _PARAMETERS = ("unix_socket", "ssl_ca", "ssl_cert", "ssl_key")
-# In a session of ours a value that a column cannot hold is an error, "name" is a name, and 0 is no order to count on.
+# The SQL mode of sessions: a value that does not fit is an error, double quotes enclose names, and 0 is stored as 0.
 _MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ANSI_QUOTES,NO_BACKSLASH_ESCAPES,NO_AUTO_VALUE_ON_ZERO"
-# Errors that may be gone the next time, by their numbers: the connection is lost or refused, or another transaction has locked
-# the rows, ..
+# Numbers of errors after which a retry may succeed: the connection is lost or refused, or another transaction has locked the
+# rows, ..
 _LOST = (0, 2002, 2003, 2006, 2013, 2055, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 4031)
 _LOCKED = (1205, 1213)
 # .. or the server begins or ends, has too many connections, or waits for its cluster.
@@ -26,12 +26,12 @@ _PASSING = frozenset((*_LOST, *_LOCKED, *_BUSY))
 
 
 def load(table: Table) -> ModuleType:
-    """Return PyMySQL; raise UsageError where it is not installed."""
+    """Return the module `pymysql`. Raises UsageError if it is not installed."""
     return imported(table, "mysql", ["pymysql"], called="PyMySQL")
 
 
 def address(table: Table) -> dict[str, Any]:
-    """Return the arguments of PyMySQL's `connect` for the URL of a table. Raises BindError where it is none."""
+    """Return the arguments of PyMySQL's `connect` for the URL of a table. Raises BindError if the URL is not valid."""
     at, form = table.option_span("url", value=True), "mysql://user:password@host:3306/database"
     try:
         url = urlsplit(table.options["url"])
@@ -46,7 +46,7 @@ def address(table: Table) -> dict[str, Any]:
             hint = missing("parameter", name, _PARAMETERS)
             raise BindError(f'table "{table.name}": the url has the unknown parameter "{name}"', at, hint=hint)
     if "ssl_ca" in given:
-        # Whoever names an authority wants to know with whom he speaks.
+        # With an authority in the URL, the server's certificate is verified.
         given |= {"ssl_verify_cert": True, "ssl_verify_identity": True}
     return {
         "host": host or "localhost",
@@ -59,29 +59,32 @@ def address(table: Table) -> dict[str, Any]:
 
 
 def connect(table: Table) -> Any:
-    """Open a connection in which values mean the same everywhere, and none is changed to fit."""
+    """Open a session in autocommit mode: strict SQL mode, time zone UTC, isolation level READ COMMITTED.
+
+    Raises PyMySQL's errors, after 10 seconds without an answer.
+    """
     pymysql = load(table)
     con = pymysql.connect(
         **address(table), charset="utf8mb4", autocommit=True, connect_timeout=10, program_name="sqlstream"
     )
     run(con, f"SET SESSION sql_mode = '{_MODE}', time_zone = '+00:00'")
-    # Jobs that write rows with other keys need not wait for each other.
+    # So jobs that write rows with different keys do not wait for each other.
     run(con, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
     return con
 
 
 def run(con: Any, statement: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
-    """Run a statement with values for its `%s`; return its rows."""
+    """Run a statement with values for its `%s`; return its rows, none if it has no result."""
     with con.cursor() as cursor:
         cursor.execute(statement, values)
         return list(cursor.fetchall())
 
 
 def is_passing(error: Exception) -> bool:
-    """Tell whether an error of PyMySQL may be gone the next time."""
+    """Whether a retry may succeed after an error of PyMySQL."""
     return bool(error.args) and error.args[0] in _PASSING
 
 
 def reason(error: Exception) -> str:
-    """Return what a server or PyMySQL says about an error, in a line."""
+    """Return the message of an error in one line."""
     return " ".join(str(error.args[-1] if error.args else error).split()) or "the connection is closed"

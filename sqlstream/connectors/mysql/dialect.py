@@ -1,4 +1,4 @@
-"""The SQL of MySQL and MariaDB: types, and rows as the literals of an INSERT."""
+"""The dialects of MySQL and MariaDB: column types, and rows as the literals of an INSERT."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sqlstream.duck.sql import quote_name, quote_text
 
 _TEXTS = ("longtext", "mediumtext", "text", "tinytext", "varchar", "char", "enum", "json", "uuid", "inet4", "inet6")
 _TIMES = ("datetime", "timestamp")
-# Bits of whole numbers, and how many digits they have.
+# By integer type: its bits, and its most decimal digits.
 _WHOLE = {"tinyint": (8, 3), "smallint": (16, 5), "mediumint": (24, 8), "int": (32, 10), "bigint": (64, 20)}
 _NUMBERS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
-# Of a DuckDB type that is no whole number: the one that is created, and all that hold its values.
+# By DuckDB type other than integers: the column types that hold its values. The first one is created, unless _CREATED has one.
 _TYPES: dict[str, tuple[str, ...]] = {
     "BOOLEAN": ("tinyint", "bit(1)", "smallint", "int"),
     "HUGEINT": ("decimal(39,0)",),
@@ -33,7 +33,7 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "TIMESTAMP_NS": _TIMES,
     "TIMESTAMP WITH TIME ZONE": ("timestamp", "datetime"),
 }
-# How a type is created that is more than its name.
+# By DuckDB type: the full column type that is created.
 _CREATED = {
     "BOOLEAN": "boolean",
     "UUID": "char(36)",
@@ -49,7 +49,7 @@ _LONGEST_KEY = 255
 
 
 def found_type(declared: str) -> str:
-    """Return a type of `information_schema` without what says nothing about its values.
+    """Return a column type of `information_schema` without display widths, lengths of texts, and values of enumerations.
 
     >>> [found_type(kind) for kind in ("int(11) unsigned", "tinyint(1)", "varchar(9)", "decimal(9,2)", "enum('a')")]
     ['int unsigned', 'tinyint', 'varchar', 'decimal(9,2)', 'enum']
@@ -61,7 +61,7 @@ def found_type(declared: str) -> str:
 
 
 def fraction(found: str) -> int | None:
-    """Return how many digits of a second a type keeps, None where it has none.
+    """Return how many fractional digits of a second a type of times keeps, None for other types.
 
     >>> [fraction(kind) for kind in ("datetime", "timestamp(3)", "date")]
     [0, 3, None]
@@ -71,7 +71,7 @@ def fraction(found: str) -> int | None:
 
 
 def whole(kind: str) -> tuple[str, ...] | None:
-    """Return the types that hold a DuckDB type of whole numbers, the one that is created first; None for other types."""
+    """Return the column types that hold a DuckDB type of integers, the one that is created first; None for other types."""
     unsigned = kind.startswith("U")
     bits = _NUMBERS.get(kind.removeprefix("U"))
     if bits is None:
@@ -86,10 +86,13 @@ def whole(kind: str) -> tuple[str, ...] | None:
 
 
 class MySQL(Dialect):
-    """MySQL's SQL, in sessions in which double quotes stand around names, and backslashes mean nothing in texts."""
+    """MySQL's dialect, in sessions in which double quotes enclose names and backslashes escape nothing.
+
+    Values are sent as texts of SQL literals.
+    """
 
     name = "MySQL"
-    # In which texts are the same only if all their characters are, blanks at the end, too.
+    # The collation of created tables: texts are equal only if all their characters are, including blanks at the end.
     collation = "utf8mb4_0900_bin"
 
     def type(self, kind: str) -> str:
@@ -123,15 +126,15 @@ class MySQL(Dialect):
         return f"'''' || replace({text}, '''', '''''') || ''''"
 
     def literals(self, columns: Iterable[Column], rows: str, found: dict[str, str]) -> str:
-        """Return the SELECT of rows, given as a SELECT, as texts that an INSERT takes: `(1, 'a'),`.
+        """Return a SELECT that makes a text for INSERT, `(1, 'a'),`, of each row of the SELECT `rows`.
 
-        `found` are the types of the columns there, by their names. The SELECT fails at a time that a column there would round.
+        `found` maps columns to their types in the database. The SELECT fails at a time that such a column would round.
         """
         items = (f"coalesce({self._checked(c, found[c.name])}, 'NULL')" for c in columns)
         return f"SELECT '(' || concat_ws(', ', {', '.join(items)}) || '),' AS _row FROM ({rows})"
 
     def _checked(self, column: Column, found: str) -> str:
-        """Return SQL of a value, which fails where the server would round a time."""
+        """Return the SQL of a value as a literal, which fails if the server would round a time."""
         name, kind = quote_name(column.name), column.type
         value, digits = self.value(kind, name), fraction(found)
         if digits is None or digits == 6 or not kind.startswith("TIME"):
@@ -142,6 +145,7 @@ class MySQL(Dialect):
         return f"CASE WHEN {micros} % {10 ** (6 - digits)} = 0 OR {name} IS NULL THEN {value} ELSE {wrong} END"
 
     def create(self, target: str, columns: Iterable[Column], key: Sequence[str]) -> str:
+        """Return the CREATE TABLE; key columns of texts and bytes get a length that fits into an index."""
         columns = list(columns)
         kinds = {c.name: c.type for c in columns}
         texts = sum(self.type(kinds[name]) == "longtext" for name in key)
@@ -158,16 +162,16 @@ class MySQL(Dialect):
         options = f"ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE {self.collation}"
         return f"CREATE TABLE IF NOT EXISTS {target} ({', '.join(items)}) {options}"
 
-    # INSERT .. ON DUPLICATE KEY UPDATE would also change a row of another key that is the same in another unique index. Of these
-    # two statements that is an error, and they take no longer. The join begins with the few rows that are new.
+    # INSERT .. ON DUPLICATE KEY UPDATE would also change a row with another key that collides in another unique index. With
+    # `update` and `insert_others` that is an error, and they take no longer. Their joins begin with the new rows, which are few.
 
     def update(self, target: str, columns: Sequence[str], key: Sequence[str], rows: str) -> str | None:
-        """Return the statement that changes those rows whose keys the rows of a table have; None where nothing else is."""
+        """Return the UPDATE of the rows whose keys are in the table `rows`; None if all columns are key columns."""
         sets = ", ".join(f"_old.{quote_name(c)} = _new.{quote_name(c)}" for c in columns if c not in key)
         return f"UPDATE {rows} AS _new STRAIGHT_JOIN {target} AS _old ON {_same(key)} SET {sets}" if sets else None
 
     def insert_others(self, target: str, columns: Sequence[str], key: Sequence[str], rows: str) -> str:
-        """Return the statement that adds the rows of a table whose keys are not there."""
+        """Return the INSERT of those rows of the table `rows` whose keys the target does not have."""
         items = ", ".join(f"_new.{quote_name(c)}" for c in columns)
         lacking = (
             f"FROM {rows} AS _new LEFT JOIN {target} AS _old ON {_same(key)} WHERE _old.{quote_name(key[0])} IS NULL"
@@ -175,25 +179,25 @@ class MySQL(Dialect):
         return f"INSERT INTO {target} ({_listed(columns)}) SELECT {items} {lacking}"
 
     def delete(self, target: str, key: Sequence[str], rows: str) -> str:
-        """Return the statement that deletes the rows whose keys a table has."""
+        """Return the DELETE of the rows whose keys are in the table `rows`."""
         return f"DELETE _old FROM {rows} AS _new STRAIGHT_JOIN {target} AS _old ON {_same(key)}"
 
 
 class MariaDB(MySQL):
-    """MariaDB's SQL."""
+    """MariaDB's dialect."""
 
     name = "MariaDB"
     collation = "utf8mb4_nopad_bin"
 
 
 class OldMySQL(MySQL):
-    """The SQL of MySQL 5.7, for which texts are the same that differ in blanks at the end."""
+    """The dialect of MySQL 5.7, whose collations ignore blanks at the end of texts."""
 
     collation = "utf8mb4_bin"
 
 
 def dialect_of(version: str) -> MySQL:
-    """Return the SQL of a server, by what it says to be.
+    """Return the dialect of a server by the text of its version.
 
     >>> [type(dialect_of(version)).__name__ for version in ("11.4.5-MariaDB-log", "8.4.3", "5.7.44-log")]
     ['MariaDB', 'MySQL', 'OldMySQL']

@@ -1,4 +1,4 @@
-"""What a table is like on a MySQL or MariaDB server."""
+"""The columns, unique indexes, engine and collations of a table on a MySQL or MariaDB server."""
 
 from __future__ import annotations
 
@@ -31,10 +31,7 @@ ORDER BY index_name, seq_in_index
 
 @dataclass(frozen=True, slots=True)
 class ServerTable:
-    """A table as it is on a server.
-
-    `collations` has those of its columns of texts.
-    """
+    """A table on a server. `collations` maps its columns of texts to their collations."""
 
     table: FoundTable
     schema: str
@@ -44,11 +41,12 @@ class ServerTable:
 
     @property
     def types(self) -> dict[str, str]:
+        """The types of columns, as `found_type` returns them, by column name."""
         return {c.name: c.type for c in self.table.columns}
 
 
 def split(name: str) -> tuple[str | None, str]:
-    """Return the schema and the name of a table.
+    """Return the schema, None if the name has none, and the name of a table.
 
     >>> split("shop.orders"), split("orders")
     (('shop', 'orders'), (None, 'orders'))
@@ -58,7 +56,7 @@ def split(name: str) -> tuple[str | None, str]:
 
 
 def server_table(con: Any, name: str) -> ServerTable | None:
-    """Return a table as it is, None when there is none of the name."""
+    """Return a table or view by its name, with or without its schema; None if it does not exist."""
     found = run(con, _TABLE, split(name))
     if not found:
         return None

@@ -22,13 +22,13 @@ from sqlstream.duck.sql import names, quote_name, typed
 from sqlstream.errors import DataError, OutageError
 
 _DIALECT = MySQL()
-# So many keys are asked for by a statement. Servers find these by an index; of 1,000 texts MariaDB would make a table, with a
-# collation that the column may not have.
+# Keys in one statement: servers look up so many in an index. From 1,000 texts MariaDB would make a table, with a collation that
+# may differ from the column's.
 _CHUNK = 500
 
 
 class MySQLServer(ServerLookup):
-    """Asks a MySQL or MariaDB server."""
+    """Looks up rows on a MySQL or MariaDB server."""
 
     def __init__(self, table: Table):
         super().__init__(table)
@@ -52,13 +52,14 @@ class MySQLServer(ServerLookup):
         return [[give(value) for give, value in zip(self._given, row, strict=True)] for row in found]
 
     def failure(self, error: Exception) -> Exception:
+        """Return OutageError if a retry may succeed after an error, else DataError."""
         if client.is_passing(error):
             return OutageError(client.reason(error))
         return DataError(f'table "{self.table.name}": {client.reason(error)}', self.table.span)
 
 
 def _literals(columns: Sequence[Column], keys: pa.Table) -> list[str]:
-    """Return keys as the server takes them: `(1, 'a'),`. It compares a FLOAT as the DOUBLE that it is."""
+    """Return keys as literals, each a text `(1, 'a'),`. A FLOAT is sent as a DOUBLE, as which the server compares it."""
     sent = [replace(c, type="DOUBLE") if c.type == "FLOAT" else c for c in columns]
     with databases.passing() as con:
         con.register(KEYS, keys)
@@ -69,14 +70,14 @@ def _literals(columns: Sequence[Column], keys: pa.Table) -> list[str]:
 
 
 def _item(column: Column) -> str:
-    """Return the SQL of a column of a row."""
+    """Return the SQL that reads a column of `_row`."""
     name = f"_row.{quote_name(column.name)}"
     # Texts of numbers, as they may be declared, and of times, for which the library has a duration.
     return f"CAST({name} AS CHAR)" if column.type in ("VARCHAR", "TIME") else name
 
 
 def _given(kind: str) -> Callable[[Any], Any]:
-    """Return what makes a value of a declared type of that which the library gives; NULL stays what it is."""
+    """Return the function that converts a value of the library to a declared DuckDB type; NULL stays NULL."""
     made: Callable[[Any], Any]
     if is_nested(kind):
         made = json.loads
@@ -94,12 +95,12 @@ def _instant(value: Any) -> Any:
 
 
 def _truth(value: Any) -> bool:
-    """Return whether a number, or a `bit`, which comes as bytes, is not 0."""
+    """Whether a number, or a `bit`, which comes as bytes, is not 0."""
     return any(value) if isinstance(value, bytes) else bool(value)
 
 
 class MySQLLookup(TableLookup):
-    """Rows of a table of a server."""
+    """A table of a MySQL or MariaDB server in which jobs look up rows."""
 
     def function(self, *, warehouse: str, project: str) -> MySQLServer:
         return MySQLServer(self.table)

@@ -1,4 +1,4 @@
-"""The `mysql` sink: rows travel in long INSERT statements, and a transaction has the rows of a batch and its number."""
+"""The `mysql` sink: rows are sent in long INSERT statements, and a transaction has the rows of a batch and its number."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from sqlstream.errors import BindError, DataError
 if TYPE_CHECKING:
     from sqlstream.connectors.batch import Batch
 
-# So many rows are made text at a time.
+# Rows that are converted to literals at a time.
 _CHUNK = 50_000
-# The number of the error that another row has the same key.
+# The number of the error for a second row with the same key.
 _DUPLICATE = 1062
 
 
 class MySQLTransaction(ServerTransaction):
-    """A transaction on a server."""
+    """A transaction on a MySQL or MariaDB server. `there` is the table that it writes."""
 
     set_number = "INSERT INTO {table} (sink, batch) VALUES (%s, %s) ON DUPLICATE KEY UPDATE batch = VALUES(batch)"
 
@@ -55,7 +55,7 @@ class MySQLTransaction(ServerTransaction):
         client.run(self.con, self._dialect.insert_others(self.target, columns, keys, rows))
 
     def _send(self, batch: Batch, sql: str, columns: Sequence[Column], target: str) -> int:
-        """Insert the rows of a query; return their number."""
+        """Insert the rows of a DuckDB query into a table; return their number. Raises DataError if one does not fit."""
         literals = self._dialect.literals(columns, sql, self._there.types)
         head, count = f"INSERT INTO {target} ({names(columns)}) VALUES ".encode(), 0
         try:
@@ -71,10 +71,13 @@ class MySQLTransaction(ServerTransaction):
 
 
 class MySQLWriter(ServerWriter):
-    """Writes the batches of a job into a table of a server."""
+    """Writes the batches of a job into a table of a MySQL or MariaDB server.
+
+    `longest_statement` is the server's limit in bytes, known once a session is open.
+    """
 
     dialect: MySQL
-    # A name of a sink has no more than 255 characters but the eight of its number.
+    # A sink is the name of its job, at most 255 characters, a hyphen and eight digits.
     make_batches = (
         "CREATE TABLE IF NOT EXISTS {table} (sink varchar(300) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY,"
         " batch bigint NOT NULL,"
@@ -90,6 +93,7 @@ class MySQLWriter(ServerWriter):
         self._tables: dict[str, ServerTable] = {}
 
     def connect(self) -> Any:
+        """Open a session; set the dialect and the longest statement of its server."""
         con = client.connect(self.table)
         [(version, longest)] = client.run(con, "SELECT VERSION(), @@max_allowed_packet")
         self.dialect, self.longest_statement = dialect_of(version), int(longest)
@@ -111,6 +115,7 @@ class MySQLWriter(ServerWriter):
         client.run(con, statement)
 
     def check_table(self, con: Any) -> None:
+        """Create and check the table. Raises BindError, too, for its key collations, or an engine without transactions."""
         super().check_table(con)
         self._check_collations(self._there)
         self._check_transactions(self._there, self.table.options["table"])
@@ -120,6 +125,7 @@ class MySQLWriter(ServerWriter):
 
     @contextmanager
     def begun(self, con: Any) -> Iterator[MySQLTransaction]:
+        """Create the staging tables of a table with a PRIMARY KEY, then begin a transaction, and commit it at the end."""
         if self.table.primary_key:
             self._make_stages(con, self._there)
         con.begin()
@@ -146,7 +152,7 @@ class MySQLWriter(ServerWriter):
             raise BindError(f'table "{self.table.name}": {said}', self.table.span, hint=hint)
 
     def _check_collations(self, there: ServerTable) -> None:
-        """Raise BindError where the server takes different keys for the same."""
+        """Raise BindError if the server may take different keys for equal ones."""
         for column in self.table.primary_key:
             collation = there.collations.get(column, "binary")
             if collation != "binary" and not collation.endswith("_bin"):
@@ -158,7 +164,7 @@ class MySQLWriter(ServerWriter):
                 )
 
     def _make_stages(self, con: Any, there: ServerTable) -> None:
-        """Make the temporary tables, empty. What makes tables cannot be in a transaction everywhere."""
+        """Create empty staging tables, before the transaction: not all servers can create tables in one."""
         key = [c for c in self.table.writable if c.name in self.table.primary_key]
         for name, columns in ((ROWS, self.table.writable), (KEYS, key)):
             table = stage(there, name)
@@ -168,11 +174,11 @@ class MySQLWriter(ServerWriter):
 
 
 def stage(there: ServerTable, name: str) -> str:
-    """Return a temporary table of the session: in the schema of the table that is written."""
+    """Return the quoted name of a staging table, in the schema of the table that is written."""
     return qualified(f"{there.schema}.{name}")
 
 
 class MySQLSink(DatabaseSink):
-    """A table of a server."""
+    """A table of a MySQL or MariaDB server that a job writes."""
 
     writer_type = MySQLWriter

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-# Longer statements are hardly faster, and the server keeps each of them in memory.
+# The usual length of a statement. Longer ones are hardly faster, and the server keeps each in memory.
 _BYTES = 1 << 20
 
 
@@ -16,7 +16,9 @@ class RowTooLong(Exception):
 
 
 def insert_statements(head: bytes, rows: pa.Array, longest: int) -> Iterator[bytes]:
-    """Yield statements of a head and rows, each a text such as `(1, 'a'),`, of at most `longest` bytes.
+    """Yield INSERT statements of a head and rows, texts such as `(1, 'a'),`: each of about 1 MiB, and at most `longest` bytes.
+
+    Raises RowTooLong for a row that does not fit into a statement of its own.
 
     >>> rows = pa.array(["(1),", "(2),", "(3),"])
     >>> list(insert_statements(b"INSERT INTO t VALUES ", rows, 30))
@@ -26,7 +28,7 @@ def insert_statements(head: bytes, rows: pa.Array, longest: int) -> Iterator[byt
     _, places, text = texts.buffers()
     if text is None or not len(texts):
         return
-    # Rows stand one behind the other in the memory of a column: between two of them are all that a statement takes.
+    # The rows of a column are contiguous in memory: a slice between two of them has all rows of a statement.
     starts = np.frombuffer(places, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
     memory, first, room = memoryview(text), 0, min(_BYTES, longest - len(head) - 1)
     while first < len(texts):

@@ -9,7 +9,7 @@ from sqlstream.catalog import Column
 from sqlstream.connectors.relational.dialect import Dialect, is_nested
 
 _TEXTS = ("text", "character varying", "character", "citext", "json", "jsonb", "xml", "uuid", "inet", "cidr", "enum")
-# Of a DuckDB type: the one that is created, and all that hold its values.
+# By DuckDB type: the column types that hold all its values. The first one is created.
 _TYPES: dict[str, tuple[str, ...]] = {
     "BOOLEAN": ("boolean",),
     "TINYINT": ("smallint", "integer", "bigint", "numeric", "real", "double precision"),
@@ -38,7 +38,7 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "TIMESTAMP WITH TIME ZONE": ("timestamp with time zone",),
     "INTERVAL": ("interval",),
 }
-# Values that the csv of pyarrow writes as PostgreSQL reads them.
+# Types whose values pyarrow writes into CSV as PostgreSQL reads them.
 _PLAIN = (
     "BOOLEAN",
     "TINYINT",
@@ -52,15 +52,15 @@ _PLAIN = (
     "VARCHAR",
 )
 _NUMERIC = re.compile(r"(?:DECIMAL|numeric)\((\d+), ?(-?\d+)\)")
-# How full the pages of tables with a key are made, in percent: a new version of a row finds room beside the old one, and no
-# index need be told.
+# The fill factor in percent of tables with a key: the new version of an updated row fits into the page of the old one, and then
+# no index changes.
 _FILLED = 80
 # Types in which there are years before Christ.
 _DATED = ("DATE", "TIMESTAMP")
 
 
 class PostgreSQL(Dialect):
-    """PostgreSQL's SQL; rows travel as csv."""
+    """PostgreSQL's dialect; rows are sent as CSV."""
 
     name = "PostgreSQL"
 
@@ -89,6 +89,7 @@ class PostgreSQL(Dialect):
         return int(there[2]) >= scale and int(there[1]) - int(there[2]) >= digits - scale
 
     def create(self, target: str, columns: Iterable[Column], key: Sequence[str]) -> str:
+        """Return the CREATE TABLE, with a fill factor for a table with a key."""
         made = super().create(target, columns, key)
         return f"{made} WITH (fillfactor = {_FILLED})" if key else made
 

@@ -1,4 +1,4 @@
-"""What a table is like on a PostgreSQL server."""
+"""The columns and unique indexes of a table on a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlstream.connectors.relational.dialect import FoundColumn, FoundTable, qualified
 
-# Domains count as what they are made of.
+# A domain counts as its base type.
 _COLUMNS = """
 SELECT a.attname, CASE WHEN t.typtype = 'e' THEN 'enum'
     ELSE format_type(t.oid, CASE WHEN b.typtype = 'd' THEN b.typtypmod ELSE a.atttypmod END) END,
@@ -25,13 +25,13 @@ GROUP BY i.indexrelid
 
 
 def oid_of(con: Any, name: str) -> int | None:
-    """Return the number of a table or view, None when there is none of the name."""
+    """Return the OID of a table or view, None if it does not exist."""
     [found] = con.execute("SELECT to_regclass(%s)::oid::bigint", [qualified(name)]).fetchone()
     return None if found is None else int(found)
 
 
 def found_table(con: Any, name: str) -> FoundTable | None:
-    """Return a table as it is, None when there is none of the name."""
+    """Return the columns and unique indexes of a table or view, None if it does not exist."""
     if (oid := oid_of(con, name)) is None:
         return None
     columns = tuple(FoundColumn(*row) for row in con.execute(_COLUMNS, [oid]).fetchall())

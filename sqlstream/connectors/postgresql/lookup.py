@@ -13,7 +13,7 @@ from sqlstream.connectors.postgresql import client
 from sqlstream.connectors.relational.lookup import ServerLookup
 from sqlstream.errors import DataError, OutageError
 
-# What keys are sent as, by their DuckDB types; decimals are numeric, all others text.
+# The types with which keys are sent, by their DuckDB types; decimals are numeric, all others text.
 _PG_TYPES = {
     "TINYINT": "smallint",
     "SMALLINT": "smallint",
@@ -37,7 +37,7 @@ def _pg_type(kind: str) -> str:
 
 
 class PostgreSQLServer(ServerLookup):
-    """Asks a PostgreSQL server."""
+    """Looks up rows on a PostgreSQL server."""
 
     def __init__(self, table: Table):
         super().__init__(table)
@@ -57,6 +57,7 @@ class PostgreSQLServer(ServerLookup):
         return found
 
     def failure(self, error: Exception) -> Exception:
+        """Return OutageError for an error of the connection, DataError for a missing table or column, else the error."""
         errors = self._psycopg.errors
         if isinstance(error, self._psycopg.OperationalError):
             return OutageError(str(error).strip().split("\n")[0])
@@ -65,7 +66,7 @@ class PostgreSQLServer(ServerLookup):
         return error
 
     def _sql(self, keys: pa.Table) -> Any:
-        """Return the query of the rows for lists of key values."""
+        """Return the query for the rows of keys; its parameters are a list of values for each key column."""
         sql = self._psycopg.sql
         items = [
             sql.SQL("_row.{}::text" if c.type == "VARCHAR" else "_row.{}").format(sql.Identifier(c.name))
@@ -89,7 +90,7 @@ class PostgreSQLServer(ServerLookup):
 
 
 class PostgreSQLLookup(TableLookup):
-    """Rows of a table of a server."""
+    """A table of a PostgreSQL server in which jobs look up rows."""
 
     def function(self, *, warehouse: str, project: str) -> PostgreSQLServer:
         return PostgreSQLServer(self.table)

@@ -1,4 +1,4 @@
-"""The `postgresql` sink: rows travel by COPY, and a transaction has the rows of a batch and its number."""
+"""The `postgresql` sink: rows are sent by COPY, and a transaction has the rows of a batch and its number."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from sqlstream.connectors.batch import Batch
 
 _DIALECT = PostgreSQL()
-# So many rows are made text at a time.
+# Rows that are converted to CSV at a time.
 _CHUNK = 50_000
-# What jobs that make the same table wait for, each for the others: an arbitrary number.
+# The advisory lock that a job holds while it creates a table, an arbitrary number: other jobs may create the same table.
 _MAKING = 7_160_514
-# The net changes of a batch, in DuckDB.
+# The temporary table in DuckDB with the net changes of a batch.
 _CHANGES = "_changes"
-# Where COPY fails again and again, at most so many batches are upserted before it is tried once more.
+# If COPY keeps failing, the most batches that are upserted before it is tried again.
 _MOST_PASSED = 1024
 
 
 class PostgreSQLTransaction(ServerTransaction):
-    """A transaction on a server."""
+    """A transaction on a PostgreSQL server."""
 
     set_number = (
         "INSERT INTO {table} (sink, batch) VALUES (%s, %s)"
@@ -52,10 +52,10 @@ class PostgreSQLTransaction(ServerTransaction):
             self._copy(duck, batch.rows(), batch.columns, self.target)
 
     def replace(self, batch: Batch) -> None:
-        """Write a batch of a table with a key.
+        """Apply a batch to a table with a PRIMARY KEY: rows of new keys with COPY, the others with DELETE and upserts.
 
-        Where a batch takes no row of a key away, the table has none, unless somebody else wrote it. COPY adds the new row to the
-        table, which takes the server about half as long as an upsert. If that fails, it is undone, and the row is upserted.
+        A key is new if the batch deletes no row of it: then the table has none, unless another writer has inserted one. COPY
+        takes the server about half as long as an upsert. If it fails, it is rolled back, and the rows are upserted.
         """
         if batch.order or not self._direct.is_due():
             super().replace(batch)
@@ -91,7 +91,7 @@ class PostgreSQLTransaction(ServerTransaction):
             self.con.execute(_DIALECT.upsert(self.target, columns, key, staged))
 
     def _add(self, duck: duckdb.DuckDBPyConnection, batch: Batch, rows: str) -> None:
-        """Add rows of keys that the table should not have; upsert them where it has one."""
+        """COPY rows whose keys the table should not have; upsert them if that fails."""
         try:
             with self.con.transaction():
                 self._copy(duck, self._in_order(rows), batch.columns, self.target)
@@ -103,8 +103,8 @@ class PostgreSQLTransaction(ServerTransaction):
     def _stage(self, duck: duckdb.DuckDBPyConnection, sql: str, columns: Sequence[Column], name: str) -> int:
         """Copy rows into a temporary table of the session, with the types of the target; return their number.
 
-        They are in the order of their keys: so the server finds the rows of a page, and of its index, one after the other. Where
-        a batch changes 50,000 of 300,000 rows, that takes it less than half the time.
+        They are sorted by key, so that the server visits the pages of the table and of its index in order. For a batch that
+        changes 50,000 of 300,000 rows, that takes it less than half the time.
         """
         rows = f"SELECT {names(columns)} FROM {self.target} WITH NO DATA"
         self.con.execute(f"CREATE TEMP TABLE IF NOT EXISTS {name} ON COMMIT DELETE ROWS AS {rows}")
@@ -127,7 +127,7 @@ class PostgreSQLTransaction(ServerTransaction):
 
 
 class Attempts:
-    """Tells whether to try what may fail: each failure doubles the number of times that it is not tried.
+    """Decides whether to try a step that may fail. After each failure in a row, twice as many tries are skipped.
 
     >>> attempts, tried = Attempts(), []
     >>> for number in range(20):
@@ -142,19 +142,22 @@ class Attempts:
         self._failed = self._left = 0
 
     def is_due(self) -> bool:
+        """Whether to try now. Each call counts as one try, made or skipped."""
         self._left -= 1
         return self._left < 0
 
     def fail(self) -> None:
+        """Record a failure: the next 2, 4, 8, .., at most 1024 calls of `is_due` return False."""
         self._failed += 1
         self._left = min(2**self._failed, _MOST_PASSED)
 
     def succeed(self) -> None:
+        """Record a success: the next failure counts as the first one."""
         self._failed = 0
 
 
 class PostgreSQLWriter(ServerWriter):
-    """Writes the batches of a job into a table of a server."""
+    """Writes the batches of a job into a table of a PostgreSQL server."""
 
     dialect = _DIALECT
     make_batches = (
@@ -169,10 +172,11 @@ class PostgreSQLWriter(ServerWriter):
         self.error = self._psycopg.Error
         self.passing_errors = (self._psycopg.OperationalError, self._psycopg.InterfaceError)
         self.direct = Attempts()
-        # A row of the key is there; or the table has rules by row of who may write, and takes no COPY.
+        # The table has a row of the key, or row-level security, which forbids COPY.
         self.no_copy = (self._psycopg.errors.UniqueViolation, self._psycopg.errors.FeatureNotSupported)
 
     def connect(self) -> Any:
+        """Open a session. Raises UsageError if the url is not valid."""
         try:
             return client.connect(self.table, self.table.options["url"])
         except self._psycopg.ProgrammingError as error:
@@ -189,7 +193,7 @@ class PostgreSQLWriter(ServerWriter):
         return found_table(con, name)
 
     def make(self, con: Any, statement: str) -> None:
-        # Of several jobs that make a table at the same time, IF NOT EXISTS would let one fail.
+        # If several jobs create a table at the same time, one of them would fail, in spite of IF NOT EXISTS.
         with con.transaction():
             con.execute(f"SELECT pg_advisory_xact_lock({_MAKING})")
             con.execute(statement)
@@ -217,6 +221,6 @@ class PostgreSQLWriter(ServerWriter):
 
 
 class PostgreSQLSink(DatabaseSink):
-    """A table of a server."""
+    """A table of a PostgreSQL server that a job writes."""
 
     writer_type = PostgreSQLWriter

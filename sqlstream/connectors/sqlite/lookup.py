@@ -106,7 +106,7 @@ class SQLiteFile(LookupFunction):
 
 
 def _is_compared(column: Column, found: str) -> bool:
-    """Whether SQLite compares the values of a column as its declared type does. It does not for a time, which has several texts."""
+    """Whether SQLite compares the values of a column as its declared type does. Times, for one, have several texts."""
     if column.type == "VARCHAR":
         return affinity(found) == "TEXT"
     is_whole = _DIALECT.type(column.type) == "INTEGER" and column.type != "BOOLEAN"
