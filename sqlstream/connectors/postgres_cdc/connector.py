@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class TableChanges(TableSource):
-    """The rows of a table of a server, and their changes."""
+    """Reads the rows of a PostgreSQL table, then all their changes, by logical replication."""
 
     replay = Replay.REPLAYABLE
     replay_reason = "the server keeps changes until they are committed"
-    # Once changes are committed, the server forgets them.
+    # The server discards changes once they are committed.
     rewinds = False
     slot = "replication slot on the server"
     split_type = ChangesFile
@@ -46,7 +46,7 @@ class TableChanges(TableSource):
             raise unreachable(self.table, error) from error
 
     def discovery(self, position: Offsets, context: DiscoveryContext) -> ChangesDiscovery:
-        # What a row does is no column of the server's.
+        # The server's table has no column with the operation.
         given = replace(self.table, columns=tuple(c for c in self.table.columns if c != OPERATION))
         return ChangesDiscovery(given, position, context, CdcSettings.of(self.table))
 
@@ -62,7 +62,7 @@ class TableChanges(TableSource):
 
 
 class PostgresCdcConnector(Connector):
-    """The changes of tables of PostgreSQL servers."""
+    """The rows and changes of tables of PostgreSQL servers."""
 
     name = "postgres-cdc"
     summary = "the rows of a table of a PostgreSQL server, and all changes of them"

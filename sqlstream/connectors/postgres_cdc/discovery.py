@@ -1,7 +1,7 @@
-"""Receives the changes of a table on the driver: first the rows of a snapshot, then what the slot has, again and again.
+"""Receives the changes of a table on the driver: first the rows of a snapshot, then, at each poll, the new changes of the slot.
 
-What was received is in files of the job, which batches read. The slot stays where the last committed batch ends: so whatever
-was received and not committed can be received again, and what the job has forgotten, too.
+Received changes are written into files of the job, which batches read. The slot stays at the end of the last committed batch, so
+that the server can send all later changes again.
 """
 
 from __future__ import annotations
@@ -32,19 +32,25 @@ from sqlstream.errors import DataError, JobError, OutageError, UsageError
 from sqlstream.units import Duration
 from sqlstream.warehouse.records import read_sealed, write_sealed
 
-# Files that stay: those that a batch may be repeated with.
+# The files before the last committed one that stay: a batch may be repeated with them.
 _KEPT = 64
-# So many rows are made columns at a time.
+# Changes that are written as one row group.
 _CHUNK = 50_000
-# So much log is worth a message to the server, where no batch ends.
+# Bytes of log without a change of the table after which the slot is advanced although no batch ends.
 _WORTH_MOVING = 1 << 20
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 10.0
-# In the source's folder: what the snapshot has, once it is whole; up to where the slot was moved without a batch.
+# Files in the source's folder: the log position of a complete snapshot, and the sizes of its files; the log position to which the
+# slot was advanced without a batch.
 _SNAPSHOT, _MOVED = "snapshot.json", "moved.json"
 
 
 class ChangesDiscovery(Discovery):
-    """Receives the changes of a table."""
+    """Receives the changes of a table into files; each file is a split, and a batch.
+
+    The constructor checks the server, and at the first start creates the slot and the publication, and takes the snapshot. It
+    raises UsageError or BindError if the server is not ready for the table, DataError if changes are lost, and OutageError while
+    the server is away.
+    """
 
     backlog_unit = "bytes"
 
@@ -59,10 +65,10 @@ class ChangesDiscovery(Discovery):
         self._failures, self._again_at = 0, 0.0
         self._notices: list[str] = []
         self._ended = False
-        # How far the server's log went at the last look, and up to where nothing of ours was left in it.
+        # The end of the server's log at the last poll; the log position up to which the table has no further change.
         self._log_end: int = 0
         self._caught_up: int = 0
-        # Where the last file ends that was handed out, and the number of the next one.
+        # The log position after the last file that was handed out, and the number of the next file.
         self._end, self._next = position.get("", [0, 0])
         with self._opening():
             self._server.check()
@@ -78,7 +84,7 @@ class ChangesDiscovery(Discovery):
         with self._opening():
             self._committed = self._check_slot()
             self._target = self._bound()
-        # If the last batch is committed, and nobody said so to the server, somebody will.
+        # Whether the slot is behind the last batch: then nothing is received before `committed` was called.
         self._awaits_commit = self._committed < self._end
 
     @contextmanager
@@ -89,15 +95,16 @@ class ChangesDiscovery(Discovery):
         except self._server.lost_errors as error:
             self._server.close()
             wrong = unreachable(self._table, error)
-            # Whether somebody answers is checked before a job starts: this is one that starts again.
+            # `check_input` has reached the server before the first start, so that this is a restart.
             raise OutageError(wrong.message, wrong.span) if client.is_passing(error) else wrong from error
 
     # -- the beginning
 
     def _begun(self) -> tuple[int, list[ChangesFile]]:
-        """Return where the log begins that is read, and the files of the snapshot before it; take it at the first start.
+        """Return the log position from which changes are read, and the files of the snapshot before it.
 
-        A process that dies meanwhile has handed out nothing: the next one takes another snapshot, with another slot.
+        At the first start, take the snapshot. A process that dies meanwhile has handed out nothing: the next one takes another
+        snapshot, with another slot.
         """
         marker = f"{self._directory}/{_SNAPSHOT}"
         if self._fs.exists(marker):
@@ -122,7 +129,7 @@ class ChangesDiscovery(Discovery):
             )
         if existing is not None:
             self._server.drop_slot()
-        # From now on it is ours, if it is there.
+        # From now on a slot of this name is the job's.
         write_sealed(self._fs, f"{self._directory}/ours", self._server.slot, durable=True)
         self._remove(lambda number: True)
         if not self._settings.snapshot:
@@ -131,7 +138,7 @@ class ChangesDiscovery(Discovery):
             return place, list(self._write_snapshot(copy))
 
     def _write_snapshot(self, copy: Any) -> Iterator[int]:
-        """Write the rows of a COPY into files; yield the size of each."""
+        """Write the rows of a COPY into files; yield the size of each in bytes."""
         most = self._settings.most
         for number, batches in enumerate(_in_files(rows_of_csv(copy, [c.name for c in self._table.stored]), most)):
             path = f"{self._directory}/{file_name(number)}"
@@ -139,7 +146,7 @@ class ChangesDiscovery(Discovery):
             yield self._fs.size(path)
 
     def _check_slot(self) -> int:
-        """Return where the slot stands; raise unless it has all changes behind the last batch."""
+        """Return the log position of the slot. Raises DataError unless it has all changes after the last batch."""
         state = self._server.slot_state()
         if state is None:
             raise self._server.slot_is_gone()
@@ -156,13 +163,17 @@ class ChangesDiscovery(Discovery):
         return int(json.loads(read_sealed(self._fs, path))) if self._fs.exists(path) else 0
 
     def _bound(self) -> int | None:
-        """Return where a bounded table ends in the log: where that was when the job began."""
+        """Return the log position at which a bounded table ends: the end of the log when the job began. None if unbounded."""
         return int(self._context.remember("end", self._server.end_of_log())) if self.bounded else None
 
     # -- changes
 
     def poll(self) -> int:
-        """Receive what has come, if all that was handed out is committed; return how many files wait."""
+        """Receive new changes into a file, if no file waits and all others are committed; return how many files wait.
+
+        A lost connection is tried again at later polls, after growing delays. Raises OutageError after the last retry, DataError
+        for changes that are lost or cannot be read, BindError if the table no longer fits, UsageError if the server refuses.
+        """
         if self._pending or self._awaits_commit or self._ended or self._context.clock() < self._again_at:
             return len(self._pending)
         try:
@@ -170,7 +181,7 @@ class ChangesDiscovery(Discovery):
                 self._receive()
             self._failures = 0
         except pgoutput.Altered as altered:
-            # What does not fit is an error; what does is read when the table is looked at again.
+            # `check` raises if the new type does not fit; else the changes are read at the next poll.
             with self._opening():
                 self._server.check()
             self._types[altered.column] = altered.type
@@ -192,7 +203,7 @@ class ChangesDiscovery(Discovery):
 
     def _receive(self) -> None:
         if self._check_slot() < self._end:
-            # It was away when it should have heard of the last batch.
+            # It was away when the last batch was committed.
             self._server.advance(self._end)
         until = self._log_end = self._target or self._server.end_of_log()
         decoder = pgoutput.Decoder(
@@ -212,7 +223,7 @@ class ChangesDiscovery(Discovery):
             self._pending.append(self._file(self._next_file, decoder.end, self._fs.size(path)))
             self._next_file += 1
         elif decoder.count < self._settings.most:
-            # Nothing of ours is in the log up to there: the server need not keep it.
+            # The log up to there has no change of the table: the server need not keep it.
             self._caught_up = until
             self._move(until)
             self._ended = self._target is not None
@@ -220,7 +231,7 @@ class ChangesDiscovery(Discovery):
             self._move(decoder.end)
 
     def _move(self, place: int) -> None:
-        """Let the server forget the log up to a place, behind the last batch, in which there is no change of the table."""
+        """Advance the slot to a log position up to which the table has no change after the last batch."""
         if place < max(self._received, self._moved) + _WORTH_MOVING:
             return
         write_sealed(self._fs, f"{self._directory}/{_MOVED}", json.dumps(place), durable=True)
@@ -228,7 +239,7 @@ class ChangesDiscovery(Discovery):
         self._server.advance(place)
 
     def _failed(self, error: Exception) -> None:
-        """Wait longer each time the server is away, and give up at last: then it is an outage."""
+        """Schedule a retry after a lost connection. Raises OutageError after the last one, JobError if a retry is of no use."""
         self._server.close()
         passing = client.is_passing(error)
         if not passing or self._failures >= self._settings.retries:
@@ -249,13 +260,16 @@ class ChangesDiscovery(Discovery):
 
     @property
     def backlog(self) -> int:
+        """The bytes of log, at the last poll, after the last file that was handed out; 0 if they have no change of the table."""
         return max(0, self._log_end - max(int(self._end), self._caught_up))
 
     @property
     def remaining(self) -> int:
+        """The number of files that wait, and 1 more until a bounded table was received to its end."""
         return len(self._pending) + (not self._ended)
 
     def next_batch(self) -> Sequence[ChangesFile] | None:
+        """Return the next file as the only split of a batch; None if none waits."""
         if not self._pending:
             return None
         split = self._pending.pop(0)
@@ -263,7 +277,7 @@ class ChangesDiscovery(Discovery):
         return [split]
 
     def committed(self, position: Offsets) -> None:
-        """Let the server forget what is in committed batches."""
+        """Advance the slot past committed batches, and delete their files but for the last 64."""
         end, number = position.get("", [0, 0])
         self._awaits_commit = number < self._next
         self._remove(lambda n: n < number - _KEPT)
@@ -274,7 +288,7 @@ class ChangesDiscovery(Discovery):
                 self._server.advance(end)
             self._committed = end
         except self._server.lost_errors:
-            # The next batch says it again.
+            # The next commit advances the slot further.
             self._server.close()
 
     def notices(self) -> Sequence[str]:
@@ -301,12 +315,12 @@ class ChangesDiscovery(Discovery):
 
 
 def _plain(name: str) -> str:
-    """Return a name of which slots can be made: small letters, digits and underscores, at most 40."""
+    """Return a name with the characters that names of slots may have: small letters, digits and underscores, at most 40."""
     return "".join(c if c.isascii() and c.isalnum() else "_" for c in name.lower())[:40]
 
 
 class _CopyStream:
-    """A COPY as a file that is read."""
+    """A COPY as a readable file of bytes."""
 
     closed = False
 
@@ -334,7 +348,7 @@ class _CopyStream:
 
 
 def rows_of_csv(copy: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a COPY in csv as texts; what has no quotes is NULL."""
+    """Yield the rows of a COPY in CSV with columns of texts; an empty value without quotes is NULL."""
     from pyarrow import csv
 
     stream = _CopyStream(copy)
@@ -356,7 +370,7 @@ def rows_of_csv(copy: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _in_files(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Yield groups of batches of at least so many rows, but for the last one; each is to be read before the next."""
+    """Yield groups of batches, each of at least `most` rows except the last. Read each group to its end before the next."""
     while (first := next(batches, None)) is not None:
         yield _up_to(first, batches, most)
 

@@ -1,6 +1,6 @@
-"""Files of changes that the driver has received: a batch that is repeated reads the same ones.
+"""Parquet files of changes that the driver has received: a repeated batch reads the same files.
 
-Values are the texts that PostgreSQL gave; workers make of them what the table declares.
+They have the operation of each change, and values as PostgreSQL's texts, which workers convert to the declared types.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import DataError
 from sqlstream.warehouse.filesystem import Filesystem
 
-# The name of what a row does, in files.
+# The column of a file with the operation of each change.
 _OPERATION = OPERATION.name
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesFile:
-    """A file of changes, the nth of its source: those up to `end`, a place in the log. Its folder begins at the warehouse."""
+    """A file of changes: the `number`th of its source, from 0 on. `end` is the log position after its changes.
+
+    The `folder` is relative to the warehouse.
+    """
 
     number: int
     end: int
@@ -36,6 +39,7 @@ class ChangesFile:
 
     @property
     def reached(self) -> tuple[str, Any]:
+        """The one partition of the table, "", and the position after this file: [log position, number of the next file]."""
         return "", [self.end, self.number + 1]
 
     @property
@@ -47,17 +51,18 @@ class ChangesFile:
 
 
 def file_name(number: int) -> str:
+    """Return the name of a file by its number."""
     return f"{number:010d}.parquet"
 
 
 def number_of(name: str) -> int | None:
-    """Return the number of a file, None for one of another kind."""
+    """Return the number of a file by its name, None for a file of another kind."""
     stem, dot, ending = name.partition(".")
     return int(stem) if dot and ending == "parquet" and stem.isdecimal() else None
 
 
 def write_rows(fs: Filesystem, path: str, table: Table, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write rows of a snapshot, texts with the names of columns."""
+    """Write the rows of a snapshot, batches of texts, into a file as inserts."""
     schema = _schema(table)
     with fs.create(path, durable=True) as file, pq.ParquetWriter(file, schema) as writer:
         for rows in batches:
@@ -66,7 +71,7 @@ def write_rows(fs: Filesystem, path: str, table: Table, batches: Iterable[pa.Rec
 
 
 def write_changes(fs: Filesystem, path: str, table: Table, groups: Iterable[DecodedChanges]) -> int:
-    """Write changes; return their number. Without any there is no file."""
+    """Write changes into a file, a row group for each group; return their number. Without changes there is no file."""
     schema, count = _schema(table), 0
     groups = iter(groups)
     first = next(groups, None)
@@ -87,7 +92,7 @@ def _schema(table: Table) -> pa.Schema:
 
 
 def rows_of(fs: Filesystem, splits: Sequence[ChangesFile], table: Table) -> str:
-    """Return the SELECT of the changes of some files, with the columns that are asked for, of the declared types."""
+    """Return the SELECT of the changes in files, with the table's physical columns and their declared types."""
     paths = ", ".join(quote_text(fs.path_for_duckdb(split.path)) for split in splits)
     places = {MODIFIED.name: "CAST(0 AS BIGINT)", PATH.name: "filename", ROW.name: "file_row_number"}
     items = []
@@ -98,7 +103,7 @@ def rows_of(fs: Filesystem, splits: Sequence[ChangesFile], table: Table) -> str:
 
 
 def _typed(column: Column) -> str:
-    """Return the SQL of a value of its declared type, of the text that PostgreSQL gave."""
+    """Return the SQL that converts PostgreSQL's text of a value to the declared type."""
     text = quote_name(column.name)
     if column.type == "BLOB":
         return f"unhex(substr({text}, 3))"
@@ -110,14 +115,14 @@ def _typed(column: Column) -> str:
 
 
 def mistyped(table: Table, error: Exception) -> DataError:
-    """Return the error for a value that is none of its declared type."""
+    """Return the error for a value that does not have its declared type, from DuckDB's error."""
     hint = "Declare the column as another type, or as STRING, which holds any value."
     detail = " ".join(str(error).split("\n")[0].split())
     return DataError(f'a value of table "{table.name}" is not as declared', table.span, detail=detail, hint=hint)
 
 
 def merged(groups: Iterable[DecodedChanges], width: int, most: int) -> Iterable[DecodedChanges]:
-    """Yield the changes of several transactions together: small ones make no row groups of their own."""
+    """Merge the changes of small transactions: yield groups of at least `most` changes of `width` columns, except the last."""
     found = DecodedChanges.none(width)
     for group in groups:
         found.operations += group.operations

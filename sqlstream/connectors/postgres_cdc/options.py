@@ -1,4 +1,4 @@
-"""The options of a table of changes, in the spelling of Flink's connector, and what they say."""
+"""The options of a `postgres-cdc` table, in the spelling of Flink's connector, and their parsed values."""
 
 from __future__ import annotations
 
@@ -75,7 +75,11 @@ _PARTS = {"hostname": "host", "port": "port", "username": "user", "password": "p
 
 @dataclass(frozen=True, slots=True)
 class CdcSettings:
-    """What the options of a table say. Without a `snapshot` it begins with its changes."""
+    """The parsed options of a table.
+
+    Without a `snapshot` the table begins with its changes. A batch has at least `most` changes if the log has them, as
+    transactions are not cut. `retries` is how often a lost connection is tried again.
+    """
 
     place: ServedTable
     slot: str | None
@@ -105,7 +109,7 @@ class CdcSettings:
 
 
 def validate(table: Table) -> None:
-    """Raise BindError where options do not fit each other."""
+    """Raise BindError for the option `url` beside one of its parts, such as `hostname`."""
     both = sorted(set(_PARTS) & set(table.options)) if "url" in table.options else []
     if both:
         message = f'table "{table.name}": option "{both[0]}" beside "url", which has it'

@@ -1,4 +1,4 @@
-"""The messages of PostgreSQL's `pgoutput`, which say what transactions have done.
+"""Decoder of the messages of PostgreSQL's plugin `pgoutput`, which describe the changes of transactions.
 
 https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
 """
@@ -9,9 +9,9 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-# A value that is so large that the log leaves it out of a row that keeps it.
+# In place of a large value that an update has not changed: the log leaves it out.
 UNCHANGED = object()
-# A row as it was, a row as it is, a row that is gone; `changelogs` has the same letters.
+# Operations: an inserted row, a row before and after an update, a deleted row. `changelogs` has the same letters.
 INSERTED, BEFORE, AFTER, DELETED = "I", "B", "U", "D"
 
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
@@ -26,15 +26,15 @@ class Truncated(Exception):
 
 
 class Incomplete(Exception):
-    """The log does not hold a row that is needed; the message says which."""
+    """The log lacks a row or a value that a change needs; the message names it."""
 
 
 class ColumnGone(Exception):
-    """A column that is read is not in the table any more; the message is its name."""
+    """The table has lost a column that is read; the message is its name."""
 
 
 class Altered(Exception):
-    """The type of a column that is read is another one than was known."""
+    """A column that is read has changed its type; `type` is the new (type OID, type modifier)."""
 
     def __init__(self, column: str, type: tuple[int, int]):
         super().__init__(column)
@@ -43,16 +43,18 @@ class Altered(Exception):
 
 @dataclass
 class DecodedChanges:
-    """Rows in the order of their changes: what each does, and the texts of their columns, None for NULL."""
+    """Changes in the order of the log: the operation of each, and by column the texts of all rows, None for NULL."""
 
     operations: list[str]
     columns: list[list[bytes | None]]
 
     @classmethod
     def none(cls, width: int) -> DecodedChanges:
+        """Return no changes, of rows with `width` columns."""
         return cls([], [[] for _ in range(width)])
 
     def add(self, operation: str, row: Sequence[bytes | None]) -> None:
+        """Append the change of a row, which has a value for each column."""
         self.operations.append(operation)
         for column, value in zip(self.columns, row, strict=True):
             column.append(value)
@@ -60,14 +62,11 @@ class DecodedChanges:
 
 @dataclass
 class Decoder:
-    """Makes changes of one table of messages.
+    """Decodes the changes of one table from messages.
 
-    `columns` are those that are read, in their order, each with the number of
-    its type and what that is modified by, such as its length.
-
-    Without `by_key` every update needs its row before, and a delete the whole row. Transactions that end at `after`, a place in
-    the log, or before it, are passed over. With `skips_truncate` the table's rows stay when it is truncated. `end` is where the
-    last transaction ends that was decoded, `count` the number of messages.
+    `columns` are the columns to read, in their order, with (type OID, type modifier). Without `by_key` every update needs the
+    row before it, and a delete the whole row. Transactions that end at the log position `after`, or before it, are skipped. With
+    `skips_truncate` a TRUNCATE is ignored. `end` is the log position after the last transaction, `count` the number of messages.
     """
 
     schema: str
@@ -81,7 +80,10 @@ class Decoder:
     _relations: dict[int, tuple[int, ...] | None] = field(default_factory=dict)
 
     def decode(self, messages: Iterable[bytes]) -> Iterator[DecodedChanges]:
-        """Yield the changes of each transaction that has some."""
+        """Yield the changes of each transaction that has some.
+
+        Raises Truncated, Incomplete, ColumnGone or Altered.
+        """
         found = DecodedChanges.none(len(self.columns))
         passed = False
         for data in messages:
@@ -89,7 +91,7 @@ class Decoder:
             match data[:1]:
                 case b"B":
                     found = DecodedChanges.none(len(self.columns))
-                    # It says where the COMMIT begins, which is before its end.
+                    # The message has the log position at which the COMMIT begins, which is before its end.
                     passed = _INT64.unpack_from(data, 1)[0] < self.after
                 case b"C":
                     end = _COMMIT.unpack_from(data)[3]
@@ -104,7 +106,7 @@ class Decoder:
                     self._truncate(data)
 
     def _relation(self, data: bytes) -> None:
-        """Learn where the columns of a table stand, which the log says before its first row, and when that changes."""
+        """Store the places of columns from a Relation message, which comes before a table's first row, and when it changes."""
         [number] = _INT32.unpack_from(data, 1)
         schema, _, rest = data[5:].partition(b"\0")
         name, _, rest = rest.partition(b"\0")
@@ -165,7 +167,7 @@ class Decoder:
 
 
 def _tuple(data: bytes, at: int) -> tuple[list[object], int]:
-    """Return the values of a row that stands at a place, and where it ends."""
+    """Return the values of the row that begins at an offset, and the offset after it."""
     [count] = _INT16.unpack_from(data, at)
     at += 2
     values: list[object] = []

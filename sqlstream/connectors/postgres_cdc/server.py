@@ -1,4 +1,4 @@
-"""What a job has on a PostgreSQL server: a replication slot, which keeps the log for it, and a publication of the table."""
+"""The resources of a job on a PostgreSQL server: a replication slot, which retains the log, and a publication of the table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.errors import BindError, DataError, UsageError, missing
 
 _DIALECT = PostgreSQL()
-# The columns of the index that tells rows apart in the log, and what kind of identity the table has.
+# Of a table: the kind of its replica identity, the columns of that, the columns that may have large values, the kind of relation.
 _IDENTITY = """
 SELECT c.relreplident::text, coalesce((
   SELECT array_agg(a.attname::text) FROM pg_index i
@@ -36,7 +36,7 @@ _DROP_SECONDS = 60.0
 
 
 def as_lsn(place: int) -> str:
-    """Return a place in the log as PostgreSQL writes it.
+    """Return a log position, in bytes, as PostgreSQL writes it (LSN).
 
     >>> as_lsn(4294967312)
     '1/10'
@@ -45,7 +45,7 @@ def as_lsn(place: int) -> str:
 
 
 def as_place(lsn: str) -> int:
-    """Return what `as_lsn` writes as a number.
+    """Return the log position, in bytes, of an LSN that PostgreSQL writes.
 
     >>> as_place("1/10")
     4294967312
@@ -56,7 +56,7 @@ def as_place(lsn: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ServedTable:
-    """Where a table of changes is: the connection string, its schema and its name there."""
+    """The place of a table: the connection string of the server, and the table's schema and name there."""
 
     url: str
     schema: str
@@ -69,14 +69,14 @@ class ServedTable:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """A slot: how far its reader has confirmed to have read, and whether the server has thrown away what comes behind."""
+    """The state of a slot: its `confirmed` log position, and whether the server has `lost` the log after that."""
 
     confirmed: int
     lost: bool
 
 
 class Server:
-    """The server of a table of changes; the connection is made anew where it is lost."""
+    """The server of a table whose changes are read. Its connection is opened at the first use, and again after it was lost."""
 
     def __init__(self, table: Table, place: ServedTable, slot: str, publication: str):
         self.table, self.place, self.slot, self.publication = table, place, slot, publication
@@ -85,17 +85,19 @@ class Server:
 
     @property
     def lost_errors(self) -> tuple[type[Exception], ...]:
-        """Errors of a connection that is lost, or cannot be made."""
+        """The errors of a connection that is lost or cannot be opened."""
         return self.psycopg.OperationalError, self.psycopg.InterfaceError
 
     @property
     def con(self) -> Any:
+        """The open connection, which writes BLOBs as hexadecimal digits. Raises `lost_errors`."""
         if self._con is None or self._con.closed:
             self._con = client.connect(self.table, self.place.url)
             self._con.execute("SET bytea_output = 'hex'")
         return self._con
 
     def close(self) -> None:
+        """Close the connection; `con` opens another one."""
         if self._con is not None:
             self._con.close()
             self._con = None
@@ -103,7 +105,7 @@ class Server:
     # -- the table
 
     def check(self) -> None:
-        """Raise unless the table can be read as it is declared, and the server keeps what its changes need."""
+        """Raise BindError if the table is not as declared, UsageError if the server's log lacks what its changes need."""
         [level] = self.con.execute("SHOW wal_level").fetchone()
         if level != "logical":
             hint = "On the server: ALTER SYSTEM SET wal_level = 'logical', and restart it."
@@ -127,7 +129,7 @@ class Server:
         self._check_identity()
 
     def types(self) -> dict[str, tuple[int, int]]:
-        """Return the columns that are read, each with the number of its type and what that is modified by."""
+        """Return the columns to read, in their order: name to (type OID, type modifier)."""
         sql = "SELECT attname, atttypid::bigint, atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s)"
         found = {
             name: (number, more) for name, number, more in self.con.execute(sql, [self.place.qualified]).fetchall()
@@ -144,7 +146,7 @@ class Server:
             )
 
     def _check_identity(self) -> None:
-        """Raise unless the log has what a change needs to be known of the row before it."""
+        """Raise UsageError unless the log has what a change needs of the row before it."""
         kind, identity, large, form = self.con.execute(_IDENTITY, [self.place.qualified]).fetchone()
         if form == "p":
             # The log has the rows of partitions, which have identities of their own; the publication calls them the table's.
@@ -170,7 +172,10 @@ class Server:
     # -- the publication
 
     def publish(self, *, create: bool) -> None:
-        """Make the publication unless it is there; raise if it does not have the table."""
+        """Create the publication if it does not exist and `create` says so.
+
+        Raises UsageError if there is none then, or it does not publish all changes of the table.
+        """
         sql = "SELECT pubinsert AND pubupdate AND pubdelete FROM pg_publication WHERE pubname = %s"
         found = self.con.execute(sql, [self.publication]).fetchone()
         if found is None and create:
@@ -192,7 +197,7 @@ class Server:
     # -- the slot
 
     def slot_state(self) -> SlotState | None:
-        """Return the slot as it is, None where there is none. Raises DataError for one that is of no use."""
+        """Return the state of the slot, None if it does not exist. Raises UsageError for a slot of another plugin or database."""
         found = self.con.execute(_SLOT, [self.slot]).fetchone()
         if found is None:
             return None
@@ -205,14 +210,17 @@ class Server:
         return SlotState(int(confirmed or 0), bool(lost))
 
     def create_slot(self) -> int:
-        """Make the slot without a snapshot; return the place in the log from which it has all changes."""
+        """Create the slot without a snapshot; return the log position from which it has all changes."""
         sql = "SELECT (lsn - '0/0')::bigint FROM pg_create_logical_replication_slot(%s, 'pgoutput')"
         [place] = self.con.execute(sql, [self.slot]).fetchone()
         return int(place)
 
     @contextmanager
     def slot_with_snapshot(self) -> Iterator[tuple[int, str]]:
-        """Make the slot; yield its place in the log and the name of the snapshot there, which is gone afterwards."""
+        """Create the slot; yield its log position and the name of the snapshot there, which is valid during the block.
+
+        Raises UsageError if the server refuses to create it.
+        """
         from psycopg import pq
         from psycopg.conninfo import make_conninfo
 
@@ -232,7 +240,7 @@ class Server:
             connection.finish()
 
     def drop_slot(self) -> None:
-        """Drop the slot of a process that has died; what it had begun on the server may not have ended yet."""
+        """Drop the slot of a process that has died; wait up to 60 seconds for the server to end its session."""
         deadline = time.monotonic() + _DROP_SECONDS
         while True:
             try:
@@ -245,17 +253,20 @@ class Server:
                 return
 
     def end_of_log(self) -> int:
-        """Return the place in the log behind all that is committed."""
+        """Return the log position after all committed transactions."""
         [place] = self.con.execute("SELECT (pg_current_wal_lsn() - '0/0')::bigint").fetchone()
         return int(place)
 
     def advance(self, place: int) -> None:
-        """Tell the server that changes before a place in the log are not needed any more."""
+        """Advance the slot to a log position: the server may discard all changes before it."""
         self.con.execute("SELECT pg_replication_slot_advance(%s, %s)", [self.slot, as_lsn(place)])
 
     @contextmanager
     def messages(self, end: int, most: int) -> Iterator[Iterator[bytes]]:
-        """Yield the messages of committed transactions from the slot's place on, up to one in the log, of whole transactions."""
+        """Yield an iterator of the messages of committed transactions from the slot's position up to the log position `end`.
+
+        It ends early after the transaction with the `most`th message. The slot does not advance.
+        """
         sql = (
             "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s, %s, 'proto_version', '1',"
             " 'publication_names', %s)"
@@ -267,7 +278,7 @@ class Server:
 
     @contextmanager
     def rows(self, snapshot: str) -> Iterator[Any]:
-        """Yield a COPY of the rows of a snapshot, as csv, its values as the log writes them."""
+        """Yield a COPY of the rows of a snapshot in CSV, all values in quotes, as the log writes them."""
         columns = ", ".join(f"{quote_name(c.name)}" for c in self.table.stored)
         with self.con.transaction():
             self.con.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -280,7 +291,7 @@ class Server:
 
     @contextmanager
     def plainly(self) -> Iterator[None]:
-        """Make errors of the server, but those of a lost connection, errors for people."""
+        """Turn the server's errors into UsageError, or DataError for a dropped slot; `lost_errors` pass unchanged."""
         try:
             yield
         except self.lost_errors:
@@ -315,13 +326,13 @@ class Server:
 
 
 def unreachable(table: Table, error: Exception) -> UsageError:
-    """Return the error for a server to which no connection can be made."""
+    """Return the error for a server that cannot be reached."""
     reason = " ".join(str(error).split())
     return UsageError(f'table "{table.name}": the PostgreSQL server cannot be reached: {reason}', table.span)
 
 
 def _reads(found: str, kind: str) -> bool:
-    """Tell whether a DuckDB type holds all values of a type of PostgreSQL, by their texts."""
+    """Whether the DuckDB type `kind` holds all values of PostgreSQL's type `found`, by their texts."""
     if kind == "VARCHAR":
         return True
     if is_nested(kind) or kind == "JSON":
