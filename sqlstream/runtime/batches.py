@@ -1,7 +1,7 @@
-"""Batch descriptors: which splits of which scans one micro-batch reads. The driver writes them down, and gives them to Spark.
+"""Batch descriptors: which splits of which scans a micro-batch reads. The driver stores them, and passes them to the engine.
 
-One text per batch, one line per split or tick. A tick says that a scan's watermark is at least so far, without a row: at the
-end of input, and after a restart, when a scan may have nothing new to say. A repeated batch reads the same descriptor.
+A descriptor is a text with one line of JSON per split or tick. A tick advances a scan's watermark without a row: of an idle scan,
+at the end of input, and after a restart. A repeated batch reads the same descriptor.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from sqlstream.units import EventTime, ProcessingTime, from_millis, to_millis
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What one micro-batch reads: splits per scan (by its place in the plan), and ticks (watermarks) per scan.
+    """What one micro-batch reads: splits and ticks (watermarks) of scans, by the place of the scan in the plan.
 
-    `time` is when it was decided: the NOW() of everything before the first exchange. With `fires_timers` operators are
-    called whose processing-time timers are due; the first one `opens` those that know something before there is a row.
+    `time` is when it was composed: the NOW() of everything before the first exchange. The `last` one ends the input. With
+    `fires_timers` the batch calls the operators that have processing-time timers. With `opens`, in the first batch only, it runs
+    the opening fragments of operators, which emit rows before any input.
     """
 
     sequence: int
@@ -35,14 +36,14 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One line of a descriptor, for the task with the given slot."""
+    """One line of a descriptor, for the task that reads for `slot`. The other fields are as in Descriptor."""
 
     slot: int
     scan: int
     sequence: int
     time: ProcessingTime
     last: bool
-    # As JSON holds it: the scan's source makes a split of it.
+    # The split as a JSON value, which the scan's source parses.
     split: Sequence[Any] | None = None
     tick: EventTime | None = None
     fires_timers: bool = False
@@ -50,8 +51,8 @@ class Work:
 
 
 def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
-    """Return the descriptor as JSON lines; splits go to the slot with the fewest bytes so far."""
-    # By their load, then in their order.
+    """Return the text of a descriptor. Each split, the largest first, goes to the slot with the fewest bytes so far."""
+    # A heap of slots by load, then by place.
     load = [(0, place, slot) for place, slot in enumerate(slots)]
     lines: list[dict[str, Json]] = []
     head = {"sequence": descriptor.sequence, "time": to_millis(descriptor.time), "last": descriptor.last}
@@ -69,15 +70,15 @@ def to_lines(descriptor: Descriptor, slots: Sequence[int]) -> str:
 
 
 def from_lines(text: str) -> list[Work]:
-    """Parse a descriptor, or some of its lines."""
+    """Parse the text of a descriptor, or some of its lines."""
     lines = (json.loads(line) for line in text.splitlines() if line)
     return [Work(**{**line, "time": from_millis(line["time"])}) for line in lines]
 
 
 def by_slot(text: str, slots: Sequence[int]) -> list[str]:
-    """Return a descriptor's lines for each slot, which may be none.
+    """Return the lines of a descriptor for each slot, in the order of `slots`; a text may be empty.
 
-    One that was written for more slots than there are now is dealt out to these.
+    The lines of slots that no longer exist are distributed over the slots that do.
     """
     lines: dict[int, list[str]] = {slot: [] for slot in slots}
     for line in text.splitlines():

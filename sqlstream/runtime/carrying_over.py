@@ -1,6 +1,6 @@
-"""How far a job has read, for a query that reads other tables: kept for those that stay, forgotten for those that go.
+"""Read positions of a job that is upgraded to another query: tables that stay keep theirs, other tables lose them.
 
-Batches that have begun are read again as they were: sinks outside of the warehouse may have their rows.
+Batches that have begun keep their splits: sinks outside of the warehouse may have their rows.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def carry_over(
     was: Sequence[int | None],
     project: str,
 ) -> dict[str, str]:
-    """Return the files that say how far the scans of a new plan have read, by their paths below the folder of positions.
+    """Return the files with the read positions of a new plan's scans: path below the folder of positions to content.
 
-    `directory` has those of a job that is not running, up to the descriptor `sequence`. `was` are the places that the scans had
-    in it, None for those that begin where their options say. All descriptors are folded into one file.
+    `directory` is the folder of positions of the old plan, whose job is not running. Its descriptors up to `sequence` are folded
+    into one file. `was` has, for each new scan, its place in the old plan; None for a scan that begins where its options say.
     """
     sources = [source_of(stage.table) for stage in scans]
     kept = Descriptors(fs, directory)
@@ -48,7 +48,7 @@ def carry_over(
 
 
 def carry_over_begun(fs: Filesystem, directory: str, sequence: int, was: Sequence[int | None]) -> dict[str, str]:
-    """Return the descriptors after `sequence` for the scans of a new plan, by their paths below the folder of positions."""
+    """Return the descriptors after `sequence`, rewritten for the scans of a new plan: path as in `carry_over` to content."""
     places = {old: place for place, old in enumerate(was) if old is not None}
     kept = Descriptors(fs, directory)
     found: dict[str, str] = {}
@@ -62,15 +62,15 @@ def carry_over_begun(fs: Filesystem, directory: str, sequence: int, was: Sequenc
 
 
 def _moved(line: dict[str, Any], places: Mapping[int, int]) -> dict[str, Any]:
-    """Return a line of a descriptor for the place that its scan has now."""
+    """Return a line of a descriptor with the new place of its scan."""
     if line["scan"] in places:
         return {**line, "scan": places[line["scan"]]}
-    # Nothing of it is read any more, but a descriptor without a line would be no batch.
+    # The new plan does not have the scan, but a descriptor without a line would be no batch.
     return {**{name: value for name, value in line.items() if name not in ("split", "tick")}, "scan": 0}
 
 
 def _remembered(fs: Filesystem, directory: str, was: Sequence[int | None]) -> dict[str, str]:
-    """Return what sources remember, under the places that the scans have now."""
+    """Return the files of values that sources remember, named after the new places of the scans."""
     found = {}
     for place, old in enumerate(was):
         if old is None:
@@ -82,7 +82,10 @@ def _remembered(fs: Filesystem, directory: str, was: Sequence[int | None]) -> di
 
 
 def received(scans: Sequence[ScanStage], was: Sequence[int | None], names: Sequence[str]) -> dict[str, str]:
-    """Return the folders of what sources have received, by those that they have now, below the folder of positions."""
+    """Map the folders with the received input of sources to their names in a new plan, both below the folder of positions.
+
+    `names` are the scans of the old plan; `was` is as in `carry_over`.
+    """
     return {
         f"{_RECEIVED}{path_name(names[old])}/": f"{_RECEIVED}{path_name(stage.name)}/"
         for stage, old in zip(scans, was, strict=True)

@@ -1,4 +1,4 @@
-"""Changes as people read them: +I a row is added, -D it is taken away, -U and +U a row before and after an update."""
+"""Changes as people read them: +I a row is inserted, -D it is deleted, -U and +U a row before and after an update."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ OPERATION = internal("printed_op")
 
 
 def changelog(sink: SinkPlan, file: str) -> str:
-    """Return the SELECT of the changes in a file of a batch: first what each does, then the columns with their types."""
+    """Return the SELECT of the changes in a Parquet file of a batch: OPERATION (`+I`, ..), then the columns of the sink.
+
+    A row appears as often as its weight says. Updates are recognized by the sink's keys; without keys all are -D and +I.
+    """
     columns = [Column(name, type) for name, type in sink.columns]
     items = typed(columns)
     rows = f"read_parquet({quote_text(file)})"

@@ -1,4 +1,4 @@
-"""What runs jobs: Spark, or this process alone. Sessions know engines by what is declared here."""
+"""The protocols of engines, which run jobs on Spark, or in this process alone. Sessions use engines through them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from sqlstream.units import Duration
 
 
 class Receiver(Protocol):
-    """What takes the rows of a sink in the process that runs the job.
-
-    Once one with a `limit` `is_full`, the job ends. Once one `is_gone`, nobody reads it any more, and the job is stopped.
-    """
+    """Receives the rows of a sink in the process that runs the job."""
 
     @property
-    def limit(self) -> int | None: ...
+    def limit(self) -> int | None:
+        """The number of rows after which the job may end, None if there is no limit."""
 
     @property
-    def is_full(self) -> bool: ...
+    def is_full(self) -> bool:
+        """Whether it has as many rows as it needs: a job with such a receiver, and a `limit`, ends."""
 
     @property
-    def is_gone(self) -> bool: ...
+    def is_gone(self) -> bool:
+        """Whether its reader has closed it: the job is stopped."""
 
-    def receive(self, files: Sequence[str], /) -> None: ...
+    def receive(self, files: Sequence[str], /) -> None:
+        """Receive the rows of a batch in local Parquet files, which may be deleted after the call."""
 
 
 # By the sink's place in the plan. The rows of other sinks go where their tables say.
@@ -36,7 +37,7 @@ Receivers = Mapping[int, Receiver]
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a job is driven: whether it ends with its input, and the least time between the starts of two batches."""
+    """How a job is driven: whether it ends with its bounded input, and the least time between the starts of two batches."""
 
     finish: bool
     interval: Duration
@@ -44,7 +45,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a job is spread: so many tasks, and the label of each bucket of its state."""
+    """The parallelism of a job: its number of tasks, and the label of each bucket of its state."""
 
     partitions: int
     labels: tuple[int, ...]
@@ -52,9 +53,9 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a job asks of an engine before it starts: tasks at a time, and settings of the engine's own.
+    """What a job needs of an engine before it starts: the number of tasks at a time, and settings for the engine.
 
-    `name` is that of the job, by which others who see the engine may know it.
+    `name` is the name of the job, under which the engine may show it.
     """
 
     parallelism: int
@@ -65,7 +66,8 @@ class Resources:
 class Run(Protocol):
     """A job that an engine runs. `state` is RUNNING or RESTARTING, then FINISHED, DRAINED, STOPPED or FAILED with `error`.
 
-    Its status says so to others. Of `untold` errors it says nothing: whoever has started it says whether it starts again.
+    The run writes its state into the job's status, except after an error of a class in `untold`: then the caller decides
+    whether the job is run again, and writes the status.
     """
 
     untold: tuple[type[SqlStreamError], ...]
@@ -78,56 +80,56 @@ class Run(Protocol):
 
     @property
     def cause(self) -> BaseException | None:
-        """What Spark or Python raised, for debugging."""
+        """The exception of Spark or Python behind `error`, for debugging."""
 
     @property
     def totals(self) -> Totals:
-        """What it has done up to its last batch."""
+        """The metrics of the job up to its last batch."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has read all there is, and waits for more."""
+        """Whether the job has read all input that there is, and waits for more."""
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was asked to stop."""
+        """Whether a stop was requested."""
 
     def start(self) -> None:
-        """Begin; returns at once where the job goes on by itself."""
+        """Start the job; return at once if it runs in a thread."""
 
     def request_stop(self, *, drain: bool = False) -> None:
-        """Ask it to stop after the batch that is running, with `drain` when it has closed all windows."""
+        """Request a stop after the running batch; with `drain`, end the input instead, and stop when all windows are closed."""
 
     def take_warnings(self) -> list[str]:
-        """Return the warnings that nobody has taken yet."""
+        """Return the pending warnings, and remove them."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, or so many seconds."""
+        """Wait for the end of the job, at most `timeout` seconds."""
 
     def is_alive(self) -> bool:
-        """Tell whether it has begun and not ended."""
+        """Whether the job has started and has not ended."""
 
 
 class Engine(Protocol):
-    """Runs jobs of one session. With `can_run_again` a job that has failed may be run once more."""
+    """Runs the jobs of a session. `can_run_again` says whether a job that has failed may be run again."""
 
     can_run_again: bool
 
     def layout(self, partitions: int) -> Layout:
-        """Return how a new job with so many tasks is spread."""
+        """Return the layout of a new job, for a number of tasks."""
 
     def prepare(self, resources: Resources) -> None:
-        """Make ready what a job needs, once for all jobs. Raises UsageError when the machine lacks something."""
+        """Start what jobs need, once for all jobs. Raises UsageError if the machine lacks something."""
 
     def run(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers) -> Run:
-        """Return a job, ready to start."""
+        """Return a run of a job that has not started yet."""
 
     def close(self) -> None:
-        """Give back what the engine holds; no job runs any more."""
+        """Release the resources of the engine, when no job runs any more."""
 
 
 def hand_on(receivers: Receivers, run: Run, sink: int, files: Sequence[str]) -> None:
-    """Give the rows of a batch, in Parquet files, to the receiver of a sink; stop the job when nobody reads them."""
+    """Pass the rows of a batch, in Parquet files, to the receiver of a sink, if there is one; stop the job if it is gone."""
     if (receiver := receivers.get(sink)) is not None:
         receiver.receive(files)
         if receiver.is_gone:
@@ -135,5 +137,5 @@ def hand_on(receivers: Receivers, run: Run, sink: int, files: Sequence[str]) -> 
 
 
 def have_enough(receivers: Receivers) -> bool:
-    """Tell whether a job has given all rows that it was to give."""
+    """Whether a receiver with a limit is full, so that the job may end."""
     return any(receiver.limit is not None and receiver.is_full for receiver in receivers.values())

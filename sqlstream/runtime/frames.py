@@ -3,7 +3,7 @@
 A frame is one Spark row `bucket INT, port INT, time BIGINT, payload BINARY`: rows for one port of one bucket, and the
 processing time of the batch. Few rows travel in the payload (an Arrow IPC stream). Many are written as a segment into the
 bucket's own state, and the payload names it: the operator takes it over as it is, and Spark copies a few bytes. Control
-frames carry what belongs to the batch but is no row: metrics.
+frames, whose port is negative, carry no rows: they have metrics or another output for the driver, or call a bucket's stages.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from sqlstream.warehouse.records import read_json
 # Spark sorts frames by bucket and copies them, at 12 to 20 ms per MiB; a segment of this size is written in less.
 INLINE_BYTES = 256 << 10
 SEGMENT_BYTES = 32 << 20
+# Ports of control frames. METRICS and OUTPUT carry an `Output` to the driver.
 METRICS = -1
 OUTPUT = -2
-# It calls all stages of a bucket that have something due.
+# Calls all stages of a bucket that have something due.
 WAKE = -3
 # A frame's port is that of a stage: the stage's place in the plan is above the lower 16 bits.
 _PORT_BITS = 16
-# Up to so many buckets it is quicker to look at all rows for each of them.
+# Up to this number of buckets, one pass over the rows for each bucket is faster than sorting them.
 _FEW = 8
 # The column that a fragment adds for the exchange: which bucket a row belongs to.
 BUCKET = internal("bucket")
-# Writes rows as a segment of the bucket with the given label.
+# Writes rows as a segment of the bucket with a label.
 Write = Callable[[int, pa.Table], Segment]
 
 
@@ -52,30 +53,33 @@ class Frame:
 
     @property
     def stage(self) -> int:
-        """The place in the plan of the stage that the rows are for."""
+        """The place in the plan of the stage that receives the rows."""
         return self.port >> _PORT_BITS
 
     @property
     def input(self) -> int:
-        """The input of that stage."""
+        """The number of the stage's input that receives the rows."""
         return self.port & ((1 << _PORT_BITS) - 1)
 
     def rows(self) -> pa.Table | Segment:
-        """Return the rows of a data frame, or the segment that holds them."""
+        """Return the rows of a data frame, or the segment in the bucket's state that holds them."""
         if self.payload.startswith(b"{"):
             return read_json(self.payload.decode(), Segment)
         return pa.ipc.open_stream(self.payload).read_all()
 
 
 def port_of(stage: int, number: int) -> int:
-    """Return the port of frames for an input of a stage."""
+    """Return the port of frames for an input of a stage, both by their numbers."""
     return stage << _PORT_BITS | number
 
 
 def pack(
     rows: Iterable[pa.RecordBatch], port: int, time: ProcessingTime, labels: Sequence[int], write: Write
 ) -> Iterator[Frame]:
-    """Split rows by their `__sqlstream_bucket` column (0..B-1) into frames for the buckets' labels."""
+    """Split rows by their column BUCKET, from 0 to `len(labels)` - 1; yield frames for the labels of the buckets.
+
+    A bucket's rows are collected up to SEGMENT_BYTES. From INLINE_BYTES on `write` stores them as a segment.
+    """
     waiting: list[list[pa.RecordBatch]] = [[] for _ in labels]
     sizes = [0] * len(labels)
     for batch in rows:
@@ -93,7 +97,7 @@ def pack(
 def pack_for_all(
     rows: Iterable[pa.RecordBatch], port: int, time: ProcessingTime, labels: Sequence[int], write: Write
 ) -> Iterator[Frame]:
-    """Put rows into frames for every bucket: each of them gets them all, in as many frames as the others."""
+    """Yield frames that bring all rows to every bucket, of the sizes as in `pack`."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in rows:
@@ -128,7 +132,7 @@ def _by_bucket(batch: pa.RecordBatch, count: int) -> Iterator[tuple[int, pa.Reco
             if part.num_rows:
                 yield number, part
         return
-    # Each row is looked at once, not once for each bucket. Parts are copies: a slice would keep the whole batch in memory.
+    # Rows are sorted once, not filtered once for each bucket. Parts are copies: a slice would keep the whole batch in memory.
     numbers = bucket.to_numpy().astype(np.uint32)
     order = np.argsort(numbers, kind="stable")
     found, begins = np.unique(numbers[order], return_index=True)
@@ -137,7 +141,7 @@ def _by_bucket(batch: pa.RecordBatch, count: int) -> Iterator[tuple[int, pa.Reco
 
 
 def serialise(table: pa.Table) -> bytes:
-    """Return rows as the payload of a frame."""
+    """Return rows as the payload of a frame, an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

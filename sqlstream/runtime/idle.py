@@ -1,7 +1,7 @@
-"""Idle sources: a scan without rows for too long must not hold the watermark of its job, nor a partition that of its scan.
+"""Idle sources: a scan without rows for too long must not hold back its job's watermark, nor a partition its scan's watermark.
 
-What drives a job asks here, on Spark and in process. Nothing is remembered that a restart would lose: how far a scan is and
-when its last row came is in the job's log, and a tick is in the descriptor of its batch.
+The drivers of both engines use these functions. They keep no state, so that a restart loses nothing: the watermark of a scan and
+the time of its last row are in the job's log, and a tick is in the descriptor of its batch.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from sqlstream.units import END_OF_INPUT, Duration, EventTime, ProcessingTime, p
 
 @dataclass(frozen=True, slots=True)
 class ScanClock:
-    """A scan that has a part in the watermark: its own watermark (None before its first row), and its silence.
+    """The clock of a scan, or of a partition, that contributes to a watermark: its own watermark `mark`, and its last activity.
 
-    `active_at` is when its last row came, or when the job began to wait for one; `timeout` is how long it may be silent,
-    0 for ever.
+    `mark` is None before the first row. `active_at` is when the last row came, or when the job began to wait for one. After
+    `timeout` without a row the scan is idle; 0 means never.
     """
 
     mark: EventTime | None
@@ -29,15 +29,16 @@ class ScanClock:
     timeout: Duration
 
     def idle_since(self, now: ProcessingTime) -> ProcessingTime | None:
+        """Return when the scan fell idle; None if it is active at `now`, or has ended."""
         # A source that has ended holds nothing.
         return None if self.mark == END_OF_INPUT else fell_idle(self.active_at, self.timeout, now)
 
 
 def partition_mark(clocks: Collection[ScanClock], now: ProcessingTime) -> EventTime | None:
-    """Return how far a scan is whose partitions have watermarks of their own: the least of those that are not idle.
+    """Return the watermark of a scan from the clocks of its partitions: the least watermark of partitions that are not idle.
 
-    None as long as one of them has none. When all are idle, the ones count that fell idle last, as they were just before: in
-    between nobody may have looked, where batches are further apart than the timeout.
+    It is None as long as one of these has no watermark. If all are idle, the partitions that were active last count: if batches
+    are further apart than the timeout, no batch has seen them active.
 
     >>> def clock(mark, active_at):
     ...     return ScanClock(mark and EventTime(mark), ProcessingTime(active_at), Duration(1000))
@@ -54,8 +55,8 @@ def partition_mark(clocks: Collection[ScanClock], now: ProcessingTime) -> EventT
 
 
 def idle_timeouts(plan: PhysicalPlan, default: Duration) -> dict[int, Duration]:
-    """Return how long each scan whose rows move the watermark may be silent; `default` is for tables that do not say."""
-    # A clock goes on without rows.
+    """Return the idle timeout of each scan whose rows advance the watermark; `default` is for tables without the option."""
+    # A watermark that is the clock advances without rows.
     return {i: _timeout(plan.scans[i].table, default) for i in plan.watched if not plan.scans[i].by_clock}
 
 
@@ -67,7 +68,7 @@ def _timeout(table: Table, default: Duration) -> Duration:
 def scan_clocks(
     plan: PhysicalPlan, timeouts: Mapping[int, Duration], sources: Mapping[str, SourceMetrics], began: ProcessingTime
 ) -> dict[int, ScanClock]:
-    """Return the clocks of the scans, as a job's log has them; `began` is when the job started or went on."""
+    """Return the clocks of the scans in `timeouts`, from the sources' metrics; `began` is when this run of the job started."""
     logged = {i: sources[plan.scans[i].name] for i in timeouts}
     return {
         i: ScanClock(logged[i].watermark, max(began, logged[i].last_row_at or began), timeout)
@@ -76,11 +77,11 @@ def scan_clocks(
 
 
 def idle_ticks(clocks: Mapping[int, ScanClock], now: ProcessingTime) -> dict[int, EventTime]:
-    """Return how far to move the watermarks of idle scans: to the least of those of the scans that are not idle.
+    """Return the ticks that advance idle scans to the least watermark of the scans that are not idle, by scan.
 
-    When all are idle it is the greatest of theirs: none of them will say more. While a scan that is not idle has no watermark,
-    nothing moves. One that has ended is nobody to follow: it is further than any row. Scans that are as far are not among
-    the answers, as a tick may cost a batch. Flink's StatusWatermarkValve does the same.
+    If all are idle, they advance to the greatest of their watermarks. While a scan that is not idle has no watermark, there are
+    no ticks. A scan that has ended does not count, as its watermark is later than any row. A scan that is as far already gets
+    no tick, as a tick may cost a batch. Flink's StatusWatermarkValve does the same.
 
     >>> def clock(mark, active_at, timeout):
     ...     return ScanClock(mark and EventTime(mark), ProcessingTime(active_at), Duration(timeout))
