@@ -1,7 +1,7 @@
-"""What the driver does with a finished batch: results into the sink's manifest, numbers into the job's log.
+"""Records a finished batch on the driver: results in the manifests of sinks, metrics in the job's log.
 
-Both are written before the batch is committed and count only once it is: a batch that is repeated after a crash writes
-them again, and readers take the last attempt.
+Both are written before the batch is committed, and count only then. A batch that is repeated after a crash writes them again, and
+readers take the last attempt.
 """
 
 from __future__ import annotations
@@ -58,7 +58,11 @@ Emit = Callable[[int, Sequence[str]], None]
 
 @dataclass
 class Totals:
-    """Numbers since the job began, as of the last batch."""
+    """The metrics of a job from its start to its last batch, `version`, which is -1 before the first.
+
+    They are by the name of a scan in `sources`, of a table in `sinks`, of an operator in `buckets` (then by the number of the
+    bucket) and `emitted` (rows), and of a phase in `spent`.
+    """
 
     version: int = -1
     watermark: EventTime | None = None
@@ -75,14 +79,14 @@ class Totals:
     emitted: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> Totals:
-        """Return numbers that change apart from these. Those of buckets never change: there may be many, and none is copied."""
+        """Return a copy that changes independently. It shares the metrics of buckets, which are many and never change."""
         sources = {name: source.copy() for name, source in self.sources.items()}
         buckets = {name: dict(found) for name, found in self.buckets.items()}
         spent, sinks, emitted = dict(self.spent), dict(self.sinks), dict(self.emitted)
         return replace(self, sources=sources, buckets=buckets, spent=spent, sinks=sinks, emitted=emitted)
 
     def add(self, report: Report, now: ProcessingTime) -> None:
-        """Add what a task measured."""
+        """Add the report of a task; `now` becomes the time of a source's last row if the report has rows."""
         match report:
             case BucketReport():
                 self.buckets.setdefault(report.operator, {})[report.bucket] = report.metrics
@@ -114,14 +118,14 @@ class Totals:
         self.ended = self.ended or report.last
 
     def wrote(self, table: str, rows: int, size: int | None) -> None:
-        """Add what was written into a table, if anything was."""
+        """Add rows that were written into a table, and their `size` in bytes, None if it was not measured."""
         before = self.sinks.get(table, SinkMetrics())
         known = None if size is None else (before.bytes or 0) + size
         self.sinks[table] = SinkMetrics(before.rows + rows, before.bytes if known is None else known)
         self.rows_out += rows
 
     def find_minimum(self, now: ProcessingTime) -> None:
-        """Mark the sources that hold the watermark, and since when."""
+        """Mark the sources that hold back the watermark, and since when."""
         marks = {name: s.watermark for name, s in self.sources.items() if s.idle_timeout is not None}
         found = holders(marks, {name for name, s in self.sources.items() if s.idle_since is not None})
         for name, source in self.sources.items():
@@ -130,22 +134,22 @@ class Totals:
 
     @property
     def event_timer(self) -> EventTime | None:
-        """The event time at which the next window closes."""
+        """The earliest event time at which an operator has something due, such as a window to close; None if nothing waits."""
         return earliest(one.event_timer for buckets in self.buckets.values() for one in buckets.values())
 
     @property
     def processing_timer(self) -> ProcessingTime | None:
-        """The processing time at which an operator wants to be called, whatever the watermark is."""
+        """The earliest processing time at which an operator asks to be called; None if none does."""
         return earliest(one.processing_timer for buckets in self.buckets.values() for one in buckets.values())
 
     def operators(self) -> dict[str, OperatorMetrics]:
-        """Sum the operators' numbers over their buckets."""
+        """Return the metrics of each operator, summed over its buckets, by name."""
         return {name: OperatorMetrics.of(buckets, self.emitted.get(name, 0)) for name, buckets in self.buckets.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class _BatchReports:
-    """What tasks say of a batch: by the places of sinks their segments, and what their writers tell; by scan the newest time."""
+    """The outputs of a batch's tasks: by the places of sinks, segments and the records of writers; by scan, the newest time."""
 
     segments: dict[int, list[Segment]]
     written: dict[int, list[Json]]
@@ -153,9 +157,10 @@ class _BatchReports:
 
 
 class Commits:
-    """The results and numbers of one job; `totals` are as of the last batch, or the last committed one after a restart.
+    """Records the results and metrics of one job; `totals` has the metrics up to the last batch.
 
-    `began` is when the job started or went on. `workers` are the engine's, for sinks that are written there part by part.
+    The constructor restores them from the last committed batch, and opens the sinks, whose errors it raises. `began` is when
+    this run of the job started. `workers` are processes of the engine for sinks that need some.
     """
 
     def __init__(
@@ -177,17 +182,17 @@ class Commits:
         self.totals = self._restore()
         for i, timeout in self.timeouts.items():
             self.totals.sources[job.plan.scans[i].name].idle_timeout = timeout
-        # The partitions of scans that have some, and whether input of each is under way; when this process first knew them.
+        # The partitions of scans, and whether each has input that waits or is being read; when this process first saw each.
         self._partitions: Mapping[int, Mapping[str, bool]] = {}
         self._found: dict[tuple[int, str], ProcessingTime] = {}
-        # How far sources say that their partitions are, and since when.
+        # The watermarks of partitions that sources themselves report, and when each last advanced.
         self._said: Mapping[tuple[int, str], tuple[EventTime, ProcessingTime]] = {}
         self._committers: dict[int, Committer] = {}
         self._writers: dict[int, BatchWriter] = {}
         self._publishers: dict[int, Publisher] = {}
-        # The last version that sinks know to be committed.
+        # The last version whose commit was reported to sinks.
         self._told, self._telling = -1, threading.Lock()
-        # What was spent since the last batch. Two threads count it.
+        # The time spent by phase since the last batch. Two threads add to it.
         self._spent: dict[str, Duration] = {}
         self._spending = threading.Lock()
         try:
@@ -213,7 +218,7 @@ class Commits:
                 self._publishers[sink] = publisher
 
     def notices(self) -> list[str]:
-        """Return what users should know of how the job's sinks went on."""
+        """Return the notices of the sinks' recovery for users."""
         return [notice for end in self._ends() for notice in end.notices()]
 
     def _ends(self) -> list[Committer | BatchWriter | Publisher]:
@@ -221,11 +226,11 @@ class Commits:
 
     @property
     def has_untold(self) -> bool:
-        """Whether sinks are to be told of the last batch once it is committed."""
+        """Whether the commit of the last batch must still be reported to sinks."""
         return self._told < self.totals.version and bool(self._ends())
 
     def tell_sinks(self, version: int) -> None:
-        """Tell sinks that a version is committed, unless they know it."""
+        """Report to sinks that a version is committed, unless that was done. Threads may call it at the same time."""
         with self._telling:
             if self._told < version:
                 for end in self._ends():
@@ -233,7 +238,7 @@ class Commits:
                 self._told = version
 
     def close(self) -> None:
-        """Let go of what sinks hold open; no batch is committed any more."""
+        """Close the writers of sinks; no batch is committed afterwards."""
         while self._writers:
             self._writers.popitem()[1].close()
 
@@ -265,7 +270,7 @@ class Commits:
         return totals
 
     def clocks(self) -> dict[int, ScanClock]:
-        """Return how far the scans are that have a part in the watermark, and since when they are silent."""
+        """Return the clocks of the scans that contribute to the job's watermark, by the place of the scan."""
         return self._clocks(self.totals)
 
     def _clocks(self, totals: Totals) -> dict[int, ScanClock]:
@@ -281,9 +286,10 @@ class Commits:
         watermarks: Mapping[int, Mapping[str, datetime]],
         now: ProcessingTime,
     ) -> None:
-        """Know which partitions scans have, and whether input of each waits or is under way: then it is not idle.
+        """Store which partitions scans have, and whether each has input that waits or is being read: then it is not idle.
 
-        `watermarks` are those of sources that say how far their partitions are: one that moves is not idle either.
+        `watermarks` has the watermarks of partitions that sources themselves report: a partition whose watermark advances is
+        not idle either. Both are by scan, then by partition.
         """
         marks = {
             (i, name): said_time(said, self.job.zone if self.job.plan.scans[i].has_instants else "UTC")
@@ -299,7 +305,7 @@ class Commits:
         self._partitions = partitions
 
     def partition_marks(self, now: ProcessingTime) -> dict[int, EventTime]:
-        """Return how far the scans are whose partitions have watermarks of their own."""
+        """Return the watermarks, by scan, of the scans whose partitions have watermarks; a scan without one yet is left out."""
         found = {}
         for i in self._partitions.keys() & self.timeouts.keys():
             source = self.totals.sources[self.job.plan.scans[i].name]
@@ -308,7 +314,7 @@ class Commits:
             if clocks:
                 mark = partition_mark(clocks.values(), now)
             elif said:
-                # As far as they were read, and it goes on.
+                # The source reports watermarks, although no partition has input to read.
                 mark = min(said)
             else:
                 # All were read to their ends.
@@ -335,14 +341,18 @@ class Commits:
         at: ProcessingTime,
         now: ProcessingTime | None = None,
     ) -> None:
-        """Record a batch: `watermark` and `at`, the time, are those that it ran with; `now` is when it is done."""
+        """Store the outputs of a batch in sinks, and append its metrics to the log; skip a batch that `totals` include.
+
+        `watermark` and the processing time `at` are the batch's clock. `now` is when it has finished, by default `at`. Raises
+        the errors of sinks.
+        """
         if batch <= self.totals.version:
             return
         # No batch begins before the one before it is committed.
         self.tell_sinks(self.totals.version)
         began = time.monotonic()
         now = at if now is None else now
-        # Whoever looks from another thread sees the totals before the batch or after it, nothing in between.
+        # Another thread sees the totals before the batch or after it, nothing in between.
         totals = self.totals.copy()
         found = self._received(outputs, totals, now)
         for sink, told in found.written.items():
@@ -377,7 +387,7 @@ class Commits:
         self.totals = totals
 
     def _received(self, outputs: Iterable[Output], totals: Totals, now: ProcessingTime) -> _BatchReports:
-        """Return what the tasks of a batch say of sinks and sources; what they measured is added to the totals."""
+        """Sort the outputs of a batch's tasks, and add their reports to the totals."""
         sinks = range(len(self.job.plan.sinks))
         found = _BatchReports({sink: [] for sink in sinks}, {sink: [] for sink in sinks}, {})
         for output in outputs:
@@ -397,7 +407,7 @@ class Commits:
         return found
 
     def spend(self, phase: str, began: float) -> None:
-        """Count the time since `began`, on the monotonic clock in seconds, as spent in a phase of the next batch."""
+        """Add the time since `began`, in seconds of `time.monotonic`, to a phase of the next batch that is recorded."""
         with self._spending:
             self._spent[phase] = Duration(self._spent.get(phase, 0) + int((time.monotonic() - began) * 1_000_000))
 

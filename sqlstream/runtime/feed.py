@@ -1,7 +1,7 @@
-"""What the next batch reads: the driver's side of the only source that Spark has.
+"""Composes the descriptors of batches, on the driver.
 
-A descriptor is written before its batch runs and never changes its splits, so a repeated batch reads the same rows. What
-was read is known from the descriptors themselves; old ones are folded into one file.
+A descriptor is stored before its batch runs and never changes its splits, so that a repeated batch reads the same rows. The
+descriptors also are the record of what was read; old ones are folded into one file.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 from sqlstream.warehouse.status import Backlog
 
-# Descriptors that stay as files. A restart needs those that no committed batch has read; the rest are folded in bulk.
+# The last descriptors of committed batches, which stay as files; older ones are folded in bulk.
 KEPT = 128
 
 T = TypeVar("T")
 
 
 class ScanFeed:
-    """What one scan reads: looked for at the start and, unless its source is bounded, at every interval."""
+    """The input of one scan: its source is polled at the start and, if it has an interval, at every interval."""
 
     def __init__(self, stage: ScanStage, source: TableSource, position: Position, context: DiscoveryContext):
         self.name = stage.name
@@ -46,10 +46,11 @@ class ScanFeed:
 
     @property
     def bounded(self) -> bool:
+        """Whether the input of the scan has an end."""
         return self.interval is None or self.discovery.bounded
 
     def waiting(self, now: float) -> int:
-        """Return how much waits (files, batches, rows), looking again when that is due."""
+        """Return how much input waits, in units of the source, after a poll if one is due; `now` is `time.monotonic()`."""
         due = self._looked_at is None or (self.interval is not None and now - self._looked_at >= seconds(self.interval))
         if due:
             self._looked_at = now
@@ -57,23 +58,28 @@ class ScanFeed:
         return self.discovery.waiting
 
     def take(self) -> Sequence[Split]:
-        """Return the splits of the next batch."""
+        """Return the splits of the next batch, none if no input waits."""
         return self.discovery.next_batch() or ()
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing more will ever come."""
+        """Whether all input was handed out, and no more will come."""
         return self.bounded and not self.discovery.remaining
 
 
 def check_input(scans: Sequence[ScanStage], project: str) -> None:
-    """Raise UsageError when the folder of a bounded table does not exist."""
+    """Raise UsageError, before a job starts, if a source of its scans finds nothing to read, such as no folder or no server."""
     for stage in scans:
         source_of(stage.table).check_input(project)
 
 
 class Feed:
-    """Composes and writes batch descriptors. `slots` are the labels of the source's partitions."""
+    """Composes and stores the descriptors of batches.
+
+    `directory` is the job's folder of positions, from which the constructor restores how far the scans have read. `slots` are the
+    numbers of the tasks that read. With `finish` the job ends with its bounded input. With `opens` the first batch runs without
+    input. For `paced` see DiscoveryContext.
+    """
 
     def __init__(
         self,
@@ -88,25 +94,25 @@ class Feed:
         paced: bool = True,
         opens: bool = False,
     ):
-        # `_opens`: whether the first batch has something to say without a row.
+        # `_opens`: whether the first batch runs although no input waits.
         self._fs, self._directory, self._slots, self._finish, self._opens = fs, directory, slots, finish, opens
         # Where descriptors are.
         self._kept = Descriptors(fs, directory)
         self.directory = self._kept.next
         self._reminders: dict[int, EventTime] = {}
-        # The last descriptor with splits of each scan, and how far ticks have moved it.
+        # The last descriptor with splits of each scan, and of each partition of a scan; the last tick of each scan.
         self._given: dict[int, int] = {}
         self._given_of: dict[tuple[int, str], int] = {}
         self.ticked: dict[int, EventTime] = {}
-        # What was handed out and is not known to be committed, for those sources that want to know.
+        # The descriptors that are not known to be committed, for the sources to which commits are reported.
         self._uncommitted: deque[tuple[int, list[Work]]] = deque()
         self.sequence = -1
         self.ended = False
-        # Whether somebody asked for the end of the input, now or in an earlier life of the job.
+        # Whether a drain was requested, in this run of the job or an earlier one.
         self.drained = fs.exists(self._drain_mark)
         # The time of the last batch: the clock does not go back.
         self.time = ProcessingTime(0)
-        # The time of the last batch that called operators: what they asked for until then is on its way.
+        # The time of the last batch that fired timers: it fires all that were due then.
         self._fired_at = ProcessingTime(-1)
         self._stages = scans
         self._sources = [source_of(stage.table) for stage in scans]
@@ -138,20 +144,21 @@ class Feed:
 
     @property
     def bounded(self) -> bool:
+        """Whether the input of all scans has an end."""
         return all(s.bounded for s in self.scans)
 
     @property
     def has_uncommitted(self) -> bool:
-        """Whether a source is to be told of a commit."""
+        """Whether a commit must still be reported to a source."""
         return bool(self._uncommitted)
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing more will ever come."""
+        """Whether all input of all scans was handed out, and no more will come."""
         return all(s.exhausted for s in self.scans)
 
     def _remember(self, scan: int, name: str, value: T) -> T:
-        """Return what a scan first gave under a name, now or in an earlier life of the job."""
+        """Return the value that a scan first stored under a name, now or in an earlier run; `value` if there is none yet."""
         path = f"{self._directory}/{name}-{scan}.json"
         if not self._fs.exists(path):
             write_sealed(self._fs, path, json.dumps(value), durable=True)
@@ -159,7 +166,7 @@ class Feed:
         return kept
 
     def _read_fold(self) -> list[bytes | None]:
-        """Return how far each scan had read by the file that old descriptors were folded into."""
+        """Return the position of each scan in the file of folded descriptors, None where there is none."""
         fold = self._kept.fold()
         if fold is None:
             return [None] * len(self._sources)
@@ -167,7 +174,7 @@ class Feed:
         return list(fold.seen)
 
     def _restore(self, project: str, seen: Sequence[bytes | None]) -> list[Position]:
-        """Return how far each scan has read, by the descriptors and the file that old ones were folded into."""
+        """Return the position of each scan after all descriptors; restore the other state of the feed from them."""
         self._folded, positions = (
             [source.position(project, data) for source, data in zip(self._sources, seen, strict=True)] for _ in range(2)
         )
@@ -189,11 +196,11 @@ class Feed:
         return self._kept.path(sequence)
 
     def backlog(self) -> dict[str, Backlog]:
-        """Return how far behind each scan is what its source has, as of the last look: what no batch was given yet."""
+        """Return how much input that a source had at the last poll no batch has read yet, by the name of the scan."""
         return {s.name: Backlog(s.discovery.backlog, s.discovery.backlog_unit) for s in self.scans}
 
     def under_way(self, done: int) -> set[int]:
-        """Return the scans with input that waits, or that was given to batches after the descriptor `done`."""
+        """Return the scans with input that waits, or is in descriptors after `done`, the last one of a finished batch."""
         now = time.monotonic()
         return {i for i, scan in enumerate(self.scans) if scan.waiting(now) or self._given.get(i, -1) > done}
 
@@ -201,7 +208,7 @@ class Feed:
         self._given_of |= {(scan, split.reached[0]): sequence for split in splits}
 
     def partitions(self, done: int) -> dict[int, dict[str, bool]]:
-        """Return the partitions of scans that have some, and whether input waits, or was given to batches after `done`."""
+        """Return, by scan, its partitions, and whether each has input that waits, or is in descriptors after `done`."""
         return {
             i: {
                 name: waits or self._given_of.get((i, name), -1) > done
@@ -212,7 +219,7 @@ class Feed:
         }
 
     def watermarks(self) -> dict[int, Mapping[str, datetime]]:
-        """Return how far the partitions of scans are whose sources know it by themselves."""
+        """Return, by scan, the watermarks of partitions that its source reports itself."""
         return {i: scan.discovery.watermarks() for i, scan in enumerate(self.scans) if self._stages[i].has_watermarks}
 
     def compose(
@@ -222,11 +229,11 @@ class Feed:
         processing_timer: ProcessingTime | None = None,
         marks: Mapping[int, EventTime] | None = None,
     ) -> Descriptor | None:
-        """Return the next batch, or None when nothing waits; the last one of a bounded job ends its input.
+        """Return the descriptor of the next batch, None if no batch is due; the last batch of a bounded job ends its input.
 
-        Where windows go by the clock, there is one without rows when the time has come to close some. `idle` are
-        ticks of idle scans, and worth a batch; so is `processing_timer`, the processing time at which an operator wants to be
-        called. `marks` are ticks of scans with partitions: they are worth one when a window may close.
+        A batch is due if input waits, for ticks of idle scans (`idle`), when `processing_timer` has come, the processing time at
+        which an operator asks to be called, and when `event_timer` has come, the event time at which a window closes: by the
+        clock for a scan whose watermark is the clock, or by `marks`, the ticks of scans whose partitions have watermarks.
         """
         if self.ended:
             return None
@@ -252,7 +259,7 @@ class Feed:
         return Descriptor(self.sequence + 1, clock, splits, ticks, last, calls, opens)
 
     def drain(self) -> None:
-        """Let the input end here, for good: no more is read, and the next batch is the last one."""
+        """End the input for good: no more is read, in later runs neither, and the next batch is the last one."""
         if not self.drained:
             self._fs.write_text_atomic(self._drain_mark, "")
             self.drained = True
@@ -266,25 +273,25 @@ class Feed:
         return {path for scan in self.scans for path in scan.discovery.changed}
 
     def take_warnings(self) -> list[str]:
-        """Return what sources have to say to whoever watches the job, and nobody has taken yet."""
+        """Return the pending warnings of sources, and remove them."""
         taken = [warning for scan in self.scans for warning in scan.discovery.warnings]
         for scan in self.scans:
             scan.discovery.warnings.clear()
         return taken
 
     def notices(self) -> list[str]:
-        """Return what whoever starts the job should know about its sources."""
+        """Return notices about the sources for the job's owner, such as that rows are not read exactly once."""
         found = [(s.table.name, source_guarantee(s.table)) for s in self._stages]
         said = [f'table "{name}" is read {g.times}: {g.reason}' for name, g in found if g.times != EXACTLY]
         return [*said, *(notice for scan in self.scans for notice in scan.discovery.notices())]
 
     def close(self) -> None:
-        """Let go of what sources hold open."""
+        """Close the discoveries of sources."""
         for scan in self.scans:
             scan.discovery.close()
 
     def write(self, descriptor: Descriptor) -> list[str]:
-        """Write a batch down, and return what the task of each slot is to do."""
+        """Store a descriptor; return its lines for each slot, as `by_slot` does."""
         text = to_lines(descriptor, self._slots)
         write_sealed(self._fs, self._path(descriptor.sequence), text)
         self.sequence, self.ended, self.time = descriptor.sequence, descriptor.last, descriptor.time
@@ -299,7 +306,7 @@ class Feed:
         return by_slot(text, self._slots)
 
     def commit(self, done: int) -> None:
-        """Tell sources which want to know how far batches were committed: those up to the descriptor `done`."""
+        """Report to the sources that ask for it that the batches up to the descriptor `done` are committed."""
         told: set[int] = set()
         while self._uncommitted and self._uncommitted[0][0] <= done:
             _, work = self._uncommitted.popleft()
@@ -313,9 +320,9 @@ class Feed:
             self.scans[scan].discovery.committed(self._committed[scan])
 
     def written(self, done: int, begun: int) -> list[list[str]]:
-        """Return, in order, what was written after the descriptor `done`, as `write` did.
+        """Return the stored descriptors after `done`, in order: of each its lines for each slot.
 
-        A batch that has begun reads those up to `begun`. Raises DamageError when one of these is missing.
+        `begun` is the last descriptor of a batch that has begun. Raises DamageError if a descriptor is missing.
         """
         found = []
         for sequence in range(done + 1, max(begun, self.sequence) + 1):
@@ -326,10 +333,10 @@ class Feed:
         return found
 
     def remind(self, done: int, watermarks: Mapping[int, EventTime]) -> None:
-        """Say again how far the scans' watermarks were after the descriptor `done`.
+        """Repeat the watermarks of scans after the descriptor `done`, as ticks in the next descriptor.
 
-        Spark is told only the least of them after a restart. The batch that it repeats must see what it saw before, so the
-        ticks go into that batch's descriptor if it was written already.
+        After a restart Spark knows only the least of them. A batch that is repeated must see the watermarks that it saw before,
+        so the ticks are appended to its descriptor if that is stored already.
         """
         self._reminders = {i: watermark for i, watermark in watermarks.items() if i in self._watched}
         if self._reminders and self._fs.exists(self._path(done + 1)):
@@ -341,7 +348,7 @@ class Feed:
             self._reminders = {}
 
     def fold(self, done: int) -> None:
-        """Fold descriptors that no batch of the job will read again, so that the number of files stays small."""
+        """Fold the descriptors up to KEPT before `done`, the last committed one, into one file, as soon as there are KEPT."""
         old = [s for s in self._kept.numbers() if s <= done - KEPT]
         if len(old) < KEPT:
             return
