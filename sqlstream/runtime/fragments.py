@@ -25,18 +25,18 @@ from sqlstream.runtime.frames import BUCKET
 from sqlstream.units import EventTime, ProcessingTime
 
 BATCH_ROWS = 100_000
-# The first and the last event time that rows may have.
+# The first and the last event time that rows may have, both inclusive.
 TimeBounds: TypeAlias = tuple[EventTime, EventTime]
-# Returns the rows that a lookup table has for some keys.
+# Looks up the rows of a lookup table for keys, a table with one row for each.
 Find = Callable[[Lookup, pa.Table], pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
 class ScanStats:
-    """What a scan saw in a batch: rows read, rows dropped for want of an event time, newest event time and watermark.
+    """The statistics of a scan in a batch: rows read, rows without a finite event time, newest event time and watermark.
 
-    `astray` rows have an event time that is out of bounds; they count nowhere else. `partitions` are the same for each partition,
-    where each has a watermark of its own.
+    `astray` rows have an event time out of bounds; they count nowhere else. `partitions` are the statistics of each partition of
+    a scan whose partitions have watermarks.
     """
 
     rows: int = 0
@@ -58,12 +58,12 @@ class ScanStats:
 
 
 def newest(a: EventTime | None, b: EventTime | None) -> EventTime | None:
-    """Return the later of two times of which either may not be known yet."""
+    """Return the later of two event times; None is earlier than any."""
     return b if a is None else a if b is None else max(a, b)
 
 
 def set_clock(con: duckdb.DuckDBPyConnection, time: ProcessingTime, watermark: EventTime | None) -> None:
-    """Fix what NOW() and CURRENT_WATERMARK mean until the next call; `watermark` is the one before the batch."""
+    """Set what NOW() and CURRENT_WATERMARK return in a connection; `watermark` is the job's watermark before the batch."""
     for name, value in variables(time, watermark).items():
         con.execute(f"SET VARIABLE {name} = {value}")
 
@@ -71,11 +71,11 @@ def set_clock(con: duckdb.DuckDBPyConnection, time: ProcessingTime, watermark: E
 def scan_input(
     con: duckdb.DuckDBPyConnection, scan: ScanStage, relation: str, *, keep: bool, bounds: TimeBounds
 ) -> tuple[str, ScanStats]:
-    """Return the scan's rows as a SELECT, and what was seen while reading them.
+    """Return the scan's rows as a SELECT, and their statistics.
 
     `relation` is FROM-able SQL of the physical columns. With `keep` it is read once, into a temporary table; without, it
-    is read a second time (only the time column) for the statistics, which is cheaper for columnar files. Rows whose event time
-    is out of `bounds` are left out.
+    is read a second time (only the time column) for the statistics, which is cheaper for columnar files. Rows without an event
+    time within `bounds` are left out. Keyed changes stay, with NULL in place of an event time out of bounds.
     """
     rows = f"WITH _input AS (SELECT * FROM {relation}) {scan.columns}"
     if keep:
@@ -85,14 +85,14 @@ def scan_input(
         [(count,)] = con.execute(f"SELECT count(*) FROM ({rows})").fetchall()
         return rows, ScanStats(rows=count)
     time = quote_name(scan.time_column)
-    # Infinity is no time either: no window holds it.
+    # Infinity is no event time: no window holds it.
     untimed = f"isfinite({time}) IS NOT TRUE"
     if scan.changes == "keyed":
-        # A delete needs the key alone; a row that loses its time is no longer there.
+        # A delete needs only the key; an update to a row without an event time removes the row.
         untimed += f" AND {ADDS}"
     timed = f"(epoch_us({time}) BETWEEN {bounds[0]} AND {bounds[1]})"
     mark = "CAST(NULL AS TIMESTAMP)" if scan.has_watermarks else scan.watermark
-    # What is computed of a time that cannot be may fail.
+    # Expressions over an impossible event time may fail.
     seen = (
         f"count(*), count(*) FILTER (WHERE {untimed}), "
         f"max(CASE WHEN {timed} THEN epoch_us(CAST({time} AS TIMESTAMP)) END), "
@@ -107,7 +107,7 @@ def scan_input(
 
 
 def _scan_stats(con: duckdb.DuckDBPyConnection, scan: ScanStage, seen: str, rows: str) -> ScanStats:
-    """Return what was seen in rows (a SELECT); `seen` are the select items of ScanStats."""
+    """Return the statistics of rows (a SELECT); `seen` are the select items of the fields of ScanStats."""
     if not scan.has_partitions:
         [found] = con.execute(f"SELECT {seen} FROM ({rows})").fetchall()
         return _without_astray(ScanStats(*found))
@@ -121,12 +121,12 @@ def _without_astray(stats: ScanStats) -> ScanStats:
 
 
 def astray(time: str, bounds: TimeBounds) -> str:
-    """Return the condition that an event time is one, and out of bounds."""
+    """Return the SQL condition that an event time, the SQL `time`, is finite and out of bounds."""
     return f"(isfinite({time}) AND epoch_us({time}) NOT BETWEEN {bounds[0]} AND {bounds[1]})"
 
 
 def lacks_rows_before(con: duckdb.DuckDBPyConnection, rows: str) -> bool:
-    """Tell whether some changes have more rows after an update than rows before one: they would only be added."""
+    """Whether changes (a SELECT) have more rows after an update than rows before one: such an update would only add a row."""
     [(lacking,)] = con.execute(
         f"SELECT count(*) FILTER (WHERE {CHANGE.name} = 'U') > count(*) FILTER (WHERE {CHANGE.name} = 'B') FROM ({rows})"
     ).fetchall()
@@ -140,7 +140,10 @@ def check_updates(
     splits: Sequence[Split],
     relation_of: Callable[[Split], str],
 ) -> None:
-    """Raise DataError for the first split that has more rows after an update than rows before one."""
+    """Raise DataError for the first split that has more rows after an update than rows before one.
+
+    `relation_of` returns FROM-able SQL of the rows of a split.
+    """
     for split in splits:
         rows = f"WITH _input AS (SELECT * FROM {relation_of(split)}) {scan.columns}"
         counts = ", ".join(f"count(*) FILTER (WHERE {CHANGE.name} = '{letter}')" for letter in "UB")
@@ -151,7 +154,7 @@ def check_updates(
 
 
 def computed_rows(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, find: Find) -> str:
-    """Return the rows of a fragment over `rows` (a SELECT) as a SELECT, after everything was looked up that it needs."""
+    """Run the lookups of a fragment over `rows` (a SELECT), into temporary tables; return the fragment's rows as a SELECT."""
     for number, lookup in enumerate(fragment.lookups):
         con.execute(f"CREATE OR REPLACE TEMP TABLE _before_{number} AS WITH _input AS ({rows}) {lookup.rows}")
         types = {c.name: c.type for c in lookup.table.physical}
@@ -171,7 +174,7 @@ def computed_rows(con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str,
 def part_queries(
     con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, find: Find
 ) -> Iterator[tuple[str, str]]:
-    """Yield each part of a fragment over `rows` (a SELECT), by name, as a SELECT."""
+    """Yield (name, SELECT) for each part of a fragment over `rows` (a SELECT)."""
     computed = computed_rows(con, fragment, rows, find)
     if len(fragment.parts) > 1:
         con.execute(f"CREATE OR REPLACE TEMP TABLE _computed AS {computed}")
@@ -183,7 +186,10 @@ def part_queries(
 def part_batches(
     con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, buckets: int, find: Find
 ) -> Iterator[tuple[str, pa.RecordBatchReader]]:
-    """Run a fragment over `rows` (a SELECT); yield each part by name. Rows for one bucket have a column of that."""
+    """Run a fragment over `rows` (a SELECT); yield (name, reader of batches) for each part.
+
+    If an exchange by key follows, rows also have the column BUCKET, from 0 to `buckets` - 1.
+    """
     for name, query in part_queries(con, fragment, rows, find):
         body = query
         if fragment.exchange is not None and not fragment.exchange.broadcast:
@@ -195,7 +201,7 @@ def part_batches(
 def explain_refused(
     con: duckdb.DuckDBPyConnection, fragment: Fragment, rows: str, sink: SinkPlan, find: Find
 ) -> DataError | None:
-    """Return an error that names the column and the row that the sink's table cannot store, if that was what failed."""
+    """Return an error that names the first column that cannot store a value, and the row; None if all rows can be stored."""
     computed = computed_rows(con, fragment, rows, find)
     never_null = {c.name for c in sink.table.columns if c.not_null}
     for name, type in sink.columns:
@@ -219,9 +225,10 @@ def explain_row(
     relation_of: Callable[[Split], str],
     find: Find,
 ) -> DataError | None:
-    """Return an error that names the file and the row for which a scan's columns or its fragment fail, if one row does.
+    """Return an error that names the file and the row at which a scan's columns or fragments fail; None if no row fails.
 
-    The splits are read again, one by one, and halved until one row is left.
+    The splits are read again, one by one, and bisected until one row is left. `relation_of` returns FROM-able SQL of the rows
+    of a split.
     """
     for split in splits:
         relation = relation_of(split)
@@ -256,7 +263,7 @@ def _hint(fault: str, table: Table) -> str | None:
 
 
 def _fails(con: duckdb.DuckDBPyConnection, scan: ScanStage, first: int, end: int, find: Find) -> duckdb.Error | None:
-    """Run a scan's columns and its fragments over some of the suspects; return what goes wrong."""
+    """Run a scan's columns and fragments over the suspects from `first` on, before `end`; return the error, None if none."""
     suspects = f"SELECT * EXCLUDE (_row) FROM _suspects WHERE _row >= {first} AND _row < {end}"
     rows = f"WITH _input AS ({suspects}) {scan.columns}"
     try:
@@ -271,7 +278,7 @@ def _fails(con: duckdb.DuckDBPyConnection, scan: ScanStage, first: int, end: int
 
 
 def _first(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, object] | None:
-    """Return the first row, None also where the query itself fails."""
+    """Return the first row of a query; None if there is none, or the query fails."""
     try:
         found = con.execute(f"{sql} LIMIT 1")
         names = [d[0] for d in found.description or ()]

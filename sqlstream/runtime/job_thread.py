@@ -1,4 +1,4 @@
-"""A job in a thread of its own, whichever engine runs its batches: it is fed, ends, and says how it is doing."""
+"""Drives a job in its own thread, for any engine: feeds batches, notices the end, and writes the job's status."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from sqlstream.warehouse.jobs import TABLE
 from sqlstream.warehouse.leases import check_held
 from sqlstream.warehouse.status import DRAINED, FAILED, FINISHED, RUNNING, STOPPED, Status, requested_stop, write_status
 
-# Descriptors that are ready before their batch starts: the next one, so that no batch waits for a listing.
+# Descriptors beyond the last finished batch: of the running batch and of the next one, so that no batch waits for a listing.
 AHEAD = 2
 POLL_SECONDS = 0.02
-# How often a store is asked whether the job is to stop: each time costs a request.
+# The time between two looks into an object store for a request to stop: each costs a request.
 ASK_SECONDS = 1.0
 SWEEP_SECONDS = 10.0
-# A store is listed, not looked at.
+# The same for an object store, which is slow to list.
 SWEEP_STORE_SECONDS = 60.0
-# Warnings that wait for somebody to take them; the oldest go first.
+# The most pending warnings; the oldest are dropped first.
 MOST_WARNINGS = 1_000
 
 
 class JobThread(threading.Thread, ABC):
     """Feeds batches to an engine, notices the end, stops between batches, and writes the status of the job.
 
-    An engine derives its runs from it, and says how a batch is run.
+    The runs of an engine are a subclass, which implements how a batch is run.
     """
 
     def __init__(self, job: JobSpec, layout: Layout, pace: Pace, receivers: Receivers, workers: Workers | None = None):
@@ -73,27 +73,27 @@ class JobThread(threading.Thread, ABC):
 
     @abstractmethod
     def _begin(self, feed: Feed) -> None:
-        """Make ready to run batches, after the last committed one; a batch that was not committed is run again."""
+        """Prepare to run batches after the last committed one; a batch that has begun and was not committed is run again."""
 
     @abstractmethod
     def _run_next(self, tasks: Sequence[str]) -> None:
-        """Run the next batch, or let it wait for its turn: for each task its lines of the descriptor."""
+        """Run the next batch, or queue it; `tasks` has, for each task, its lines of the descriptor."""
 
     @abstractmethod
     def _has_ended(self) -> bool:
-        """Tell whether the engine runs no more batches. Raises what it failed of."""
+        """Whether the engine runs no more batches. Raises the error by which it failed."""
 
     @abstractmethod
     def _is_idle(self) -> bool:
-        """Tell whether no batch runs, and none waits."""
+        """Whether no batch runs, and none waits."""
 
     @abstractmethod
     def _finish_batch(self) -> None:
-        """Wait until the batch that is running is committed, and begin no further one."""
+        """Wait until the running batch is committed, and start no other one."""
 
     @abstractmethod
     def _let_go(self) -> None:
-        """Give back what the engine holds for the job."""
+        """Release the engine's resources for the job."""
 
     def _pause(self) -> None:
         """Wait a moment before looking again."""
@@ -103,22 +103,22 @@ class JobThread(threading.Thread, ABC):
         """Cut the logs that the engine writes, when they have grown large."""
 
     def _explained(self, error: Exception) -> SqlStreamError:
-        """Return what people are told of an error that is not ours."""
+        """Return the error to show for an exception that is no SqlStreamError."""
         return JobError(_first_line(error))
 
     # -- what others ask of it
 
     def request_stop(self, *, drain: bool = False) -> None:
-        """Ask the job to stop after the batch that is running, with `drain` when it has closed all windows."""
+        """Request a stop after the running batch; with `drain`, end the input instead, and stop when all windows are closed."""
         (self._drain_requested if drain else self._stop_requested).set()
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was asked to stop."""
+        """Whether a stop was requested."""
         return self._stop_requested.is_set() or self._drain_requested.is_set()
 
     def take_warnings(self) -> list[str]:
-        """Return the warnings that nobody has taken yet."""
+        """Return the pending warnings, and remove them."""
         taken = []
         while self._warnings:
             taken.append(self._warnings.popleft())
@@ -126,16 +126,18 @@ class JobThread(threading.Thread, ABC):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has read all there is, and waits for more."""
+        """Whether the job has read all input that there is, and waits for more."""
         return self._has_begun and self.feed is not None and self.feed.sequence <= self.totals.sequence
 
     @property
     def totals(self) -> Totals:
+        """The metrics of the job up to its last batch."""
         return self.commits.totals
 
     # -- its thread
 
     def run(self) -> None:
+        """Run the job to its end in this thread. What fails is not raised: `error` and `cause` have it, `state` how it ended."""
         ended = FAILED
         try:
             self._write_status(RUNNING)
@@ -192,7 +194,7 @@ class JobThread(threading.Thread, ABC):
         return STOPPED
 
     def _asked(self) -> str | None:
-        """Return as what another process wants the job to end."""
+        """Return the state in which another process requests the job to end, STOPPED or DRAINED; None if none does."""
         moment = time.monotonic()
         if not self.fs.local and moment - self._asked_at < ASK_SECONDS:
             return None
@@ -217,10 +219,10 @@ class JobThread(threading.Thread, ABC):
             self._run_next(tasks)
 
     def _ticks(self, feed: Feed) -> tuple[dict[int, EventTime], dict[int, EventTime]]:
-        """Return how far scans are whose partitions have watermarks of their own, and how far idle ones may follow others."""
+        """Return, by scan, ticks of scans whose partitions have watermarks, and ticks of idle scans."""
         moment = now()
         self.commits.see_partitions(feed.partitions(self.totals.sequence), feed.watermarks(), moment)
-        # A tick that is on its way need not be sent again.
+        # A tick in a descriptor that no batch has finished yet need not be sent again.
         clocks = {
             i: replace(clock, mark=newest(clock.mark, feed.ticked.get(i))) for i, clock in self.commits.clocks().items()
         }
@@ -236,7 +238,7 @@ class JobThread(threading.Thread, ABC):
         return marks, idle_ticks(active, moment)
 
     def _at_end(self, feed: Feed) -> bool:
-        """Tell whether all input was read, and every window that it closes has been emitted."""
+        """Whether all input was read, and every window that it closes was emitted."""
         totals = self.totals
         if totals.sequence < feed.sequence or not self._is_committed(totals.version):
             return False
@@ -253,7 +255,7 @@ class JobThread(threading.Thread, ABC):
         return version <= self._newest_committed
 
     def _tell_of_commits(self) -> None:
-        """Tell sinks what was committed, and sources which want to know."""
+        """Report the commit of the last batch to sinks, and to the sources that ask for it."""
         totals = self.totals
         feed = self.feed if self.feed is not None and self.feed.has_uncommitted else None
         if (feed is None and not self.commits.has_untold) or not self._is_committed(totals.version):
@@ -263,14 +265,14 @@ class JobThread(threading.Thread, ABC):
             feed.commit(totals.sequence)
 
     def _check_before(self) -> None:
-        """Look whether the state is as its checks demand before the first batch: none runs that would leave it broken."""
+        """Run all state checks before the first batch of this run. A new job has no state: its checks are only compiled."""
         if self.totals.version < 0:
             self._checks.compile()
         else:
             self._check_state(every=True)
 
     def _check_state(self, *, every: bool = False) -> None:
-        """Look at the state behind the commit of a batch. Raises JobError when a check is broken that stops the job."""
+        """Run the state checks that are due after a commit. Raises JobError if a check is broken that stops the job."""
         totals = self.totals
         if (
             totals.version < 0

@@ -1,7 +1,7 @@
-"""Malformed rows of a batch: those whose event time cannot be, and what a job keeps of all of them.
+"""Malformed rows of a batch: finds the rows with impossible event times, and stores malformed rows of all kinds.
 
-What the readers skip they count; which rows these were is found by reading the files again, when there are some and somebody
-wants to know. A batch that is repeated finds the same ones.
+Readers skip malformed rows and count them. To store them, or to name one in an error, the files are read again. A repeated batch
+finds the same rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LATEST: Final = EventTime(9_215_576_668_800_000_000)
 
 
 def time_bounds(table: Table, time: ProcessingTime) -> TimeBounds:
-    """Return the first and the last event time that rows of a batch may have; `time` is the batch's own."""
+    """Return the first and the last event time that rows of a batch may have; `time` is the batch's processing time."""
     ahead = table.options.get(MAX_AHEAD)
     if ahead is None:
         return EARLIEST, LATEST
@@ -44,12 +44,12 @@ def time_bounds(table: Table, time: ProcessingTime) -> TimeBounds:
 
 
 def drops_astray(table: Table) -> bool:
-    """Whether rows whose event time is out of bounds are left out, instead of failing the job."""
+    """Whether rows with an event time out of bounds are skipped, instead of failing the job."""
     return skips(table) or MAX_AHEAD in table.options
 
 
 def astray_error(con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequence[Split]) -> DataError:
-    """Return the error for the first row whose event time is out of bounds."""
+    """Return the error for the first row of splits with an impossible event time, or one that names no row if none is found."""
     table, source = scan.table, source_of(scan.table)
     hint = f"Set '{MAX_AHEAD}', such as '1 d', to leave out rows that are so far ahead of the clock."
     for split in splits:
@@ -63,7 +63,7 @@ def astray_error(con: duckdb.DuckDBPyConnection, scan: ScanStage, splits: Sequen
 def astray_rows(
     con: duckdb.DuckDBPyConnection, scan: ScanStage, source: TableSource, split: Split, bounds: TimeBounds
 ) -> list[MalformedRow]:
-    """Return the rows of a split that can be read, and whose event time is out of bounds."""
+    """Return the readable rows of a split whose event time is out of bounds; none if the source does not number its rows."""
     assert scan.time_column is not None
     rows = source.numbered(con, split)
     if rows is None:
@@ -95,7 +95,10 @@ def keep(
     batch: int,
     time: ProcessingTime,
 ) -> Segment | None:
-    """Write the malformed rows of some splits as a segment of the table that keeps them."""
+    """Write the malformed rows of splits as a segment of the scan's table for errors; return None if there are none.
+
+    `time` is the batch's processing time.
+    """
     assert scan.errors is not None
     source = source_of(scan.table)
     found = list(source.malformed_rows(splits))

@@ -1,4 +1,4 @@
-"""Sources of a job that begin where their options say, and not where the job had read them to."""
+"""Resets the read positions of sources to where their options say."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sqlstream.warehouse.records import read_sealed
 def start_over(
     fs: Filesystem, directory: str, scans: Sequence[ScanStage], which: Collection[int], project: str
 ) -> None:
-    """Forget how far some scans of a job have read, which is laid out and has not begun.
+    """Reset the read positions of the scans `which` of a job whose files exist and which does not run.
 
-    All descriptors are folded into one file, as the feed folds old ones, with new positions for these scans. Doing it twice does
-    no harm.
+    All descriptors in `directory` are folded into one file, as the feed folds old ones, with new positions for these scans. It
+    may be repeated after a crash.
     """
     sources = [source_of(stage.table) for stage in scans]
     kept = Descriptors(fs, directory)
@@ -33,7 +33,7 @@ def start_over(
         last = max(last, number)
     for scan in which:
         positions[scan] = sources[scan].position(project)
-        # What it once found out about its beginning, by any name.
+        # The values that the source remembers of its beginning, under all names.
         for name in fs.list(directory):
             if name.endswith(f"-{scan}.json") and not kept.is_fold(name):
                 fs.delete(f"{directory}/{name}")

@@ -1,4 +1,4 @@
-"""Looks, behind the commit of a batch, whether the state of a job is as its checks demand."""
+"""Runs the state checks of a job after the commit of a batch."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from sqlstream.warehouse.checks import (
 )
 from sqlstream.warehouse.paths import Warehouse
 
-# Of a row that breaks a check so many characters are told.
+# The characters of a row that breaks a check that are shown.
 _SHOWN = 200
 _BATCH_ROWS = 10_000
 
 
 class StateChecks:
-    """The checks of one job that runs, and what the last look found."""
+    """The state checks of a running job, and their latest results."""
 
     def __init__(self, job: JobSpec, warehouse: Warehouse):
         self._job, self._warehouse = job, warehouse
@@ -50,7 +50,7 @@ class StateChecks:
         self._sandbox: Sandbox | None = None
 
     def compile(self) -> None:
-        """Raise for the first check whose query does not fit the job's state."""
+        """Run all checks once, and ignore their results. Raises SqlStreamError for the first whose query fails."""
         self._read()
         for check in self._known:
             try:
@@ -59,9 +59,10 @@ class StateChecks:
                 raise _refused(check, error) from error
 
     def look(self, version: int, rows: Mapping[str, int], *, every: bool = False) -> list[str]:
-        """Look at what is due at a committed version, or at every check; return warnings.
+        """Run the checks that are due at a committed version, or `every` check; return warnings about new failures.
 
-        `rows` are the numbers of rows in the states of operators. Raises JobError when a check is broken that stops the job.
+        `rows` are the numbers of rows in the states of operators, by name. Raises JobError if a check is broken that stops the
+        job.
         """
         self._read()
         found = [*self._max_rows(version, rows), *self._queries(version, every=every)]
@@ -69,7 +70,7 @@ class StateChecks:
         for result in found:
             place = result.name, result.operator
             self._results[place] = result
-            # Whoever starts a job is told, though an earlier process was.
+            # A failure is new to each run of the job, whatever an earlier run has reported.
             if result.status != PASSED and self._said.get(place) != result.status:
                 news.append(f"state check {_said(result)}")
             self._said[place] = result.status
@@ -81,20 +82,21 @@ class StateChecks:
         return news
 
     def write(self) -> None:
-        """Let others know what the last looks found."""
+        """Store the latest results in the job's folder, if they have changed."""
         results = self._all()
         if results != self._written:
             write_results(self._warehouse.fs, self._paths, results)
             self._written = results
 
     def close(self) -> None:
+        """Store the latest results, and close the database that runs the queries of checks."""
         self.write()
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None
 
     def _all(self) -> tuple[CheckResult, ...]:
-        """Return the results of the checks that there are now."""
+        """Return the latest results of the checks that exist now, sorted by name."""
         names = {check.name for check in self._known}
         kept = (r for r in self._results.values() if r.name in names or self._is_limit(r))
         return tuple(sorted(kept, key=lambda r: (r.name, r.operator or "")))
@@ -111,11 +113,11 @@ class StateChecks:
         self._known = tuple(checks(self._warehouse, self._job.name))
         for check in self._known:
             if before.get(check.name, check) != check:
-                # It is another one now: it is looked at with the next batch.
+                # Its definition has changed: it is run after the next batch.
                 self._looked.pop(check.name, None)
 
     def _error(self, result: CheckResult) -> JobError:
-        """Return the error of a job that a broken check stops."""
+        """Return the error for a job that a broken check stops."""
         ways = f"correct the check or write DROP STATE CHECK {result.name}"
         if result.name == MAX_ROWS:
             limit = self._job.max_rows_as_set.get(result.operator or "", "'sqlstream.state.max-rows'")
@@ -127,7 +129,7 @@ class StateChecks:
         )
 
     def _max_rows(self, version: int, counts: Mapping[str, int]) -> list[CheckResult]:
-        """Compare the numbers of rows, which batches have told, to the option's limits."""
+        """Return the results of the limits of the option, by the numbers of rows that batches have reported."""
         found = []
         for operator, most in self._job.max_rows.items():
             rows = counts.get(operator, 0)
@@ -165,7 +167,7 @@ class StateChecks:
         return found
 
     def _run(self, check: StateCheck) -> tuple[int, str | None]:
-        """Return how many rows break a check, and the first of them. Raises SqlStreamError."""
+        """Return how many rows break a check, and the text of the first. Raises SqlStreamError if the query fails."""
         if self._sandbox is None:
             functions = self._job.functions
             self._sandbox = Sandbox(
@@ -211,7 +213,7 @@ def _rows(count: int) -> str:
 
 
 def as_left(version: int) -> str:
-    """Return in which state a job is that a broken check has stopped, for people."""
+    """Return the sentence, for an error, that says at which version a broken check has stopped the job."""
     return f"Its state is as version {version} left it, and can be queried."
 
 

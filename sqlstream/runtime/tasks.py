@@ -51,10 +51,10 @@ _OF_A_SUM = re.compile(r"Overflow in (HUGEINT addition|SUM of DECIMAL)")
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What the last stage tells the driver, as JSON.
+    """A message of a task to the driver, whose `body` is JSON, by its `kind`.
 
-    A segment that it wrote ("segment"), how many rows a writer wrote, with what its committer must know ("written"), or
-    "metrics". `sink` is the place of the sink in the plan.
+    "segment" is a Segment that was written for a sink, "written" is [number of rows, records for the committer] of a sink's
+    Writer, "metrics" is a Report. `sink` is the place of the sink in the plan.
     """
 
     kind: str
@@ -62,14 +62,14 @@ class Output:
     sink: int = 0
 
     def framed(self, bucket: int, time: ProcessingTime) -> Frame:
-        """Return what carries it past the stages on the way to the driver."""
+        """Return the control frame that carries it past later stages to the driver."""
         if self.kind == "metrics":
             return Frame(bucket, METRICS, time, self.body.encode())
         return Frame(bucket, OUTPUT, time, msgspec.json.encode(self))
 
     @classmethod
     def of(cls, frame: Frame) -> Output:
-        """Return what a control frame carries."""
+        """Return the output that a control frame carries."""
         if frame.port == METRICS:
             return cls("metrics", frame.payload.decode())
         return msgspec.json.decode(frame.payload, type=cls)
@@ -78,10 +78,10 @@ class Output:
 def run_scan(
     job: JobSpec, scan: int, work: Sequence[Work], batch: int, before: EventTime | None
 ) -> Iterator[tuple[EventTime | None, Frame | Output]]:
-    """Read the splits that a task was given; yield what comes of them, with the watermark that the scan has reached.
+    """Read the splits of a task; yield the frames and outputs of its fragments, each with the watermark of the scan.
 
-    Where partitions have watermarks of their own, a task knows but some of them: then ticks alone move that of the scan.
-    `before` is the job's watermark before the batch, for those who ask for it.
+    `work` is not empty. If partitions have watermarks, a task reads only some of them: then only ticks advance the scan's
+    watermark. `before` is the job's watermark before the batch, for CURRENT_WATERMARK. Raises JobError for rows that fail.
     """
     stage = job.plan.scans[scan]
     time = work[0].time
@@ -139,9 +139,9 @@ def _scanned(
     context: ReadContext,
     failures: list[duckdb.Error],
 ) -> tuple[ReadPlan, str, ScanStats]:
-    """Return the plan by which splits were read, their rows as a SELECT, and what was seen of them.
+    """Return the plan by which splits were read, their rows as a SELECT, and their statistics.
 
-    Why the first attempt failed, if it did, goes into `failures`.
+    If the first attempt fails and the source has another plan, the error is appended to `failures`.
     """
     bounds = malformed.time_bounds(stage.table, context.time)
     plan = source.take(con, splits, context)
@@ -165,7 +165,7 @@ def _scan_report(
     lost: int,
     size: int | None,
 ) -> Output:
-    """Return what the driver is told of a scan."""
+    """Return the report of a scan for the driver."""
     partitions = {name: PartitionReport(s.rows, s.max_event_time, s.watermark) for name, s in stats.partitions.items()}
     report = ScanReport(
         stage.name,
@@ -184,7 +184,7 @@ def _scan_report(
 
 
 def fire_timers(job: JobSpec, time: ProcessingTime) -> Iterator[Frame]:
-    """Yield frames without rows, which call every operator that goes by processing time."""
+    """Yield frames without rows for all buckets of the operators with processing-time timers, which call these operators."""
     nothing = pa.table({})
     for number, stage in enumerate(job.plan.stages):
         if stage.fires_timers:
@@ -193,7 +193,7 @@ def fire_timers(job: JobSpec, time: ProcessingTime) -> Iterator[Frame]:
 
 
 def opening(job: JobSpec, time: ProcessingTime, batch: int) -> Iterator[Frame | Output]:
-    """Yield the rows with which operators begin, those of the first batch before all others."""
+    """Run the opening fragments of operators, in the first batch, before any input; yield their frames and outputs."""
     with connection(job) as con:
         for fragment in (f for stage in job.plan.stages for f in stage.opening):
             yield from run_fragment(job, con, fragment, "SELECT 1 AS one", time, batch)
@@ -202,7 +202,7 @@ def opening(job: JobSpec, time: ProcessingTime, batch: int) -> Iterator[Frame | 
 class Advance:
     """One call of an operator for one bucket: state before, frames in, frames out, state after.
 
-    `manifest` and `event_timer` hold once `run` is exhausted.
+    Once `run` is exhausted, `manifest` is the JSON of the bucket's new state, and `event_timer` the time of its next timer.
     """
 
     def __init__(self, job: JobSpec, stage: int, bucket: int, manifest: str | None, clock: Clock):
@@ -213,7 +213,7 @@ class Advance:
         self.manifest = manifest or ""
 
     def run(self, arrived: Iterable[Frame]) -> Iterator[Frame | Output]:
-        """Advance the operator; yield what the fragment after it makes of its changes, then the bucket's metrics."""
+        """Run the operator over frames, and commit the bucket's state; yield what the fragments behind it emit, then metrics."""
         inputs = ((self.stage.ports[f.input], f.rows()) for f in arrived)
         delay = self.stage.delay
         clock = self.clock
@@ -221,7 +221,7 @@ class Advance:
         with connection(self.job) as con, user_errors(name), overflows(name):
             execute.set_clock(con, clock.time, clock.watermark)
             if clock.watermark is not None:
-                # It never goes back, though an earlier version of sqlstream may have kept it back less.
+                # It never goes back, even if an earlier version of sqlstream used a shorter delay.
                 reached = behind(clock.watermark, delay)
                 closed = self.state.closed
                 clock = replace(clock, watermark=reached if closed is None else max(reached, closed))
@@ -245,7 +245,7 @@ class Advance:
         yield Output("metrics", msgspec.json.encode(report).decode())
 
     def _after(self, waiting: Mapping[str, Sequence[pa.RecordBatch]]) -> Iterator[Frame | Output]:
-        """Run the fragments behind the operator over rows of its outputs."""
+        """Run the fragments behind the operator over the rows of its outputs, by name of the output."""
         operator = self.stage.operator
         for output, batches in waiting.items():
             columns = operator.side_outputs[output] if output else operator.outputs
@@ -260,7 +260,7 @@ class Advance:
 
 
 def bucket_metrics(state: Bucket, tables: Sequence[TableDeclaration]) -> BucketMetrics:
-    """Return what the job's log keeps about a bucket of an operator with some tables."""
+    """Return the metrics of a bucket for the job's log; `tables` are the state tables of its operator."""
     return BucketMetrics(
         manifest=state.manifest_name,
         state_rows=state.live_rows,
@@ -277,7 +277,7 @@ def bucket_metrics(state: Bucket, tables: Sequence[TableDeclaration]) -> BucketM
     )
 
 
-# What an error of DuckDB's is to people, if whoever is asked knows.
+# Returns the error to show for an error of DuckDB, None if it does not know one.
 Explain = Callable[[duckdb.Error], SqlStreamError | None]
 
 
@@ -290,7 +290,10 @@ def run_fragment(
     batch: int,
     explain: Explain = lambda error: None,
 ) -> Iterator[Frame | Output]:
-    """Run a fragment: into frames where an exchange follows, else into a segment of its sink."""
+    """Run a fragment over `rows` (a SELECT): yield frames if an exchange follows, else outputs for the driver.
+
+    `time` is the batch's processing time. Raises JobError for rows that fail, as `explain` explains them.
+    """
     find = finder(job)
     if fragment.exchange is not None:
         stage = fragment.exchange.stage
@@ -319,7 +322,7 @@ def run_fragment(
 
 
 def finder(job: JobSpec) -> execute.Find:
-    """Return what looks up rows in the lookup tables of a job."""
+    """Return the function that looks up rows in the lookup tables of a job."""
 
     def find(lookup: Lookup, keys: pa.Table) -> pa.Table:
         opened = open_lookup(lookup.table, keys.column_names, warehouse=job.warehouse, project=job.project)
@@ -329,7 +332,7 @@ def finder(job: JobSpec) -> execute.Find:
 
 
 def segment_writer(job: JobSpec, exchange: Exchange, part: str, batch: int) -> Write:
-    """Return what writes rows of a part straight into the state of the operator that they go to."""
+    """Return the function that writes rows of a part as a segment into the state of the operator that receives them."""
     stage = job.plan.stages[exchange.stage]
     warehouse = Warehouse(job.warehouse)
     paths = warehouse.job(job.name).operator(stage.name)
@@ -344,7 +347,7 @@ def segment_writer(job: JobSpec, exchange: Exchange, part: str, batch: int) -> W
 
 
 def stored(fragment: Fragment, job: JobSpec, batch: int) -> Fragment:
-    """Return the fragment with its rows in the form in which the sink stores them."""
+    """Return the fragment with its rows encoded as the sink stores them, and with the batch for a sink of upserts."""
     sink = job.plan.sinks[fragment.sink]
     version = f"SELECT *, {batch} AS {VERSION} FROM " if sink.upserts else ""
     parts = tuple(
@@ -355,7 +358,7 @@ def stored(fragment: Fragment, job: JobSpec, batch: int) -> Fragment:
 
 @contextmanager
 def overflows(name: str, explain: Explain | None = None) -> Iterator[None]:
-    """Turn a sum that does not fit into an error that names the operator it is of, unless a single row is to blame."""
+    """Turn the overflow of a sum into a JobError that names the operator, or into the error of `explain` for a single row."""
     try:
         yield
     except (duckdb.OutOfRangeException, OSError) as error:
@@ -368,7 +371,7 @@ def overflows(name: str, explain: Explain | None = None) -> Iterator[None]:
 
 
 def _placed(error: duckdb.Error, explain: Explain) -> SqlStreamError | None:
-    """Return what an error is to people; None also where what is wrong keeps it from being looked for."""
+    """Return the error of `explain`; None if it has none, or if DuckDB fails during the explanation."""
     try:
         return explain(error)
     except duckdb.Error:
@@ -377,7 +380,7 @@ def _placed(error: duckdb.Error, explain: Explain) -> SqlStreamError | None:
 
 @contextmanager
 def user_errors(name: str, explain: Explain | None = None) -> Iterator[None]:
-    """Turn DuckDB's errors into ours: those of a user's function, those that `explain` can place, and the rest."""
+    """Turn DuckDB's errors into the error of a user's function, or the error of `explain`, or else a JobError with `name`."""
     try:
         yield
     except (duckdb.Error, OSError) as error:

@@ -13,21 +13,21 @@ from zoneinfo import ZoneInfo
 from sqlstream.functions.process.context import event_micros
 from sqlstream.units import END_OF_INPUT, EventTime
 
-# 0001-01-01 and 9999-12-31 23:59:59.999 in microseconds since 1970: Spark is told no time outside of them.
+# 0001-01-01 and 9999-12-31 23:59:59.999 in microseconds since 1970: Spark sees no time outside of them.
 FIRST: Final = EventTime(-62_135_596_800_000_000)
 LAST: Final = EventTime(253_402_300_799_999_000)
 _SPARK_END = LAST - FIRST + 1000
 
 
 def to_spark_micros(time: EventTime | None) -> int:
-    """Return an event time as the value of the column that Spark watches; None moves nothing."""
+    """Return an event time as a value of Spark's watermark column, in microseconds since the year 1; None is 0."""
     if time == END_OF_INPUT:
         return _SPARK_END
     return 0 if time is None else min(max(time, FIRST), LAST) - FIRST
 
 
 def from_spark_millis(millis: int) -> EventTime | None:
-    """Return Spark's watermark as an event time, None before the first row.
+    """Return Spark's watermark, in milliseconds since the year 1, as an event time; None before the first row.
 
     >>> from_spark_millis(0) is None, from_spark_millis(62_135_596_801_000)
     (True, 1000000)
@@ -38,19 +38,19 @@ def from_spark_millis(millis: int) -> EventTime | None:
 
 
 def to_spark_millis(watermark: EventTime | None) -> int:
-    """Return a watermark as Spark has it."""
+    """Return a watermark as Spark's, in milliseconds since the year 1; None is 0."""
     return to_spark_micros(watermark) // 1000
 
 
 def timer_millis(time: EventTime) -> int:
     """Return the Spark timer that is due once the watermark reaches an event time (rounded up to the millisecond)."""
-    # No row moves the watermark beyond LAST: what is due later waits for the end of the input. A timer at 0 would be due
+    # No row advances the watermark beyond LAST: what is due later waits for the end of the input. A timer at 0 would be due
     # before there is a watermark, and Spark never calls it.
     return max(1, -(-(_SPARK_END if time > LAST else to_spark_micros(time)) // 1000))
 
 
 def said_time(time: datetime, zone: str = "UTC") -> EventTime:
-    """Return as an event time what a source says; an instant is the time that a zone shows.
+    """Return a source's datetime as an event time; one with a time zone is converted to the local time of `zone`.
 
     >>> from datetime import UTC
     >>> noon = datetime(1970, 1, 1, 12, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""What a worker needs to run its part of a job, and its DuckDB connection."""
+"""The description of a job for its workers, and their DuckDB connections."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from sqlstream.units import NO_TIME, Duration, VersionRetention
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 from sqlstream.warehouse.process_folders import SPILL, process_folder
 
-# Bytes of frames that a stage takes together; more would hold more in memory, fewer would make small segments.
+# Bytes of an operator's changes that the fragments behind it process together; more would take more memory, fewer would make
+# small segments.
 CHUNK = 64 << 20
 # Indexes of large state may take one part in so many of the memory that DuckDB has, besides.
 INDEX_SHARE = 4
@@ -35,10 +36,11 @@ INDEX_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A job as its workers know it: the plan, where its state is, and how much memory a worker may use.
+    """A job as its workers need it: the plan, the path of the warehouse, and the `memory` that a worker may use, as text.
 
-    `labels` are the buckets' labels in frames; `retention` is how long old versions stay readable; `idle_timeout` is how long a
-    source may be silent before it no longer holds the watermark, unless its table says (0: for ever).
+    `labels` are the buckets' labels in frames. `retention` is how long old versions stay readable. `idle_timeout` is how long a
+    source may be without rows before it is idle, unless its table has the option; 0 means for ever. `zone` is the time zone of
+    the job.
     """
 
     name: str
@@ -55,14 +57,14 @@ class JobSpec:
     idle_timeout: Duration = NO_TIME
     # How many rows the state of an operator may have, by its name, and what follows when it has more: "stop" or "warn".
     max_rows: Mapping[str, int] = field(default_factory=dict)
-    # How these limits were given, for people: SET 'option', or --set option.
+    # How these limits were set, by the name of the operator, for errors: SET 'option', or --set option.
     max_rows_as_set: Mapping[str, str] = field(default_factory=dict)
     max_rows_action: str = "stop"
-    # The version of the hash that picks the bucket of a key, which the exchanges of the plan have already.
+    # The version of the hash that maps a key to its bucket; the exchanges of the plan have it already.
     key_hash: int = BY_VALUE
 
     def remember_secrets(self) -> None:
-        """Know the secrets in the options of all tables, for errors in this process not to show them."""
+        """Register the secrets in the options of all tables, so that errors in this process do not show them."""
         tables = [s.table for s in self.plan.scans] + [s.table for s in self.plan.sinks]
         fragments = [f for s in self.plan.scans for f in s.fragments] + [
             f for s in self.plan.stages for f in s.fragments
@@ -72,7 +74,7 @@ class JobSpec:
             remember(table.options)
 
     def open_bucket(self, stage: int, bucket: int, manifest: str | None) -> Bucket:
-        """Open a stage's state for one bucket, as its manifest describes it."""
+        """Open a stage's state for the bucket with a label, from the JSON of its manifest; without one it is empty."""
         at = self.plan.stages[stage]
         warehouse = Warehouse(self.warehouse)
         paths = warehouse.job(self.name).operator(at.name)
@@ -89,19 +91,19 @@ class JobSpec:
         )
 
     def sink_paths(self, warehouse: Warehouse, sink: int) -> BucketedPaths:
-        """Return where the results for a sink go: into its table, or past the job's folder on their way outside."""
+        """Return the folders of a sink's results: of its table in the warehouse, or of the job's output for another sink."""
         table = self.plan.sinks[sink]
         if table.kind == "table":
             return warehouse.table(table.table.name).job(self.name)
         return BucketedPaths(self.output(sink))
 
     def sink_context(self, sink: int) -> SinkContext:
-        """Return where the job writes a table outside of the warehouse."""
+        """Return the context of a sink outside of the warehouse, with defaults for `committed` and `workers`."""
         fs = Warehouse(self.warehouse).fs
         return SinkContext(fs, self.project, self.output(sink), job=self.name, warehouse=self.warehouse)
 
     def output(self, sink: int) -> str:
-        """Return the job's own folder for results on their way out of the warehouse."""
+        """Return the job's folder for the results and records of a sink outside of the warehouse."""
         return f"{Warehouse(self.warehouse).job(self.name).root}/output/{sink}"
 
 
@@ -114,7 +116,7 @@ MOST_CONNECTIONS = 2_000
 
 @dataclass
 class _Kept:
-    """A database of a job, how many connections it has had, and how many of them are in use."""
+    """A database of a job, how many connections it has had, and how many are in use."""
 
     database: FunctionDatabase
     had: int = 0
@@ -127,10 +129,10 @@ _lock = Lock()
 
 @contextmanager
 def connection(job: JobSpec) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield a connection of this process for the job; what it leaves behind (temporary tables) goes with it.
+    """Yield a connection of this process for the job; its temporary tables are dropped with it.
 
-    The database behind it is kept per process and job: registering functions costs more than a small batch. A forked
-    process never uses its parent's.
+    The database behind it is cached per process and job: registering functions costs more than a small batch. A forked
+    process never uses its parent's database.
     """
     kept = _take(job)
     try:
@@ -150,7 +152,7 @@ def _take(job: JobSpec) -> _Kept:
     key = _key(job)
     with _lock:
         kept = _databases.get(key)
-        # Functions may hold something that takes long to make.
+        # Functions may have resources that take long to open.
         if kept is not None and kept.had >= MOST_CONNECTIONS and not kept.used and not job.functions:
             del _databases[key]
             kept.database.discard()
@@ -169,7 +171,10 @@ def _key(job: JobSpec) -> tuple[object, ...]:
 
 
 def release(job: JobSpec) -> None:
-    """Give back what this process keeps of a job: its database, indexes of its state, and the resources of its functions."""
+    """Release what this process caches for a job: its database, the indexes and sums of its state, resources of functions.
+
+    Raises JobError if a resource cannot be closed.
+    """
     if (kept := _databases.pop(_key(job), None)) is not None:
         kept.database.close()
     root = f"{Warehouse(job.warehouse).job(job.name).root}/"
@@ -180,9 +185,9 @@ def release(job: JobSpec) -> None:
 
 
 def release_resources() -> None:
-    """Close the resources of all functions of this process, which is about to end: nobody is left to be told what fails.
+    """Close the resources of all functions of this process, which is about to end; failures are ignored.
 
-    Databases stay open, for one may be in the middle of a query.
+    Databases stay open, as one may be in the middle of a query.
     """
     for key, kept in list(_databases.items()):
         if key[0] == os.getpid():
