@@ -17,11 +17,11 @@ class Receiver(Protocol):
 
     @property
     def limit(self) -> int | None:
-        """The number of rows after which the job may end, None if there is no limit."""
+        """The number of rows after which the job ends, None if there is no limit."""
 
     @property
     def is_full(self) -> bool:
-        """Whether it has as many rows as it needs: a job with such a receiver, and a `limit`, ends."""
+        """Whether it needs no more rows. If it has a `limit`, too, the job ends."""
 
     @property
     def is_gone(self) -> bool:

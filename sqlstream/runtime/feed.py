@@ -29,7 +29,7 @@ from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE, damage, read_sealed, write_sealed
 from sqlstream.warehouse.status import Backlog
 
-# The last descriptors of committed batches, which stay as files; older ones are folded in bulk.
+# How many descriptors of finished batches at least stay as files; older ones are folded in bulk.
 KEPT = 128
 
 T = TypeVar("T")
@@ -231,9 +231,9 @@ class Feed:
     ) -> Descriptor | None:
         """Return the descriptor of the next batch, None if no batch is due; the last batch of a bounded job ends its input.
 
-        A batch is due if input waits, for ticks of idle scans (`idle`), when `processing_timer` has come, the processing time at
-        which an operator asks to be called, and when `event_timer` has come, the event time at which a window closes: by the
-        clock for a scan whose watermark is the clock, or by `marks`, the ticks of scans whose partitions have watermarks.
+        A batch is due if input waits or ends; for ticks of idle scans (`idle`); when `processing_timer` has come, the processing
+        time at which an operator asks to be called; and when `event_timer` has come, the event time at which a window closes: by
+        the clock if that is the watermark of a scan, or by `marks`, the ticks of scans whose partitions have watermarks.
         """
         if self.ended:
             return None
@@ -348,7 +348,7 @@ class Feed:
             self._reminders = {}
 
     def fold(self, done: int) -> None:
-        """Fold the descriptors up to KEPT before `done`, the last committed one, into one file, as soon as there are KEPT."""
+        """Fold the descriptors up to `done` - KEPT into one file, once there are KEPT; `done` is the last of a finished batch."""
         old = [s for s in self._kept.numbers() if s <= done - KEPT]
         if len(old) < KEPT:
             return

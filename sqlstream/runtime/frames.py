@@ -28,7 +28,7 @@ METRICS = -1
 OUTPUT = -2
 # Calls all stages of a bucket that have something due.
 WAKE = -3
-# A frame's port is that of a stage: the stage's place in the plan is above the lower 16 bits.
+# The port of a data frame has the number of the input in its lower 16 bits, and the stage's place in the plan above them.
 _PORT_BITS = 16
 # Up to this number of buckets, one pass over the rows for each bucket is faster than sorting them.
 _FEW = 8

@@ -30,7 +30,7 @@ from sqlstream.warehouse.process_folders import SPILL, process_folder
 # Bytes of an operator's changes that the fragments behind it process together; more would take more memory, fewer would make
 # small segments.
 CHUNK = 64 << 20
-# Indexes of large state may take one part in so many of the memory that DuckDB has, besides.
+# Indexes of large state may take, besides, this fraction (one fourth) of the memory that DuckDB has.
 INDEX_SHARE = 4
 
 
@@ -110,7 +110,7 @@ class JobSpec:
 # Jobs of this process whose databases stay open.
 KEPT = 8
 # DuckDB keeps some hundred bytes of each temporary table and of each Arrow table that was registered, as long as the database is
-# open. So a job gets another one after so many connections, which are a few hundred batches.
+# open. So a job gets another database after this number of connections, which are a few hundred batches.
 MOST_CONNECTIONS = 2_000
 
 

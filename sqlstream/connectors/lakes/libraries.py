@@ -8,7 +8,7 @@ from sqlstream.catalog import Table
 from sqlstream.connectors.extras import imported
 from sqlstream.errors import Span
 
-# The modules to import for each kind of lakehouse, whose name is also that of the connector and of the extra.
+# The modules to import for each kind of lakehouse. The connector and the extra have the same name.
 _LIBRARIES = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "pyiceberg.catalog", "pyiceberg.exceptions")}
 LAKEHOUSES = tuple(_LIBRARIES)
 

@@ -22,7 +22,7 @@ from sqlstream.duck.sql import names, quote_name, typed
 from sqlstream.errors import DataError, OutageError
 
 _DIALECT = MySQL()
-# Keys in one statement: servers look up so many in an index. From 1,000 texts MariaDB would make a table, with a collation that
+# The keys of one statement, few enough to be looked up in an index. From 1,000 texts MariaDB would make a table, whose collation
 # may differ from the column's.
 _CHUNK = 500
 

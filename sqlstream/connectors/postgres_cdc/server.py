@@ -90,7 +90,7 @@ class Server:
 
     @property
     def con(self) -> Any:
-        """The open connection, which writes BLOBs as hexadecimal digits. Raises `lost_errors`."""
+        """The open connection, which returns `bytea` as hexadecimal digits. Raises `lost_errors`."""
         if self._con is None or self._con.closed:
             self._con = client.connect(self.table, self.place.url)
             self._con.execute("SET bytea_output = 'hex'")
@@ -307,7 +307,7 @@ class Server:
         return UsageError(f'table "{self.table.name}": {what}', self.table.span, hint=hint, detail=detail)
 
     def slot_is_gone(self) -> DataError:
-        """Return the error for a slot that somebody has dropped."""
+        """Return the error for a slot that was dropped."""
         return self.lost(f'replication slot "{self.slot}" does not exist any more')
 
     def lost(self, what: str) -> DataError:

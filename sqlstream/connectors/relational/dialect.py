@@ -72,7 +72,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def fitting(self, kind: str) -> Sequence[str]:
-        """Return the types, without lengths, that hold all values of a DuckDB type; errors list them."""
+        """Return the types that hold all values of a DuckDB type; an error about another type lists them."""
 
     @abstractmethod
     def value(self, kind: str, sql: str) -> str:
