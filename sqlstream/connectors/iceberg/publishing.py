@@ -1,4 +1,4 @@
-"""Publication of a warehouse table as an Iceberg table. The catalog is a SQLite file beside the published tables."""
+"""Publication of a warehouse table as an Iceberg table, in a catalog that is a SQLite file beside the published tables."""
 
 from __future__ import annotations
 

@@ -90,6 +90,7 @@ class LakeConnector(Connector):
         return columns_of(self.schema(table, project)) if self.can_infer(table) else None
 
     def can_infer(self, table: Table) -> bool:
+        """Whether the table has the option `place`: its columns are known once the lakehouse table exists."""
         return self.place in table.options
 
 

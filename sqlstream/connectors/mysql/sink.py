@@ -106,6 +106,7 @@ class MySQLWriter(ServerWriter):
         return client.run(con, statement, values)
 
     def found(self, con: Any, name: str) -> FoundTable | None:
+        """Return the columns and unique indexes of a table, None if it does not exist; store its engine and collations."""
         if (there := server_table(con, name)) is None:
             return None
         self._tables[name] = there
@@ -121,6 +122,7 @@ class MySQLWriter(ServerWriter):
         self._check_transactions(self._there, self.table.options["table"])
 
     def check_numbers(self, con: Any, name: str) -> None:
+        """Raise BindError if the existing table of batch numbers, `name`, is of an engine without transactions."""
         self._check_transactions(self._tables[name], name)
 
     @contextmanager

@@ -58,6 +58,10 @@ class FileWriter(DatabaseWriter):
 
     @contextmanager
     def transaction(self) -> Iterator[FileTransaction]:
+        """Open the file and begin a transaction, which the end of the block commits.
+
+        Raises DataError for rows that the database refuses, and if the job must not open the file.
+        """
         check_files(self.table, [self.path])
         with self.opened() as con:
             con.execute(self.begin)
