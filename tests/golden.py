@@ -42,7 +42,7 @@ from sqlstream.compiler.catalog_answers import Answer
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, SqlStreamError, UsageError
 from sqlstream.functions.kinds import declare_any
-from sqlstream.physical.batch import CannotVerify
+from sqlstream.physical.batch.rows import CannotVerify
 from sqlstream.session.explaining import explained
 from sqlstream.sql.statements import parse_script
 from tests.saved_streams import SavedStream

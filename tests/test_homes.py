@@ -17,14 +17,19 @@ pytestmark = pytest.mark.slow
 
 PACKAGE = Path(sqlstream.__file__).parent
 NODES = {node.__name__ for node in get_args(Stateful)}
-UNIONS = {"Windowed", "Changing", "InOrder", "Remembering", "Joins", "Joining", "Stateful"}
+UNIONS = {
+    *("Windowed", "Changing", "InOrder", "Remembering", "Joins", "Stateful"),
+    *("AtWindowEnd", "InTimeOrder", "Joining", "TimedJoin"),
+}
 # Operators, and the modules that declare the nodes.
 HOMES = (
     "operators/",
+    "physical/families/",
+    "logical/plan/relational.py",
     *(f"logical/plan/{name}.py" for name in ("aggregates", "joins", "over", "process", "ranks", "tables", "windows")),
 )
 # The number may only fall: a new kind of operator answers in its own files.
-MOST = 109
+MOST = 27
 
 
 def test_no_further_function_asks_which_stateful_node_it_holds() -> None:
@@ -62,5 +67,10 @@ def named(expression: ast.expr) -> Iterator[str]:
     for part in ast.walk(expression):
         if isinstance(part, ast.Name):
             yield part.id
-        elif isinstance(part, ast.Attribute):
+        elif isinstance(part, ast.Attribute) and not is_parsed(part):
             yield part.attr
+
+
+def is_parsed(part: ast.Attribute) -> bool:
+    """Whether a class is one of sqlglot's: `exp.SetOperation` is a node of the SQL, not of a plan."""
+    return isinstance(part.value, ast.Name) and part.value.id == "exp"

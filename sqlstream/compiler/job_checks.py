@@ -10,7 +10,7 @@ from sqlstream.connectors.formats.malformed import errors_to
 from sqlstream.connectors.tables import check_lookup, check_sink, check_source
 from sqlstream.errors import BindError, UnsupportedError, missing
 from sqlstream.logical.plan.graph import walk
-from sqlstream.logical.plan.joins import LookupJoin
+from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.options import MAX_ROWS
 from sqlstream.sql.nodes import Insert, Select, SetOption, Statement, StatementSet

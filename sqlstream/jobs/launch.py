@@ -16,17 +16,10 @@ from sqlstream.duck.types import has_intervals
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs.identity import planned_digests, written_key
 from sqlstream.jobs.upgrades.shapes import shapes, sink_paths
-from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.nodes import Stateful, Windowed
-from sqlstream.logical.plan.over import Over
-from sqlstream.logical.plan.ranks import Rank
-from sqlstream.logical.plan.relational import SetOperation
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow
-from sqlstream.physical.plan import hashing
-from sqlstream.physical.windows import made_above
+from sqlstream.physical.plan import ResultWindows, hashing
 from sqlstream.runtime.worker import JobSpec
 from sqlstream.sql.nodes import head
-from sqlstream.units import NO_TIME, Duration, now
+from sqlstream.units import NO_TIME, now
 from sqlstream.warehouse.jobs import (
     TABLE,
     JobRecord,
@@ -179,8 +172,8 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
                 delay=s.delay,
                 hash_columns=s.hash_columns,
                 unique=s.unique,
-                window=_window(s.node),
-                ttl=_ttl(s.node),
+                window=_window(s.windows),
+                ttl=s.node.key_ttl if s.node is not None else NO_TIME,
                 remembered=s.remembered,
                 shape=shape,
             )
@@ -215,19 +208,9 @@ def _script(planned: PlannedJob) -> ScriptRecord | None:
     return ScriptRecord(script.declarations, script.options, script.tables, script.within)
 
 
-def _window(node: Stateful | None) -> WindowRecord | None:
-    """Return where the view of a node shows the windows that its result is of, if it is of windows of time."""
-    if not isinstance(node, Windowed):
+def _window(windows: ResultWindows | None) -> WindowRecord | None:
+    """Return where the view of an operator shows the windows that its result is of, if it is of windows of time."""
+    if windows is None:
         return None
-    window = node.window if isinstance(node, WindowAggregate) else node.window_columns
-    if window is None:
-        return None
-    lateness = node.lateness if isinstance(node, WindowAggregate) else NO_TIME
-    grow = isinstance(node, SessionWindow) or isinstance(made_above(node), SessionWindow)
-    return WindowRecord(window.start, window.end, lateness, grow)
-
-
-def _ttl(node: Stateful | None) -> Duration:
-    """Return the time to live of all that an operator keeps of a key."""
-    # The states of a process function, and the inputs of a join, have each their own.
-    return (node.ttl or NO_TIME) if isinstance(node, CountWindows | Aggregate | Rank | SetOperation | Over) else NO_TIME
+    columns = windows.columns
+    return WindowRecord(columns.start, columns.end, windows.lateness, windows.grow)

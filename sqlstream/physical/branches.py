@@ -9,27 +9,25 @@ from dataclasses import dataclass, replace
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import CHANGE, INTERNAL, PLACE
 from sqlstream.duck.sql import quote_name
-from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Schema
 from sqlstream.logical.plan.graph import once
-from sqlstream.logical.plan.joins import Joining, LookupJoin
-from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows, row_columns
+from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows
+from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import Stateful, Windowed, closed
-from sqlstream.logical.plan.process import Process, SideOutputRead
-from sqlstream.logical.plan.ranks import Rank, WindowRank, whole_ranks
+from sqlstream.logical.plan.nodes import Stateful, Windowed, closed, known
+from sqlstream.logical.plan.process import SideOutputRead
+from sqlstream.logical.plan.ranks import whole_ranks
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
+from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.logical.plan.windows import SessionWindow, TimeWindows
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.late_rows import late_output
-from sqlstream.operators.operator import Operator
 from sqlstream.operators.process.emitted import LATE_RESULT
 from sqlstream.operators.windows.late_rows import LATE
 from sqlstream.physical.lateral import with_made_rows
 from sqlstream.physical.plan import Lookup
-from sqlstream.physical.stateful import arriving_at
-from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows, made_above
+from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows
 from sqlstream.storage.zsets import WEIGHT
 
 # The paths that a union can have before those from one leaf are made one.
@@ -90,7 +88,7 @@ class Branch:
         return replace(self, sql=f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self.sql})", weighted=True)
 
 
-def branches(node: Node, made_above: Node | None = None, *, timed: bool = False) -> list[Branch]:
+def branches(node: Node, made_above: TimeWindows | SessionWindow | None = None, *, timed: bool = False) -> list[Branch]:
     """Return the stateless paths that end in this node; a union has one for each of its inputs.
 
     The windows of `made_above` are left to the operator that the paths lead to. With `timed`, rows that came into windows on the
@@ -100,18 +98,18 @@ def branches(node: Node, made_above: Node | None = None, *, timed: bool = False)
 
 
 @once
-def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
+def _branches(node: Node, made_above: TimeWindows | SessionWindow | None, timed: bool) -> list[Branch]:
     def below(child: Node) -> list[Branch]:
         return _branches(child, made_above, timed)
 
+    if made_above is not None and node is made_above:
+        found = [b.at(event_time(made_above)) if timed else b for b in branches(made_above.input)]
+        return [b.over(lambda rows: at_their_time(made_above, rows)) for b in found]
     node = closed(node)
     match node:
-        case TimeWindows() | SessionWindow() if node is made_above:
-            found = [b.at(event_time(node)) if timed else b for b in branches(node.input)]
-            return [b.over(lambda rows: at_their_time(node, rows)) for b in found]
         case Scan() if node.table.has_changes and node.table.primary_key:
             return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
-        case Filter() if isinstance(whole_ranks(node), Rank):
+        case Filter() if (ranks := whole_ranks(node)) is not None and ranks.is_changelog:
             # The operator takes back also what had a rank that counted in the query before an upgrade.
             return below(node.input)
         case Filter():
@@ -137,7 +135,7 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
             return [_looked_up(node, b) for b in below(node.input)]
         case LateRows():
             return [_of_late_rows(node)]
-        case Process():
+        case StatefulNode() if node.marks_late_rows:
             return _emitted(node)
         case SideOutputRead():
             return [replace(branch, output=node.name) for branch in _emitted(node.process)]
@@ -150,16 +148,16 @@ def _branches(node: Node, made_above: Node | None, timed: bool) -> list[Branch]:
 
 def _of_late_rows(node: LateRows) -> Branch:
     """Return the path of the rows that an operator drops."""
-    own = stored_columns([Column(f.name, f.type) for f in row_columns(node.operator, node.place)])
+    own = stored_columns([Column(f.name, f.type) for f in node.operator.late_columns(node.place)])
     items = [f"{c.name} AS {name}" for c, name in own]
     rows = f"SELECT {', '.join([*items, TIME, MARK])} FROM _input"
     output = LATE if isinstance(node.operator, Windowed) else late_output(node.place)
-    return Branch(node.operator, rows, weighted=False, are_on_time=False, output=output)
+    return Branch(known(node.operator), rows, weighted=False, are_on_time=False, output=output)
 
 
-def _emitted(node: Process) -> list[Branch]:
+def _emitted(node: Stateful) -> list[Branch]:
     """Return the paths of an output: where rows have a time, one of those that are on time, and one of those that are late."""
-    if not node.time_type:
+    if not node.marks_late_rows:
         return [Branch(node, "SELECT * FROM _input", weighted=node.is_changelog)]
     own = f"SELECT * EXCLUDE ({LATE_RESULT.name}) FROM _input WHERE"
     both = ((True, f"NOT {LATE_RESULT.name}"), (False, LATE_RESULT.name))
@@ -217,27 +215,3 @@ def _renamed(node: Node, target: Schema, timed: bool) -> list[Branch]:
     names = [(own.name, wanted.name) for own, wanted in zip(node.schema, target, strict=True)]
     items = ", ".join(f"{quote_name(own)} AS {quote_name(wanted)}" for own, wanted in names)
     return [branch.select(items) for branch in branches(node, timed=timed)]
-
-
-def feeding(node: Stateful, operator: Operator) -> list[tuple[Branch, list[str]]]:
-    """Return the stateless paths that lead to a stateful node, each with the parts of the operator that its rows make."""
-    if isinstance(node, Joining):
-        pairs = zip(node.inputs, operator.parts, strict=True)
-        return [
-            (branch.with_weight() if below.is_changelog and not branch.placed else branch, [part])
-            for below, part in pairs
-            for branch in branches(below)
-        ]
-    if isinstance(node, Process):
-        return [
-            (branch.with_weight() if below.is_changelog else branch, [part])
-            for place, (below, part) in enumerate(zip(node.inputs, operator.parts, strict=True))
-            for branch in branches(arriving_at(node, place).node)
-        ]
-    timed = isinstance(node, WindowAggregate | WindowRank) and LATE in operator.parts
-    found = []
-    for branch in branches(node.input, made_above(node), timed=timed):
-        # Only rows of a table can be late, and those that come into windows on their way.
-        can_be_late = not branch.on_time and (branch.timed or isinstance(node, SessionWindow))
-        found.append((branch, [part for part in operator.parts if part != LATE or can_be_late]))
-    return found

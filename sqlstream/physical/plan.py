@@ -14,6 +14,7 @@ from sqlstream.catalog import Column, Table
 from sqlstream.duck.key_hash import in_version
 from sqlstream.duck.sql import Rows
 from sqlstream.errors import Span
+from sqlstream.logical.plan.node import WindowColumns
 from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.operators.operator import Operator, Port
 from sqlstream.storage.zsets import VERSION_COLUMN, WEIGHT_COLUMN, upserts, zset
@@ -106,6 +107,15 @@ class StateView:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultWindows:
+    """The windows that a result is of: their bounds' columns, how long after its end each changes, whether they `grow`."""
+
+    columns: WindowColumns
+    lateness: Duration = NO_TIME
+    grow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StatefulStage:
     """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those.
 
@@ -134,6 +144,8 @@ class StatefulStage:
     opening: tuple[Fragment, ...] = ()
     # What a time to live forgets of its state, or would.
     remembered: tuple[Remembered, ...] = ()
+    # The windows of time that its result is of.
+    windows: ResultWindows | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import Any
 
 from sqlstream.catalog import Column, Table, Watermark
 from sqlstream.connectors.formats.changelogs import source_table
 from sqlstream.connectors.registry import source_of
 from sqlstream.duck.clock import NOW, reached
 from sqlstream.duck.internal_columns import PARTITION
-from sqlstream.duck.sql import Rows, quote_name, quote_text, unquoted
+from sqlstream.duck.sql import Rows, quote_name, quote_text
 from sqlstream.errors import BindError
-from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Field
 from sqlstream.logical.plan.graph import walk
-from sqlstream.logical.plan.joins import Joining
-from sqlstream.logical.plan.nodes import Stateful, Windowed
-from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process
-from sqlstream.logical.plan.ranks import Rank, WindowRank
-from sqlstream.logical.plan.relational import SetOperation
-from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow
+from sqlstream.logical.plan.nodes import Stateful
+from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.names import check_name
 from sqlstream.operators.operator import Operator, Port
-from sqlstream.physical.branches import Branch, branches, feeding
+from sqlstream.physical.branches import Branch, branches
+from sqlstream.physical.families.family import OperatorPlan, state_tables
+from sqlstream.physical.families.registry import operator_plan
 from sqlstream.physical.plan import (
     Exchange,
     Fragment,
@@ -39,16 +34,6 @@ from sqlstream.physical.plan import (
 from sqlstream.physical.refusals import refuse
 from sqlstream.physical.row_order import Ordered, in_order, keeps_last
 from sqlstream.physical.scans import keeping_malformed, numbered, scanned
-from sqlstream.physical.stateful import (
-    operator_of,
-    own_tables,
-    process_late_views,
-    process_views,
-    remembered,
-    side_views,
-    state_bound,
-    state_view,
-)
 from sqlstream.storage.zsets import WEIGHT, last_rows, summed
 
 
@@ -94,19 +79,9 @@ def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> Physic
     scans = tuple(replace(scan, fragments=tuple(f)) for _, scan, f in planner.scans)
     scans = keeping_malformed(scans, found) if keeps_malformed else scans
     stages = tuple(replace(stage, fragments=tuple(f)) for _, stage, f in planner.stages)
-    return PhysicalPlan(scans, stages, tuple(found.values()), any(map(_asks_watermark, sinks)))
-
-
-def _asks_watermark(sink: ResultSink) -> bool:
-    """Tell whether something on the way to a sink depends on the watermark before a batch: late rows of windows do, too."""
-    for node in walk(sink):
-        if isinstance(node, Scan) and any(c.reads_watermark for c in node.table.columns):
-            return True
-        if isinstance(node, Windowed) and (node.late_rows is not None or node.late_reads is not None):
-            return True
-        if any(e.reads.watermark for e in node.expressions):
-            return True
-    return False
+    return PhysicalPlan(
+        scans, stages, tuple(found.values()), any(n.reads_watermark for sink in sinks for n in walk(sink))
+    )
 
 
 def _sink(sink: ResultSink, sinks: Sequence[ResultSink], changing: bool, order: tuple[Column, ...]) -> SinkPlan:
@@ -189,17 +164,15 @@ class _Planner:
         )
 
     def _stateful(self, node: Stateful) -> None:
-        operator = operator_of(node)
+        plan = operator_plan(node)
+        operator = plan.operator
         ports: list[Port] = []
         feeds = []
-        for branch, wanted in feeding(node, operator):
-            # No row is late by the batch's own time.
-            by_clock = isinstance(branch.leaf, Scan) and branch.leaf.by_clock and isinstance(node, Joining)
-            on_time = branch.on_time or by_clock
-            parts = tuple((part, operator.parts[part]) for part in wanted)
-            numbers = tuple((part, len(ports) + i) for i, part in enumerate(wanted))
-            ports += [Port(part, on_time) for part, _ in parts]
-            feeds.append((self._leaf(branch.leaf), branch, parts, numbers))
+        for feed in plan.feeds():
+            parts = tuple((part, operator.parts[part]) for part in feed.parts)
+            numbers = tuple((part, len(ports) + i) for i, part in enumerate(feed.parts))
+            ports += [Port(part, feed.branch.on_time) for part, _ in parts]
+            feeds.append((self._leaf(feed.branch.leaf), feed.branch, parts, numbers))
         # By now all that feed this stage have their places.
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
@@ -208,7 +181,6 @@ class _Planner:
                 place, () if everywhere else operator.hashed_of([part for part, _ in parts]), numbers, everywhere
             )
             fragments.append(Fragment(branch.query, parts, exchange, lookups=branch.lookups, output=branch.output))
-        view = state_view(node, operator)
         name = self._unique(node.name or operator.kind, numbered=not node.name)
         check_name("an operator", name, node.span)
         stage = StatefulStage(
@@ -216,35 +188,29 @@ class _Planner:
             operator=operator,
             ports=tuple(ports),
             fragments=(),
-            key_columns=_key_columns(node),
-            view=view,
-            count_sql=operator.open_windows(own_tables(operator), reached(node.delay_below)),
-            bound=state_bound(node),
+            key_columns=node.key_columns,
+            view=plan.view,
+            count_sql=operator.open_windows(state_tables(operator), reached(node.delay_below)),
+            bound=plan.bound,
             hash_columns=operator.hash_columns,
-            time_column=None if node.changelog_origin is node and isinstance(node, Windowed) else node.time_attribute,
+            time_column=plan.time_column,
             unique=tuple(sorted(next(iter(node.unique_keys), ()))),
-            more_views=self._more_views(node, operator, name),
+            more_views=tuple(self._more_views(plan, name)),
             delay=node.delay_below,
             opening=_opening(operator, place, ports),
-            fires_timers=_goes_by_clock(node),
-            remembered=remembered(node, operator),
+            fires_timers=node.has_processing_timers,
+            remembered=plan.remembered,
+            windows=plan.result_windows,
             node=node,
         )
         self.stages.append((node, stage, []))
 
-    def _more_views(self, node: Stateful, operator: Operator, name: str) -> tuple[StateView, ...]:
-        """Return the views of the inputs of a join, and of the rows that an operator drops as late, if it keeps them."""
-        if isinstance(node, Joining):
-            views = side_views(node, operator)
-            return tuple(StateView(self._unique(f"{name}_{alias}"), view) for alias, view in views)
-        if isinstance(node, Process):
-            views = process_views(operator)
-            own = (StateView(self._unique(f"{name}_{part}"), view) for part, view in views)
-            return (*own, *(self._late_rows(node, late, view) for late, view in process_late_views(operator, name)))
-        late = operator.late_view(name)
-        if late is None or not isinstance(node, Windowed) or node.late_rows is None:
-            return ()
-        return (self._late_rows(node, node.late_rows, late),)
+    def _more_views(self, plan: OperatorPlan[Any], name: str) -> Iterator[StateView]:
+        """Yield the views of what an operator keeps beside its result, and of the late rows that it keeps."""
+        for part, view in plan.side_views():
+            yield StateView(self._unique(f"{name}_{part}"), view)
+        for late, view in plan.late_views(name):
+            yield self._late_rows(plan.node, late, view)
 
     def _late_rows(self, node: Stateful, name: str, view: Rows) -> StateView:
         """Return the view of late rows under the name that the query gives it."""
@@ -264,16 +230,6 @@ class _Planner:
         return candidate
 
 
-def _goes_by_clock(node: Stateful) -> bool:
-    """Tell whether an operator may ask to be called at processing times."""
-    match node:
-        case WindowAggregate():
-            return node.early is not None and node.early.by == "time"
-        case Process():
-            return node.function.has_timers
-    return False
-
-
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
     """Return the fragments that make the rows with which an operator begins."""
     numbers = {port.part: number for number, port in enumerate(ports)}
@@ -287,25 +243,3 @@ def _shown(mark: Watermark, table: Table) -> str:
     """Return a watermark's expression; an instant is, as for windows, the time that the session's zone shows."""
     kind = next(c.type for c in table.columns if c.name == mark.column)
     return f"CAST({mark.expression} AS TIMESTAMP)" if kind == "TIMESTAMP WITH TIME ZONE" else mark.expression
-
-
-def _key_columns(node: Stateful) -> tuple[str, ...]:
-    match node:
-        case SessionWindow() | CountWindows():
-            return node.keys
-        case WindowAggregate() | Aggregate():
-            return tuple(k.name for k in node.keys)
-        case Sort():
-            return ()
-        case WindowRank() | Rank() | Over():
-            return tuple(k.column or unquoted(k.sql) for k in node.keys)
-        case Normalize():
-            return node.keys
-        case Joining():
-            return tuple(k.column or unquoted(k.sql) for k in node.keys[0])
-        case SetOperation():
-            return tuple(f.name for f in node.schema)
-        case Process():
-            return node.key_names
-        case _:
-            assert_never(node)

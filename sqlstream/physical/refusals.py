@@ -8,14 +8,14 @@ from sqlstream.connectors.registry import sink_of
 from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.errors import UnsupportedError
 from sqlstream.logical.plan.graph import walk
-from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import InOrder, Stateful, Windowed
+from sqlstream.logical.plan.node import Node, Overlap
+from sqlstream.logical.plan.nodes import known
 from sqlstream.logical.plan.relational import Projection
-from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
-from sqlstream.logical.plan.windows import CountWindows, TimeWindows
+from sqlstream.logical.plan.stateful import StatefulNode
+from sqlstream.logical.plan.tables import ResultSink, Scan
+from sqlstream.logical.plan.windows import AtWindowEnd, CountWindows, TimeWindows
+from sqlstream.physical.families.registry import operator_plan
 from sqlstream.physical.row_order import Unordered, in_order, needs_order, one_row_a_key
-from sqlstream.physical.windows import made_above
-from sqlstream.units import duration
 
 # In how many windows a row can be: where each of them gets a copy of it, and where an aggregate makes them of slices.
 MOST_COPIED, MOST_SLICED = 10_000, 1_000_000
@@ -45,32 +45,28 @@ def refuse_many_windows(sinks: Sequence[ResultSink]) -> None:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        made = made_above(node)
+        made = operator_plan(known(node)).windows_made_here if isinstance(node, StatefulNode) else None
         if isinstance(made, TimeWindows):
             # The aggregate puts windows together from slices: a row is in one of those.
-            _refuse_more(made, MOST_SLICED)
+            _refuse_more(made, made.overlap, MOST_SLICED)
             pending.append(made.input)
             continue
-        if isinstance(node, TimeWindows | CountWindows):
-            _refuse_more(node, MOST_COPIED)
+        if (overlap := node.overlap) is not None:
+            _refuse_more(node, overlap, MOST_COPIED)
         pending += node.children
 
 
-def _refuse_more(node: TimeWindows | CountWindows, most: int) -> None:
-    number = -(-node.size // node.slide)
+def _refuse_more(node: Node, overlap: Overlap, most: int) -> None:
+    number = overlap.windows
     if number <= most:
         return
-    if isinstance(node, CountWindows):
-        lengths = f"{node.size} rows every {node.slide}"
-    else:
-        lengths = f"{duration(node.size)} every {duration(node.slide)}"
     hint = f"There can be {most:,}: make windows shorter, or let them follow each other at a greater distance."
     if most < MOST_SLICED and number <= MOST_SLICED and isinstance(node, TimeWindows):
         hint += (
             f" There can be {MOST_SLICED:,} where GROUP BY window_start, window_end stands right above them,"
             " and nothing below it looks at the bounds."
         )
-    raise UnsupportedError(f"windows of {lengths}, of which each row is in {number:,}", node.span, hint=hint)
+    raise UnsupportedError(f"windows of {overlap.lengths}, of which each row is in {number:,}", node.span, hint=hint)
 
 
 def refuse_names(sinks: Sequence[ResultSink]) -> None:
@@ -89,7 +85,7 @@ def refuse_names(sinks: Sequence[ResultSink]) -> None:
 def refuse_replay_differences(sinks: Sequence[ResultSink]) -> None:
     """Refuse functions such as random() in a plan that keeps state: a repeated batch would not repeat their results."""
     found = [n for sink in sinks for n in walk(sink)]
-    if not any(isinstance(n, Stateful) for n in found):
+    if not any(isinstance(n, StatefulNode) for n in found):
         return
     for expression in (e for n in found for e in n.expressions):
         if expression.volatile:
@@ -129,7 +125,11 @@ def refuse_clock_over_changes(sinks: Sequence[ResultSink]) -> None:
 def refuse_clock_in_order(sinks: Sequence[ResultSink]) -> None:
     """Refuse the batch's time in what is computed when a row leaves, and again as long as it is kept."""
     for node in (n for sink in sinks for n in walk(sink)):
-        if isinstance(node, InOrder) and (found := next((e for e in node.expressions if e.reads.clock), None)):
+        if (
+            isinstance(node, StatefulNode)
+            and node.computes_when_leaving
+            and (found := next((e for e in node.expressions if e.reads.clock), None))
+        ):
             raise UnsupportedError(
                 f"the current time in {node.label}",
                 found.span or node.span,
@@ -140,16 +140,16 @@ def refuse_clock_in_order(sinks: Sequence[ResultSink]) -> None:
 def refuse_windows_over_changes(sinks: Sequence[ResultSink]) -> None:
     """Refuse windows of results without a time attribute: nothing says when the last change of a window has come."""
     for node in (n for sink in sinks for n in walk(sink)):
-        if not isinstance(node, Windowed | CountWindows):
+        if not isinstance(node, AtWindowEnd | CountWindows):
             continue
         changing = node.input.changelog_origin
-        timed = isinstance(changing, Scan | Normalize) and not isinstance(node, CountWindows)
+        timed = changing is not None and changing.is_table and not isinstance(node, CountWindows)
         if changing is not None and not timed:
             raise UnsupportedError(
                 "a window over a changelog",
                 node.span,
                 hint="Leave out ALLOWED_LATENESS and EARLY_FIRE below: without them a window's result is emitted once."
-                if isinstance(changing, Windowed)
+                if isinstance(changing, StatefulNode) and changing.corrects
                 else f"{_subject(changing)} may retract any row that it has emitted: "
                 "aggregate in windows first, then aggregate their results.",
             )
@@ -232,4 +232,4 @@ def _subject(node: Node) -> str:
 
 
 def _instead(changing: Node) -> str:
-    return "leave the hint out" if isinstance(changing, Windowed) else "aggregate in windows"
+    return "leave the hint out" if isinstance(changing, StatefulNode) and changing.corrects else "aggregate in windows"

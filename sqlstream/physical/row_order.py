@@ -12,18 +12,16 @@ from typing import assert_never
 from sqlstream.catalog import Column
 from sqlstream.connectors.registry import sink_of, source_of
 from sqlstream.duck.internal_columns import internal
-from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item
-from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.late_rows import LateRows
+from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import Stateful, closed
-from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process, SideOutputRead
-from sqlstream.logical.plan.ranks import Rank, WindowRank
-from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
-from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.nodes import closed
+from sqlstream.logical.plan.process import SideOutputRead
+from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
+from sqlstream.logical.plan.stateful import StatefulNode
+from sqlstream.logical.plan.tables import ResultSink, Scan
+from sqlstream.logical.plan.windows import TimeWindows
 
 # The time by which rows leave an operator.
 _AT = internal("at")
@@ -87,8 +85,8 @@ def _among_key(sink: ResultSink, names: frozenset[str]) -> bool:
 
 def _with_order(node: Node) -> Ordered | Unordered:
     node = closed(node)
-    if isinstance(node, Stateful):
-        return _leaving(node)
+    if isinstance(node, StatefulNode):
+        return _by_time(node, node.leaving_time)
     match node:
         case Scan():
             if place := source_of(node.table).order:
@@ -118,29 +116,12 @@ def _with_order(node: Node) -> Ordered | Unordered:
             assert_never(node)
 
 
-def _leaving(node: Stateful) -> Ordered | Unordered:
-    """Return the rows of an operator with the time by which they leave it, where that is their order."""
-    match node:
-        case WindowAggregate() if not node.corrects:
-            return _by_time(node, node.window.end or node.window.time or node.window.start)
-        case Over() | Sort() if not node.waits:
-            return _by_time(node, None if node.time in node.input.batch_times else node.time)
-        case TemporalJoin():
-            return _by_time(node, node.times[0])
-        case WindowAggregate() | Over() | Sort() | SessionWindow() | CountWindows() | WindowRank():
-            return _by_time(node, None)
-        case Normalize() | Aggregate() | Rank() | SetOperation() | Join() | IntervalJoin() | Process():
-            return _by_time(node, None)
-        case _:
-            assert_never(node)
-
-
 def _above(node: Filter | TimeWindows | LookupJoin, below: Node) -> Ordered | Unordered:
     found = _with_order(below)
     return found if isinstance(found, Unordered) else Ordered(replace(node, input=found.node), found.columns)
 
 
-def _by_time(node: Stateful, time: str | None) -> Ordered | Unordered:
+def _by_time(node: StatefulNode, time: str | None) -> Ordered | Unordered:
     """Return the rows of an operator that emits them in the order of a time."""
     own = {f.name: f.type for f in node.schema}
     if time is None or time not in own:

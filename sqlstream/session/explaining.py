@@ -15,8 +15,7 @@ from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
-from sqlstream.logical.plan.process import Process
-from sqlstream.logical.plan.steps import Leaves, computed, emits, kept, keys, paths, title
+from sqlstream.logical.plan.steps import Leaves, paths
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.plan import Fragment, PhysicalPlan, ScanStage, SinkPlan, StatefulStage
 from sqlstream.session.described_state import state_text
@@ -117,18 +116,17 @@ def _operator_step(
         bound = bound.removeprefix(known)
     reads = [part for below in node.children for part in _reads(below, leaves)]
     views = ", ".join(f"state.{job.name}.{name}" for name in (stage.name, *(v.name for v in stage.more_views)))
-    spread = "rows are spread over all tasks" if isinstance(node, Process) else "all rows are in one task"
     facts = [
         ("reads", "; ".join(dict.fromkeys(reads))),
-        ("key", keys(node) or f"none ({spread})"),
-        ("computes", computed(node)),
+        ("key", node.key_text or f"none ({node.without_key})"),
+        ("computes", node.calls_text),
         ("time", stage.time_column or ""),
-        ("keeps", kept(node)),
+        ("keeps", node.states_text),
         ("state", views),
         ("bound", bound.replace("nothing: ", "none: ")),
-        ("emits", f"{emits(node)}; {_CHANGELOG if changing else _APPEND_ONLY}{key}"),
+        ("emits", f"{node.emission}; {_CHANGELOG if changing else _APPEND_ONLY}{key}"),
     ]
-    return title(node), facts
+    return node.title, facts
 
 
 def _reads(node: Node, leaves: Leaves) -> list[str]:

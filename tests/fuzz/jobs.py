@@ -11,7 +11,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from sqlstream.errors import SqlStreamError, UsageError
-from sqlstream.physical.batch import CannotVerify
+from sqlstream.physical.batch.rows import CannotVerify
 from tests.fuzz.batch import batch_answer, counted
 from tests.fuzz.chains import Chains
 from tests.fuzz.failures import Failure

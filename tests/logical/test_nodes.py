@@ -122,7 +122,7 @@ def test_a_node_that_does_not_answer_cannot_be_made() -> None:
     class Forgetful(PassThrough):
         """Says neither what it is called nor what tells its rows apart."""
 
-    with pytest.raises(TypeError, match=r"abstract methods expressions, label, unique_keys, values"):
+    with pytest.raises(TypeError, match=r"methods description, effect, expressions, label, unique_keys, values"):
         Forgetful(plans()[0])  # type: ignore[abstract]
 
 

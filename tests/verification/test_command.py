@@ -14,7 +14,7 @@ from sqlstream.errors import QueryError, SourceText, UsageError
 from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.savepoints import take_savepoint
 from sqlstream.local.engine import LocalEngine
-from sqlstream.physical.batch import CannotVerify
+from sqlstream.physical.batch.rows import CannotVerify
 from sqlstream.runtime import feed, job_thread
 from sqlstream.session.session import Session
 from sqlstream.warehouse.jobs import read_record, write_record

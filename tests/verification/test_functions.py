@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from sqlstream import Context, ListState, Row, ValueState, process, state
-from sqlstream.physical.batch import CannotVerify
+from sqlstream.physical.batch.rows import CannotVerify
 from sqlstream.testing import Stream
 from tests.verification.test_verify import at, causes
 

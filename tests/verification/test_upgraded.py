@@ -15,7 +15,7 @@ from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.jobs.verification import Verification
 from sqlstream.local.engine import LocalEngine
 from sqlstream.operators.windows.assigners import AssignedWindows
-from sqlstream.physical.batch import CannotVerify
+from sqlstream.physical.batch.rows import CannotVerify
 from sqlstream.runtime.commits import Commits
 from tests.jobs.savepoint_jobs import FIRST, INPUT, SECOND, THIRD, Rows, open_session, put
 from tests.jobs.upgrades.upgrade_jobs import go_on

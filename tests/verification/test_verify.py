@@ -14,7 +14,7 @@ from sqlstream.jobs.verification import Verification
 from sqlstream.jobs.verification.compare import Sides, compare
 from sqlstream.jobs.verification.verify import batch_query
 from sqlstream.operators.windows.assigners import Arrival, AssignedWindows
-from sqlstream.physical.batch import CannotVerify
+from sqlstream.physical.batch.rows import CannotVerify
 from sqlstream.testing import Stream
 
 

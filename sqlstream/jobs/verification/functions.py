@@ -19,11 +19,9 @@ from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.operators.operator import Clock, Port, SideRows
 from sqlstream.operators.process.operator import InputPlan, ProcessOperator
-from sqlstream.physical.batch import CannotVerify, LeftOut
 from sqlstream.physical.batch.query import FunctionInput
-from sqlstream.physical.batch.rows import BATCH, STANDS
-from sqlstream.physical.row_order import Ordered
-from sqlstream.physical.stateful import arriving_at, operator_of
+from sqlstream.physical.batch.rows import BATCH, STANDS, CannotVerify, LeftOut
+from sqlstream.physical.families.process import ProcessPlan
 from sqlstream.runtime import fragments as execute
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.views import behind
@@ -62,8 +60,7 @@ class RunsFunctions:
         final = self.watermark if corrections.due else END_OF_INPUT
         key = (id(node), tuple(one.sql for one in given), final, corrections.batches)
         if key not in self._made:
-            operator = operator_of(node)
-            assert isinstance(operator, ProcessOperator)
+            operator = ProcessPlan(node).operator
             inputs = [_as_given(node, place, one) for place, one in enumerate(operator.inputs)]
             operator = replace(operator, inputs=tuple(one for one, _ in inputs))
             for place, (one, (_, times)) in enumerate(zip(given, inputs, strict=True)):
@@ -178,7 +175,7 @@ def _table(place: int) -> str:
 
 def _as_given(node: Process, place: int, one: InputPlan) -> tuple[InputPlan, str]:
     """Return an input that comes in the order of the rows that are given, and the columns that it needs for that."""
-    found: Ordered = arriving_at(node, place)
+    found = ProcessPlan(node).arriving(place)
     if found.columns == PLACE:
         return one, ""
     if len(found.columns) == 1 and isinstance(found.node, Projection):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.joins import LookupJoin
+from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Projection, Union
 from sqlstream.logical.plan.tables import ResultSink

@@ -16,8 +16,7 @@ from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.tables import Scan
-from sqlstream.physical.batch import CannotVerify
-from sqlstream.physical.batch.rows import BATCH
+from sqlstream.physical.batch.rows import BATCH, CannotVerify
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.batches import Work, from_lines
 from sqlstream.storage.descriptors import Descriptors

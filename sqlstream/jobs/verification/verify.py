@@ -22,14 +22,12 @@ from sqlstream.jobs.verification.report import TableReport, Verification
 from sqlstream.jobs.verification.sessions import RunsSessions
 from sqlstream.jobs.verification.upgraded import Earlier
 from sqlstream.logical.bind.hints import with_session_ttl
-from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.graph import walk
-from sqlstream.logical.plan.joins import Join, LookupJoin
-from sqlstream.logical.plan.nodes import Remembering, Stateful
-from sqlstream.logical.plan.process import Process
+from sqlstream.logical.plan.lookups import LookupJoin
+from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import ResultSink, Scan
-from sqlstream.physical.batch import BatchQuery, CannotVerify, LeftOut
-from sqlstream.physical.batch.query import Inputs
+from sqlstream.physical.batch.query import BatchQuery, Inputs
+from sqlstream.physical.batch.rows import CannotVerify, LeftOut
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.runtime.batches import Work, from_lines
 from sqlstream.runtime.worker import JobSpec, connection
@@ -154,13 +152,7 @@ def _check_expired(sinks: Sequence[ResultSink], entry: LogEntry) -> None:
     """Raise CannotVerify where operators other than an aggregate of rows have forgotten keys."""
     forgot = [name for name, metrics in entry.operators.items() if metrics.expired_keys]
     for node in (node for sink in sinks for node in walk(sink)):
-        remembers = isinstance(node, Remembering) and not isinstance(node, Aggregate) and getattr(node, "ttl", None)
-        if isinstance(node, Process):
-            # One that reads tables runs again at the times of its batches; which expired values it saw, no batch says.
-            sees = any(s.visible and node.ttl_of(s) for s in node.function.states)
-            reads_operators = any(isinstance(n, Stateful) for below in node.inputs for n in walk(below))
-            remembers = node.forgets_keys and (sees or reads_operators)
-        if forgot and (remembers or (isinstance(node, Join) and any(node.ttls))):
+        if forgot and isinstance(node, StatefulNode) and node.depends_on_expiry:
             raise CannotVerify(f"{node.label} has forgotten keys: what it knew of them depends on when", node.span)
 
 

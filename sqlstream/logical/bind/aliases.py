@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import assert_never
-
 from sqlglot import exp
 
 from sqlstream.errors import BindError, SourceText, Span
 from sqlstream.logical.bind.scope import unique
-from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item
-from sqlstream.logical.plan.joins import Joining, LookupJoin
-from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import closed
-from sqlstream.logical.plan.over import Over, Sort
-from sqlstream.logical.plan.process import Process, SideOutputRead
-from sqlstream.logical.plan.ranks import Rank, WindowRank
-from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
-from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.relational import Filter, Lateral, Projection
+from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.sql.spans import span_of
 
 
 def with_name(node: Node, name: str) -> Node:
     """Give a name to the topmost stateful operator of a relation (filters and projections may lie above it).
 
-    A table of changes, and rows that are sorted, keep the names that they have.
+    Rows of side outputs, and late ones, are of an operator that has the name of what emits its other rows.
     """
-    node = closed(node)
-    match node:
-        case SessionWindow() | CountWindows() | WindowAggregate() | WindowRank():
-            return replace(node, name=name) if name and not node.name else node
-        case Aggregate() | Rank() | SetOperation() | Over() | Joining() | Process():
-            return replace(node, name=name) if name and not node.name else node
-        case Filter() | Projection() | Lateral():
-            return node.with_children((with_name(node.input, name),))
-        case Scan() | Normalize() | TimeWindows() | Expand() | LookupJoin() | Union() | Sort() | ResultSink():
-            return node
-        case SideOutputRead() | LateRows():
-            # The operator has the name of what emits its other rows.
-            return node
-        case _:
-            assert_never(node)
+    if isinstance(node, StatefulNode):
+        return node.named(name)
+    if isinstance(node, Filter | Projection | Lateral):
+        return node.with_children((with_name(node.input, name),))
+    return node
 
 
 def with_alias(node: Node, alias: exp.Expr | None, source: SourceText) -> Node:

@@ -9,12 +9,10 @@ from sqlglot import exp
 
 from sqlstream.errors import BindError, SourceText, Span, missing
 from sqlstream.logical.bind.aliases import with_name
-from sqlstream.logical.plan.aggregates import Aggregate
 from sqlstream.logical.plan.graph import rebuilt, walk
-from sqlstream.logical.plan.joins import Join
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import Remembering
-from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
+from sqlstream.logical.plan.stateful import StatefulNode
+from sqlstream.logical.plan.tables import ResultSink, Scan
 from sqlstream.names import check_name
 from sqlstream.sql.hints import HintCall
 from sqlstream.sql.spans import span_of
@@ -81,18 +79,14 @@ def with_ttl(node: Node, below: Collection[Node], ttl: Duration) -> Node:
     """Return a plan whose operators above some nodes forget a key after so long, where they do not know better."""
 
     def limited(node: Node) -> Node:
-        if isinstance(node, Join):
-            return replace(node, ttls=tuple(ttl if own is None else own for own in node.ttls))
-        if isinstance(node, Remembering) and can_forget(node) and node.ttl is None:
-            return replace(node, ttl=ttl)
-        return node
+        return node.limited(ttl) if isinstance(node, StatefulNode) else node
 
-    return rebuilt(node, limited, lambda node: any(node is n for n in below) or isinstance(node, Scan | Normalize))
+    return rebuilt(node, limited, lambda node: any(node is n for n in below) or isinstance(node, Scan))
 
 
 def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
     """Raise for a STATE_TTL that names an input of joins of which none keeps it for as long as a hint says."""
-    kept = {alias.lower() for n in walk(node) if isinstance(n, Join) for alias in n.aliases}
+    kept = {name.lower() for n in walk(node) if isinstance(n, StatefulNode) for name in n.remembered_inputs}
     for ttl in ttls:
         if ttl.name.lower() not in kept:
             hint = "Leave it out. A regular join takes it; the watermark bounds the state of an interval join."
@@ -107,12 +101,7 @@ def with_session_ttl(sink: ResultSink, ttl: Duration) -> ResultSink:
 def keeps_state(node: Node, below: Collection[Node]) -> bool:
     """Tell whether a plan has an operator above some nodes that can forget keys."""
     known = {id(n) for one in below for n in walk(one)}
-    return any(can_forget(n) and id(n) not in known for n in walk(node))
-
-
-def can_forget(node: Node) -> bool:
-    """Tell whether a node has keys to forget: the one result of an aggregate of all rows is always there."""
-    return isinstance(node, Remembering) and not (isinstance(node, Aggregate) and not node.keys)
+    return any(isinstance(n, StatefulNode) and n.can_forget and id(n) not in known for n in walk(node))
 
 
 def _calls(select: exp.Expr, name: str) -> list[HintCall]:

@@ -10,18 +10,16 @@ from sqlglot import exp
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
 from sqlstream.logical.bind.joins.joins import Relation
 from sqlstream.logical.bind.process_checks import check_repeated
-from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.graph import walk
-from sqlstream.logical.plan.joins import IntervalJoin, Joining, LookupJoin, TemporalJoin
-from sqlstream.logical.plan.late_rows import MARK, TIME, Dropping, LateRows, inputs_of
+from sqlstream.logical.plan.joins import TimedJoin
+from sqlstream.logical.plan.late_rows import MARK, TIME, LateRows
+from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import Windowed
-from sqlstream.logical.plan.over import Over
 from sqlstream.logical.plan.process import ROWTIME, Process, SideOutputRead
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection
+from sqlstream.logical.plan.stateful import DropsLateRows
 from sqlstream.logical.plan.tables import Scan
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow
 from sqlstream.sql.process_calls import ProcessCall, TableArgumentSQL
 from sqlstream.sql.spans import span_of
 
@@ -105,8 +103,8 @@ def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[ex
     operator, place = _input(operator, name, named, span, source)
     below = operator.children[place]
     if any(isinstance(n, Scan) and n.by_clock for n in walk(below)):
-        what = "Its windows are" if isinstance(operator, Windowed | CountWindows) else "It is"
-        raise BindError(f"no row of {named.described} is late", span, hint=f"{what} by the batch's own time.")
+        hint = f"{operator.timed_part} by the batch's own time."
+        raise BindError(f"no row of {named.described} is late", span, hint=hint)
     of = f'input "{name.name}" of {named.described}' if name is not None else named.described
     if isinstance(operator, Process) and not operator.reads[place].order:
         raise BindError(f"no row of {of} is dropped as late", span, hint="Without ORDER BY its rows come at once.")
@@ -122,7 +120,7 @@ def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[ex
 def _with_own_names(late: LateRows) -> Node:
     """Return late rows whose columns have the names that they have in their table: a join gives them names of its own."""
     operator, fields = late.operator, {f.name: f for f in late.schema}
-    own = operator.own_names[late.place] if isinstance(operator, IntervalJoin | TemporalJoin) else ()
+    own = operator.names_in_table(late.place)
     if not own:
         return late
     pairs = [(name, fields[column]) for name, column in own if column in fields]
@@ -140,26 +138,29 @@ def _late_arguments(call: ProcessCall, source: SourceText) -> tuple[TableArgumen
     raise BindError(message, span_of(call, source), hint=USAGE[LATE_ROWS])
 
 
-def dropping(node: Node) -> Dropping | None:
+def dropping(node: Node) -> DropsLateRows | None:
     """Return the operator to which the rows of a query come that can be late: the lowest of its operators that drops some."""
-    found: list[Dropping] = []
-    while isinstance(node, Projection | Filter | Expand | Lateral | LookupJoin | Windowed | CountWindows | Over):
-        if isinstance(node, Dropping):
-            found.append(node)
-        elif found and isinstance(node, Lateral | LookupJoin):
+    lowest: list[DropsLateRows] = []
+    while True:
+        if isinstance(node, DropsLateRows):
+            if node.drops_late_rows:
+                lowest.append(node)
+            if not node.emits_its_rows:
+                break
+        elif not isinstance(node, Projection | Filter | Expand | Lateral | LookupJoin):
             break
-        node = node.input
-    if isinstance(node, IntervalJoin | TemporalJoin) or (isinstance(node, Process) and node.in_order):
-        found.append(node)
-    if len(found) > 1 and isinstance(found[-1], SessionWindow) and isinstance(found[-2], WindowAggregate):
-        # It makes the sessions itself.
-        return found[-2]
-    return found[-1] if found else None
+        elif lowest and not isinstance(node, Projection | Filter | Expand):
+            # What is made of a row, or looked up for it, is of rows that were in time.
+            break
+        [node] = node.children
+    if len(lowest) > 1 and lowest[-2].drops_for(lowest[-1]):
+        return lowest[-2]
+    return lowest[-1] if lowest else None
 
 
 def _input(
-    operator: Dropping, name: exp.Literal | None, named: Relation, span: Span, source: SourceText
-) -> tuple[Dropping, int]:
+    operator: DropsLateRows, name: exp.Literal | None, named: Relation, span: Span, source: SourceText
+) -> tuple[DropsLateRows, int]:
     """Return the input of a name, as an operator and a place: it must be given where there are several."""
     inputs = _inputs(operator)
     if name is None:
@@ -178,18 +179,14 @@ def _input(
     raise BindError(f'{named.described} has no input "{name.name}"', at, hint=missing("input", name.name, inputs))
 
 
-def _inputs(operator: Dropping) -> dict[str, tuple[Dropping, int]]:
+def _inputs(operator: DropsLateRows) -> dict[str, tuple[DropsLateRows, int]]:
     """Return the inputs of an operator by their names: of a join of three, those of the two joins by time that it is."""
-    found: dict[str, tuple[Dropping, int]] = {}
-    for place, name in enumerate(inputs_of(operator)):
+    found: dict[str, tuple[DropsLateRows, int]] = {}
+    for place, name in enumerate(operator.input_names):
         below = operator.children[place]
         while isinstance(below, Projection | Filter):
             below = below.input
-        if (
-            isinstance(below, IntervalJoin | TemporalJoin)
-            and isinstance(operator, Joining)
-            and not operator.aliases[place]
-        ):
+        if isinstance(below, TimedJoin) and isinstance(operator, TimedJoin) and not operator.aliases[place]:
             found |= _inputs(below)
         else:
             found[name] = operator, place
@@ -205,7 +202,7 @@ def _refuse_on_time(named: Relation, span: Span) -> None:
 
 def _check_late_rows(late: LateRows, node: Node, span: Span) -> None:
     """Refuse late rows that cannot be shown."""
-    if not isinstance(late.operator, Windowed) and late.operator.children[late.place].is_changelog:
+    if late.operator.children[late.place].is_changelog:
         hint = "Late changes are counted in late_rows of sqlstream.operators."
         raise UnsupportedError("LATE_ROWS of a table with changes", span, hint=hint)
     for field in node.schema[:-2]:
@@ -214,13 +211,11 @@ def _check_late_rows(late: LateRows, node: Node, span: Span) -> None:
             raise UnsupportedError(f'LATE_ROWS of rows with a column "{field.name}"', span, hint=hint)
 
 
-def _made_below(node: Dropping, place: int) -> Node:
+def _made_below(node: DropsLateRows, place: int) -> Node:
     """Return what makes the rows of an input of an operator, and of the sessions that it may make."""
     below = node.children[place]
-    while isinstance(below, Projection | Filter | Expand) or (
-        isinstance(below, SessionWindow) and isinstance(node, Windowed)
-    ):
-        below = below.input
+    while isinstance(below, Projection | Filter | Expand) or node.drops_for(below):
+        [below] = below.children
     return below
 
 

@@ -22,6 +22,7 @@ from sqlstream.logical.plan.node import (
 )
 from sqlstream.logical.plan.relational import Expand
 from sqlstream.logical.plan.settings import NodeValues, WindowSettings
+from sqlstream.logical.plan.stateful import WithTimeToLive
 from sqlstream.logical.plan.values import CallForms, named_forms
 from sqlstream.logical.plan.windows import (
     AtWindowEnd,
@@ -30,7 +31,16 @@ from sqlstream.logical.plan.windows import (
     bound_of_windows,
     growth_of_late_rows,
 )
-from sqlstream.units import NO_TIME, Duration
+from sqlstream.logical.plan.words import (
+    AT_WINDOW_END,
+    ON_CHANGE,
+    in_table,
+    plain_call,
+    plain_item,
+    quoted_name,
+    sql_items,
+)
+from sqlstream.units import NO_TIME, Duration, duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,11 @@ class EarlyFire:
     # A Duration, or a number of rows.
     every: int
     by: Literal["time", "event", "rows"]
+
+    def __str__(self) -> str:
+        if self.by == "rows":
+            return f"{self.every} rows"
+        return f"{duration(Duration(self.every))} of {'event time' if self.by == 'event' else 'processing time'}"
 
 
 @dataclass(frozen=True)
@@ -89,6 +104,66 @@ class WindowAggregate(AtWindowEnd):
         if self.lateness:
             return "ALLOWED_LATENESS"
         return "EARLY_FIRE" if self.early else "GROUP BY in windows"
+
+    @property
+    def description(self) -> str:
+        keys, calls = sql_items(self.keys) or "no key", ", ".join(map(str, self.aggregates)) or "no aggregate"
+        firing = f" lateness {duration(self.lateness)}" if self.lateness else ""
+        firing += f" early every {self.early}" if self.early is not None else ""
+        late = in_table(self.late_rows)
+        return f"WindowAggregate{quoted_name(self.name)} by {keys} per {self.window.end}{firing}{late}: {calls}"
+
+    @property
+    def title(self) -> str:
+        return f"aggregate {self.input.windows_text}"
+
+    @property
+    def key_text(self) -> str:
+        return ", ".join(map(plain_item, self.keys))
+
+    @property
+    def calls_text(self) -> str:
+        return ", ".join(map(plain_call, self.aggregates))
+
+    @property
+    def emission(self) -> str:
+        if not self.corrects:
+            return f"a row per key and window, {AT_WINDOW_END}"
+        early = "early results of open windows, " if self.early else ""
+        later = f", corrections for {duration(self.lateness)} more" if self.lateness else ""
+        return f"{early}a row per key and window {AT_WINDOW_END}{later}"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return tuple(k.name for k in self.keys)
+
+    @property
+    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        return tuple((k.name, (k.expression,)) for k in self.keys)
+
+    @property
+    def key_items(self) -> tuple[Item, ...]:
+        return self.keys
+
+    @property
+    def call_items(self) -> tuple[tuple[AggregateItem, str], ...]:
+        return tuple((call, "") for call in self.aggregates)
+
+    @property
+    def has_processing_timers(self) -> bool:
+        return self.early is not None and self.early.by == "time"
+
+    @property
+    def leaving_time(self) -> str | None:
+        return None if self.corrects else self.window.end or self.window.time or self.window.start
+
+    def late_columns(self, place: int) -> Schema:
+        """Return the columns of a row, without the window that it is in."""
+        return without_windows(self.input, self.window)
+
+    def drops_for(self, below: Node) -> bool:
+        """It may make the sessions below itself."""
+        return isinstance(below, SessionWindow)
 
     @cached_property
     def expressions(self) -> tuple[Expression, ...]:
@@ -148,7 +223,7 @@ class WindowAggregate(AtWindowEnd):
 
 
 @dataclass(frozen=True)
-class Aggregate(SingleInput, Updating):
+class Aggregate(WithTimeToLive, SingleInput, Updating):
     """Aggregates all rows of a key so far.
 
     Emits a key's result when its first row comes, and changes it with every further one; takes it back when no row is left.
@@ -182,6 +257,62 @@ class Aggregate(SingleInput, Updating):
     def label(self) -> str:
         return "GROUP BY without a window" if self.aggregates else "DISTINCT"
 
+    @property
+    def description(self) -> str:
+        retracts = self.input.is_changelog
+        calls = ", ".join(a.retracting if retracts else str(a) for a in self.aggregates) or "no aggregate"
+        return f"Aggregate{quoted_name(self.name)} by {sql_items(self.keys) or 'no key'}: {calls}"
+
+    @property
+    def title(self) -> str:
+        return "aggregate without a window" if self.aggregates else "rows without duplicates (DISTINCT)"
+
+    @property
+    def key_text(self) -> str:
+        return ", ".join(map(plain_item, self.keys))
+
+    @property
+    def calls_text(self) -> str:
+        return ", ".join(map(plain_call, self.aggregates))
+
+    @property
+    def emission(self) -> str:
+        return f"a row per key, {ON_CHANGE}"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return tuple(k.name for k in self.keys)
+
+    @property
+    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        return tuple((k.name, (k.expression,)) for k in self.keys)
+
+    @property
+    def key_items(self) -> tuple[Item, ...]:
+        return self.keys
+
+    @property
+    def call_items(self) -> tuple[tuple[AggregateItem, str], ...]:
+        return tuple((call, "") for call in self.aggregates)
+
+    @property
+    def can_forget(self) -> bool:
+        """The one result of all rows is always there."""
+        return bool(self.keys)
+
+    @property
+    def has_processing_timers(self) -> bool:
+        return False
+
+    @property
+    def depends_on_expiry(self) -> bool:
+        """A key that is forgotten begins anew with its next row, which a batch can tell from the times of rows."""
+        return False
+
+    @property
+    def leaving_time(self) -> str | None:
+        return None
+
     @cached_property
     def expressions(self) -> tuple[Expression, ...]:
         return _expressions(self.keys, self.aggregates)
@@ -193,10 +324,6 @@ class Aggregate(SingleInput, Updating):
     @property
     def unique_keys(self) -> Keys:
         return (frozenset(k.name for k in self.keys),) if self.keys else ()
-
-    @property
-    def forgets_keys(self) -> bool:
-        return bool(self.ttl)
 
     @property
     def state_bound(self) -> str:
@@ -222,3 +349,9 @@ def _fields(keys: tuple[Item, ...]) -> Iterator[Field]:
 
 def _expressions(keys: tuple[Item, ...], calls: tuple[AggregateItem, ...]) -> tuple[Expression, ...]:
     return (*(k.expression for k in keys), *(e for call in calls for e in call.expressions))
+
+
+def without_windows(node: Node, window: WindowColumns) -> Schema:
+    """Return the columns of the rows of windows, without those that say which window and which grouping set a row is in."""
+    hidden = {window.start, window.end, window.time} | ({node.column} if isinstance(node, Expand) else set())
+    return tuple(f for f in node.schema if f.name not in hidden)

@@ -15,7 +15,7 @@ def divided(plans: Iterable[Node]) -> Iterator[StatementWarning]:
     seen: list[Process] = []
     for node in (n for plan in plans for n in walk(plan)):
         # Two sinks may have the same below them.
-        if isinstance(node, Process) and node not in seen and meets_timers(node):
+        if isinstance(node, Process) and node not in seen and node.meets_timers:
             seen.append(node)
             time = next(read.time for read in node.reads if read.time is not None)
             yield StatementWarning(
@@ -24,9 +24,3 @@ def divided(plans: Iterable[Node]) -> Iterator[StatementWarning]:
                 detail="In a batch, timers that are due fire before all rows of their key, and others after them.",
                 hint=f"With PARTITION BY .. ORDER BY {time} rows come in the order of time, and timers fire between them.",
             )
-
-
-def meets_timers(node: Process) -> bool:
-    """Tell whether a function may set timers of event time, and gets rows as they arrive."""
-    has_event_time = any(read.time is not None and not read.broadcast for read in node.reads)
-    return node.function.has_timers and has_event_time and not node.in_order and node.has_rowtime

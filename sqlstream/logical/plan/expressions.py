@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from sqlstream.catalog import AggregateFunction
 from sqlstream.duck import clock, clock_calls
-from sqlstream.duck.sql import quote_name
+from sqlstream.duck.sql import quote_name, unquoted
 from sqlstream.errors import Span
 from sqlstream.logical.plan.predicates import Claims
 from sqlstream.sql.dialect import to_duckdb
@@ -116,6 +116,11 @@ class Expression:
         if self.type == type:
             return self
         return replace(self, sql=f"{how}({self.sql} AS {type})", type=type, column=None, is_now=False, claims=Claims())
+
+
+def column_names(expressions: Iterable[Expression]) -> tuple[str, ...]:
+    """Return the names of the columns that expressions are, the SQL of those that are none."""
+    return tuple(e.column or unquoted(e.sql) for e in expressions)
 
 
 def makes_rows(bound: exp.Expr) -> bool:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
-from sqlstream.catalog import Table
+from sqlstream.duck.sql import unquoted
 from sqlstream.errors import Span
-from sqlstream.logical.plan.aggregates import WindowAggregate
-from sqlstream.logical.plan.expressions import Expression, Field, Schema
+from sqlstream.logical.plan.expressions import Expression, Schema, column_names
 from sqlstream.logical.plan.graph import walk
-from sqlstream.logical.plan.node import Keys, LateReads, Node, PassThrough, WindowColumns
-from sqlstream.logical.plan.settings import JoinSettings, LookupSettings, NodeValues
-from sqlstream.logical.plan.values import form, forms, optional_form
-from sqlstream.logical.plan.windows import UNTIL_PASSED, WINDOW_TIME, CountWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.growth import Ends, Growth, all_end, table_name, ttl_hint
+from sqlstream.logical.plan.node import Keys, LateReads, Node, WindowColumns
+from sqlstream.logical.plan.settings import JoinSettings, NodeValues
+from sqlstream.logical.plan.stateful import DropsLateRows, StatefulNode
+from sqlstream.logical.plan.values import forms, optional_form
+from sqlstream.logical.plan.windows import UNTIL_PASSED, WINDOW_TIME
+from sqlstream.logical.plan.words import ON_CHANGE, ONCE_IN_ORDER, quoted_name, shifted
 from sqlstream.units import NO_TIME, Duration, duration
 
 # Which rows there are beside the pairs that match, or instead of them.
@@ -26,7 +29,7 @@ _MOST_KEYS = 16
 
 
 @dataclass(frozen=True)
-class Joining(Node):
+class Joining(StatefulNode):
     """What all joins share: rows match where their keys are equal, none of them NULL, and the condition is true.
 
     `keys` has those of each input, in the same order. Left, right and full joins emit the rows of that side (of both) that have
@@ -67,6 +70,58 @@ class Joining(Node):
     @property
     def label(self) -> str:
         return "JOIN" if self.kind == "inner" else f"{self.kind.upper()} JOIN"
+
+    @property
+    def description(self) -> str:
+        pairs = [" = ".join(k.sql for k in pair) for pair in zip(*self.keys, strict=True)]
+        where = f" where {self.condition.sql}" if self.condition else ""
+        by = f"{self.kind} by {', '.join(pairs) or 'no key'}"
+        return f"{self._join}{quoted_name(self.name)} {by}{self._matching_times}{where}"
+
+    @property
+    @abstractmethod
+    def _join(self) -> str:
+        """Which join it is, in the plan's text."""
+
+    @property
+    @abstractmethod
+    def _matching_times(self) -> str:
+        """Which times match, as it follows the keys in the plan's text."""
+
+    @property
+    def key_text(self) -> str:
+        pairs = [" = ".join(unquoted(k.sql) for k in pair) for pair in zip(*self.keys, strict=True)]
+        return " and ".join([*pairs, *([unquoted(self.condition.sql)] if self.condition else [])])
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return column_names(self.keys[0])
+
+    @property
+    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        return tuple((pair[0].column or pair[0].sql, pair) for pair in zip(*self.keys, strict=True))
+
+    @property
+    def key_ttl(self) -> Duration:
+        """Inputs of a regular join have each their own."""
+        return NO_TIME
+
+    @property
+    def can_forget(self) -> bool:
+        """What a regular join forgets, its inputs say, each for itself."""
+        return False
+
+    @property
+    def depends_on_expiry(self) -> bool:
+        return self.forgets_keys
+
+    @property
+    def leaving_time(self) -> str | None:
+        return None
+
+    @property
+    def has_processing_timers(self) -> bool:
+        return False
 
     @cached_property
     def expressions(self) -> tuple[Expression, ...]:
@@ -131,6 +186,29 @@ class Join(Joining):
         return ()
 
     @property
+    def title(self) -> str:
+        return f"{self.kind} regular join"
+
+    @property
+    def _join(self) -> str:
+        return "Join"
+
+    @property
+    def _matching_times(self) -> str:
+        return ""
+
+    @property
+    def emission(self) -> str:
+        return f"matches, {ON_CHANGE}" if self.kind != "inner" else "matches at once"
+
+    @property
+    def remembered_inputs(self) -> tuple[str, ...]:
+        return self.aliases
+
+    def limited(self, ttl: Duration) -> Node:
+        return replace(self, ttls=tuple(ttl if own is None else own for own in self.ttls))
+
+    @property
     def on_time(self) -> bool:
         return False
 
@@ -176,9 +254,42 @@ class Join(Joining):
     def state_growth(self) -> str | None:
         return f"it keeps every row of {' and '.join(map(self._called, self.growing))}" if self.growing else None
 
+    def growth(self, ends: Ends) -> Growth | None:
+        """Inputs that go on for ever are those of which it keeps all rows."""
+        endless = [place for place in self.growing if not all_end(self.inputs[place], ends)]
+        if not endless:
+            return None
+        names = [self.aliases[place] or table_name(self.inputs[place]) for place in endless]
+        hint = (
+            "Bound how far apart the times may be: AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts. "
+            f"Or let keys be forgotten: {ttl_hint(*names)}"
+        )
+        if self.unread is not None:
+            why = "is not read as a bound: that compares both times, from both sides, with constants"
+            hint = f"{self.unread} {why}. {hint}"
+        return Growth(self.label, f"it keeps every row of {' and '.join(names)}", hint)
+
+
+class TimedJoin(Joining, DropsLateRows):
+    """A join that goes by the times of its rows."""
+
+    times: tuple[str, str]
+    own_names: OwnNames
+
+    @property
+    def emits_its_rows(self) -> bool:
+        return False
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        return tuple(alias or name for alias, name in zip(self.aliases, ("left", "right"), strict=True))
+
+    def names_in_table(self, place: int) -> tuple[tuple[str, str], ...]:
+        return self.own_names[place] if self.own_names else ()
+
 
 @dataclass(frozen=True)
-class IntervalJoin(Joining):
+class IntervalJoin(TimedJoin):
     """Emits the rows that match, where the time of the right one lies from `before` before that of the left one to `after`.
 
     `times` are the columns; lengths may be negative. Pairs are emitted at once, rows without a match when the watermark
@@ -206,6 +317,30 @@ class IntervalJoin(Joining):
     def label(self) -> str:
         kind = "JOIN" if self.kind == "inner" else f"{self.kind.upper()} JOIN"
         return f"{'window' if self.windowed else 'interval'} {kind}"
+
+    @property
+    def title(self) -> str:
+        if self.windowed:
+            return f"{self.kind} window join"
+        return f"{self.kind} interval join: {self._interval}"
+
+    @property
+    def _join(self) -> str:
+        return "WindowJoin" if self.windowed else "IntervalJoin"
+
+    @property
+    def _matching_times(self) -> str:
+        return "" if self.windowed else f" {self._interval}"
+
+    @property
+    def _interval(self) -> str:
+        first, second = self.times
+        return f"{second} from {shifted(first, Duration(-self.before))} to {shifted(first, self.after)}"
+
+    @property
+    def emission(self) -> str:
+        alone = "; rows without a match, when the watermark passes all that could match"
+        return f"matches at once{alone if self.kind != 'inner' else ''}"
 
     @cached_property
     def time_attributes(self) -> tuple[str, ...]:
@@ -236,7 +371,7 @@ class IntervalJoin(Joining):
     @cached_property
     def _delay_of_inputs(self) -> Duration:
         below = max(node.delay for node in self.inputs)
-        if not self.windowed and any(map(_has_windows, self.inputs)):
+        if not self.windowed and any(n.makes_windows for below in self.inputs for n in walk(below)):
             # A window is emitted when the watermark is at its end, which is that much beyond its time.
             return Duration(below + WINDOW_TIME)
         return below
@@ -275,12 +410,8 @@ class IntervalJoin(Joining):
         return None
 
 
-def _has_windows(node: Node) -> bool:
-    return any(isinstance(n, TimeWindows | SessionWindow | CountWindows | WindowAggregate) for n in walk(node))
-
-
 @dataclass(frozen=True)
-class TemporalJoin(Joining):
+class TemporalJoin(TimedJoin):
     """Emits each row of the first input, when the watermark passes its time, with the version of its key valid at that time.
 
     A row of the second input is a version of its key: valid from its time until that of the next one. The keys are those of the
@@ -303,6 +434,26 @@ class TemporalJoin(Joining):
     @property
     def label(self) -> str:
         return f"{'' if self.kind == 'inner' else f'{self.kind.upper()} '}JOIN FOR SYSTEM_TIME AS OF"
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} temporal join with the version valid at {self.times[0]}"
+
+    @property
+    def _join(self) -> str:
+        return "TemporalJoin"
+
+    @property
+    def _matching_times(self) -> str:
+        return f" {self.times[1]} as of {self.times[0]}"
+
+    @property
+    def emission(self) -> str:
+        return ONCE_IN_ORDER
+
+    @property
+    def leaving_time(self) -> str | None:
+        return self.times[0]
 
     @property
     def time_attributes(self) -> tuple[str, ...]:
@@ -345,52 +496,3 @@ class TemporalJoin(Joining):
     @property
     def state_growth(self) -> str | None:
         return None
-
-
-@dataclass(frozen=True)
-class LookupJoin(PassThrough):
-    """Emits each row with the rows that a lookup table has for its keys at that moment, for which the condition is true.
-
-    A left join emits a row without any, too, with NULLs. `keys` are what to look for, each with the column of the table where it
-    is looked for; `columns` are those of the table with their names in the result. Keeps no state.
-    """
-
-    node_kind: ClassVar[str] = "lookup_join"
-
-    table: Table
-    kind: Kind
-    keys: tuple[tuple[Expression, str], ...]
-    columns: tuple[tuple[str, Field], ...]
-    condition: Expression | None
-    span: Span | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def values(self) -> NodeValues:
-        condition = optional_form(self.condition)
-        return NodeValues(
-            self.node_kind,
-            keys=tuple((column, form(key)) for key, column in self.keys),
-            settings=LookupSettings(self.kind, self.table.name, self.table.connector, condition),
-        )
-
-    @property
-    def by_primary_key(self) -> bool:
-        """Whether a row finds at most one row of the table: it has a PRIMARY KEY, all of which is looked for."""
-        key = set(self.table.primary_key)
-        return bool(key) and key <= {column for _, column in self.keys}
-
-    @property
-    def label(self) -> str:
-        return f'lookup join with table "{self.table.name}"'
-
-    @cached_property
-    def expressions(self) -> tuple[Expression, ...]:
-        return (*(key for key, _ in self.keys), *((self.condition,) if self.condition else ()))
-
-    @cached_property
-    def schema(self) -> Schema:
-        return (*self.input.schema, *(f for _, f in self.columns))
-
-    @cached_property
-    def unique_keys(self) -> Keys:
-        return self.input.unique_keys if self.by_primary_key else ()

@@ -5,56 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from sqlstream.errors import Span
-from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.graph import N, rebuilt, shared, walk
-from sqlstream.logical.plan.joins import IntervalJoin, TemporalJoin
 from sqlstream.logical.plan.node import Keys, LateReads, Node, SingleInput, Stateless, Unwindowed
-from sqlstream.logical.plan.over import Over
-from sqlstream.logical.plan.process import Process
-from sqlstream.logical.plan.ranks import WindowRank
-from sqlstream.logical.plan.relational import Expand
 from sqlstream.logical.plan.settings import NameSettings, NodeValues
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow
+from sqlstream.logical.plan.stateful import DropsLateRows
+from sqlstream.logical.plan.words import quoted_name
 
 # What is added to the columns of a late row: its event time, and the watermark that it was behind.
 TIME, MARK = "_event_time", "_watermark"
-# The operators that drop late rows, but for a sort: it is the last one of a query.
-Dropping = SessionWindow | WindowAggregate | WindowRank | CountWindows | Over | IntervalJoin | TemporalJoin | Process
-
-
-def inputs_of(node: Dropping) -> tuple[str, ...]:
-    """Return the names of the inputs of an operator, none where it has one that needs no name."""
-    match node:
-        case IntervalJoin() | TemporalJoin():
-            return tuple(alias or name for alias, name in zip(node.aliases, ("left", "right"), strict=True))
-        case Process():
-            return tuple(table.name for table in node.function.tables)
-        case _:
-            return ()
-
-
-def row_columns(node: Dropping, place: int = 0) -> Schema:
-    """Return the columns of the rows of an input, as late ones of them are shown.
-
-    Of windows of time they are those of the row, without the window that it is in. A process function has seen nothing but its
-    keys and the columns that it asks for.
-    """
-    match node:
-        case WindowAggregate() | WindowRank():
-            hidden = {node.window.start, node.window.end, node.window.time}
-            hidden |= {node.input.column} if isinstance(node.input, Expand) else set()
-            return tuple(f for f in node.input.schema if f.name not in hidden)
-        case Process():
-            read = node.reads[place]
-            keys = {(k.column or "").lower(): Field(k.column or "", k.type) for k in read.keys}
-            own = (Field(i.name, i.expression.type) for i in read.columns if i.name.lower() not in keys)
-            return (*keys.values(), *own)
-        case _:
-            return node.children[place].schema
 
 
 @dataclass(frozen=True)
@@ -75,15 +37,15 @@ class LateRows(SingleInput, Stateless, Unwindowed):
         return NodeValues(self.node_kind, settings=NameSettings(self.input_name))
 
     @property
-    def operator(self) -> Dropping:
+    def operator(self) -> DropsLateRows:
         """What drops them."""
-        assert isinstance(self.input, Dropping)
+        assert isinstance(self.input, DropsLateRows)
         return self.input
 
     @property
     def input_name(self) -> str:
         """The name of the input, empty where there is one."""
-        names = inputs_of(self.operator)
+        names = self.operator.input_names
         return names[self.place] if len(names) > 1 else ""
 
     @property
@@ -92,12 +54,20 @@ class LateRows(SingleInput, Stateless, Unwindowed):
         return f"the late rows{of} of {self.operator.label}"
 
     @property
+    def description(self) -> str:
+        return f"LateRows{quoted_name(self.input_name)}"
+
+    @property
+    def effect(self) -> str:
+        return self.label
+
+    @property
     def expressions(self) -> tuple[Expression, ...]:
         return ()
 
     @cached_property
     def schema(self) -> Schema:
-        return (*row_columns(self.operator, self.place), Field(TIME, "TIMESTAMP"), Field(MARK, "TIMESTAMP"))
+        return (*self.operator.late_columns(self.place), Field(TIME, "TIMESTAMP"), Field(MARK, "TIMESTAMP"))
 
     @property
     def time_attributes(self) -> tuple[str, ...]:
@@ -129,7 +99,7 @@ def with_late_reads(plans: Sequence[N]) -> Sequence[N]:
             new = node.with_children(tuple(map(visit, node.children)))
             if id(node) in places:
                 reads = LateReads(numbers[id(node)], tuple(sorted(places[id(node)])))
-                new = replace(cast(Dropping, new), late_reads=reads)
+                new = replace(cast(Any, new), late_reads=reads)
             made[id(node)] = new
         return made[id(node)]
 
@@ -144,7 +114,7 @@ def united(plans: Sequence[N]) -> Sequence[N]:
     found: dict[LateReads, Node] = {}
     for node in (n for plan in plans for n in walk(plan) if not isinstance(n, LateRows)):
         for child in node.children:
-            if isinstance(child, Dropping) and child.late_reads is not None:
+            if isinstance(child, DropsLateRows) and child.late_reads is not None:
                 found.setdefault(child.late_reads, child)
 
     def moved(node: Node) -> Node:

@@ -11,14 +11,16 @@ the `__dict__` of the node. That is why nodes have no slots.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+from sqlstream.catalog import Table
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.settings import NodeValues
+from sqlstream.logical.plan.words import IN_WINDOWS_OF_INPUT
 from sqlstream.units import NO_TIME, Duration, duration
 
 # Sets of columns whose values no two rows of a result share at a time.
@@ -37,6 +39,14 @@ class WindowColumns:
     def names(self) -> tuple[str, ...]:
         """The columns that there are."""
         return tuple(name for name in (self.start, self.end, self.time) if name is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """In how many windows each row is, and how long these are, in words."""
+
+    windows: int
+    lengths: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,35 @@ class Node(ABC):
         """What people call this node."""
 
     @property
+    @abstractmethod
+    def description(self) -> str:
+        """What it computes and how, in a line of the plan's text."""
+
+    @property
+    @abstractmethod
+    def effect(self) -> str:
+        """What it does to rows, as far as a reader of EXPLAIN wants to know: nothing where it renames columns or the like."""
+
+    @property
+    def windows_text(self) -> str:
+        """Which windows its rows are in."""
+        return IN_WINDOWS_OF_INPUT
+
+    @property
+    def makes_windows(self) -> bool:
+        """Whether it says which windows rows are in."""
+        return False
+
+    @property
+    def overlap(self) -> Overlap | None:
+        """In how many windows that it makes each row is, None where it makes no copies of rows."""
+        return None
+
+    def windows_setting(self, inlined: Callable[[Expression], str]) -> str | None:
+        """Return the windows that it makes, as records have them: `inlined` gives SQL over what is below. None: it makes none."""
+        return None
+
+    @property
     def span(self) -> Span | None:
         """Where the node is written, None where that is not known."""
         return None
@@ -96,6 +135,23 @@ class Node(ABC):
     @abstractmethod
     def values(self) -> NodeValues:
         """What makes it another node, but for what is below it, and the columns: a job is known by these values."""
+
+    # -- the tables below
+
+    @cached_property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables that are read below, each once."""
+        return tuple({id(table): table for child in self.children for table in child.tables}.values())
+
+    @cached_property
+    def table_aliases(self) -> tuple[str, ...]:
+        """What the query calls them."""
+        return tuple(dict.fromkeys(alias for child in self.children for alias in child.table_aliases))
+
+    @property
+    def is_table(self) -> bool:
+        """Whether its rows are those of a table, as they are read or as their changes make them."""
+        return False
 
     # -- time
 
@@ -123,6 +179,11 @@ class Node(ABC):
     def processing_times(self) -> tuple[str, ...]:
         """The columns that hold the batch's time, where rows are in its order: windows can be made over any of them."""
         return self.batch_times if self.leaves_at_once else ()
+
+    @property
+    def reads_watermark(self) -> bool:
+        """Whether what it emits depends on the watermark before a batch."""
+        return any(e.reads.watermark for e in self.expressions)
 
     @cached_property
     def reads_by_clock(self) -> bool:
@@ -288,6 +349,10 @@ class PassThrough(SingleInput, Stateless):
     @cached_property
     def grows(self) -> bool:
         return self.input.grows
+
+    @property
+    def windows_text(self) -> str:
+        return self.input.windows_text
 
 
 class Unwindowed(Node):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import cast
 
 from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
-from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.late_rows import LateRows
+from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
+from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 
@@ -45,3 +47,8 @@ AnyNode = (
 def closed(node: Node) -> AnyNode:
     """Return a node as one of all that there are, for a `match` that must know each of them."""
     return cast(AnyNode, node)
+
+
+def known(node: StatefulNode) -> Stateful:
+    """Return a node that keeps state as one of all that there are, for a `match` that must know each of them."""
+    return cast(Stateful, node)

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from msgspec import structs
 
 from sqlstream.errors import Span
-from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Schema
+from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field, Schema, column_names
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
     Keys,
@@ -22,8 +22,10 @@ from sqlstream.logical.plan.node import (
     named_columns,
 )
 from sqlstream.logical.plan.settings import CallSettings, NodeValues, OrderSettings
+from sqlstream.logical.plan.stateful import DropsLateRows, StatefulNode, WithTimeToLive
 from sqlstream.logical.plan.values import CallForms, forms, single_keys
-from sqlstream.units import Duration, seconds
+from sqlstream.logical.plan.words import ONCE_IN_ORDER, plain_call, plain_list, quoted_name, sql_list
+from sqlstream.units import NO_TIME, Duration, seconds
 
 RANKS = ("row_number", "rank", "dense_rank")
 # Functions that are no aggregates, and look at rows by their place.
@@ -107,7 +109,7 @@ class OverItem:
         return f"{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]{kept}"
 
 
-class InTimeOrder(SingleInput):
+class InTimeOrder(SingleInput, StatefulNode):
     """A node that emits every row once, in the order of a time, as the watermark passes it.
 
     Over processing time, and only there, a row leaves in the batch in which it comes.
@@ -153,9 +155,25 @@ class InTimeOrder(SingleInput):
     def changelog_origin(self) -> Node | None:
         return self.input.changelog_origin
 
+    @property
+    def has_processing_timers(self) -> bool:
+        return False
+
+    @property
+    def waits_for_later_rows(self) -> bool:
+        return self.waits
+
+    @property
+    def leaving_time(self) -> str | None:
+        return None if self.waits or self.time in self.input.batch_times else self.time
+
+    @property
+    def computes_when_leaving(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True)
-class Over(InTimeOrder):
+class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
     """Emits each row once, with what calls find in the rows around it of equal keys, when its place among them is final.
 
     That is when the watermark passes its time; over processing time in the batch in which it comes; for calls that look at rows
@@ -206,6 +224,43 @@ class Over(InTimeOrder):
     def label(self) -> str:
         return "OVER"
 
+    @property
+    def description(self) -> str:
+        keys, calls = sql_list(self.keys) or "no key", ", ".join(map(str, self.calls))
+        return f"Over{quoted_name(self.name)} by {keys} order {sql_list(self.order)}: {calls}"
+
+    @property
+    def title(self) -> str:
+        return "OVER: rows in the order of time"
+
+    @property
+    def key_text(self) -> str:
+        return plain_list(self.keys)
+
+    @property
+    def calls_text(self) -> str:
+        return ", ".join(plain_call(c.call) + c.manner for c in self.calls)
+
+    @property
+    def emission(self) -> str:
+        return "each row once, when the watermark passes the later rows that it needs" if self.waits else ONCE_IN_ORDER
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return column_names(self.keys)
+
+    @property
+    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        return tuple((k.column or k.sql, (k,)) for k in self.keys)
+
+    @property
+    def call_items(self) -> tuple[tuple[AggregateItem, str], ...]:
+        return tuple((one.call, one.manner) for one in self.calls)
+
+    @property
+    def emits_its_rows(self) -> bool:
+        return True
+
     @cached_property
     def expressions(self) -> tuple[Expression, ...]:
         return (*self.keys, *self.order, *(e for c in self.calls for e in c.call.expressions))
@@ -225,10 +280,6 @@ class Over(InTimeOrder):
 
     def _numbers(self) -> list[str]:
         return [c.call.name for c in self.calls if c.call.function == "row_number"]
-
-    @property
-    def forgets_keys(self) -> bool:
-        return bool(self.ttl)
 
     @property
     def state_bound(self) -> str:
@@ -280,6 +331,46 @@ class Sort(InTimeOrder):
     @property
     def label(self) -> str:
         return "ORDER BY"
+
+    @property
+    def description(self) -> str:
+        return f"Sort{quoted_name(self.name)} {sql_list(self.order)}"
+
+    @property
+    def title(self) -> str:
+        return f"sort by {plain_list(self.order)}"
+
+    @property
+    def key_text(self) -> str:
+        return ""
+
+    @property
+    def emission(self) -> str:
+        return ONCE_IN_ORDER
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        return ()
+
+    @property
+    def key_ttl(self) -> Duration:
+        return NO_TIME
+
+    def named(self, name: str) -> Node:
+        """Rows that are sorted keep the name that they have."""
+        return self
+
+    @property
+    def can_forget(self) -> bool:
+        return False
+
+    @property
+    def depends_on_expiry(self) -> bool:
+        return False
 
     @property
     def expressions(self) -> tuple[Expression, ...]:

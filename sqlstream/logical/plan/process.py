@@ -10,6 +10,8 @@ from typing import ClassVar
 from sqlstream.catalog import Column, ProcessFunction, SideOutputDeclaration, StateDeclaration
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
+from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.growth import COUNTED_ANYWAY, Ends, Growth, all_end, ttl_hint
 from sqlstream.logical.plan.node import FEW_VALUES, Keys, LateReads, Node, SingleInput, Stateless, Unwindowed
 from sqlstream.logical.plan.settings import (
     NameSettings,
@@ -18,8 +20,10 @@ from sqlstream.logical.plan.settings import (
     ProcessSettings,
     ProcessStateSettings,
 )
+from sqlstream.logical.plan.stateful import DropsLateRows, StatefulNode, WithTimeToLive
 from sqlstream.logical.plan.values import form, forms, named_forms, typed
 from sqlstream.logical.plan.windows import growth_of_late_rows
+from sqlstream.logical.plan.words import in_table, quoted_name, sql_items, sql_list, typed_columns
 from sqlstream.units import NO_TIME, Duration, duration
 
 # The event time of an emitted row: that of the row, or the timer, for which it was emitted.
@@ -52,9 +56,15 @@ class ProcessInput:
         columns = named_forms(self.columns)
         return ProcessInputSettings(name, forms(self.keys), columns, self.broadcast, time, forms(self.order))
 
+    def __str__(self) -> str:
+        by = "broadcast" if self.broadcast else f"by {sql_list(self.keys) or 'no key'}"
+        order = f" order {sql_list(self.order)}" if self.order else ""
+        at = f" at {self.time}" if self.time and not order else ""
+        return f"{by}{at}{order} ({sql_items(self.columns)})"
+
 
 @dataclass(frozen=True)
-class Process(Unwindowed):
+class Process(WithTimeToLive, Unwindowed, DropsLateRows):
     """Gives the rows of its inputs to a function of the user's, key by key, and emits what that emits.
 
     Emits the key columns, those of the function, and with `has_rowtime` the event time of the row, or of the timer, for which a
@@ -109,6 +119,140 @@ class Process(Unwindowed):
     @property
     def label(self) -> str:
         return f'process function "{self.function.name}"'
+
+    @property
+    def description(self) -> str:
+        function = self.function
+        inputs = [f"{a.name} {read}" for a, read in zip(function.tables, self.reads, strict=True)]
+        scalars = [f"{s.name} => {a.sql}" for s, a in zip(function.scalars, self.arguments, strict=True)]
+        states = "".join(f"; {self._described(state)}" for state in function.states)
+        sides = "".join(f"; side output {s.name} ({typed_columns(s.columns)})" for s in function.side_outputs)
+        how = f" vectorized by {function.vectorized}" if function.vectorized else ""
+        how += f" ({function.changelog_mode})" if function.changelog_mode else ""
+        call = f"{function.name}({', '.join([*inputs, *scalars])}) emits {typed_columns(function.outputs)}"
+        return f"Process{quoted_name(self.name)}{how} {call}{sides}{states}{in_table(self.late_rows)}"
+
+    def _described(self, state: StateDeclaration) -> str:
+        kind = f"broadcast {state.kind}" if state.broadcast else state.kind
+        entry = f"{state.key_type} to " if state.key_type else ""
+        return f"{kind} {state.name} {entry}{state.type}{' that expires' if self.ttl_of(state) else ''}"
+
+    @property
+    def title(self) -> str:
+        names = (f"{r.alias or 'a subquery'}{' (broadcast)' if r.broadcast else ''}" for r in self.reads)
+        return f"{self.label} over {' and '.join(names)}"
+
+    @property
+    def key_text(self) -> str:
+        return ", ".join(self.key_names)
+
+    @property
+    def calls_text(self) -> str:
+        emitted = ", ".join(c.name for c in self.function.outputs)
+        for side in self.function.side_outputs:
+            emitted += f"; {side.name}: {', '.join(c.name for c in side.columns)}"
+        pairs = zip(self.function.scalars, self.arguments, strict=True)
+        scalars = ", ".join(f"{s.name} = {a.sql}" for s, a in pairs)
+        return f"{emitted} with {scalars}" if scalars else emitted
+
+    @property
+    def states_text(self) -> str:
+        states = []
+        for state in self.function.states:
+            ttl = self.ttl_of(state)
+            kind = {"value": "", "list": "list of ", "map": f"map of {state.key_type} to "}[state.kind]
+            scope = "broadcast " if state.broadcast else ""
+            expiry = f"expires after {duration(ttl)}" if ttl else "for ever"
+            states.append(f"{state.name} ({scope}{kind}{state.type}, {expiry})")
+        return ", ".join([*states, *(["timers"] if self.function.has_timers else [])])
+
+    @property
+    def emission(self) -> str:
+        timers = ", and when its timers are due" if self.function.has_timers else ""
+        timers += ", before or after the rows of a batch" if self.meets_timers else ""
+        arrival = "the watermark passes a row" if self.in_order else "a row arrives"
+        return f"rows of the function, when {arrival}{timers}"
+
+    @property
+    def meets_timers(self) -> bool:
+        """Whether the function may set timers of event time, and gets rows as they arrive."""
+        has_event_time = any(read.time is not None and not read.broadcast for read in self.reads)
+        return self.function.has_timers and has_event_time and not self.in_order and self.has_rowtime
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return self.key_names
+
+    @property
+    def keyed_inputs(self) -> tuple[int, ...]:
+        return tuple(place for place, read in enumerate(self.reads) if not read.broadcast)
+
+    @property
+    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        keys = [self.reads[place].keys for place in self.keyed_inputs]
+        return tuple(zip(self.key_names, zip(*keys, strict=True), strict=True)) if self.key_names else ()
+
+    @property
+    def key_ttl(self) -> Duration:
+        """States have each their own."""
+        return NO_TIME
+
+    @property
+    def has_processing_timers(self) -> bool:
+        return self.function.has_timers
+
+    @property
+    def marks_late_rows(self) -> bool:
+        """Where rows have a time, what is emitted for late ones is late."""
+        return self.time_type is not None
+
+    @property
+    def leaving_time(self) -> str | None:
+        return None
+
+    @property
+    def without_key(self) -> str:
+        return "rows are spread over all tasks"
+
+    @property
+    def emits_late(self) -> bool:
+        """Without an order late rows come to the function, too."""
+        return not self.in_order
+
+    @property
+    def drops_late_rows(self) -> bool:
+        return self.in_order
+
+    @property
+    def emits_its_rows(self) -> bool:
+        return False
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        return tuple(table.name for table in self.function.tables)
+
+    def late_columns(self, place: int) -> Schema:
+        """Return the columns that a function has seen of a row: its keys, and those that it asks for."""
+        read = self.reads[place]
+        keys = {(k.column or "").lower(): Field(k.column or "", k.type) for k in read.keys}
+        own = (Field(i.name, i.expression.type) for i in read.columns if i.name.lower() not in keys)
+        return (*keys.values(), *own)
+
+    @property
+    def depends_on_expiry(self) -> bool:
+        """One that reads tables runs again at the times of its batches; which expired values it saw, no batch says."""
+        sees_expired = any(s.visible and self.ttl_of(s) for s in self.function.states)
+        reads_operators = any(isinstance(n, StatefulNode) for below in self.inputs for n in walk(below))
+        return self.forgets_keys and (sees_expired or reads_operators)
+
+    def growth(self, ends: Ends) -> Growth | None:
+        if self.state_growth is None or all_end(self, ends):
+            return None
+        if not self.keeps_every_value:
+            return Growth("LATE_ROWS", self.state_growth, COUNTED_ANYWAY)
+        where = "when a broadcast row says so" if self.growth_of_lists else "in a method on_timer"
+        hint = f'Let values expire: state(ttl="1 d"), or {ttl_hint(self.function.name)}. Or clear them {where}.'
+        return Growth(self.label, self.state_growth, hint)
 
     @cached_property
     def expressions(self) -> tuple[Expression, ...]:
@@ -279,6 +423,14 @@ class SideOutputRead(SingleInput, Stateless, Unwindowed):
     @property
     def label(self) -> str:
         return f'side output "{self.name}"'
+
+    @property
+    def description(self) -> str:
+        return f"SideOutput {self.name}"
+
+    @property
+    def effect(self) -> str:
+        return self.label
 
     @property
     def expressions(self) -> tuple[Expression, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
 from sqlstream.errors import Span
-from sqlstream.logical.plan.expressions import Expression, Field, Schema
+from sqlstream.logical.plan.aggregates import without_windows
+from sqlstream.logical.plan.expressions import Expression, Field, Schema, column_names
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
     Keys,
@@ -21,8 +22,10 @@ from sqlstream.logical.plan.node import (
 )
 from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.logical.plan.settings import NodeValues, RankSettings
+from sqlstream.logical.plan.stateful import WithTimeToLive
 from sqlstream.logical.plan.values import forms, single_keys
 from sqlstream.logical.plan.windows import AtWindowEnd, bound_of_windows, growth_of_late_rows
+from sqlstream.logical.plan.words import AT_WINDOW_END, ON_CHANGE, in_table, plain_list, quoted_name, sql_list
 from sqlstream.units import NO_TIME, Duration
 
 
@@ -60,6 +63,41 @@ class WindowRank(AtWindowEnd):
     @property
     def label(self) -> str:
         return f"{self.function.upper()} in windows"
+
+    @property
+    def description(self) -> str:
+        keys, order = sql_list(self.keys) or "no key", sql_list(self.order)
+        ranked = f"{self.function} by {keys} per {self.window.end} order {order}{_limit(self.limit)} AS {self.column}"
+        return f"WindowRank{quoted_name(self.name)} {ranked}{in_table(self.late_rows)}"
+
+    @property
+    def title(self) -> str:
+        return f"{_ranks(self.function, self.order, self.limit)} {self.input.windows_text}"
+
+    @property
+    def key_text(self) -> str:
+        return plain_list(self.keys)
+
+    @property
+    def emission(self) -> str:
+        return f"rows with their rank, {AT_WINDOW_END}"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return column_names(self.keys)
+
+    @property
+    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        return tuple((k.column or k.sql, (k,)) for k in self.keys)
+
+    def late_columns(self, place: int) -> Schema:
+        """Return the columns of a row, without the window that it is in."""
+        return without_windows(self.input, self.window)
+
+    def _over(self, children: tuple[Node, ...]) -> Node:
+        """Over results of windows that change they are other ranks."""
+        [below] = children
+        return replace(self, input=below) if below.window_columns is not None else self.over_changes(below)
 
     def over_changes(self, changes: Node) -> Rank:
         """Return the same ranks over rows of windows that change: among all rows with the same bounds, as any other keys."""
@@ -101,7 +139,7 @@ class WindowRank(AtWindowEnd):
 
 
 @dataclass(frozen=True)
-class Rank(SingleInput, Updating):
+class Rank(WithTimeToLive, SingleInput, Updating):
     """Emits each row with its rank among all rows of equal keys, and changes the ranks that further rows move.
 
     With a `limit` only rows up to that rank; of append-only rows, those beyond it are not kept. Keeps all others until
@@ -130,6 +168,40 @@ class Rank(SingleInput, Updating):
         return f"{self.function.upper()} over rows of no window"
 
     @property
+    def description(self) -> str:
+        keys, order = sql_list(self.keys) or "no key", sql_list(self.order)
+        ranked = f"{self.function} by {keys} order {order}{_limit(self.limit)} AS {self.column}"
+        return f"Rank{quoted_name(self.name)} {ranked}"
+
+    @property
+    def title(self) -> str:
+        return f"{_ranks(self.function, self.order, self.limit)} over all rows"
+
+    @property
+    def key_text(self) -> str:
+        return plain_list(self.keys)
+
+    @property
+    def emission(self) -> str:
+        return f"rows with their rank, {ON_CHANGE}"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return column_names(self.keys)
+
+    @property
+    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        return tuple((k.column or k.sql, (k,)) for k in self.keys)
+
+    @property
+    def has_processing_timers(self) -> bool:
+        return False
+
+    @property
+    def leaving_time(self) -> str | None:
+        return None
+
+    @property
     def expressions(self) -> tuple[Expression, ...]:
         return (*self.keys, *self.order)
 
@@ -145,10 +217,6 @@ class Rank(SingleInput, Updating):
         return (partition,) if self.limit == 1 and partition else (partition | {self.column},)
 
     @property
-    def forgets_keys(self) -> bool:
-        return bool(self.ttl)
-
-    @property
     def state_bound(self) -> str:
         all_rows = self.limit is None or self.input.is_changelog
         own = "the number of rows of the result below" if all_rows else f"its limit: {self.limit} rows"
@@ -162,6 +230,15 @@ class Rank(SingleInput, Updating):
             return "it keeps every row of its input"
         keyed = any(k.type not in FEW_VALUES for k in self.keys)
         return f"it keeps {self.limit} row{'' if self.limit == 1 else 's'} for every key" if keyed else None
+
+
+def _ranks(function: str, order: tuple[Expression, ...], limit: int | None) -> str:
+    first = f", the first {limit}" if limit is not None else ""
+    return f"{function.upper()} by {plain_list(order)}{first}"
+
+
+def _limit(limit: int | None) -> str:
+    return f" limit {limit}" if limit is not None else ""
 
 
 def whole_ranks(node: Filter) -> Rank | WindowRank | None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import islice, product
 from typing import ClassVar, Literal
 
+from sqlstream.duck.sql import unquoted
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Item, Schema
 from sqlstream.logical.plan.node import (
@@ -23,7 +24,9 @@ from sqlstream.logical.plan.node import (
     passed_on,
 )
 from sqlstream.logical.plan.settings import FilterSettings, LateralSettings, NodeValues, SetsSettings, SideSettings
+from sqlstream.logical.plan.stateful import WithTimeToLive
 from sqlstream.logical.plan.values import form, named_forms
+from sqlstream.logical.plan.words import ON_CHANGE, quoted_name, sql_items
 from sqlstream.units import Duration
 
 # More names of one key are not looked at.
@@ -45,6 +48,14 @@ class Filter(PassThrough):
     @property
     def label(self) -> str:
         return "WHERE"
+
+    @property
+    def description(self) -> str:
+        return f"Filter {self.predicate.sql}"
+
+    @property
+    def effect(self) -> str:
+        return f"where {unquoted(self.predicate.sql)}"
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
@@ -79,6 +90,14 @@ class Projection(PassThrough):
     @property
     def label(self) -> str:
         return "SELECT"
+
+    @property
+    def description(self) -> str:
+        return f"Project {sql_items(self.items)}"
+
+    @property
+    def effect(self) -> str:
+        return ""
 
     @cached_property
     def expressions(self) -> tuple[Expression, ...]:
@@ -140,6 +159,14 @@ class Expand(PassThrough):
         return "GROUPING SETS"
 
     @property
+    def description(self) -> str:
+        return f"Expand {self.column} {', '.join(map(str, self.numbers))}"
+
+    @property
+    def effect(self) -> str:
+        return ""
+
+    @property
     def expressions(self) -> tuple[Expression, ...]:
         return ()
 
@@ -199,6 +226,14 @@ class Lateral(PassThrough):
         return "LATERAL"
 
     @property
+    def description(self) -> str:
+        return f"Lateral{' outer' if self.outer else ''} {self.rows.sql}"
+
+    @property
+    def effect(self) -> str:
+        return f"for each row, the rows of {unquoted(self.rows.sql)}"
+
+    @property
     def expressions(self) -> tuple[Expression, ...]:
         return (self.rows.values if isinstance(self.rows, Elements) else self.rows,)
 
@@ -237,6 +272,14 @@ class Union(Stateless):
     @property
     def label(self) -> str:
         return "UNION ALL"
+
+    @property
+    def description(self) -> str:
+        return f"Union of {len(self.inputs)}"
+
+    @property
+    def effect(self) -> str:
+        return ""
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
@@ -304,7 +347,7 @@ def _places(node: Node) -> tuple[int | None, ...] | None:
 
 
 @dataclass(frozen=True)
-class SetOperation(SingleInput, Updating):
+class SetOperation(WithTimeToLive, SingleInput, Updating):
     """Emits the rows that are on both sides (intersect), or on the left one only (except), and changes that with every row.
 
     The column `side` of the input is 0 for rows of the left side and 1 for those of the right one. With `distinct` a row is there
@@ -332,6 +375,40 @@ class SetOperation(SingleInput, Updating):
         return self.function.upper()
 
     @property
+    def description(self) -> str:
+        every = "" if self.distinct else " all"
+        return f"{self.function.capitalize()}{every}{quoted_name(self.name)} by {self.side}"
+
+    @property
+    def title(self) -> str:
+        where = "on both sides" if self.function == "intersect" else "on the first side only"
+        return f"{self.function.upper()}{'' if self.distinct else ' ALL'}: rows that are {where}"
+
+    @property
+    def key_text(self) -> str:
+        return "the row"
+
+    @property
+    def emission(self) -> str:
+        return f"rows, {ON_CHANGE}"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.schema)
+
+    @property
+    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        return tuple((f.name, (Expression.of_column(f.name, f.type),)) for f in self.schema)
+
+    @property
+    def has_processing_timers(self) -> bool:
+        return False
+
+    @property
+    def leaving_time(self) -> str | None:
+        return None
+
+    @property
     def expressions(self) -> tuple[Expression, ...]:
         return ()
 
@@ -342,10 +419,6 @@ class SetOperation(SingleInput, Updating):
     @property
     def unique_keys(self) -> Keys:
         return (frozenset(f.name for f in self.schema),) if self.distinct else ()
-
-    @property
-    def forgets_keys(self) -> bool:
-        return bool(self.ttl)
 
     @property
     def state_bound(self) -> str:

@@ -13,8 +13,10 @@ from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.graph import rebuilt
 from sqlstream.logical.plan.node import Keys, Node, PassThrough, Stateless, Updating, WindowColumns
 from sqlstream.logical.plan.settings import NodeValues, ScanSettings, SinkSettings
+from sqlstream.logical.plan.stateful import StatefulNode, columns_by_name
+from sqlstream.logical.plan.words import ON_CHANGE, quoted_name
 from sqlstream.secrets import planned
-from sqlstream.units import Duration
+from sqlstream.units import NO_TIME, Duration
 
 # How options begin that say where a source is first read from.
 STARTUP = "scan.startup."
@@ -64,6 +66,24 @@ class Scan(Stateless):
     def label(self) -> str:
         return f'table "{self.table.name}"'
 
+    @cached_property
+    def description(self) -> str:
+        table = self.table
+        if table.is_values:
+            return f"Values {table.options['rows']}"
+        # How long a source may be silent can change while a job lives.
+        options = ", ".join(f"{k}={v}" for k, v in sorted(planned(table.options).items()) if k != IDLE_TIMEOUT)
+        mark = f" watermark {table.watermark.column} AS {table.watermark.expression}" if table.watermark else ""
+        mark = " by clock" if self.by_clock else mark
+        computed = [f"{c.name} AS {c.expression}" for c in table.columns if c.expression]
+        more = f" computed {', '.join(computed)}" if computed else ""
+        changes = " of changes" if table.has_changes else ""
+        return f"Scan {table.name} ({options}){changes}{mark}{more}"
+
+    @property
+    def effect(self) -> str:
+        return ""
+
     @property
     def expressions(self) -> tuple[Expression, ...]:
         return ()
@@ -71,6 +91,18 @@ class Scan(Stateless):
     @cached_property
     def schema(self) -> Schema:
         return tuple(Field(c.name, c.type) for c in self.table.visible)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return (self.table,)
+
+    @property
+    def table_aliases(self) -> tuple[str, ...]:
+        return (self.alias,)
+
+    @property
+    def is_table(self) -> bool:
+        return True
 
     @property
     def time_attributes(self) -> tuple[str, ...]:
@@ -88,6 +120,10 @@ class Scan(Stateless):
     @property
     def reads_by_clock(self) -> bool:
         return self.by_clock
+
+    @property
+    def reads_watermark(self) -> bool:
+        return any(c.reads_watermark for c in self.table.columns)
 
     @property
     def on_time(self) -> bool:
@@ -111,7 +147,7 @@ class Scan(Stateless):
 
 
 @dataclass(frozen=True)
-class Normalize(Updating):
+class Normalize(Updating, StatefulNode):
     """Makes of the changes of a table with a key the rows that the table has now: of each key the last row that was added.
 
     Emits the row of a key, takes it back and emits the next one with every change. Changes count in the order of the source:
@@ -141,6 +177,58 @@ class Normalize(Updating):
     @cached_property
     def label(self) -> str:
         return self.input.label
+
+    @property
+    def description(self) -> str:
+        return f"Normalize{quoted_name(self.name)} by {', '.join(self.keys)}"
+
+    @property
+    def title(self) -> str:
+        return f"the row that each key of table {self.input.table.name} has now"
+
+    @property
+    def key_text(self) -> str:
+        return ", ".join(self.keys)
+
+    @property
+    def emission(self) -> str:
+        return f"the row of a key, {ON_CHANGE}"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
+    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        return columns_by_name(self.input, self.keys)
+
+    @property
+    def key_ttl(self) -> Duration:
+        return NO_TIME
+
+    def named(self, name: str) -> Node:
+        """A table of changes keeps the name that it has."""
+        return self
+
+    @property
+    def can_forget(self) -> bool:
+        return False
+
+    @property
+    def is_table(self) -> bool:
+        return True
+
+    @property
+    def depends_on_expiry(self) -> bool:
+        return False
+
+    @property
+    def leaving_time(self) -> str | None:
+        return None
+
+    @property
+    def has_processing_timers(self) -> bool:
+        return False
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
@@ -187,6 +275,16 @@ class ResultSink(PassThrough):
     @property
     def label(self) -> str:
         return f'table "{self.table.name}"'
+
+    @property
+    def description(self) -> str:
+        columns = ", ".join(map(str, self.columns))
+        limit = f" limit {self.limit}" if self.limit is not None else ""
+        return f"Sink {self.table.name} ({self.table.connector or 'warehouse table'}){limit}: {columns}"
+
+    @property
+    def effect(self) -> str:
+        return ""
 
     @property
     def expressions(self) -> tuple[Expression, ...]:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Literal
 
+from sqlstream.duck.sql import unquoted
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
-from sqlstream.logical.plan.node import FEW_VALUES, Keys, LateReads, Node, PassThrough, SingleInput, WindowColumns
+from sqlstream.logical.plan.growth import COUNTED_ANYWAY, Ends, Growth, all_end, forget_keys
+from sqlstream.logical.plan.node import (
+    FEW_VALUES,
+    Keys,
+    LateReads,
+    Node,
+    Overlap,
+    PassThrough,
+    SingleInput,
+    WindowColumns,
+)
 from sqlstream.logical.plan.settings import CountSettings, GridSettings, NodeValues, SessionSettings
+from sqlstream.logical.plan.stateful import DropsLateRows, WithTimeToLive, columns_by_name
 from sqlstream.logical.plan.values import form
+from sqlstream.logical.plan.words import in_table, quoted_name
 from sqlstream.units import MICROSECOND, MILLISECOND, NO_TIME, Duration, duration
 
 # What a window table function adds to its input.
@@ -55,6 +69,42 @@ class TimeWindows(PassThrough):
         return self.kind
 
     @property
+    def description(self) -> str:
+        offset = f" offset {duration(self.offset)}" if self.offset else ""
+        zone = f" in {self.zone}" if self.zone else ""
+        step = {"TUMBLE": "", "HOP": " slide", "CUMULATE": " step"}[self.kind]
+        every = f"{step} {duration(self.slide)}" if step else ""
+        return f"{self.kind.capitalize()} {self.time_column}{every} size {duration(self.size)}{offset}{zone}"
+
+    @property
+    def effect(self) -> str:
+        return ""
+
+    @property
+    def makes_windows(self) -> bool:
+        return True
+
+    @property
+    def overlap(self) -> Overlap:
+        return Overlap(-(-self.size // self.slide), f"{duration(self.size)} every {duration(self.slide)}")
+
+    def windows_setting(self, inlined: Callable[[Expression], str]) -> str:
+        offset = f" offset {duration(self.offset)}" if self.offset else ""
+        zone = f" in {self.zone}" if self.zone else ""
+        every = "" if self.kind == "TUMBLE" else f" every {duration(self.slide)}"
+        return f"{self.kind} {inlined(time_of(self))}{every} size {duration(self.size)}{offset}{zone}"
+
+    @property
+    def windows_text(self) -> str:
+        size, slide = duration(self.size), duration(self.slide)
+        windows = {
+            "TUMBLE": f"tumbling windows of {size}",
+            "HOP": f"hopping windows of {size} every {slide}",
+            "CUMULATE": f"cumulative windows of {size} in steps of {slide}",
+        }
+        return f"in {windows[self.kind]} by {self.time_column}"
+
+    @property
     def expressions(self) -> tuple[Expression, ...]:
         return ()
 
@@ -84,9 +134,10 @@ class TimeWindows(PassThrough):
         return ()
 
 
-@dataclass(frozen=True)
-class AtWindowEnd(SingleInput):
+class AtWindowEnd(SingleInput, DropsLateRows):
     """A node that emits what is final of a window, once, when the watermark passes the window's end."""
+
+    late_rows: str | None
 
     @property
     def batch_times(self) -> tuple[str, ...]:
@@ -104,6 +155,46 @@ class AtWindowEnd(SingleInput):
     def changelog_origin(self) -> Node | None:
         """Nothing retracts what is final, also where the input is a changelog."""
         return None
+
+    @property
+    def key_ttl(self) -> Duration:
+        """A window is forgotten as the watermark says."""
+        return NO_TIME
+
+    @property
+    def can_forget(self) -> bool:
+        return False
+
+    @property
+    def depends_on_expiry(self) -> bool:
+        return False
+
+    @property
+    def leaving_time(self) -> str | None:
+        return None
+
+    @property
+    def emits_its_rows(self) -> bool:
+        return True
+
+    @property
+    def timed_part(self) -> str:
+        return "Its windows are"
+
+    def growth(self, ends: Ends) -> Growth | None:
+        """Late rows that are kept are all that grows."""
+        if self.state_growth is None or all_end(self, ends):
+            return None
+        return Growth("LATE_ROWS", self.state_growth, COUNTED_ANYWAY)
+
+    @property
+    def has_processing_timers(self) -> bool:
+        return False
+
+    @property
+    def reads_watermark(self) -> bool:
+        """Late rows that are kept, or read, are late by the watermark before their batch."""
+        return self.late_rows is not None or self.late_reads is not None or super().reads_watermark
 
 
 @dataclass(frozen=True)
@@ -135,6 +226,49 @@ class SessionWindow(AtWindowEnd):
     @property
     def label(self) -> str:
         return "SESSION"
+
+    @property
+    def description(self) -> str:
+        keys = ", ".join(self.keys) or "no key"
+        gap = self.gap.sql if isinstance(self.gap, Expression) else duration(self.gap)
+        return f"Session{quoted_name(self.name)} {self.time_column} by {keys} gap {gap}{in_table(self.late_rows)}"
+
+    @property
+    def title(self) -> str:
+        return f"collect {self._sessions}"
+
+    @property
+    def windows_text(self) -> str:
+        return f"in {self._sessions}"
+
+    @property
+    def makes_windows(self) -> bool:
+        return True
+
+    def windows_setting(self, inlined: Callable[[Expression], str]) -> str:
+        gap = duration(self.gap) if isinstance(self.gap, int) else inlined(self.gap)
+        return f"SESSION {inlined(time_of(self))} gap {gap}"
+
+    @property
+    def _sessions(self) -> str:
+        gap = unquoted(self.gap.sql) if isinstance(self.gap, Expression) else duration(self.gap)
+        return f"sessions with a gap of {gap} by {self.time_column}"
+
+    @property
+    def key_text(self) -> str:
+        return ", ".join(self.keys)
+
+    @property
+    def emission(self) -> str:
+        return "the rows of a session, when the watermark passes its end"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
+    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        return columns_by_name(self.input, self.keys)
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
@@ -170,7 +304,7 @@ class SessionWindow(AtWindowEnd):
 
 
 @dataclass(frozen=True)
-class CountWindows(SingleInput):
+class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
     """Emits each row once for every window of rows that holds it, when the watermark has passed the window's last row.
 
     The rows of a key are numbered by time once the watermark has passed them: those of one time in the order of all their
@@ -199,6 +333,69 @@ class CountWindows(SingleInput):
     @property
     def label(self) -> str:
         return "count windows"
+
+    @property
+    def description(self) -> str:
+        every = "" if self.slide == self.size else f" slide {self.slide}"
+        keys = ", ".join(self.keys) or "no key"
+        return f"CountWindows{quoted_name(self.name)} {self.time_column} by {keys}{every} size {self.size} rows"
+
+    @property
+    def title(self) -> str:
+        every = f" every {self.slide} rows" if self.slide != self.size else ""
+        return f"collect count windows of {self.size} rows{every}"
+
+    @property
+    def windows_text(self) -> str:
+        return f"in count windows of {self.size} rows by {self.time_column}"
+
+    @property
+    def makes_windows(self) -> bool:
+        return True
+
+    @property
+    def overlap(self) -> Overlap:
+        return Overlap(-(-self.size // self.slide), f"{self.size} rows every {self.slide}")
+
+    def windows_setting(self, inlined: Callable[[Expression], str]) -> str:
+        return f"{self.size} rows every {self.slide}"
+
+    @property
+    def key_text(self) -> str:
+        return ", ".join(self.keys)
+
+    @property
+    def emission(self) -> str:
+        return "the rows of a window, when the watermark has passed its last row"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
+    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        return columns_by_name(self.input, self.keys)
+
+    @property
+    def has_processing_timers(self) -> bool:
+        return False
+
+    @property
+    def leaving_time(self) -> str | None:
+        return None
+
+    @property
+    def emits_its_rows(self) -> bool:
+        return True
+
+    @property
+    def timed_part(self) -> str:
+        return "Its windows are"
+
+    def growth(self, ends: Ends) -> Growth | None:
+        if self.state_growth is None or all_end(self, ends):
+            return None
+        return Growth(self.label, self.state_growth, f"Let {forget_keys(self)}")
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
@@ -246,10 +443,6 @@ class CountWindows(SingleInput):
         return ()
 
     @property
-    def forgets_keys(self) -> bool:
-        return bool(self.ttl)
-
-    @property
     def state_bound(self) -> str:
         kept = f"{self.size} rows" + (" for every key" if self.keys else "")
         ttl = f", which is forgotten when no row has come for it for {duration(self.ttl)}" if self.ttl else ""
@@ -280,3 +473,8 @@ def growth_of_late_rows(late_rows: str | None) -> str | None:
 def _later(lateness: Duration, late_rows: str | None) -> str:
     by = f" by {lateness / 1_000_000:g} s" if lateness else ""
     return by + ("; late rows are kept" if late_rows else "")
+
+
+def time_of(node: TimeWindows | SessionWindow) -> Expression:
+    """Return the time by which rows are in windows."""
+    return next(Expression.of_column(f.name, f.type) for f in node.input.schema if f.name == node.time_column)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from sqlstream.duck.internal_columns import ADDS, CHANGE, PLACE, internal
 from sqlstream.duck.sql import quote_name
-from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, LookupJoin, TemporalJoin
+from sqlstream.logical.plan.joins import IntervalJoin, Join, Joining, TemporalJoin
+from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.physical.batch.rows import BATCH, MARK, UNTIMED, BatchRows, CannotVerify, listed
 from sqlstream.physical.batch.windows import micros_of

@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from sqlstream.duck.sql import quote_name
-from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.expressions import Item
 from sqlstream.logical.plan.graph import walk
-from sqlstream.logical.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin
 from sqlstream.logical.plan.late_rows import LateRows
+from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import closed
-from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.process import Process, SideOutputRead
-from sqlstream.logical.plan.ranks import Rank, WindowRank
-from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
-from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
-from sqlstream.physical.batch import joins, keyed, windows
-from sqlstream.physical.batch.calls import aggregate, deterministic, over
+from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
+from sqlstream.logical.plan.stateful import StatefulNode
+from sqlstream.logical.plan.tables import ResultSink, Scan
+from sqlstream.logical.plan.windows import SessionWindow, TimeWindows
+from sqlstream.physical.batch import joins, windows
+from sqlstream.physical.batch.calls import deterministic
 from sqlstream.physical.batch.rows import (
     AT,
     BATCH,
@@ -34,6 +32,7 @@ from sqlstream.physical.batch.rows import (
     CannotVerify,
     LeftOut,
 )
+from sqlstream.physical.families.registry import operator_plan
 from sqlstream.physical.lateral import with_made_rows
 from sqlstream.units import NO_TIME, Duration
 
@@ -164,43 +163,14 @@ class BatchQuery:
                 return self._stateless(node)
             case LookupJoin():
                 return joins.lookup(self, node, self._inputs.looked_up(node))
-            case Normalize():
-                return keyed.normalized(self, node)
-            case WindowAggregate():
-                return self._window_aggregate(node)
-            case WindowRank():
-                late = windows.late_end(node, node.window.end)
-                below = self.settled(node.input, late, node.delay_below)
-                due = self.corrections.is_over(late, node.delay_below)
-                return keyed.ranked(self, node, below, (node.window.end,), due)
-            case SessionWindow():
-                return self._sessions(node)
-            case CountWindows():
-                return self._count_windows(node)
-            case Aggregate():
-                return keyed.aggregated(self, node)
-            case Rank():
-                return keyed.ranked(self, node, self.settled(node.input), (), "true")
-            case SetOperation():
-                return keyed.set_operation(self, node)
-            case Over() | Sort():
-                return self._in_order(node)
-            case Join():
-                return joins.regular(self, node)
-            case IntervalJoin():
-                return joins.interval(self, node)
-            case TemporalJoin():
-                return joins.temporal(self, node)
-            case Process():
-                return self._output(node, "", node)
             case SideOutputRead():
-                return self._output(node.process, node.name, node)
+                return self.output(node.process, node.name, node)
             case LateRows():
                 raise CannotVerify("a query that reads late rows has no batch form", node.span)
             case ResultSink():
                 raise TypeError("a sink has no rows")
             case _:
-                assert_never(node)
+                return operator_plan(node).batch(self)
 
     # -- what keeps nothing
 
@@ -267,7 +237,7 @@ class BatchQuery:
 
     # -- code of Python
 
-    def _output(self, process: Process, name: str, node: Node) -> BatchRows:
+    def output(self, process: Process, name: str, node: Node) -> BatchRows:
         """Return the rows of an output of a process function, which runs over all rows of its inputs."""
         if self._inputs.processed is None:
             raise CannotVerify(
@@ -301,73 +271,15 @@ class BatchQuery:
             f"{self.with_parts}\nSELECT {rows.listed}{rows.hidden} FROM {rows.sql}{where}", rows.is_read
         )
 
-    # -- windows
+    # -- sessions
 
-    def _window_aggregate(self, node: WindowAggregate) -> BatchRows:
-        if (sessions := _sessions_below(node)) is not None:
-            self._lateness[id(sessions)] = node.lateness
-        late = windows.late_end(node, node.window.end, node.lateness)
-        below = self.settled(node.input, late, node.delay_below)
-        over = windows.late_end(node, node.window.end)
-        due = self.corrections.is_over(over, node.delay_below)
-        if node.early is not None and due not in ("true",):
-            raise CannotVerify("EARLY_FIRE: what is emitted of open windows depends on when", node.span)
-        keys = [f"{k.expression.sql} AS {quote_name(k.name)}" for k in node.keys]
-        bounds = [quote_name(name) for name in node.window.names]
-        items = [*keys, *bounds, *(aggregate(a, runs=self.runs) for a in node.aggregates)]
-        by = ", ".join(str(place) for place in range(1, len(keys) + len(bounds) + 1))
-        where = "" if due == "true" else f" WHERE {due}"
-        sql = f"SELECT {', '.join(items)} FROM {below.sql}{where} GROUP BY {by}"
-        return self.add(node.name or "window_aggregate", sql, [f.name for f in node.schema])
+    def take_late(self, node: SessionWindow, lateness: Duration) -> None:
+        """Let sessions take rows for so much longer than they last."""
+        self._lateness[id(node)] = lateness
 
-    def _sessions(self, node: SessionWindow) -> BatchRows:
-        if self.corrections.late and self.rows(node.input).is_read:
-            sql = windows.in_sessions_of_stream(self, node, self._lateness.get(id(node), NO_TIME))
-        else:
-            sql = windows.in_sessions(node, self.settled(node.input, windows.gap_end(node), node.delay_below))
-        due = self.corrections.is_over("epoch_us(window_end)", node.delay_below)
-        columns = [f.name for f in node.schema]
-        return self.add(node.name or "session", f"SELECT * FROM ({sql}) WHERE {due}", columns)
-
-    def _count_windows(self, node: CountWindows) -> BatchRows:
-        time = windows.micros_of(node.input, node.time_column)
-        below = self.settled(node.input, time, node.delay_below)
-        due = self.corrections.is_over(time, node.delay_below)
-        passed = self.add(f"{below.name}_passed", f"SELECT * FROM {below.sql} WHERE {due}", below.columns)
-        return self.add(
-            node.name or "count_windows", windows.in_count_windows(node, passed), [f.name for f in node.schema]
-        )
-
-    # -- rows in the order of time
-
-    def _in_order(self, node: Over | Sort) -> BatchRows:
-        # The watermark has passed a row when it is beyond its time: further rows of that time may come until then.
-        time = f"{windows.micros_of(node.input, node.time)} + 1"
-        below = self.settled(node.input, None if node.by_clock else time, node.delay_below)
-        due = "true" if node.by_clock else self.corrections.is_over(time, node.delay_below)
-        passed = self.add(f"{below.name}_passed", f"SELECT * FROM {below.sql} WHERE {due}", below.columns)
-        if isinstance(node, Sort):
-            return passed
-        ordered_by = windows.time_of(node.input, node.time)
-        order = tuple(o.sql for o in node.order[1:])
-        calls = [over(c, node.keys, ordered_by, order, below.listed) for c in node.calls]
-        final = self._final(node, passed, time, ordered_by, order)
-        sql = f"SELECT {below.listed}, {', '.join(calls)}{final[0]} FROM {passed.sql}{final[1]}"
-        return self.add(node.name or "over", sql, [f.name for f in node.schema])
-
-    def _final(
-        self, node: Over, passed: BatchRows, time: str, ordered_by: str, order: tuple[str, ...]
-    ) -> tuple[str, str]:
-        """Return what keeps back the rows whose calls look at rows that are not known yet."""
-        by = f"PARTITION BY {', '.join(k.sql for k in node.keys)} " if node.keys else ""
-        known = []
-        if self.corrections.is_over("0", NO_TIME) != "true" and node.following:
-            rows = ", ".join([ordered_by, *order, passed.listed])
-            known.append(f"lead(true, {node.following}) OVER ({by}ORDER BY {rows}) IS NOT NULL")
-        later = max((c.frame.following for c in node.calls if c.frame.mode == "range"), default=0)
-        if later > 0:
-            known.append(self.corrections.is_over(f"{time} + {later}", node.delay_below))
-        return "", f" QUALIFY {' AND '.join(known)}" if known else ""
+    def lateness_of(self, node: SessionWindow) -> Duration:
+        """Return how much longer than they last sessions take rows."""
+        return self._lateness.get(id(node), NO_TIME)
 
 
 def _value(item: Item, below: BatchRows) -> str:
@@ -380,27 +292,19 @@ def _value(item: Item, below: BatchRows) -> str:
     return f"CAST(make_timestamptz({AT.name}) AS {expression.type})"
 
 
-def _sessions_below(node: WindowAggregate) -> SessionWindow | None:
-    """Return the sessions whose rows an aggregate takes."""
-    below = node.input
-    while isinstance(below, Projection | Filter | Expand):
-        below = below.input
-    return below if isinstance(below, SessionWindow) else None
-
-
 def _is_corrected(node: Node) -> bool:
     """Whether the rows of a node are results of windows that are corrected."""
-    return any(isinstance(origin, WindowAggregate) for origin in _origins(node))
+    return any(isinstance(origin, StatefulNode) and origin.corrects for origin in _origins(node))
 
 
 def _emits_late(node: Node) -> bool:
     """Whether a process function emits rows for late ones, which an operator above drops."""
-    return any(isinstance(below, Process) and not below.in_order for below in walk(node))
+    return any(isinstance(below, StatefulNode) and below.emits_late for below in walk(node))
 
 
 def _has_times(node: Node) -> bool:
     """Whether rows of tables that reach a node may be taken away."""
-    return any(isinstance(origin, Scan | Normalize) for origin in _origins(node))
+    return any(origin.is_table for origin in _origins(node))
 
 
 def _origins(node: Node) -> Iterator[Node]:

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
+from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.ranks import WindowRank
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
-from sqlstream.physical.batch.rows import MARK, BatchRows, listed
+from sqlstream.physical.batch import keyed
+from sqlstream.physical.batch.calls import aggregate
+from sqlstream.physical.batch.rows import MARK, BatchRows, CannotVerify, listed
 from sqlstream.units import NO_TIME, Duration
 
 if TYPE_CHECKING:
@@ -135,3 +139,49 @@ def late_end(node: Node, column: str | None, lateness: Duration = NO_TIME) -> st
     """Return the SQL of the time at which a row's window is over for good."""
     assert column is not None
     return f"epoch_us({quote_name(column)})" + (f" + {lateness}" if lateness else "")
+
+
+def sessions(query: BatchQuery, node: SessionWindow) -> BatchRows:
+    """Return the rows of sessions that are over."""
+    if query.corrections.late and query.rows(node.input).is_read:
+        sql = in_sessions_of_stream(query, node, query.lateness_of(node))
+    else:
+        sql = in_sessions(node, query.settled(node.input, gap_end(node), node.delay_below))
+    due = query.corrections.is_over("epoch_us(window_end)", node.delay_below)
+    columns = [f.name for f in node.schema]
+    return query.add(node.name or "session", f"SELECT * FROM ({sql}) WHERE {due}", columns)
+
+
+def count_windows(query: BatchQuery, node: CountWindows) -> BatchRows:
+    """Return the rows of windows of rows that the watermark has passed."""
+    time = micros_of(node.input, node.time_column)
+    below = query.settled(node.input, time, node.delay_below)
+    due = query.corrections.is_over(time, node.delay_below)
+    passed = query.add(f"{below.name}_passed", f"SELECT * FROM {below.sql} WHERE {due}", below.columns)
+    return query.add(node.name or "count_windows", in_count_windows(node, passed), [f.name for f in node.schema])
+
+
+def aggregated(query: BatchQuery, node: WindowAggregate, sessions_below: SessionWindow | None) -> BatchRows:
+    """Return a row for each key and window that is over; `sessions_below` are those that take rows as long as it does."""
+    if sessions_below is not None:
+        query.take_late(sessions_below, node.lateness)
+    late = late_end(node, node.window.end, node.lateness)
+    below = query.settled(node.input, late, node.delay_below)
+    due = query.corrections.is_over(late_end(node, node.window.end), node.delay_below)
+    if node.early is not None and due not in ("true",):
+        raise CannotVerify("EARLY_FIRE: what is emitted of open windows depends on when", node.span)
+    keys = [f"{k.expression.sql} AS {quote_name(k.name)}" for k in node.keys]
+    bounds = [quote_name(name) for name in node.window.names]
+    items = [*keys, *bounds, *(aggregate(a, runs=query.runs) for a in node.aggregates)]
+    by = ", ".join(str(place) for place in range(1, len(keys) + len(bounds) + 1))
+    where = "" if due == "true" else f" WHERE {due}"
+    sql = f"SELECT {', '.join(items)} FROM {below.sql}{where} GROUP BY {by}"
+    return query.add(node.name or "window_aggregate", sql, [f.name for f in node.schema])
+
+
+def ranked(query: BatchQuery, node: WindowRank) -> BatchRows:
+    """Return the rows of windows that are over, with their ranks."""
+    late = late_end(node, node.window.end)
+    below = query.settled(node.input, late, node.delay_below)
+    due = query.corrections.is_over(late, node.delay_below)
+    return keyed.ranked(query, node, below, (node.window.end,), due)

@@ -12,7 +12,7 @@ from sqlstream.jobs.upgrades.adaptations.calls import merged_parts
 from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
 from sqlstream.jobs.upgrades.changes import SINCE, Adapted
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import Stateful
+from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.windows import TimeWindows
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.windows.assigners import END, PARTIALS, START
@@ -125,7 +125,7 @@ def _times(carrying: Carrying, operator: WindowOperator, stage: StatefulStage) -
 def _makes_windows(node: Node | None) -> bool:
     """Tell whether rows get their windows right below an operator. Those of windows that have ended leave it at once."""
     children = node.children if node is not None else ()
-    return any(isinstance(c, TimeWindows) or (not isinstance(c, Stateful) and _makes_windows(c)) for c in children)
+    return any(isinstance(c, TimeWindows) or (not isinstance(c, StatefulNode) and _makes_windows(c)) for c in children)
 
 
 def _check_bounds(carrying: Carrying) -> None:

@@ -8,10 +8,12 @@ from sqlstream.catalog import Table
 from sqlstream.errors import BindError, Span, UnsupportedError
 from sqlstream.logical.bind.joins.versions import AsOf
 from sqlstream.logical.plan.expressions import Expression, Field
-from sqlstream.logical.plan.joins import Kind, LookupJoin
+from sqlstream.logical.plan.joins import Kind
+from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Projection
-from sqlstream.logical.plan.tables import Normalize, Scan
+from sqlstream.logical.plan.stateful import StatefulNode
+from sqlstream.logical.plan.tables import Scan
 
 
 def lookup_join(
@@ -76,8 +78,8 @@ def _lookup_table(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | N
     match node:
         case Scan():
             return node.table, tuple((f.name, f) for f in node.schema)
-        case Normalize():
-            return _lookup_table(node.input)
+        case StatefulNode() if node.is_table:
+            return _lookup_table(node.children[0])
         case Projection():
             if (below := _lookup_table(node.input)) is None:
                 return None

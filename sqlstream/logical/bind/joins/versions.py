@@ -10,7 +10,8 @@ from sqlstream.logical.plan.expressions import Expression, Item
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.ranks import Rank
 from sqlstream.logical.plan.relational import Filter, Projection
-from sqlstream.logical.plan.tables import Normalize, Scan
+from sqlstream.logical.plan.stateful import StatefulNode
+from sqlstream.logical.plan.tables import Scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class VersionedTable:
 def versions(node: Node) -> VersionedTable | None:
     """Return the versions that a relation is made of, if it is: those of a table with a key and a watermark, or newest rows."""
     match node:
-        case Normalize():
-            return versions(node.input)
+        case StatefulNode() if node.is_table:
+            return versions(node.children[0])
         case Scan():
             table = node.table
             if not table.primary_key or table.watermark is None:

@@ -21,6 +21,7 @@ from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.joins import Join, Joining
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import PLACED, Over, OverFrame, OverItem
+from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import by_clock
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
@@ -314,7 +315,7 @@ def over(node: Node, partition: Partition, calls: Sequence[OverItem], block: Ove
 
 def waits_for_later(node: Node) -> bool:
     """Tell whether rows leave a plan behind the watermark, because they have waited for later ones."""
-    return any(isinstance(n, Over) and n.waits for n in walk(node))
+    return any(isinstance(n, StatefulNode) and n.waits_for_later_rows for n in walk(node))
 
 
 def lost_in_join(node: Node) -> str | None:

@@ -84,8 +84,6 @@ def _replaced(node: Node, old: Node, new: Node) -> Node:
         return new
     [below] = node.children
     replaced = _replaced(below, old, new)
-    if isinstance(node, WindowRank) and replaced.window_columns is None:
-        return node.over_changes(replaced)
     return node.with_children((replaced,))
 
 

@@ -19,7 +19,7 @@ from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node, WindowColumns
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.logical.plan.relational import Projection
-from sqlstream.logical.plan.tables import Normalize, Scan, by_clock
+from sqlstream.logical.plan.tables import by_clock
 from sqlstream.logical.plan.windows import BOUNDS, WINDOW_ID, CountWindows, SessionWindow, TimeWindows
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import span_of
@@ -45,7 +45,7 @@ def _is_cumulative(node: Node) -> bool:
         if isinstance(below, TimeWindows) and below.kind == "CUMULATE":
             return True
         # What is below other windows is in theirs.
-        pending += () if isinstance(below, TimeWindows | SessionWindow | CountWindows) else below.children
+        pending += () if below.makes_windows else below.children
     return False
 
 
@@ -58,7 +58,7 @@ def _without_bounds(node: Node, used: Collection[str], kind: str) -> tuple[Node,
     fields = node.schema
     names = {name: name for name in used}
     # A table's own column of such a name is no bound of a window.
-    in_windows = any(isinstance(n, TimeWindows | SessionWindow | CountWindows) for n in walk(node))
+    in_windows = any(n.makes_windows for n in walk(node))
     if not in_windows or not any(f.name.lower() in added for f in fields):
         return node, names
     taken = {f.name.lower() for f in fields}
@@ -220,9 +220,9 @@ class WindowBinder:
     def _no_time_hint(self, below: Node, name: str) -> str:
         if attribute := below.time_attribute:
             return f'The time attribute of {self.described} is "{attribute}".'
-        if isinstance(below, Scan | Normalize) and any(f.name == name and f.type in TIMES for f in below.schema):
+        if below.is_table and any(f.name == name and f.type in TIMES for f in below.schema):
             return f"Declare it in CREATE TABLE: WATERMARK FOR {name} AS {name} - INTERVAL '5' SECOND."
-        if isinstance(below, Scan | Normalize):
+        if below.is_table:
             return "Declare one in CREATE TABLE: a column of type TIMESTAMP, and WATERMARK FOR it; or p AS PROCTIME()."
         if (lost := without_rowtime(below).get(ROWTIME)) is not None:
             return lost

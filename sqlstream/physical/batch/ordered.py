@@ -1,0 +1,50 @@
+"""Rows in the order of time in a batch query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.physical.batch.calls import over
+from sqlstream.physical.batch.rows import BatchRows
+from sqlstream.physical.batch.windows import micros_of, time_of
+from sqlstream.units import NO_TIME
+
+if TYPE_CHECKING:
+    from sqlstream.physical.batch.query import BatchQuery
+
+
+def passed(query: BatchQuery, node: Over | Sort) -> BatchRows:
+    """Return the rows that the watermark has passed."""
+    time = _until_passed(node)
+    below = query.settled(node.input, None if node.by_clock else time, node.delay_below)
+    due = "true" if node.by_clock else query.corrections.is_over(time, node.delay_below)
+    return query.add(f"{below.name}_passed", f"SELECT * FROM {below.sql} WHERE {due}", below.columns)
+
+
+def over_rows(query: BatchQuery, node: Over) -> BatchRows:
+    """Return the rows that the watermark has passed with what calls find around them, once that is final."""
+    rows = passed(query, node)
+    ordered_by, order = time_of(node.input, node.time), tuple(o.sql for o in node.order[1:])
+    calls = [over(c, node.keys, ordered_by, order, rows.listed) for c in node.calls]
+    final = _final(query, node, rows, ordered_by, order)
+    sql = f"SELECT {rows.listed}, {', '.join(calls)} FROM {rows.sql}{final}"
+    return query.add(node.name or "over", sql, [f.name for f in node.schema])
+
+
+def _until_passed(node: Over | Sort) -> str:
+    # The watermark has passed a row when it is beyond its time: further rows of that time may come until then.
+    return f"{micros_of(node.input, node.time)} + 1"
+
+
+def _final(query: BatchQuery, node: Over, rows: BatchRows, ordered_by: str, order: tuple[str, ...]) -> str:
+    """Return what keeps back the rows whose calls look at rows that are not known yet."""
+    by = f"PARTITION BY {', '.join(k.sql for k in node.keys)} " if node.keys else ""
+    known = []
+    if query.corrections.is_over("0", NO_TIME) != "true" and node.following:
+        in_order = ", ".join([ordered_by, *order, rows.listed])
+        known.append(f"lead(true, {node.following}) OVER ({by}ORDER BY {in_order}) IS NOT NULL")
+    later = max((c.frame.following for c in node.calls if c.frame.mode == "range"), default=0)
+    if later > 0:
+        known.append(query.corrections.is_over(f"{_until_passed(node)} + {later}", node.delay_below))
+    return f" QUALIFY {' AND '.join(known)}" if known else ""

@@ -1,0 +1,142 @@
+"""Joins: regular ones, those within an interval, and those with versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import structs
+
+from sqlstream.duck.clock import reached
+from sqlstream.duck.sql import Rows
+from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
+from sqlstream.logical.plan.nodes import Joins
+from sqlstream.logical.plan.tables import Scan
+from sqlstream.operators.joins.interval_join import IntervalJoinOperator
+from sqlstream.operators.joins.matching import Matching
+from sqlstream.operators.joins.regular_join import RegularJoin
+from sqlstream.operators.joins.temporal_join import TemporalJoinOperator
+from sqlstream.physical.batch import joins
+from sqlstream.physical.branches import Branch, branches
+from sqlstream.physical.families.declared import InputOrigins, Item, Settings, changes_of_inputs, ttl_text
+from sqlstream.physical.families.family import FeedingPath, OperatorPlan, columns_of, kept_rows, state_tables
+from sqlstream.physical.windows import time_sql
+from sqlstream.units import NO_TIME
+from sqlstream.warehouse.declarations import Remembered
+
+if TYPE_CHECKING:
+    from sqlstream.physical.batch.query import BatchQuery
+    from sqlstream.physical.batch.rows import BatchRows
+
+J = TypeVar("J", bound=Joins)
+
+
+class JoinedPlan(OperatorPlan[J]):
+    """An operator with several inputs, each of which makes a part of its own."""
+
+    def feeds(self) -> list[FeedingPath]:
+        return [
+            FeedingPath(_with_changes(branch, is_changelog=below.is_changelog), (part,))
+            for below, part in zip(self.node.inputs, self.operator.parts, strict=True)
+            for branch in branches(below)
+        ]
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """What people call the inputs."""
+        return tuple(alias or ("left", "right")[place] for place, alias in enumerate(self.node.aliases))
+
+    def side_views(self) -> Iterator[tuple[str, Rows]]:
+        operator = self.operator
+        views = operator.side_views(state_tables(operator), reached(self.node.delay_below))
+        return zip(self.input_names, views, strict=True)
+
+    def items(self) -> Iterator[Item]:
+        for place, below in enumerate(self.node.inputs):
+            yield from kept_rows(below, place)
+
+    def settings(self, inputs: InputOrigins) -> Settings:
+        yield "join", self.node.kind
+        yield "condition", inputs.inlined_condition(self.node.condition)
+        yield from changes_of_inputs(self.node)
+
+    @property
+    def _matching(self) -> Matching:
+        node = self.node
+        keys = tuple((pair[0].type, tuple(k.sql for k in pair)) for pair in zip(*node.keys, strict=True))
+        condition = node.condition.sql if node.condition else None
+        return Matching(keys, tuple(columns_of(below) for below in node.inputs), condition)
+
+
+def _with_changes(branch: Branch, *, is_changelog: bool) -> Branch:
+    """Return a path into a join: with weights where rows come and go, and on time where it goes by the batch's own time."""
+    branch = branch.with_weight() if is_changelog and not branch.placed else branch
+    by_clock = isinstance(branch.leaf, Scan) and branch.leaf.by_clock
+    return replace(branch, are_on_time=True) if by_clock else branch
+
+
+class JoinPlan(JoinedPlan[Join]):
+    """Rows that match, of all rows so far."""
+
+    @cached_property
+    def operator(self) -> RegularJoin:
+        node = self.node
+        changing = tuple(below.is_changelog for below in node.inputs)
+        return RegularJoin(self._matching, node.kind, changing, tuple(ttl or NO_TIME for ttl in node.ttls))
+
+    @property
+    def remembered(self) -> tuple[Remembered, ...]:
+        """By the names of the inputs."""
+        pairs = zip(self.operator.remembered, self.input_names, strict=True)
+        return tuple(structs.replace(one, name=name) for one, name in pairs)
+
+    def settings(self, inputs: InputOrigins) -> Settings:
+        yield from super().settings(inputs)
+        for place, ttl in enumerate(self.node.ttls):
+            yield f"time to live of input {place}", ttl_text(ttl)
+
+    def batch(self, query: BatchQuery) -> BatchRows:
+        return joins.regular(query, self.node)
+
+
+class IntervalJoinPlan(JoinedPlan[IntervalJoin]):
+    """Rows that match, whose times are near each other."""
+
+    @cached_property
+    def operator(self) -> IntervalJoinOperator:
+        node = self.node
+        left, right = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))
+        late = node.late_reads.inputs if node.late_reads else ()
+        return IntervalJoinOperator(
+            self._matching, node.kind, (left, right), node.before, node.after, late, node.kept_back
+        )
+
+    def settings(self, inputs: InputOrigins) -> Settings:
+        yield from super().settings(inputs)
+        for place, time in enumerate(self.node.times):
+            yield f"time of input {place}", inputs.time(time, place)
+        yield "interval", f"{self.node.before} before to {self.node.after} after"
+
+    def batch(self, query: BatchQuery) -> BatchRows:
+        return joins.interval(query, self.node)
+
+
+class TemporalJoinPlan(JoinedPlan[TemporalJoin]):
+    """Rows with the version of their key at their time."""
+
+    @cached_property
+    def operator(self) -> TemporalJoinOperator:
+        node = self.node
+        left, right = (time_sql(below, time) for below, time in zip(node.inputs, node.times, strict=True))
+        late = node.late_reads.inputs if node.late_reads else ()
+        return TemporalJoinOperator(self._matching, node.kind, (left, right), node.inputs[1].is_changelog, late)
+
+    def settings(self, inputs: InputOrigins) -> Settings:
+        yield from super().settings(inputs)
+        for place, time in enumerate(self.node.times):
+            yield f"time of input {place}", inputs.time(time, place)
+
+    def batch(self, query: BatchQuery) -> BatchRows:
+        return joins.temporal(query, self.node)

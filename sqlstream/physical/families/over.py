@@ -1,0 +1,75 @@
+"""Rows in the order of time: with what calls with OVER find around them, or sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.operators.over.over import OverOperator
+from sqlstream.physical.batch import ordered
+from sqlstream.physical.families.calls import named_keys, over_calls_of
+from sqlstream.physical.families.declared import CallItem, InputOrigins, Item, Settings, ttl_text
+from sqlstream.physical.families.family import OperatorPlan, columns_of, kept_rows
+from sqlstream.physical.windows import time_sql
+from sqlstream.units import NO_TIME
+
+if TYPE_CHECKING:
+    from sqlstream.physical.batch.query import BatchQuery
+    from sqlstream.physical.batch.rows import BatchRows
+
+
+class OverPlan(OperatorPlan[Over]):
+    """Rows with what calls find in the rows around them."""
+
+    @cached_property
+    def operator(self) -> OverOperator:
+        node = self.node
+        return OverOperator(
+            named_keys(node.keys, [k.column or f"key_{i}" for i, k in enumerate(node.keys, 1)]),
+            columns_of(node.input),
+            time_sql(node.input, node.time),
+            tuple(o.sql for o in node.order[1:]),
+            over_calls_of(node.calls),
+            node.by_clock,
+            ttl=node.ttl or NO_TIME,
+            emits_late=node.late_reads is not None,
+        )
+
+    def items(self) -> Iterator[Item]:
+        yield from kept_rows(self.node.input)
+        yield from (CallItem(one.call, one.manner) for one in self.node.calls)
+
+    def settings(self, inputs: InputOrigins) -> Settings:
+        yield from _settings(self.node, self.operator, inputs)
+        yield "time to live", ttl_text(self.node.ttl)
+
+    def batch(self, query: BatchQuery) -> BatchRows:
+        return ordered.over_rows(query, self.node)
+
+
+class SortPlan(OperatorPlan[Sort]):
+    """Rows in an order that begins with their time."""
+
+    @cached_property
+    def operator(self) -> OverOperator:
+        node = self.node
+        time, order = time_sql(node.input, node.time), tuple(o.sql for o in node.order[1:])
+        return OverOperator((), columns_of(node.input), time, order, by_clock=node.by_clock, sorts=True)
+
+    def items(self) -> Iterator[Item]:
+        return kept_rows(self.node.input)
+
+    def settings(self, inputs: InputOrigins) -> Settings:
+        return _settings(self.node, self.operator, inputs)
+
+    def batch(self, query: BatchQuery) -> BatchRows:
+        return ordered.passed(query, self.node)
+
+
+def _settings(node: Over | Sort, operator: OverOperator, inputs: InputOrigins) -> Settings:
+    yield "time", inputs.time(node.time)
+    yield "order", inputs.inlined_list(node.order)
+    yield "clock", "processing time" if node.by_clock else ""
+    yield "rows in frames", operator.reach

@@ -1,0 +1,126 @@
+"""Process functions: the user's code over the rows of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sqlstream.catalog import Column
+from sqlstream.duck.sql import Rows, quote_name
+from sqlstream.errors import UnsupportedError
+from sqlstream.functions import types
+from sqlstream.logical.plan.expressions import Expression
+from sqlstream.logical.plan.process import Process
+from sqlstream.operators.process.operator import InputPlan, ProcessOperator
+from sqlstream.physical.branches import branches
+from sqlstream.physical.families.declared import ColumnItem, InputOrigins, Item, Settings, StateItem, ttl_text
+from sqlstream.physical.families.family import FeedingPath, OperatorPlan, state_tables
+from sqlstream.physical.row_order import Ordered, arriving
+from sqlstream.physical.windows import time_sql
+
+if TYPE_CHECKING:
+    from sqlstream.physical.batch.query import BatchQuery
+    from sqlstream.physical.batch.rows import BatchRows
+
+
+class ProcessPlan(OperatorPlan[Process]):
+    """A call of a process function."""
+
+    @cached_property
+    def operator(self) -> ProcessOperator:
+        node = self.node
+        for read in node.reads:
+            for expression in read.expressions:
+                _check_python(expression, node)
+        return ProcessOperator(
+            node.function,
+            tuple(Column(n, k.type) for n, k in zip(node.key_names, node.keys, strict=True)),
+            tuple(map(self._input, range(len(node.inputs)))),
+            tuple(a.sql for a in node.arguments),
+            tuple(node.ttl_of(s) for s in node.function.states),
+            node.time_type,
+            node.late_rows,
+            node.late_reads.inputs if node.late_reads else (),
+        )
+
+    def _input(self, place: int) -> InputPlan:
+        node, below, read = self.node, self.node.inputs[place], self.node.reads[place]
+        return InputPlan(
+            f"rows_{place}",
+            node.function.tables[place].name,
+            tuple(k.column or "" for k in read.keys),
+            tuple(k.sql for k in read.keys),
+            tuple((Column(i.name, i.expression.type), i.expression.sql) for i in read.columns),
+            time_sql(below, read.time) if read.time else None,
+            self.arriving(place).columns,
+            tuple(map(_sorted_by, read.order[1:])) if read.order else None,
+            below.is_changelog,
+            read.broadcast,
+        )
+
+    def arriving(self, place: int) -> Ordered:
+        """Return an input with the columns of the order of its rows, where the function wants to know it."""
+        node, below, read = self.node, self.node.inputs[place], self.node.reads[place]
+        whole_buckets = node.function.vectorized == "bucket" and not node.function.ordered
+        wants_order = not read.order and (not whole_buckets or read.broadcast)
+        return arriving(below) if wants_order and not below.is_changelog else Ordered(below, ())
+
+    def feeds(self) -> list[FeedingPath]:
+        return [
+            FeedingPath(branch.with_weight() if below.is_changelog else branch, (part,))
+            for place, (below, part) in enumerate(zip(self.node.inputs, self.operator.parts, strict=True))
+            for branch in branches(self.arriving(place).node)
+        ]
+
+    def side_views(self) -> Iterator[tuple[str, Rows]]:
+        """Yield the views of what it keeps beside its values: lists, maps, timers, waiting rows."""
+        return self.operator.more_views(state_tables(self.operator))
+
+    def late_views(self, name: str) -> Iterator[tuple[str, Rows]]:
+        return self.operator.late_views(name)
+
+    def items(self) -> Iterator[Item]:
+        yield from map(StateItem, self.node.function.states)
+        for place, read in enumerate(self.node.reads):
+            table = self.node.function.tables[place].name
+            yield from (ColumnItem(i.name, i.expression, place, f"{table}.{i.name}") for i in read.columns)
+
+    def settings(self, inputs: InputOrigins) -> Settings:
+        node, function = self.node, self.node.function
+        yield "function", function.name
+        for state in function.states:
+            yield f"time to live of {state.name}", ttl_text(node.ttl_of(state))
+        for place, read in enumerate(node.reads):
+            yield f"order of input {place}", inputs.inlined_list(read.order, place)
+            yield f"time of input {place}", inputs.time(read.time, place) if read.time else ""
+            yield f"broadcast of input {place}", "yes" if read.broadcast else ""
+            yield f"changes of input {place}", "yes" if node.inputs[place].is_changelog else ""
+        yield "timers", "yes" if function.has_timers else ""
+        yield "changes", function.changelog_mode or ""
+        if function.changelog_mode == "upsert":
+            yield "result", ", ".join(f"{c.name} {c.type}" for c in function.outputs)
+        yield "late rows", node.late_rows or ""
+
+    def batch(self, query: BatchQuery) -> BatchRows:
+        return query.output(self.node, "", self.node)
+
+
+def _sorted_by(item: Expression) -> tuple[Column, str, str]:
+    """Return a column of an order, its SQL, and its direction."""
+    assert item.column is not None
+    own = quote_name(item.column)
+    return Column(item.column, item.type), own, item.sql.removeprefix(own)
+
+
+def _check_python(expression: Expression, node: Process) -> None:
+    """Refuse a column whose values Python does not have."""
+    try:
+        types.codec(expression.type)
+    except types.UnusableType as error:
+        raise UnsupportedError(
+            f'column "{expression.column or expression.sql}" of type {expression.type} in {node.label}',
+            expression.span or node.span,
+            detail=f"{error}.",
+            hint="Leave it out, or cast it: TABLE (SELECT CAST(x AS VARCHAR) AS x, .. FROM t).",
+        ) from error

@@ -1,0 +1,86 @@
+"""Ranks: in windows, and over all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
+from sqlstream.operators.changelog.kept_rows import KeptRows
+from sqlstream.operators.changelog.row_results import RankedRows
+from sqlstream.operators.groups import Groups, Made
+from sqlstream.operators.keys import Keys
+from sqlstream.operators.windows.window_operator import WindowOperator
+from sqlstream.operators.windows.window_rows import Ranking, WindowRows
+from sqlstream.physical.batch import keyed, windows
+from sqlstream.physical.families.calls import named_keys
+from sqlstream.physical.families.declared import InputOrigins, Item, Settings, ttl_text
+from sqlstream.physical.families.family import OperatorPlan, columns_of, kept_rows
+from sqlstream.physical.families.windowed import OverWindowsPlan
+from sqlstream.physical.plan import ResultWindows
+from sqlstream.units import NO_TIME
+
+if TYPE_CHECKING:
+    from sqlstream.physical.batch.query import BatchQuery
+    from sqlstream.physical.batch.rows import BatchRows
+
+
+class WindowRankPlan(OverWindowsPlan[WindowRank]):
+    """Ranks of rows in a window."""
+
+    def _operator(self) -> WindowOperator:
+        groups = Groups(_keys(self.node), self._assigner())
+        return self._rows("window_rank", WindowRows(groups, columns_of(self.node.input), ranking=_ranking(self.node)))
+
+    @property
+    def result_windows(self) -> ResultWindows | None:
+        window = self.node.window_columns
+        return ResultWindows(window) if window is not None else None
+
+    def items(self) -> Iterator[Item]:
+        return kept_rows(self.node.input)
+
+    def settings(self, inputs: InputOrigins) -> Settings:
+        yield from _settings(self.node, inputs)
+        yield "windows", inputs.windows()
+        yield "late rows", self.node.late_rows or ""
+
+    def batch(self, query: BatchQuery) -> BatchRows:
+        return windows.ranked(query, self.node)
+
+
+class RankPlan(OperatorPlan[Rank]):
+    """Ranks that change as rows come and go."""
+
+    @cached_property
+    def operator(self) -> ChangelogOperator:
+        node = self.node
+        keys = Keys(_keys(node), node.ttl or NO_TIME)
+        rows = KeptRows(keys, columns_of(node.input), node.input.is_changelog)
+        return ChangelogOperator("rank", keys, RankedRows(rows, _ranking(node)))
+
+    def items(self) -> Iterator[Item]:
+        return kept_rows(self.node.input)
+
+    def settings(self, inputs: InputOrigins) -> Settings:
+        yield from _settings(self.node, inputs)
+        yield "time to live", ttl_text(self.node.ttl)
+
+    def batch(self, query: BatchQuery) -> BatchRows:
+        return keyed.ranked(query, self.node, query.settled(self.node.input), (), "true")
+
+
+def _ranking(node: Rank | WindowRank) -> Ranking:
+    return Ranking(node.column, node.function, tuple(o.sql for o in node.order), node.limit)
+
+
+def _keys(node: Rank | WindowRank) -> Made:
+    return named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
+
+
+def _settings(node: Rank | WindowRank, inputs: InputOrigins) -> Settings:
+    yield "function", node.function
+    yield "order", inputs.inlined_list(node.order)
+    yield "n", str(node.limit) if node.limit is not None else ""

@@ -1,0 +1,91 @@
+"""Windows that are operators of their own: sessions, and windows of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sqlstream.catalog import Column
+from sqlstream.logical.plan.windows import BOUNDS, CountWindows, SessionWindow
+from sqlstream.operators.groups import Groups
+from sqlstream.operators.windows.count_windows import CountWindowOperator
+from sqlstream.operators.windows.late_rows import LATE, LateRowsPart
+from sqlstream.operators.windows.window_operator import WindowOperator
+from sqlstream.operators.windows.window_rows import WindowRows
+from sqlstream.physical.batch import windows as in_batch
+from sqlstream.physical.branches import branches
+from sqlstream.physical.families.declared import InputOrigins, Item, Settings, ttl_text, windows_of
+from sqlstream.physical.families.family import FeedingPath, OperatorPlan, columns_of, kept_rows, key_columns
+from sqlstream.physical.families.windowed import WindowedPlan, sessions
+from sqlstream.physical.plan import ResultWindows
+from sqlstream.physical.windows import event_time, own_end
+from sqlstream.units import NO_TIME
+
+if TYPE_CHECKING:
+    from sqlstream.physical.batch.query import BatchQuery
+    from sqlstream.physical.batch.rows import BatchRows
+
+
+class SessionWindowPlan(WindowedPlan[SessionWindow]):
+    """The rows of sessions."""
+
+    def _operator(self) -> WindowOperator:
+        node = self.node
+        end = "" if isinstance(node.gap, int) else own_end(node)
+        groups = Groups(key_columns(node.input, node.keys), sessions(node, event_time(node), end))
+        return self._rows("session", WindowRows(groups, columns_of(node.input), BOUNDS))
+
+    def _kept_late_rows(self, columns: tuple[Column, ...]) -> LateRowsPart:
+        return LateRowsPart(columns, event_time(self.node))
+
+    def feeds(self) -> list[FeedingPath]:
+        parts = self.operator.parts
+        return [
+            # Only rows of a table can be late.
+            FeedingPath(branch, tuple(part for part in parts if part != LATE or not branch.on_time))
+            for branch in branches(self.node.input)
+        ]
+
+    @property
+    def result_windows(self) -> ResultWindows | None:
+        window = self.node.window_columns
+        return ResultWindows(window, grow=True) if window is not None else None
+
+    def items(self) -> Iterator[Item]:
+        return kept_rows(self.node.input)
+
+    def settings(self, inputs: InputOrigins) -> Settings:
+        yield "windows", windows_of(self.node)
+        yield "late rows", self.node.late_rows or ""
+
+    def batch(self, query: BatchQuery) -> BatchRows:
+        return in_batch.sessions(query, self.node)
+
+
+class CountWindowsPlan(OperatorPlan[CountWindows]):
+    """Windows of so many rows."""
+
+    @cached_property
+    def operator(self) -> CountWindowOperator:
+        node = self.node
+        return CountWindowOperator(
+            key_columns(node.input, node.keys),
+            columns_of(node.input),
+            event_time(node),
+            node.size,
+            node.slide,
+            node.ttl or NO_TIME,
+            node.late_reads is not None,
+        )
+
+    def items(self) -> Iterator[Item]:
+        return kept_rows(self.node.input)
+
+    def settings(self, inputs: InputOrigins) -> Settings:
+        yield "windows", windows_of(self.node)
+        yield "time", inputs.time(self.node.time_column)
+        yield "time to live", ttl_text(self.node.ttl)
+
+    def batch(self, query: BatchQuery) -> BatchRows:
+        return in_batch.count_windows(query, self.node)
