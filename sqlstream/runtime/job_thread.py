@@ -320,9 +320,13 @@ class JobThread(threading.Thread, ABC):
                 step()
             except Exception as e:
                 self.cause = self.cause or e
-        if requested_stop(self.fs, self.paths) is not None:
-            self._stop_requested.set()
-        self.fs.delete(self.paths.stop)
+        try:
+            if requested_stop(self.fs, self.paths) is not None:
+                self._stop_requested.set()
+            self.fs.delete(self.paths.stop)
+        except SqlStreamError as e:
+            # A store that is away: the job ends all the same.
+            self.cause = self.cause or e
         if not isinstance(self.error, self.untold):
             try:
                 self._write_status(state)

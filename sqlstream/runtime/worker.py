@@ -159,7 +159,9 @@ def _take(job: JobSpec) -> _Kept:
             kept = None
         if kept is None:
             kept = _databases[key] = _Kept(_open(job))
-            for old in list(_databases)[:-KEPT]:
+            # One in use stays: its functions, and what it has registered, are still needed.
+            idle = [old for old, one in _databases.items() if one is not kept and not one.used]
+            for old in idle[: max(0, len(_databases) - KEPT)]:
                 _databases.pop(old).database.close()
         kept.had += 1
         kept.used += 1
@@ -175,13 +177,17 @@ def release(job: JobSpec) -> None:
 
     Raises JobError if a resource cannot be closed.
     """
-    if (kept := _databases.pop(_key(job), None)) is not None:
-        kept.database.close()
-    root = f"{Warehouse(job.warehouse).job(job.name).root}/"
-    forget_indexes(root)
-    forget_sums(root)
-    for stage in job.plan.stages:
-        stage.operator.release()
+    with _lock:
+        kept = _databases.pop(_key(job), None)
+    try:
+        if kept is not None:
+            kept.database.close()
+    finally:
+        root = f"{Warehouse(job.warehouse).job(job.name).root}/"
+        forget_indexes(root)
+        forget_sums(root)
+        for stage in job.plan.stages:
+            stage.operator.release()
 
 
 def release_resources() -> None:

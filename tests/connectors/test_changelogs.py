@@ -103,6 +103,17 @@ def test_with_a_key_an_update_needs_no_row_before_it_and_a_key_may_change(tmp_pa
         assert batch_rows(stream, tmp_path) == [(3, 8)]
 
 
+def test_a_key_may_have_a_name_that_needs_quotes(tmp_path: Path) -> None:
+    values = [{"after": {"order": 1, "price": price}, "op": "u"} for price in (5, 6)]
+    declared = table("`order` BIGINT, price BIGINT, PRIMARY KEY (`order`) NOT ENFORCED", tmp_path, "debezium-json")
+    with Stream(
+        f"{declared} CREATE TABLE out (id BIGINT, price BIGINT); INSERT INTO out SELECT `order`, price FROM t"
+    ) as s:
+        feed(s, lines(tmp_path / "a.json", values))
+        assert s.rows("out") == [(1, 6)]
+        assert batch_rows(s, tmp_path) == [(1, 6)]
+
+
 def test_metadata_and_partitions_stand_beside_the_envelope(tmp_path: Path) -> None:
     columns = "id BIGINT, day DATE, n BIGINT METADATA FROM 'row-number', PRIMARY KEY (id, day) NOT ENFORCED"
     declared = table(columns, tmp_path, "debezium-json").replace(") WITH", ") PARTITIONED BY (day) WITH")

@@ -135,7 +135,8 @@ def present(table: Table, rows: str) -> str:
     if not table.primary_key:
         weighted = f"(SELECT {names(columns)}, {weight()} AS {WEIGHT} FROM ({changes}))"
         return repeated(columns, f"({summed(columns, weighted)})")
-    return f"SELECT {names(columns)} FROM ({last_of_keys(table.primary_key, f'({changes})')}) WHERE {ADDS}"
+    last = last_of_keys(map(quote_name, table.primary_key), f"({changes})")
+    return f"SELECT {names(columns)} FROM ({last}) WHERE {ADDS}"
 
 
 def _operation(table: Table) -> str:

@@ -138,7 +138,7 @@ class MySQLWriter(ServerWriter):
         return client.is_passing(error)
 
     def is_duplicate(self, error: Exception) -> bool:
-        return bool(error.args[0] == _DUPLICATE)
+        return error.args[:1] == (_DUPLICATE,)
 
     def reason(self, error: Exception) -> str:
         return client.reason(error)

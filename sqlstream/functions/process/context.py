@@ -31,7 +31,7 @@ class Timers(Protocol):
     """
 
     def at(self, time: dt.datetime, name: str = "") -> None:
-        """Call `on_timer` when the watermark has passed an event time; one in the past is due after this key's rows."""
+        """Call `on_timer` when the watermark reaches an event time; one in the past is due after this key's rows."""
 
     def at_processing_time(self, time: dt.datetime, name: str = "") -> None:
         """Call `on_timer` when the clock has reached a time."""

@@ -227,7 +227,7 @@ class KeyTimers(Timers):
         return Timer(name, event_datetime(due) if identity[0] else instant(due), identity[0])
 
     def _set(self, is_event: bool, due: int, name: str) -> None:
-        if name and not isinstance(name, str):
+        if not isinstance(name, str | None):
             raise no_name(name)
         if not self.has_timers:
             raise RuntimeError("a timer needs a method: def on_timer(self, ctx): ...")

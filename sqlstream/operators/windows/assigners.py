@@ -96,6 +96,11 @@ class WindowAssigner(Grouping, Protocol):
         """The TIMESTAMP column that the watermark must reach before a row can be late."""
         ...
 
+    @property
+    def admits_late(self) -> bool:
+        """Whether `admit` tells which rows are late: then none is in a batch in which it gets no rows."""
+        ...
+
     def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
         """Return a FROM item: the rows whose windows have all closed. Sessions need `admit` of the same batch before."""
         ...
@@ -202,6 +207,10 @@ class AssignedWindows:
     @property
     def may_be_late(self) -> str:
         return END
+
+    @property
+    def admits_late(self) -> bool:
+        return False
 
     def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
         return f"(SELECT * FROM {rows} WHERE {ended(watermark)})"

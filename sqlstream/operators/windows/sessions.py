@@ -79,6 +79,11 @@ class Sessions:
         # A session takes rows that begin before the watermark as long as it is open.
         return START
 
+    @property
+    def admits_late(self) -> bool:
+        # Which sessions have closed is known when rows are put into them.
+        return True
+
     def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
         return within(rows, _SESSIONS, keys, ended(watermark))
 

@@ -80,6 +80,10 @@ class SlicedWindows:
     def may_be_late(self) -> str:
         return END
 
+    @property
+    def admits_late(self) -> bool:
+        return False
+
     def late(self, rows: str, keys: Sequence[str], watermark: EventTime) -> str:
         return f"(SELECT * FROM {rows} WHERE {ended(watermark)})"
 

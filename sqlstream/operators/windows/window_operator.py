@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -130,7 +130,7 @@ class WindowOperator(Operator):
                 yield from leaving(con, self.outputs, closing)
             batch.forget(clock.watermark)
             self._admit(batch, received)
-            yield from self._take_late(batch, received.may_be_late)
+            yield from self._take_late(batch, received)
         if (changes := self.trigger.changes(batch, received.added)) is not None:
             yield from leaving(con, self.outputs, changes)
         self.trigger.set_timers(batch, self.groups.windows)
@@ -212,11 +212,16 @@ class WindowOperator(Operator):
         if self.late is None:
             batch.state.count(LATE, rows)
 
-    def _take_late(self, batch: WindowBatch, rows: Sequence[pa.Table]) -> Iterator[SideRows]:
-        """Store or emit the rows that are late."""
-        if self.late is None or not rows:
+    def _take_late(self, batch: WindowBatch, received: Received) -> Iterator[SideRows]:
+        """Store or emit the rows that are late.
+
+        Rows may be late by the watermark of the job, and in time by that of the operator, which is behind it.
+        """
+        if self.late is None or not received.may_be_late:
             return
-        dropped = self.late.dropped(self.groups, rows, batch)
+        if self.groups.windows.admits_late and not received.after:
+            return
+        dropped = self.late.dropped(self.groups, received.may_be_late, batch)
         batch.state.count(LATE, dropped.num_rows)
         if self.late.kept:
             batch.state.append(LATE, dropped, batch.clock.batch)
