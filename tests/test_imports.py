@@ -1,0 +1,57 @@
+"""Each module can be the first one that a process imports: no circle of imports waits for another order."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import sqlstream
+
+PACKAGE = Path(sqlstream.__file__).parent
+PARTS = sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists())
+# The registry of operators' plans, and what they are made of, know each other.
+SHORT = {"physical"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [p if p in SHORT else pytest.param(p, marks=pytest.mark.thorough) for p in PARTS])
+def test_each_module_is_imported_alone(part: str) -> None:
+    paths = (path.relative_to(PACKAGE.parent) for path in sorted((PACKAGE / part).rglob("*.py")))
+    modules = [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths]
+    # What costs most is there before, as it is in the processes that are forked.
+    for library in ("duckdb", "msgspec", "pyarrow", "sqlglot"):
+        importlib.import_module(library)
+    assert {module: why for module in modules if (why := failure(module))} == {}
+
+
+def failure(module: str) -> str:
+    """Return why a module cannot be imported in a process in which no other one of the package was."""
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        try:
+            os.close(reading)
+            import_alone(module, writing)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        why = pipe.read()
+    os.waitpid(child, 0)
+    return why
+
+
+def import_alone(module: str, writing: int) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sqlstream"]:
+        del sys.modules[name]
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        # An extra that is not installed.
+        if (error.name or "").startswith("sqlstream"):
+            os.write(writing, repr(error).encode())
+    except BaseException as error:
+        os.write(writing, repr(error).encode())
