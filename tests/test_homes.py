@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 PACKAGE = Path(sqlstream.__file__).parent
 NODES = {node.__name__ for node in get_args(Stateful)}
 UNIONS = {
-    *("Windowed", "Changing", "InOrder", "Remembering", "Joins", "Stateful"),
+    *("Windowed", "Changing", "InOrder", "Joins", "Stateful"),
     *("AtWindowEnd", "InTimeOrder", "Joining", "TimedJoin"),
 }
 # Operators, and the modules that declare the nodes.

@@ -14,8 +14,9 @@ import pytest
 from sqlstream.logical.plan.expressions import Expression, Field
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node, PassThrough
-from sqlstream.logical.plan.nodes import AnyNode, Remembering, Stateful
+from sqlstream.logical.plan.nodes import AnyNode, Stateful
 from sqlstream.logical.plan.relational import Union
+from sqlstream.logical.plan.stateful import WithTimeToLive
 from sqlstream.logical.plan.tables import Scan
 from tests.kinds import last_job
 
@@ -114,7 +115,8 @@ def test_a_node_over_other_children_is_another_one_only_where_they_are_others(ki
 
 
 def test_what_has_a_time_to_live_is_known_to_the_hints_that_set_it() -> None:
-    assert {kind for kind in get_args(AnyNode) if "ttl" in kind.__dataclass_fields__} == set(get_args(Remembering))
+    remembering = {kind for kind in get_args(AnyNode) if issubclass(kind, WithTimeToLive)}
+    assert {kind for kind in get_args(AnyNode) if "ttl" in kind.__dataclass_fields__} == remembering
 
 
 def test_a_node_that_does_not_answer_cannot_be_made() -> None:

@@ -22,7 +22,7 @@ from sqlstream.logical.plan.node import (
 )
 from sqlstream.logical.plan.relational import Expand
 from sqlstream.logical.plan.settings import NodeValues, WindowSettings
-from sqlstream.logical.plan.stateful import WithTimeToLive
+from sqlstream.logical.plan.stateful import StatefulNode, WithTimeToLive
 from sqlstream.logical.plan.values import CallForms, named_forms
 from sqlstream.logical.plan.windows import (
     AtWindowEnd,
@@ -57,8 +57,39 @@ class EarlyFire:
         return f"{duration(Duration(self.every))} of {'event time' if self.by == 'event' else 'processing time'}"
 
 
+class Aggregating(StatefulNode):
+    """A node whose results are of the rows of each key."""
+
+    keys: tuple[Item, ...]
+    aggregates: tuple[AggregateItem, ...]
+
+    @property
+    def key_text(self) -> str:
+        return ", ".join(map(plain_item, self.keys))
+
+    @property
+    def calls_text(self) -> str:
+        return ", ".join(map(plain_call, self.aggregates))
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return tuple(k.name for k in self.keys)
+
+    @property
+    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        return tuple((k.name, (k.expression,)) for k in self.keys)
+
+    @property
+    def key_items(self) -> tuple[Item, ...]:
+        return self.keys
+
+    @property
+    def call_items(self) -> tuple[tuple[AggregateItem, str], ...]:
+        return tuple((call, "") for call in self.aggregates)
+
+
 @dataclass(frozen=True)
-class WindowAggregate(AtWindowEnd):
+class WindowAggregate(Aggregating, AtWindowEnd):
     """Aggregates rows per key and event-time window.
 
     Emits one row per (key, window) when the watermark passes the window's end, then forgets the window. Keeps partial
@@ -118,36 +149,12 @@ class WindowAggregate(AtWindowEnd):
         return f"aggregate {self.input.windows_text}"
 
     @property
-    def key_text(self) -> str:
-        return ", ".join(map(plain_item, self.keys))
-
-    @property
-    def calls_text(self) -> str:
-        return ", ".join(map(plain_call, self.aggregates))
-
-    @property
     def emission(self) -> str:
         if not self.corrects:
             return f"a row per key and window, {AT_WINDOW_END}"
         early = "early results of open windows, " if self.early else ""
         later = f", corrections for {duration(self.lateness)} more" if self.lateness else ""
         return f"{early}a row per key and window {AT_WINDOW_END}{later}"
-
-    @property
-    def key_columns(self) -> tuple[str, ...]:
-        return tuple(k.name for k in self.keys)
-
-    @property
-    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
-        return tuple((k.name, (k.expression,)) for k in self.keys)
-
-    @property
-    def key_items(self) -> tuple[Item, ...]:
-        return self.keys
-
-    @property
-    def call_items(self) -> tuple[tuple[AggregateItem, str], ...]:
-        return tuple((call, "") for call in self.aggregates)
 
     @property
     def has_processing_timers(self) -> bool:
@@ -223,7 +230,7 @@ class WindowAggregate(AtWindowEnd):
 
 
 @dataclass(frozen=True)
-class Aggregate(WithTimeToLive, SingleInput, Updating):
+class Aggregate(Aggregating, WithTimeToLive, SingleInput, Updating):
     """Aggregates all rows of a key so far.
 
     Emits a key's result when its first row comes, and changes it with every further one; takes it back when no row is left.
@@ -268,32 +275,8 @@ class Aggregate(WithTimeToLive, SingleInput, Updating):
         return "aggregate without a window" if self.aggregates else "rows without duplicates (DISTINCT)"
 
     @property
-    def key_text(self) -> str:
-        return ", ".join(map(plain_item, self.keys))
-
-    @property
-    def calls_text(self) -> str:
-        return ", ".join(map(plain_call, self.aggregates))
-
-    @property
     def emission(self) -> str:
         return f"a row per key, {ON_CHANGE}"
-
-    @property
-    def key_columns(self) -> tuple[str, ...]:
-        return tuple(k.name for k in self.keys)
-
-    @property
-    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
-        return tuple((k.name, (k.expression,)) for k in self.keys)
-
-    @property
-    def key_items(self) -> tuple[Item, ...]:
-        return self.keys
-
-    @property
-    def call_items(self) -> tuple[tuple[AggregateItem, str], ...]:
-        return tuple((call, "") for call in self.aggregates)
 
     @property
     def can_forget(self) -> bool:

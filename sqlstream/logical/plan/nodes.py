@@ -23,8 +23,6 @@ Windowed = SessionWindow | WindowAggregate | WindowRank
 Changing = Normalize | Aggregate | Rank | SetOperation
 # They emit every row once, in the order of time.
 InOrder = Over | Sort
-# They keep what they know of a key until its time to live is over.
-Remembering = CountWindows | Aggregate | Rank | SetOperation | Over | Process
 Joins = Join | IntervalJoin | TemporalJoin
 # They keep state from one batch to the next.
 Stateful = Windowed | CountWindows | Changing | InOrder | Joins | Process

@@ -22,15 +22,44 @@ from sqlstream.logical.plan.node import (
 )
 from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.logical.plan.settings import NodeValues, RankSettings
-from sqlstream.logical.plan.stateful import WithTimeToLive
+from sqlstream.logical.plan.stateful import StatefulNode, WithTimeToLive
 from sqlstream.logical.plan.values import forms, single_keys
 from sqlstream.logical.plan.windows import AtWindowEnd, bound_of_windows, growth_of_late_rows
 from sqlstream.logical.plan.words import AT_WINDOW_END, ON_CHANGE, in_table, plain_list, quoted_name, sql_list
 from sqlstream.units import NO_TIME, Duration
 
 
+class Numbering(StatefulNode):
+    """A node that numbers the rows of each key."""
+
+    input: Node
+    column: str
+    keys: tuple[Expression, ...]
+    order: tuple[Expression, ...]
+
+    @property
+    def key_text(self) -> str:
+        return plain_list(self.keys)
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return column_names(self.keys)
+
+    @property
+    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        return tuple((k.column or k.sql, (k,)) for k in self.keys)
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return (*self.keys, *self.order)
+
+    @cached_property
+    def schema(self) -> Schema:
+        return (*self.input.schema, Field(self.column, "BIGINT"))
+
+
 @dataclass(frozen=True)
-class WindowRank(AtWindowEnd):
+class WindowRank(Numbering, AtWindowEnd):
     """Emits each row with its rank among the rows of its window and keys, when the watermark passes the window's end.
 
     With a `limit` only rows up to that rank. Keeps the rows of open windows (that can still be within the limit), and forgets
@@ -75,20 +104,8 @@ class WindowRank(AtWindowEnd):
         return f"{_ranks(self.function, self.order, self.limit)} {self.input.windows_text}"
 
     @property
-    def key_text(self) -> str:
-        return plain_list(self.keys)
-
-    @property
     def emission(self) -> str:
         return f"rows with their rank, {AT_WINDOW_END}"
-
-    @property
-    def key_columns(self) -> tuple[str, ...]:
-        return column_names(self.keys)
-
-    @property
-    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
-        return tuple((k.column or k.sql, (k,)) for k in self.keys)
 
     def late_columns(self, place: int) -> Schema:
         """Return the columns of a row, without the window that it is in."""
@@ -104,14 +121,6 @@ class WindowRank(AtWindowEnd):
         bounds = (Expression.of_column(name, "TIMESTAMP") for name in self.named_bounds)
         keys = (*bounds, *self.keys)
         return Rank(changes, self.name, self.column, self.function, keys, self.order, self.limit, span=self.span)
-
-    @property
-    def expressions(self) -> tuple[Expression, ...]:
-        return (*self.keys, *self.order)
-
-    @cached_property
-    def schema(self) -> Schema:
-        return (*self.input.schema, Field(self.column, "BIGINT"))
 
     @cached_property
     def time_attributes(self) -> tuple[str, ...]:
@@ -139,7 +148,7 @@ class WindowRank(AtWindowEnd):
 
 
 @dataclass(frozen=True)
-class Rank(WithTimeToLive, SingleInput, Updating):
+class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
     """Emits each row with its rank among all rows of equal keys, and changes the ranks that further rows move.
 
     With a `limit` only rows up to that rank; of append-only rows, those beyond it are not kept. Keeps all others until
@@ -178,20 +187,8 @@ class Rank(WithTimeToLive, SingleInput, Updating):
         return f"{_ranks(self.function, self.order, self.limit)} over all rows"
 
     @property
-    def key_text(self) -> str:
-        return plain_list(self.keys)
-
-    @property
     def emission(self) -> str:
         return f"rows with their rank, {ON_CHANGE}"
-
-    @property
-    def key_columns(self) -> tuple[str, ...]:
-        return column_names(self.keys)
-
-    @property
-    def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
-        return tuple((k.column or k.sql, (k,)) for k in self.keys)
 
     @property
     def has_processing_timers(self) -> bool:
@@ -200,14 +197,6 @@ class Rank(WithTimeToLive, SingleInput, Updating):
     @property
     def leaving_time(self) -> str | None:
         return None
-
-    @property
-    def expressions(self) -> tuple[Expression, ...]:
-        return (*self.keys, *self.order)
-
-    @cached_property
-    def schema(self) -> Schema:
-        return (*self.input.schema, Field(self.column, "BIGINT"))
 
     @cached_property
     def unique_keys(self) -> Keys:
