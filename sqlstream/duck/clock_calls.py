@@ -22,7 +22,7 @@ def variables_in(bound: exp.Expr) -> set[str]:
 
 
 def is_now(bound: exp.Expr) -> bool:
-    """Tell whether a bound expression is the batch's time itself."""
+    """Return whether a bound expression is the batch's time itself."""
     # Everything that is made of it has this cast inside.
     inner = bound.this if isinstance(bound, exp.Cast) else None
     return isinstance(inner, exp.Anonymous) and variables_in(inner) == {NOW_VARIABLE}

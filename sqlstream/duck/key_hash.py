@@ -187,7 +187,7 @@ def _digits(type: DuckDBPyType) -> tuple[int, int]:
 
 @cache
 def duckdb_agrees() -> bool:
-    """Tell whether DuckDB's `hash` is the hash of this module."""
+    """Return whether DuckDB's `hash` is the hash of this module."""
     with databases.passing() as con:
         given = con.execute(f"SELECT {', '.join(f'hash({values})' for values in _PROBES)}").fetchone()
     return given == tuple(_PROBES.values())

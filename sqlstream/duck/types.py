@@ -51,7 +51,7 @@ def element_of(type: str) -> str:
 
 
 def has_elements(type: str) -> bool:
-    """Tell whether values of a type have elements, which UNNEST makes rows of."""
+    """Return whether values of a type have elements, which UNNEST makes rows of."""
     return kind_of(type) in ("list", "array")
 
 
@@ -107,7 +107,7 @@ def _encoded(column: Column) -> str:
 
 @lru_cache(maxsize=4096)
 def is_changed(type: str) -> bool:
-    """Tell whether values of a type are stored in another form."""
+    """Return whether values of a type are stored in another form."""
     return _has(DuckDBPyType(type), _AS_TEXT | {"enum"})
 
 
@@ -117,7 +117,7 @@ def _has(type: DuckDBPyType, ids: Collection[str]) -> bool:
 
 @lru_cache(maxsize=4096)
 def has_intervals(type: str) -> bool:
-    """Tell whether values of a type are intervals, or hold some.
+    """Return whether values of a type are intervals, or hold some.
 
     >>> has_intervals("STRUCT(a INTEGER, b INTERVAL[])"), has_intervals("VARCHAR")
     (True, False)

@@ -59,7 +59,7 @@ class CollectedValues:
 
 
 def is_aggregate(name: str) -> bool:
-    """Tell whether this is the name of an aggregate function, supported or not."""
+    """Return whether this is the name of an aggregate function, supported or not."""
     key = name.lower()
     return key in FUNCTIONS or key in ALIASES or key in REFUSED
 
