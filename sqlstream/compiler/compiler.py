@@ -130,8 +130,7 @@ class Compiler:
         self._names = JobNames()
         self._declarations = Declarations()
         self._defining = False
-        # Called with the name, the options and the place of each table whose options a script sets, before anything is opened:
-        # raises an error if the script may not set them.
+        # Called with the name, options and place of each table whose options a script sets, before anything is opened; may raise.
         self.check_table: Callable[[str, Mapping[str, str], Span | None], None] = lambda name, options, span: None
         # Called with warnings about statements.
         self.warn: Callable[[SqlStreamError], None] = lambda warning: None
