@@ -1,4 +1,4 @@
-"""LATERAL and UNNEST: the rows that are made of a row, joined with it."""
+"""The SQL of LATERAL and UNNEST: each row joined with the rows that are computed from it."""
 
 from __future__ import annotations
 

@@ -179,7 +179,10 @@ class SinkPlan:
 
     @property
     def upserts(self) -> bool:
-        """Whether the table is a warehouse table that keeps the last change of each PRIMARY KEY: it includes the result's key."""
+        """Whether a warehouse table stores only the last change of each PRIMARY KEY.
+
+        It does if the PRIMARY KEY includes `keys`, so that a key has one row at a time, or if changes have an `order`.
+        """
         keyed = bool(self.order) or (bool(self.keys) and set(self.keys) <= set(self.table.primary_key))
         return self.changing and keyed and self.table.connector is None
 

@@ -122,11 +122,11 @@ def _above(node: Filter | TimeWindows | LookupJoin, below: Node) -> Ordered | Un
 
 
 def _by_time(node: StatefulNode, time: str | None) -> Ordered | Unordered:
-    """Return the rows of an operator that emits them in the order of a time."""
+    """Return the plan of an operator with its time as column of the order, or why its rows have no order."""
     own = {f.name: f.type for f in node.schema}
     if time is None or time not in own:
         return Unordered(f"rows leave {node.label} in no order")
-    # It goes first: a key that has the time is known by it further up.
+    # It comes first, so that unique keys with the time have it under this name in the nodes above.
     items = [Item(_AT, Expression.of_column(time, own[time]))]
     items += [Item(name, Expression.of_column(name, type)) for name, type in own.items()]
     return Ordered(Projection(node, tuple(items)), (Column(_AT, own[time]),))

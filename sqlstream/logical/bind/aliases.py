@@ -16,7 +16,7 @@ from sqlstream.sql.spans import span_of
 def with_name(node: Node, name: str) -> Node:
     """Return a relation whose topmost stateful operator has a name; only filters, projections and LATERAL may be above it.
 
-    An operator below reads of side outputs, or of late rows, is not renamed: the query of its result names it.
+    An operator that is read through SIDE_OUTPUT or LATE_ROWS is not renamed: the query of its result names it.
     """
     if isinstance(node, StatefulNode):
         return node.named(name)

@@ -390,7 +390,7 @@ class Binder:
 
 
 def _rows_of(table: Table, alias: str, span: Span) -> Node:
-    """Return the scan of a table; for a table of changes with a PRIMARY KEY, Normalize above a scan that all uses share."""
+    """Return the scan of a table; for a table of changes with a PRIMARY KEY, Normalize above it, equal wherever it is named."""
     if not (table.has_changes and table.primary_key):
         return Scan(table, alias, span=span)
     return Normalize(Scan(table, table.name, span=span), f"{table.name}_current", table.primary_key, span)

@@ -102,7 +102,7 @@ class Joining(StatefulNode):
 
     @property
     def key_ttl(self) -> Duration:
-        """None: each input of a regular join has its own."""
+        """0, since each input of a regular join has its own."""
         return NO_TIME
 
     @property

@@ -195,7 +195,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
     @property
     def key_ttl(self) -> Duration:
-        """None: each state has its own."""
+        """0, since each state has its own."""
         return NO_TIME
 
     @property

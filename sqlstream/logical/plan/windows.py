@@ -158,7 +158,7 @@ class AtWindowEnd(SingleInput, DropsLateRows):
 
     @property
     def key_ttl(self) -> Duration:
-        """None: the watermark decides when a window is forgotten."""
+        """0, since the watermark decides when a window is forgotten."""
         return NO_TIME
 
     @property

@@ -73,7 +73,7 @@ def aggregated(query: BatchQuery, node: Aggregate) -> BatchRows:
 
 
 def _lives(query: BatchQuery, node: Aggregate, ttl: Duration) -> BatchRows:
-    """Return the input rows with _LIFE, a number per key: a new life begins with the first row after the time to live is over."""
+    """Return the input rows with _LIFE, the number of a key's life: the first row after the time to live begins a new one."""
     below = query.rows(node.input)
     if not below.is_read or node.input.is_changelog:
         raise CannotVerify("a time to live over rows that change, or that another operator emits", node.span)

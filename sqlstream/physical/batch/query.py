@@ -151,7 +151,7 @@ class BatchQuery:
         return self.consolidated(node, below, where)
 
     def consolidated(self, node: Node, below: BatchRows, where: str = "") -> BatchRows:
-        """Return the rows that meet a condition, a WHERE clause over READ, too: each row repeated by its weight, without READ.
+        """Return the rows that meet a WHERE clause, which may read READ: each row repeated by its weight, without READ.
 
         `below` are the rows of `node`, which tells whether weights can differ from 1.
         """
