@@ -116,10 +116,7 @@ class Node(ABC):
         return None
 
     def windows_setting(self, inlined: Callable[[Expression], str]) -> str | None:
-        """Return the text of its windows in the records of jobs; None if the node does not assign windows.
-
-        `inlined` returns the SQL of an expression over the rows of the tables and operators below.
-        """
+        """Return the windows that it makes, as records have them: `inlined` gives SQL over what is below. None: it makes none."""
         return None
 
     @property

@@ -242,6 +242,6 @@ def whole_ranks(node: Filter) -> Rank | WindowRank | None:
     for projection in reversed(projections):
         name = next((i.name for i in projection.items if i.expression.column == name), None)
     n, rank = below.limit, Expression.of_column(name, "").sql if name is not None else ""
-    # The last one is the filter that ORDER BY .. LIMIT becomes.
+    # The last one is that of ORDER BY .. LIMIT.
     same = [f"{rank} <= {n}", f"{rank} < {n + 1}", f"{rank} > 0 AND {rank} <= {n}"]
     return below if node.predicate.sql in (*same, *([f"{rank} = 1"] if n == 1 else [])) else None

@@ -23,7 +23,7 @@ from sqlstream.units import Duration, duration
 
 # The inlined SQL of the columns of a node, by name; without columns that pass through under their own name.
 Origins = Mapping[str, str]
-# The names and texts of settings.
+# Names with texts, as records have them.
 Settings = Iterator[tuple[str, str]]
 
 
@@ -84,39 +84,39 @@ class InputOrigins:
         return inlined(expression, self.origins[place])
 
     def inlined_list(self, expressions: Iterable[Expression], place: int = 0) -> str:
-        """Return the inlined SQL of several expressions over an input, separated by commas."""
+        """Return the SQL of several expressions over an input."""
         return ", ".join(self.inlined(e, place) for e in expressions)
 
     def inlined_condition(self, condition: Expression | None) -> str:
-        """Return the inlined SQL of a condition over all inputs; an empty text if there is none."""
+        """Return the SQL of a condition over all inputs, nothing where there is none."""
         together = {name: sql for origins in self.origins for name, sql in origins.items()}
         return inlined(condition, together) if condition is not None else ""
 
     def time(self, column: str, place: int = 0) -> str:
-        """Return the inlined SQL of a time column of an input."""
+        """Return the SQL of a time of an input."""
         return self.inlined(column_of(self._node.children[place], column), place)
 
     def windows(self) -> str:
-        """Return `windows_of` the only input."""
+        """Return which windows the rows of the input are in."""
         [below] = self._node.children
         return windows_of(below)
 
 
 def windows_of(node: Node) -> str:
-    """Return a text of the windows that the rows of a node are in; empty if they are in none."""
+    """Return which windows the rows of a node are in, nothing where they are in none."""
     if (text := node.windows_setting(lambda e: inlined(e, origins_of(node.children[0])))) is not None:
         return text
     return ", ".join(filter(None, dict.fromkeys(map(windows_of, node.children))))
 
 
 def changes_of_inputs(node: StatefulNode) -> Settings:
-    """Yield a setting for each input: "yes" if it is a changelog, else empty."""
+    """Yield which inputs have changes."""
     for place, below in enumerate(node.children):
         yield f"changes of input {place}", "yes" if below.is_changelog else ""
 
 
 def ttl_text(ttl: Duration | None) -> str:
-    """Return the text of a time to live in a record; empty if there is none."""
+    """Return a time to live as records have it, nothing for ever."""
     return duration(ttl) if ttl else ""
 
 

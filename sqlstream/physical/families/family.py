@@ -115,7 +115,7 @@ class OperatorPlan(ABC, Generic[N]):
 
     @abstractmethod
     def settings(self, inputs: InputOrigins) -> Settings:
-        """Yield the other settings that its results depend on, each a name and a text; empty: not set."""
+        """Yield what else makes its results others, by name."""
 
     # -- in one batch
 
