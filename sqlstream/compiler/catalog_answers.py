@@ -1,4 +1,4 @@
-"""What SHOW and DESCRIBE say about the catalog, as tables of texts."""
+"""The answers of SHOW and DESCRIBE, as tables of texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHECKS = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A small table: names of columns, and rows of texts or None."""
+    """An answer: names of columns, and rows of texts; None is NULL."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | None, ...], ...]
@@ -35,13 +35,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class WarehouseQuery:
-    """What only the warehouse can answer: a state query, to be run when its turn has come."""
+    """A state query that answers a statement; it runs when the statements before it have run."""
 
     sql: str
 
 
 def answer(statement: Show | Describe, binder: Binder, options: Options) -> Answer | WarehouseQuery:
-    """Return what a statement asks for, as the catalog and the options are now."""
+    """Return the answer of SHOW or DESCRIBE from the catalog and the options; a state query if only the warehouse knows it.
+
+    Raises BindError for a relation or a function that does not exist.
+    """
     catalog = binder.catalog
     if isinstance(statement, Describe):
         if statement.function:
@@ -86,7 +89,7 @@ def _about(kind: ShowKind, name: Name, binder: Binder, like: _Like) -> Answer:
 
 
 def described(relation: Table | View, binder: Binder) -> Answer:
-    """Return the columns of a table or view: type, whether they may be NULL, key, how they are computed, watermark."""
+    """Return a row for each column of a table or a view: name, type, "true" if it may be NULL, key, expression, watermark."""
     columns = ("name", "type", "null", "key", "computed as", "watermark")
     if isinstance(relation, View):
         node = binder.view(relation)
@@ -111,13 +114,13 @@ def _described_column(column: Column, table: Table) -> tuple[str | None, ...]:
 
 
 def create_table(table: Table) -> str:
-    """Return the CREATE TABLE statement of a table."""
+    """Return the CREATE TABLE statement of a table; secrets in its options are hidden."""
     parts = []
     for column in table.columns:
         if column.expression is not None:
             parts.append(f"{quote_name(column.name)} AS {column.expression}")
         else:
-            # What its connector cannot write is only read, whether it says so or not.
+            # A column that its connector cannot write is VIRTUAL, even if the declaration does not say so.
             virtual = "" if column in table.writable else " VIRTUAL"
             metadata = f" METADATA FROM {quote_text(column.metadata)}{virtual}" if column.metadata else ""
             parts.append(f"{quote_name(column.name)} {column.type}{' NOT NULL' if column.not_null else ''}{metadata}")
@@ -134,7 +137,6 @@ def create_table(table: Table) -> str:
 
 
 def _create_view(view: View) -> str:
-    # A view keeps its own text.
     return view.span.written if view.span else ""
 
 
@@ -150,7 +152,7 @@ def _in_order(relations: Iterable[R]) -> list[R]:
 
 
 class _Like:
-    """A pattern of LIKE: `%` stands for any text, `_` for one character; case does not matter in names."""
+    """A pattern of LIKE: `%` stands for any text, `_` for one character; case does not matter."""
 
     def __init__(self, pattern: str):
         parts = (".*" if c == "%" else "." if c == "_" else re.escape(c) for c in pattern)

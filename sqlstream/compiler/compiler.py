@@ -1,6 +1,6 @@
-"""From SQL text to jobs: keeps the catalog and the options of a session, and plans every INSERT and SELECT.
+"""Compiles SQL text to jobs: keeps the catalog and the options of a session, and plans every INSERT and SELECT.
 
-Nothing here starts anything: a script is compiled whole before its first job runs.
+Nothing starts here: a script is compiled as a whole before its first job runs.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ from sqlstream.sql.statements import parse_script
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What EXPLAIN asks for: a job at a stage on its way. The job itself does not run."""
+    """The request of EXPLAIN: to show a job, which does not run, at a stage such as LOGICAL."""
 
     job: PlannedJob
     stage: str
@@ -86,24 +86,27 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class SavepointRequest:
-    """What CREATE SAVEPOINT and DROP SAVEPOINT ask for, when their turn has come. It is answered with what was done."""
+    """The request of CREATE SAVEPOINT or DROP SAVEPOINT; it is executed when the statements before it have run."""
 
     statement: CreateSavepoint | DropSavepoint
 
 
-# What a statement asks to be told, or to be done to a savepoint or a state check, and all that a statement can ask to be done.
+# Requests of statements that are not jobs, and all that a statement can be compiled to.
 Question: TypeAlias = (
     Answer | WarehouseQuery | Explanation | SavepointRequest | CreateStateCheck | DropStateCheck | DescribeState
 )
 Compiled: TypeAlias = PlannedJob | Question
 
 
-# Of the database that checks types.
+# Settings of the database that checks types.
 _SETTINGS = {"threads": 1}
 
 
 class Compiler:
-    """The state of a session before anything runs: tables, views, functions, options."""
+    """Compiles statements in order, and holds the state of a session: tables, views, functions and options.
+
+    Methods that compile raise ParseError, BindError or UnsupportedError, with a place in the text.
+    """
 
     def __init__(
         self,
@@ -114,25 +117,24 @@ class Compiler:
         plans_jobs: bool = True,
     ):
         self.project = project
-        # If not, tables of other packages' connectors are names alone, and these are not imported.
+        # If false, tables of connectors of other packages have only a name, and these packages are not imported.
         self._plans_jobs = plans_jobs
         self.catalog = Catalog()
         self.catalog.with_options = self._with_options
         self.table_options = TableOptions(table_options or {})
         self.options = options or Options()
-        # What checks types; opened when it is needed, with the functions that are there then.
+        # The database that checks types, opened on first use.
         self._database: FunctionDatabase | None = None
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._binder: Binder | None = None
         self._names = JobNames()
         self._declarations = Declarations()
         self._defining = False
-        # Called with the name, the options and the place of each table whose options a script gives, before anything that
-        # they name is opened: whoever may not trust the script raises an error.
+        # Called with the name, options and place of each table whose options a script sets, before anything is opened; may raise.
         self.check_table: Callable[[str, Mapping[str, str], Span | None], None] = lambda name, options, span: None
-        # Called with what the author of a statement may not expect.
+        # Called with warnings about statements.
         self.warn: Callable[[SqlStreamError], None] = lambda warning: None
-        # Called with the name of a table for the jobs that run now and read or write it.
+        # Returns the names of the running jobs that read or write a table.
         self.jobs_of: Callable[[str], Iterable[str]] = lambda table: ()
 
     @property
@@ -153,11 +155,12 @@ class Compiler:
 
     @contextmanager
     def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a connection that has the functions; what it leaves behind (temporary tables) goes with it."""
+        """Yield a connection in which the user's functions are registered; its temporary tables are dropped at the end."""
         with self._open_database().cursor() as con:
             yield con
 
     def close(self) -> None:
+        """Close the database that checks types."""
         if self._cursor is not None:
             self._cursor.close()
         database, self._database = self._database, None
@@ -165,7 +168,7 @@ class Compiler:
             database.close()
 
     def add_functions(self, functions: Iterable[AnyFunction]) -> None:
-        """Make functions known to every statement compiled after this."""
+        """Add functions for statements compiled from now on; each replaces a function of its name."""
         added = tuple(functions)
         callable_in_duckdb = [function for function in added if isinstance(function, Function | AggregateFunction)]
         if self._database is None and callable_in_duckdb:
@@ -180,7 +183,7 @@ class Compiler:
         self._binder = None
 
     def take_over(self, other: Compiler, but: Iterable[str]) -> None:
-        """Know what another compiler does, but for tables and views of some names."""
+        """Add the functions, tables and views of another compiler, without the tables and views named in `but`."""
         catalog, left_out = other.catalog, set(map(str.lower, but))
         self.add_functions([*catalog.duck_functions, *catalog.process_functions.values()])
         for entry in catalog:
@@ -195,9 +198,9 @@ class Compiler:
         return self._binder
 
     def scripts(self, sources: Iterable[SourceText]) -> list[Compiled]:
-        """Compile scripts in order: definitions take effect; jobs, and what SHOW and its like ask for, are returned.
+        """Compile scripts in order; return their jobs and requests. Definitions and SET take effect on the session.
 
-        All of them are parsed before the first is bound.
+        All scripts are parsed before the first statement is bound. Raises UsageError for options of a table that does not exist.
         """
         self._names.clear()
         parsed = [statement for source in sources for statement in parse_script(source)]
@@ -210,13 +213,13 @@ class Compiler:
         return [one for one in found if one is not None]
 
     def jobs(self, sources: Iterable[SourceText]) -> list[PlannedJob]:
-        """Compile scripts and return their jobs alone."""
+        """Compile scripts, as `scripts` does; return only their jobs."""
         return [one for one in self.scripts(sources) if isinstance(one, PlannedJob)]
 
     def definitions(self, source: SourceText, *, leave_out: bool = False) -> None:
-        """Compile a catalog file, which holds nothing but CREATE TABLE, CREATE VIEW and CREATE FUNCTION.
+        """Compile a catalog file, which may hold only CREATE TABLE, CREATE VIEW and CREATE FUNCTION.
 
-        With `leave_out` what is wrong in it declares nothing (`Catalog.faults`), instead of raising.
+        With `leave_out` the error of a wrong statement, or file, is not raised, but added to `Catalog.faults`.
         """
         try:
             parsed = parse_script(source)
@@ -245,7 +248,7 @@ class Compiler:
                 statement.name.span,
             )
         if (fault := self.catalog.fault(statement.name.text)) is not None:
-            # Which of the two is meant nobody can tell.
+            # The name has two declarations, of which one is wrong: either could be meant.
             raise fault.error
         self._defining = True
         try:
@@ -254,7 +257,7 @@ class Compiler:
             self._defining = False
 
     def statement(self, statement: Statement) -> Compiled | None:
-        """Compile one statement."""
+        """Compile one statement; return its job or request, None if it only changes the session."""
         try:
             return self._compiled(statement)
         except RecursionError:
@@ -286,7 +289,7 @@ class Compiler:
                 logical = self._bound(statement)
                 job = self._job(statement, logical, self._name(statement, logical))
                 if not (job.is_query or job.appends):
-                    # It was the name of the next job, which this is.
+                    # 'pipeline.name' names one job, and this is it.
                     self.options.take_job_name()
                 return job
             case Explain(statement=explained):
@@ -301,7 +304,7 @@ class Compiler:
                     hint="Put it into a file of its own, and name that with --migrate when the job is upgraded.",
                 )
             case CreateStateCheck() | DropStateCheck() | DescribeState():
-                # The warehouse knows the jobs, once those before have started.
+                # They need the jobs before them to have started.
                 return statement
             case Show() | Describe():
                 return answer(statement, self.binder, self.options)
@@ -310,7 +313,7 @@ class Compiler:
         return None
 
     def _table(self, statement: CreateTable) -> Table:
-        """Return a declared table, with the options that it was given from outside."""
+        """Return the table of a CREATE TABLE statement, with its options from outside applied."""
         name = statement.name.text
         given = self.table_options.of(name)
         for options in ({key: value.value for key, value in statement.options.items()}, given):
@@ -323,7 +326,7 @@ class Compiler:
             try:
                 declared = with_columns(declared, self.project, self.table_options.within)
             except SqlStreamError as error:
-                # In a catalog file it waits for a job that uses it.
+                # In a catalog file the error is raised when a job uses the table.
                 found = without_columns(declared, error) if self._defining else None
                 if found is None:
                     raise
@@ -343,7 +346,7 @@ class Compiler:
         return table
 
     def _usable(self, table: Table) -> Table:
-        """Return a table ready for use; in a catalog file one that is not waits for a job that uses it."""
+        """Return a table with its implementation; if it is not usable, raise, or in a catalog file record the problem."""
         table = usable(table)
         if table.problem is not None and self.catalog.broken and table.problem.detail is None:
             table.problem.detail = "\n".join(f"{error.message}." for error in self.catalog.broken)
@@ -352,7 +355,7 @@ class Compiler:
         return table
 
     def _with_options(self, table: Table, given: Mapping[str, str], span: Span) -> Table:
-        """Return a table as a query reads or writes it whose hint OPTIONS gives it other options; errors point at the hint."""
+        """Return a table with the options of a query's hint OPTIONS; errors point at the hint."""
         remember(given)
         options = changed(table.name, table.options, given, span)
         for key, value in self.table_options.of(table.name).items():
@@ -363,7 +366,7 @@ class Compiler:
                     )
                 )
         self.check_table(table.name, options, span)
-        # What the hint says stands in the hint, the rest where it did.
+        # Options of the hint have their place there; the others keep their places.
         places = {name: place for name, place in table.places.items() if name not in given}
         found = replace(table, options=options, span=span, places=places, within=self.table_options.within)
         validate(found)
@@ -390,7 +393,7 @@ class Compiler:
             )
 
     def _view(self, statement: CreateView) -> View:
-        """Bind a view; one that is replaced is not there meanwhile, so that it cannot be read by itself."""
+        """Return a bound view; while it is bound, a view that it replaces is not in the catalog, so it cannot read itself."""
         existing = self.catalog.views.get(statement.name.text.lower()) if statement.or_replace else None
         if existing is not None:
             self.catalog.drop(existing.name)
@@ -398,7 +401,7 @@ class Compiler:
             return bind_view(statement, self.binder)
         except SqlStreamError as error:
             if self._defining and any(error is table.problem for table in self.catalog.tables.values()):
-                # As the table does that is not usable now, it waits for a job that uses it.
+                # Like the unusable table that it reads, it raises the error when a job uses it.
                 return declared_view(statement)
             raise
         finally:
@@ -463,7 +466,7 @@ class Compiler:
                 return (bind_select(statement, self.binder, "result", PRINT),)
 
     def _job(self, statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], name: str) -> PlannedJob:
-        # What only declares tables for a state query plans nothing, and starts in less time without all operators.
+        # Imported late: a state query only declares tables, and starts faster without the operators.
         from sqlstream.physical.planner import plan
 
         check_tables(statement, logical, self.catalog)

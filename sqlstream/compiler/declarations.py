@@ -1,4 +1,4 @@
-"""What scripts declare: kept beside a job, so that its tables are known to whoever has only the warehouse."""
+"""The declarations of scripts: a job's record stores those that it needs, for readers that have only the warehouse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VARIABLE = re.compile(r"\$\{[^}:]*\}|\$\{file:[^}]*\}")
 
 
 def checked_definition(statement: Statement) -> CreateTable | CreateView:
-    """Return a statement of a catalog file that declares a table or a view. Raises BindError for any other."""
+    """Return a statement of a catalog file if it is CREATE TABLE or CREATE VIEW. Raises BindError for any other."""
     if not isinstance(statement, CreateTable | CreateView):
         raise BindError(
             "a catalog file holds CREATE TABLE, CREATE VIEW and CREATE FUNCTION only",
@@ -27,9 +27,10 @@ def checked_definition(statement: Statement) -> CreateTable | CreateView:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What a job needs of its script beside its statement: declarations in their order, options, and options of its tables.
+    """What a job needs of its script beside its statement, without secrets: variables of the environment are not replaced.
 
-    All without secrets: a variable of the environment stands as its name.
+    `declarations` are statements in their order, `options` those of SET, `tables` further options by table (see TableOptions).
+    `within` are the folders in which files of the tables must be.
     """
 
     declarations: tuple[str, ...] = ()
@@ -39,21 +40,25 @@ class Script:
 
 
 class Declarations:
-    """The statements of scripts that declare tables, views and functions, by their names."""
+    """The texts of statements that declare tables, views and functions, by name in lower case."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str | None] = {}
 
     def add(self, name: str, span: Span) -> None:
-        """Know the statement that declares a name."""
+        """Record the statement at `span` as the declaration of a name, in place of an earlier one."""
         self.forget(name)
         self._texts[name.lower()] = text_without_secrets(span)
 
     def forget(self, name: str) -> None:
+        """Remove the declaration of a name, if there is one."""
         self._texts.pop(name.lower(), None)
 
     def needed(self, sql: str) -> dict[str, str | None]:
-        """Return the statements of the names in a text, and of the names in those; None for one with a secret."""
+        """Return the declarations, by name, that a text needs, directly or through other ones; None for one with a secret.
+
+        Any occurrence of a name in a text counts, so there may be more than it needs.
+        """
         found = set[str]()
         texts = [sql.lower()]
         while texts:
@@ -66,7 +71,7 @@ class Declarations:
 
 
 def script_of(sql: str, declarations: Declarations, options: Mapping[str, str], tables: TableOptions) -> Script | None:
-    """Return what a job with some SQL needs of its script; None where that has secrets, which nobody keeps."""
+    """Return what a job with the statement `sql` needs of its script; None if that contains secrets, which are never stored."""
     needed = declarations.needed(sql)
     texts = [text for text in needed.values() if text is not None]
     named = "\n".join([sql, *texts]).lower()
@@ -82,7 +87,7 @@ def _is_public(options: Mapping[str, str]) -> bool:
 
 
 def text_without_secrets(span: Span) -> str | None:
-    """Return a statement as it was written, with the names of its variables; None where a secret stands in it."""
+    """Return the text of a statement with its variables not replaced; None if it contains a secret."""
     source = span.source
     text = source.text if source.written is None else source.written
     start, end = source.as_written(span.start, span.end)

@@ -1,4 +1,4 @@
-"""What SHOW FUNCTIONS and DESCRIBE FUNCTION say about the user's functions, of whatever kind."""
+"""The rows of SHOW FUNCTIONS and DESCRIBE FUNCTION, for user's functions of all kinds."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ Row = tuple[str | None, ...]
 
 
 def function_rows(catalog: Catalog, like: Callable[[str], bool]) -> tuple[Row, ...]:
-    """Return a row for each function: its name, what it takes and returns, its kind, and where it is declared."""
+    """Return the rows of SHOW FUNCTIONS, by name: name, parameters, result, kind, and place of the declaration.
+
+    `like` tells which names to list.
+    """
     functions: list[AnyFunction] = [*catalog.duck_functions, *catalog.process_functions.values()]
     found = sorted((f for f in functions if like(f.name)), key=lambda f: f.name.lower())
     return tuple((f.name, f"({', '.join(_takes(f))})", _returns(f), _kind(f), f.location) for f in found)
 
 
 def described_function(name: Name, catalog: Catalog) -> tuple[Row, ...]:
-    """Return a row for each part of a function: its name, its type, whether it can be NULL, and its default value."""
+    """Return the rows of DESCRIBE FUNCTION, one for each part: kind, name, type, "true" if it can be NULL, and default value.
+
+    Raises BindError for a function that does not exist.
+    """
     function = catalog.any_function(name.text)
     if function is None:
         hint = missing("function", name.text, catalog.function_names)

@@ -1,4 +1,4 @@
-"""What a job may read and write, before it is planned."""
+"""Checks of jobs: tables that they read and write, before planning; limits on the state of their operators."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from sqlstream.sql.nodes import Insert, Select, SetOption, Statement, StatementS
 
 
 def check_limits(statements: Iterable[Statement], fixed: Iterable[str], operators: Mapping[str, str]) -> None:
-    """Raise for a limit on the state of an operator that no job of a script has.
+    """Raise BindError for a limit on the state of an operator that no job of a script has.
 
-    Limits stand in `statements`, or are among the options that are `fixed`; `operators` are those that there are, and their jobs.
+    Limits are in the SET statements among `statements`, or among `fixed`, the keys of options that SET cannot change.
+    `operators` are the operators of all jobs, each with the name of its job.
     """
     known = {name.lower() for name in operators}
     given = [(one.key.text, one.key.span) for one in statements if isinstance(one, SetOption)]
@@ -35,7 +36,10 @@ def check_limits(statements: Iterable[Statement], fixed: Iterable[str], operator
 
 
 def check_tables(statement: Insert | StatementSet | Select, logical: tuple[ResultSink, ...], catalog: Catalog) -> None:
-    """Raise unless a job can read the tables that it reads, and write those that it writes."""
+    """Raise a SqlStreamError unless a job can read all tables that it reads, and write all that it writes.
+
+    `logical` has a plan per INSERT of the statement, in their order.
+    """
     written = {sink.table.name.lower() for sink in logical}
     for node in (n for sink in logical for n in walk(sink)):
         if isinstance(node, Scan):
@@ -56,7 +60,7 @@ def check_tables(statement: Insert | StatementSet | Select, logical: tuple[Resul
 
 
 def _check_errors(table: Table, catalog: Catalog) -> None:
-    """Raise unless the table that keeps another one's malformed rows is none, or declared as it is written."""
+    """Raise BindError if the `errors-to` table of a table is declared with other columns than those of malformed rows."""
     name = errors_to(table)
     declared = catalog.declared(name) if name else None
     if declared is None:

@@ -1,4 +1,4 @@
-"""What jobs are called: by SET 'pipeline.name', or after the first table that they write."""
+"""Names of jobs: from SET 'pipeline.name', or from the first table that they write."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from sqlstream.sql.nodes import Insert, Select, StatementSet, head
 
 
 class JobNames:
-    """The names of the jobs of the scripts that are being compiled, and where each job is: no name is given twice."""
+    """The names of the jobs of the scripts that are being compiled, with their places in the text; names are unique."""
 
     def __init__(self) -> None:
         self._taken: dict[str, Span] = {}
 
     def clear(self) -> None:
-        """Forget all names: other scripts are compiled."""
+        """Forget all names, before other scripts are compiled."""
         self._taken.clear()
 
     def name(self, statement: Insert | StatementSet | Select, first: str, explicit: str) -> str:
-        """Return the name of a job that first writes a table; `explicit` is 'pipeline.name'. Raises when it is taken."""
+        """Return the name of the job of a statement, and record it.
+
+        `first` is the first table that the job writes, `explicit` is 'pipeline.name' or empty. A name without `explicit` gets a
+        number if it is in use. Raises BindError for an `explicit` name that is in use.
+        """
         if isinstance(statement, Insert) and statement.appends:
-            # Every INSERT .. VALUES into a table is a further batch of one job.
+            # All INSERT .. VALUES into a table are batches of one job.
             return f"{first}_values"
         if explicit and not isinstance(statement, Select):
             if (before := self._taken.get(explicit.lower())) is not None:

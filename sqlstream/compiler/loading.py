@@ -1,4 +1,4 @@
-"""Loads what a project declares into a compiler."""
+"""Loads the functions and declarations of a project into a compiler."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from sqlstream.functions.load import load
 def load_project(project: Project, compiler: Compiler) -> None:
     """Load all functions and declarations of a project into a compiler.
 
-    A file of functions that cannot be loaded is left out: whoever calls what it may define is told (`Catalog.broken`). So is
-    what is wrong in a file of declarations: whoever uses what it would declare is told (`Catalog.faults`).
+    Errors do not stop it. A file of functions that cannot be loaded is left out; its error is in `Catalog.broken`, for statements
+    that call a missing function. A wrong declaration is left out, too; its error is in `Catalog.faults`, for statements that use
+    what it would declare.
     """
     compiler.add_functions(load(project.udfs, compiler.catalog.broken))
     folder = Path(project.catalog)
     for file in sorted(folder.rglob("*.sql")):
         if any(part.startswith(".") for part in file.relative_to(folder).parts):
-            # Kubernetes has each file of a ConfigMap twice: by its name, and in a folder `..2026_03_02` for each change.
+            # Kubernetes mounts each file of a ConfigMap twice: by its name, and in a hidden folder such as `..2026_03_02`.
             continue
         try:
             source = read_source(str(file), root=project.root)

@@ -1,4 +1,4 @@
-"""A job as the compiler plans it, before anything of it runs."""
+"""The job that the compiler makes of a statement, before it runs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from sqlstream.sql.nodes import Insert, Select, StatementSet
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job as its statement asks for it: plans at every stage, the options and functions in force, and its identity.
+    """A compiled job: its statement, its plans at every stage, and the options and functions that apply to it.
 
-    `script` is what it needs of its script beside the statement; None where that has secrets.
+    `logical` and `optimized` have a plan per INSERT; `rules` are the names of the rules that changed one. `script` holds the
+    declarations and options that the job needs of its script, None if these contain secrets.
     """
 
     name: str
@@ -38,18 +39,21 @@ class PlannedJob:
 
     @property
     def warnings(self) -> tuple[UnboundedState | StatementWarning, ...]:
-        """What its owner should know: what state grows without a bound, and what depends on how rows fall into batches."""
+        """Warnings for the job's owner: state that grows without a bound, results that depend on the division into batches.
+
+        The former are left out if 'sqlstream.unbounded-state' is 'allow'.
+        """
         allows = self.options.text("sqlstream.unbounded-state").lower() == "allow"
         return (*(() if allows else unbounded(self.optimized, is_bounded)), *divided(self.optimized))
 
     @property
     def sql(self) -> str:
-        """The statement as it was written, without secrets."""
+        """The text of the statement, in which variables of the environment are not replaced."""
         return self.statement.span.written
 
     @property
     def is_query(self) -> bool:
-        """Whether it is a bare SELECT, of which nothing stays."""
+        """Whether it is a bare SELECT, which writes nothing."""
         return isinstance(self.statement, Select)
 
     @property
@@ -59,18 +63,20 @@ class PlannedJob:
 
     @property
     def is_immediate(self) -> bool:
-        """Whether all its rows stand in the query, so that this process can run it at once."""
+        """Whether it reads nothing but VALUES and keeps no state, so that this process can run it at once."""
         return not self.physical.stages and all(s.table.is_values for s in self.physical.scans)
 
     @property
     def bounded(self) -> bool:
+        """Whether the input of all its tables ends."""
         return all(is_bounded(s.table) for s in self.physical.scans)
 
     @property
     def plan_text(self) -> str:
-        """The plan in words, but for how fast it reads, and where: it is for people, and tells no job from another."""
+        """The plans as text for users, without options that may change while the job lives."""
         return "\n".join(map(logical_text, lasting(self.optimized)))
 
     @property
     def fingerprint(self) -> str:
+        """The SHA-256 of `plan_text`, in hexadecimal."""
         return hashlib.sha256(self.plan_text.encode()).hexdigest()

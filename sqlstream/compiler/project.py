@@ -22,25 +22,27 @@ class Project:
 
     @property
     def catalog(self) -> str:
-        """The folder of files with declarations."""
+        """The folder of SQL files with declarations."""
         return self.configuration.folder("catalog") or os.path.join(self.root, "catalog")
 
     @property
     def udfs(self) -> str:
-        """The folder of functions."""
+        """The folder of Python files with functions."""
         return self.configuration.folder("udfs") or os.path.join(self.root, "udfs")
 
     @property
     def log_file(self) -> str:
-        """Where Spark's own output goes; beside the working directory when the warehouse is not local."""
+        """The file of Spark's log: in the warehouse, or in the project's root if the warehouse is a URI."""
         local = "://" not in self.warehouse
         return os.path.join(self.warehouse if local else self.root, "logs", "spark.log")
 
 
 def find_project(project: str | None, warehouse: str | None) -> Project:
-    """Return the project: the given folder, else the nearest one above with `catalog/`, `udfs/` or `sqlstream.toml`, else this.
+    """Return the project in the folder `project`.
 
-    A `warehouse` that is given goes over that of the configuration. Raises what is wrong with the configuration.
+    Without `project` it is the working directory, or the nearest folder above, that has `catalog/`, `udfs/` or `sqlstream.toml`;
+    else the working directory. `warehouse` (a path or a URI) overrides the configuration's. Raises UsageError for a folder that
+    does not exist, and the errors of a wrong configuration.
     """
     if project is not None:
         root = Path(project).resolve()
@@ -61,7 +63,7 @@ def _is_project(folder: Path) -> bool:
 
 
 def read_text(path: str) -> str:
-    """Return the text of a file, or for `-` what comes on standard input."""
+    """Return the text of a file in UTF-8, or of standard input for `-`. Raises UsageError if it cannot be read."""
     try:
         return sys.stdin.buffer.read().decode() if path == "-" else Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -72,7 +74,10 @@ def read_text(path: str) -> str:
 
 
 def read_source(path: str, *, root: str | None = None) -> SourceText:
-    """Return a SQL file as a source, named relative to the project where it lies in it; `-` is standard input."""
+    """Return the text of a SQL file, or of standard input for `-`, as a source; its name is relative to `root` if it is in it.
+
+    Raises UsageError if it cannot be read.
+    """
     text = read_text(path)
     if path == "-":
         return SourceText("standard input", text)

@@ -1,4 +1,4 @@
-"""Options that tables have beside those of their CREATE TABLE: of `--set-table` and `Session`, and of the hint OPTIONS."""
+"""Options of tables from outside of CREATE TABLE: from `--set-table`, `Session` and the hint OPTIONS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from sqlstream.sql.nodes import CreateTable, OptionValue
 
 
 def changed(table: str, options: Mapping[str, str], given: Mapping[str, str], span: Span | None) -> dict[str, str]:
-    """Return options with others over them; an empty value takes one away, and raises BindError where there is none."""
+    """Return the options of a table with those of `given` over them; an empty value removes an option.
+
+    Raises BindError at `span` for an option to remove that the table does not have.
+    """
     found = dict(options)
     for name, value in given.items():
         if value:
@@ -29,9 +32,9 @@ def changed(table: str, options: Mapping[str, str], given: Mapping[str, str], sp
 
 
 class TableOptions:
-    """What a session was told about its tables, by their names; case does not matter in these.
+    """The options that a session sets for tables from outside their declarations, by name in any case.
 
-    Files of the tables that its scripts declare must lie `within` folders, if there are any.
+    Files of tables that scripts declare must be in one of the folders `within`; without folders, anywhere.
     """
 
     def __init__(self, given: Mapping[str, Mapping[str, str]]):
@@ -40,23 +43,27 @@ class TableOptions:
         self.within: tuple[str, ...] = ()
 
     def of(self, table: str) -> Mapping[str, str]:
+        """Return the options of a table, by name in any case; empty if there are none."""
         return self._given.get(table.lower(), {})
 
     @property
     def given(self) -> Mapping[str, Mapping[str, str]]:
-        """The options by the names of their tables."""
+        """The options by table, whose names are spelled as they were set."""
         return {name: self._given[key] for key, name in self._names.items()}
 
     @property
     def starting(self) -> frozenset[str]:
-        """The tables, in lower case, of which it was said from outside where to begin to read them."""
+        """The tables, in lower case, with an option that sets where a job begins to read them."""
         return frozenset(n for n, options in self._given.items() if any(key.startswith(STARTUP) for key in options))
 
     def declared(self, statement: CreateTable) -> CreateTable:
-        """Return a CREATE TABLE with the options that its table is to have."""
+        """Return a CREATE TABLE statement with the table's options applied; unchanged if it has LIKE.
+
+        Raises BindError for an option to remove that the statement does not have.
+        """
         given = self.of(statement.name.text)
         if not given or statement.like is not None:
-            # What LIKE brings along is not known yet.
+            # The options that LIKE adds are not known yet.
             return statement
         name = statement.name
         values = {key: value.value for key, value in statement.options.items()}
@@ -67,7 +74,7 @@ class TableOptions:
         return replace(statement, options=options)
 
     def check(self, tables: Iterable[str]) -> None:
-        """Raise UsageError for options of a table that does not exist."""
+        """Raise UsageError for options of a table that is not among `tables`."""
         existing = list(tables)
         known = {name.lower() for name in existing}
         for key, name in self._names.items():
@@ -77,13 +84,10 @@ class TableOptions:
 
 
 def lasting(sinks: Iterable[Node]) -> list[Node]:
-    """Return plans without what may change while a job lives: how fast tables are read, whether they are watched.
+    """Return plans whose scans have only those options that may not change while a job lives, see `identity`.
 
-    Where files are outside of the project may change, too: they may move. A path in the project says which files are meant.
-
-    Nor what they say about malformed rows: a job that failed at one may go on without it.
-
-    A table that is read twice, with different options of these, stays two.
+    Left out are options about the rate of reading, watching for new files, malformed rows, and paths outside of the project. Two
+    scans of a table that differ only in such options stay different: the second one has an option "use".
     """
     variants: list[tuple[Table, list[Table]]] = []
 

@@ -1,4 +1,4 @@
-"""The clock of a query: DuckDB would take its own, a repeated batch must see the same one."""
+"""The clock of a batch, as variables of DuckDB: a batch that runs again must see the same time, and not DuckDB's clock."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from sqlstream.units import END_OF_INPUT, NO_TIME, Duration, EventTime, Processi
 
 NOW_VARIABLE, WATERMARK_VARIABLE = "_now", "_watermark"
 NOW = f"CAST(getvariable('{NOW_VARIABLE}') AS TIMESTAMP WITH TIME ZONE)"
-# The job's watermark before the batch, NULL while there is none; event times are on the scale of TIMESTAMP.
+# The job's watermark before the batch, a TIMESTAMP; NULL while there is none.
 WATERMARK = f"getvariable('{WATERMARK_VARIABLE}')"
-# Earlier than any event time; its opposite is later.
+# Earlier than any event time; -NEVER is later than any.
 NEVER: Final = EventTime(-(2**62))
-# What the functions that tell the time mean, by name.
+# The SQL of functions that read the clock, by name.
 CLOCKS = {
     **dict.fromkeys(("now", "proctime", "current_timestamp", "get_current_timestamp", "transaction_timestamp"), NOW),
     **dict.fromkeys(("current_row_timestamp",), NOW),
@@ -25,7 +25,7 @@ CLOCKS = {
 
 
 def variables(time: ProcessingTime, watermark: EventTime | None) -> Mapping[str, str]:
-    """Return the values of the variables as SQL."""
+    """Return the variables NOW_VARIABLE and WATERMARK_VARIABLE with their values as SQL; no watermark is NULL."""
     if watermark is None:
         reached = "CAST(NULL AS TIMESTAMP)"
     elif watermark == END_OF_INPUT:
@@ -36,7 +36,10 @@ def variables(time: ProcessingTime, watermark: EventTime | None) -> Mapping[str,
 
 
 def view_variables(time: ProcessingTime | None, watermark: EventTime | None) -> Mapping[str, str]:
-    """Return the values, as SQL, of the variables that the SQL of a view asks for: one more than an operator."""
+    """Return the variables that the SQL of a state view reads, with their values as SQL.
+
+    These are those of `variables`, with NULL if `time` is None, and `_reached`, the watermark as a BIGINT (see `reached`).
+    """
     values = dict(variables(time or ProcessingTime(0), watermark))
     if time is None:
         values[NOW_VARIABLE] = "CAST(NULL AS TIMESTAMP WITH TIME ZONE)"
@@ -45,10 +48,10 @@ def view_variables(time: ProcessingTime | None, watermark: EventTime | None) -> 
 
 
 def macro(schema: str, time: ProcessingTime | None, watermark: EventTime | None) -> str:
-    """Return the statement that gives a schema a clock of its own; `schema` is SQL.
+    """Return the statement that gives a schema, the SQL `schema`, its own clock: a macro with the name `getvariable`.
 
-    DuckDB binds a view in the schema that the view is in: there `getvariable` is this macro, before it is DuckDB's function. So
-    the SQL of a view asks for the same variables as that of an operator, and views of several versions tell different times.
+    DuckDB resolves the names of a view in the view's schema, where the macro hides the function of that name. So views read the
+    same variables as operators do, and views of different versions, in different schemas, have different clocks.
     """
     values = view_variables(time, watermark)
     fields = ", ".join(f"'{name}': {value}" for name, value in values.items())
@@ -56,9 +59,9 @@ def macro(schema: str, time: ProcessingTime | None, watermark: EventTime | None)
 
 
 def reached(delay: Duration = NO_TIME) -> str:
-    """Return the SQL, for a view, of the watermark of an operator that is behind the job's: a number of microseconds.
+    """Return the SQL, for a state view, of an operator's watermark, `delay` behind the job's: a BIGINT of microseconds.
 
-    Before there is a watermark it is earlier than any event time; at the end of the input later, whatever the delay.
+    While there is no watermark it is earlier than any event time; at the end of the input it is later, whatever the delay.
     """
     now = "getvariable('_reached')"
     return f"CASE WHEN {now} < {-NEVER} THEN {now} - {delay} ELSE {now} END" if delay else now

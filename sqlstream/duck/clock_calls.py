@@ -1,4 +1,4 @@
-"""What expressions ask the clock: apart from the clock itself, which those that read state need without sqlglot."""
+"""Reads of the clock in expressions. A module apart from `clock`, which state queries import without sqlglot."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CLOCK_NODES: dict[type[exp.Expr], str] = {
 
 
 def variables_in(bound: exp.Expr) -> set[str]:
-    """Return the names of the clock's variables that a bound expression asks for: nobody else asks for a variable."""
+    """Return the names of the clock's variables that a bound expression reads; it can read no other variables."""
     calls = (call for call in bound.find_all(exp.Anonymous) if call.name.lower() == "getvariable")
     return {call.expressions[0].name for call in calls}
 
 
 def is_now(bound: exp.Expr) -> bool:
-    """Tell whether a bound expression is the batch's time itself."""
-    # Everything that is made of it has this cast inside.
+    """Return whether a bound expression is the processing time itself, and not computed from it."""
+    # NOW is a cast of the variable; a computation has that cast further inside.
     inner = bound.this if isinstance(bound, exp.Cast) else None
     return isinstance(inner, exp.Anonymous) and variables_in(inner) == {NOW_VARIABLE}

@@ -1,4 +1,4 @@
-"""Connections to databases in memory. DuckDB takes ten milliseconds to open one, longer than most that is asked of it."""
+"""Connections to a database in memory that a process shares: opening one takes DuckDB ten milliseconds."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import duckdb
 
 from sqlstream.duck import remote_files
 
-# For databases that stay open. DuckDB remembers every file that it ever opened, in a kilobyte or so, and a job opens other ones
-# in each batch. That serves a cache of remote files: ours are local to it, or have their own one (`warehouse/file_cache`).
+# For databases that stay open: without this, DuckDB keeps about a kilobyte for every file that it has opened, and a job opens new
+# files in each batch. DuckDB's file cache is not needed, since remote files have their own cache (`warehouse/file_cache`).
 FORGETS_FILES = {"enable_external_file_cache": False}
 
 
 @contextmanager
 def passing() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield a connection for a few statements, in UTC; what it leaves behind (settings, temporary tables) goes with it.
+    """Yield a connection for a few statements, in UTC; its settings and temporary tables are dropped at the end.
 
-    Whoever is in this process shares the database behind it: nothing but temporary tables may be made there.
+    All connections of the process share one database, in which a caller may create nothing but temporary tables.
     """
     shared, stores = _shared(os.getpid())
     remote_files.register(shared, stores)
@@ -31,9 +31,9 @@ def passing() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @cache
 def _shared(process: int) -> tuple[duckdb.DuckDBPyConnection, set[str]]:
-    """Return the connection of a process to the database that all share, and which stores that can read.
+    """Return the connection of a process to its shared database, and the schemes of the object stores that it can read.
 
-    A forked process never uses its parent's.
+    The process id is the cache key, so that a forked process never uses its parent's connection.
     """
     config: dict[str, str | bool | int | float | list[str]] = {"threads": 1}
     config |= {"autoinstall_known_extensions": False, "autoload_known_extensions": False, **FORGETS_FILES}

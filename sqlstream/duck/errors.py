@@ -1,4 +1,4 @@
-"""DuckDB's errors, said in our words and pointing into the user's text."""
+"""Translates errors of DuckDB: messages in sqlstream's style, which point into the user's text."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import duckdb
 from sqlstream.duck.text_files import malformed_line
 from sqlstream.errors import QueryError, SourceText, Span, missing, nearest, sql_types
 
-# The last lines of a message, where DuckDB knows the place: `LINE 2: ...text of the line...` and carets below.
+# The last lines of a message with a place in the text: `LINE 2: ...text of the line...`, and carets below.
 _PLACE = re.compile(r"\n+(?P<label>LINE (?P<line>\d+): )(?P<text>.*)\n(?P<carets> *\^+)\s*$")
 _KIND = re.compile(r"^[A-Z][A-Za-z ]* (Error|Exception): ")
-# Catalogs of older versions have such names; a message shows the rest of the name.
+# The names of catalogs of older versions, which a message leaves out.
 _INTERNAL = re.compile(r'"@\d+"\.|@\d+\.')
 
 _MISSING_RELATION = re.compile(r"Table with name (.+?) does not exist")
@@ -31,9 +31,9 @@ _FORBIDDEN_FILE = re.compile(r'(?:Cannot access (?:file|directory) |[Oo]pen file
 _VANISHED_FILE = re.compile(r'Cannot open file "(.+?)"|No files found that match the pattern "(.+?)"')
 _MALFORMED_JSON = re.compile(r'Malformed JSON in file "(.+?)", at byte \d+ in line \d+')
 _UNFIT_JSON = re.compile(r'JSON transform error in file "(.+?)", in line (\d+): (.*)')
-# What a reader of ours says of a file; DuckDB and Arrow put their own words around it, and a traceback.
+# The error of one of sqlstream's readers, to which DuckDB and Arrow add their own text, and a traceback.
 _DAMAGED_FILE = re.compile(r'file "(?P<path>[^"\n]+)" is damaged: (?P<why>.+)\Z')
-# What its reader of CSV says, with the options by which it could be made to read on: a query has no place for them.
+# Errors of DuckDB's reader of CSV, which suggest options that a query cannot set.
 _CSV_FILE = re.compile(r"CSV.*^  file = (.+?)$", re.MULTILINE | re.DOTALL)
 _CSV_ROW = re.compile(r"CSV Error on Line: (\d+)\n")
 _CSV_FAULTS = (
@@ -42,7 +42,7 @@ _CSV_FAULTS = (
     (re.compile(r"Maximum line size of (\d+) bytes"), "The row has more than {} bytes."),
     (re.compile(r"Invalid (unicode)"), "The bytes are no text ({})."),
 )
-# What our own says of a row.
+# The error of sqlstream's own reader about a row.
 _CSV_RECORD = re.compile(r'(?P<place>row \d+ of file ".+?") is malformed: (?P<why>.+)', re.DOTALL)
 _CSV_FIELDS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
 _LEAVE_OUT = "Set 'csv.ignore-parse-errors' = 'true' where the table is declared, to leave out such rows."
@@ -50,14 +50,18 @@ _SEGMENT = re.compile(r"/data/\d+/[^/]+\.parquet$")
 
 
 def missing_table(name: str, span: Span | None, relations: Iterable[str], others: Mapping[str, str]) -> QueryError:
-    """Return the error for a table that a query cannot read: there is none of that name, or `others` tell why."""
+    """Return the error for a table that a query cannot read.
+
+    `relations` are the names that exist, for the hint. `others` are declared tables, by name in lower case, with the reason why
+    they cannot be queried.
+    """
     if why := others.get(name.lower()):
         return QueryError(f'table "{name}" cannot be queried', span, hint=why)
     return QueryError(f'table "{name}" does not exist', span, hint=missing("table", name, relations))
 
 
 def damage(text: str) -> str | None:
-    """Return why a file is damaged, of an error that a reader of ours has raised below DuckDB; None for other errors."""
+    """Return why a file is damaged, from the text of an error that a reader of sqlstream has raised; None for other errors."""
     found = _DAMAGED_FILE.search(text.strip())
     return found["why"] if found else None
 
@@ -69,10 +73,9 @@ def translate(
     others: Mapping[str, str] = MappingProxyType({}),
     columns: Sequence[str] = (),
 ) -> QueryError:
-    """Return what DuckDB reports, while opening a query or fetching from it, as an error of the query's text.
+    """Return the error to raise for an error of DuckDB, with a place in the text `source` if DuckDB names one.
 
-    `relations` are the names that exist, to propose one where a name is missing; `others` are declared, and tell why a query
-    cannot read them. `columns` are those of the relations that the query names.
+    `relations` and `others` are those of `missing_table`, `columns` the columns of the relations that the query names, for hints.
     """
     source = source if isinstance(source, SourceText) else SourceText("query", source)
     text = str(error)
@@ -81,11 +84,11 @@ def translate(
     candidates = [c.strip(' "?') for found in _CANDIDATES.findall(text) for c in found.split(",")]
     if match := _MISSING_RELATION.search(text):
         if span and (written := _NAME.match(span.text)):
-            # What DuckDB marks goes on to the alias.
+            # DuckDB marks the name and its alias.
             span = replace(span, end=span.start + written.end())
         name = match[1].strip('"')
         if span and _last_part(_plain_name(span.text)) != _last_part(name):
-            # Of SHOW and DESCRIBE it marks the end.
+            # In SHOW and DESCRIBE it marks another place.
             span = None
         name = _plain_name(span.text) if span else name
         return missing_table(name, span, relations, others)
@@ -111,7 +114,7 @@ def translate(
     if match := _CSV_FILE.search(text):
         return _of_csv(text, match[1])
     if match := _MALFORMED_JSON.search(text):
-        # The line that DuckDB names is the next one.
+        # DuckDB names the line after the malformed one.
         line, fault = malformed_line(match[1])
         return QueryError(f'line {line} of file "{match[1]}" is malformed', detail=fault)
     if match := _UNFIT_JSON.search(text):
@@ -123,7 +126,7 @@ def translate(
 
 
 def _of_csv(text: str, path: str) -> QueryError:
-    """Return the error for a file of CSV, with its row where it is one that cannot be read."""
+    """Return the error for a CSV file, with the number of the malformed row, if it is known."""
     row = _CSV_ROW.search(text)
     if row is None:
         detail = "Its lines end in several ways, or a quote is wrong."
@@ -136,7 +139,7 @@ def _of_csv(text: str, path: str) -> QueryError:
 
 
 def _column_hint(name: str, candidates: Sequence[str], columns: Sequence[str]) -> str | None:
-    """Return the hint for a column that does not exist; DuckDB's `candidates` are some of those that there are.
+    """Return the hint for a column that does not exist; DuckDB's `candidates` are some of the existing columns.
 
     >>> _column_hint("x", ["k"], ["k", "n"]), _column_hint("x", ["inner"], ["k", "n"])
     ('existing columns: k, n', 'existing columns: inner and others')
@@ -150,9 +153,9 @@ def _column_hint(name: str, candidates: Sequence[str], columns: Sequence[str]) -
 
 
 def of_duckdb(error: duckdb.Error | OSError) -> duckdb.Error | None:
-    """Return an error of DuckDB's, also one that Arrow calls its own, as it does where rows are fetched some at a time.
+    """Return an error as one of DuckDB, None if it is an error of files or servers.
 
-    None for errors of files and of servers.
+    While rows are fetched in batches, Arrow raises DuckDB's errors as OSError without an errno.
     """
     if isinstance(error, duckdb.Error):
         return error
@@ -160,12 +163,15 @@ def of_duckdb(error: duckdb.Error | OSError) -> duckdb.Error | None:
 
 
 def plain(error: duckdb.Error) -> str:
-    """Return what DuckDB says about values, in a phrase."""
+    """Return the message of an error of DuckDB, translated, as a phrase."""
     return translate(error, "").message
 
 
 def _span(text: str, source: SourceText) -> Span | None:
-    """Find the place that DuckDB marks. It may mark it in our rewriting of the text, which keeps lines but not every column."""
+    """Return the place that DuckDB marks, None if it marks none.
+
+    DuckDB sees a rewritten text, which has the same lines, but not always the same columns: the nearest equal text is taken.
+    """
     match = _PLACE.search(text)
     if not match:
         return None
@@ -174,7 +180,7 @@ def _span(text: str, source: SourceText) -> Span | None:
     start = _index(match["text"], left)
     marked = match["text"][start : _index(match["text"], left + match["carets"].count("^"))]
     if match["text"].startswith("..."):
-        # The line is cut at the left; where the rest of it stands tells by how much.
+        # The line is cut off at the left: the position of the rest in the whole line tells by how much.
         start += max(line.find(match["text"].strip(".")) - 3, 0)
     places = [m.start() for m in re.finditer(re.escape(marked), line)] if marked else []
     if not places:
@@ -185,7 +191,7 @@ def _span(text: str, source: SourceText) -> Span | None:
 
 
 def _index(text: str, column: int) -> int:
-    """Return which character DuckDB shows in a column: to it a tab has no width, and wide characters have two columns."""
+    """Return the index of the character that DuckDB shows in a column; there a tab has width 0, a wide character 2."""
     for index, character in enumerate(text):
         if unicodedata.category(character)[0] not in "MC":
             if column <= 0:
@@ -199,7 +205,7 @@ def _last_part(name: str) -> str:
 
 
 def _plain_name(text: str) -> str:
-    r"""Return a path of names as people read it.
+    r"""Return a qualified name without quotes.
 
     >>> print(_plain_name('state."a""b".c'))
     state.a"b.c

@@ -1,4 +1,4 @@
-"""Columns that travel beside those of a user: what a row changes, its place in its file, how often it is there."""
+"""Internal columns of rows beside those of the user: the kind of change, the place in a file, the partition."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Iterable
 
 from sqlstream.catalog import Column
 
-# The names of our own begin so, and no column of a user does: whoever writes such a name gets an error.
+# The prefix of internal names. A user's column with this prefix is an error.
 INTERNAL = "__sqlstream_"
 
 
 def internal(name: str) -> str:
-    """Return a name of our own: of a column, a table, or a parameter beside those of a user."""
+    """Return the internal name of a column, a table or a parameter, which no user's name can equal."""
     return INTERNAL + name
 
 
+# The kind of change: I (insert), U (row after an update), B (row before an update), D (delete).
 CHANGE = Column(internal("change"), "VARCHAR")
 
 
@@ -27,23 +28,23 @@ PATH = Column(internal("path"), "VARCHAR", metadata="file.path")
 ROW = Column(internal("row"), "BIGINT", metadata="row-number")
 
 
-# The name of the partition that a row comes from, where each has a watermark of its own.
+# The name of a row's partition, for sources whose partitions have their own watermarks.
 PARTITION = Column(internal("partition"), "VARCHAR", metadata="partition-name")
 
 
-# The order in which the rows of a batch stand: by these columns.
+# The columns that order the rows of a batch.
 PLACE = (MODIFIED, PATH, ROW)
 
 
+# The SQL condition that a change adds a row.
 ADDS = f"{CHANGE.name} IN ('I', 'U')"
 
 
 def last_of_keys(keys: Iterable[str], changes: str) -> str:
-    """Return the SELECT of the last change of every key; both `keys` and `changes`, which goes behind FROM, are SQL."""
+    """Return the SELECT of the last change of every key in a batch; `keys` are SQL, `changes` is a FROM item."""
     order = ", ".join(f"{c.name} DESC" for c in PLACE)
     return f"SELECT * FROM {changes} QUALIFY row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {order}) = 1"
 
 
-# The columns that the view of a state has beside those of the result: when a row last came for the key, and when the key is
-# forgotten.
+# The columns that a state view has after those of the result: when the last row of the key arrived, and when the key expires.
 UPDATED_AT, EXPIRES_AT = "_updated_at", "_expires_at"

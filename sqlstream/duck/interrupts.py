@@ -1,4 +1,4 @@
-"""What becomes of a signal that comes while DuckDB runs a statement."""
+"""Ctrl-C while DuckDB runs a statement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _INTERRUPTED = "Query interrupted"
 
 @contextmanager
 def keyboard_interrupts() -> Iterator[None]:
-    """Let Ctrl-C end what runs with KeyboardInterrupt, also where it came while DuckDB ran a statement."""
+    """Raise KeyboardInterrupt in place of the RuntimeError by which DuckDB reports Ctrl-C during a statement."""
     try:
         yield
     except RuntimeError as error:

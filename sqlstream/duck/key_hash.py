@@ -1,8 +1,8 @@
-"""The hash that spreads keys over buckets: our own, so that no upgrade of DuckDB moves a key away from its state.
+"""The hash that spreads keys over buckets. It is defined here, so that an upgrade of DuckDB never moves a key from its state.
 
 It must never change. `tests/duck/test_key_hash.py` has test vectors for every type.
 
-**Canonical values.** A value is hashed as a whole number, as a DOUBLE or as a text; equal values of like types have one hash:
+**Canonical values.** A value is hashed as an integer, as a DOUBLE or as a text; equal values of like types have the same hash:
 
 - BOOLEAN and integers of up to 64 bits: the number. TIME: microseconds. TIMESTAMP with and without a time zone, and in seconds
   or milliseconds: microseconds since 1970; TIMESTAMP_NS: nanoseconds. DATE: days since 1970, modulo 2^32. DECIMAL of up to 18
@@ -26,11 +26,11 @@ It must never change. `tests/duck/test_key_hash.py` has test vectors for every t
 
 The bucket is the hash modulo the number of buckets.
 
-Rows travel and are stored with intervals as text, which is read for the hash. Jobs that earlier versions made have
-hashed that text, of which equal intervals may have several: they go on so, see `in_version`.
+Rows travel and are stored with intervals as text, which is parsed for the hash. Jobs of earlier versions hash the text itself,
+which may differ between equal intervals: they continue to do so, see `in_version`.
 
-This is what `hash` of DuckDB 2.0 makes of canonical values, so DuckDB computes it as long as it gives those values, which every
-process tests once. With another DuckDB the functions below do, more slowly.
+DuckDB 2.0's function `hash` returns this hash for canonical values. Every process tests once whether its DuckDB does; if not, the
+functions below compute the hash, more slowly.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _SEED = np.uint64(0xE17A1465)
 _LENGTH = np.uint64(0xC6A4A7935BD1E995)
 _NULL = np.uint64(0xBF58476D1CE4E5B9)
 _HALF = np.uint64(32)
-# The same for numbers of Python, which grow as they need.
+# The same for Python's integers, which do not overflow.
 _PRIME, _LAST = int(_P), 2**64 - 1
 
-# Of each kind of canonical value, of NULL and of several columns: what DuckDB's `hash` has to give.
+# Arguments of DuckDB's `hash` and the results that it must have: each kind of canonical value, NULL, several columns.
 _PROBES = {
     "-1::BIGINT": 4939931809569846361,
     "18446744073709551615::UBIGINT": 4939931809569846361,
@@ -103,7 +103,7 @@ _SHORT = 18
 
 
 def hashed_type(type: str) -> str:
-    """Return the type by which the stored values of a type are hashed.
+    """Return the type by which the stored values of a type are hashed: INTERVAL, unlike other types, is hashed decoded.
 
     >>> hashed_type("UHUGEINT"), hashed_type("INTERVAL[]")
     ('VARCHAR', 'INTERVAL[]')
@@ -112,17 +112,17 @@ def hashed_type(type: str) -> str:
 
 
 def in_version(keys: Sequence[Column], version: int) -> tuple[Column, ...]:
-    """Return keys, with their hashed types, as a job hashes them: by the version of its record."""
+    """Return key columns with the types by which a job hashes them; `version` is BY_TEXT or BY_VALUE, from its record."""
     return tuple(keys) if version >= BY_VALUE else tuple(Column(c.name, stored_type(c.type)) for c in keys)
 
 
 def bucket(keys: Sequence[Column], buckets: int) -> str:
-    """Return the SQL of the bucket, an INTEGER from 0 on, that the row with these keys belongs to."""
+    """Return the SQL of a row's bucket, an INTEGER from 0 to `buckets` - 1."""
     return f"CAST({key_hash([(quote_name(c.name), c.type) for c in keys])} % {buckets} AS INTEGER)"
 
 
 def key_hash(keys: Sequence[tuple[str, str]]) -> str:
-    """Return the SQL of the hash, a UBIGINT, of values that are given as SQL with their types.
+    """Return the SQL of the hash, a UBIGINT, of values: pairs of SQL and type. Without any it is the hash of 0.
 
     >>> key_hash([("a", "INTEGER"), ("b", "VARCHAR")])
     'hash(CAST(a AS BIGINT), b)'
@@ -137,7 +137,7 @@ def key_hash(keys: Sequence[tuple[str, str]]) -> str:
 
 
 def _canonical(sql: str, type: DuckDBPyType) -> tuple[str, str]:
-    """Return the SQL of the canonical value, and the name of its type."""
+    """Return the SQL of the canonical value, and the kind of its type."""
     parts = [(name, part) for name, part in type.children if isinstance(part, DuckDBPyType)] if _is_nested(type) else []
     match type.id:
         case id if id in _AS_THEY_ARE:
@@ -154,16 +154,16 @@ def _canonical(sql: str, type: DuckDBPyType) -> tuple[str, str]:
             entry = DuckDBPyType(f"STRUCT(key {parts[0][1]}, value {parts[1][1]})")
             return _listed(f"map_entries({sql})", entry), "varchar"
         case "struct":
-            # concat_ws leaves NULLs out, and no hash is NULL.
+            # concat_ws skips NULLs, but no hash is NULL.
             hashes = ", ".join(key_hash([(f"({sql}).{quote_name(name)}", str(part))]) for name, part in parts)
             return f"CASE WHEN {sql} IS NOT NULL THEN concat_ws(',', {hashes}) END", "varchar"
     return f"CAST({sql} AS VARCHAR)", "varchar"
 
 
 def _microseconds(interval: str) -> str:
-    """Return how long an interval is, as a HUGEINT: a BIGINT does not hold all of them."""
+    """Return the SQL of the length of an interval in microseconds, a HUGEINT, since it may not fit into a BIGINT."""
     units = {"year": 31_104_000_000_000, "month": 2_592_000_000_000, "day": 86_400_000_000}
-    # The microseconds of an interval are those of its seconds, too.
+    # The part `microsecond` includes the seconds.
     units |= {"hour": 3_600_000_000, "minute": 60_000_000, "microsecond": 1}
     parts = (f"CAST(date_part('{unit}', {interval}) AS HUGEINT) * {factor}" for unit, factor in units.items())
     return f"({' + '.join(parts)})"
@@ -178,7 +178,7 @@ def _is_nested(type: DuckDBPyType) -> bool:
 
 
 def _digits(type: DuckDBPyType) -> tuple[int, int]:
-    """Return how many digits a DECIMAL has, and how many of them are behind its point."""
+    """Return the precision and the scale of a DECIMAL."""
     (_, precision), (_, scale) = type.children
     assert isinstance(precision, int)
     assert isinstance(scale, int)
@@ -187,13 +187,13 @@ def _digits(type: DuckDBPyType) -> tuple[int, int]:
 
 @cache
 def duckdb_agrees() -> bool:
-    """Tell whether DuckDB's `hash` is the hash of this module."""
+    """Return whether DuckDB's `hash` is the hash of this module."""
     with databases.passing() as con:
         given = con.execute(f"SELECT {', '.join(f'hash({values})' for values in _PROBES)}").fetchone()
     return given == tuple(_PROBES.values())
 
 
-# The functions that compute the hash where DuckDB does not, by the type of what they take.
+# The names of the functions that compute the hash if DuckDB does not, by the kind of their argument.
 _TAKEN = {id: f"_hash_{id.replace(' ', '_')}" for id in sorted(_AS_THEY_ARE)}
 
 
@@ -204,7 +204,7 @@ def _own_hash(sql: str, kind: str) -> str:
 
 
 def bucket_of(values: Sequence[int | str | None], buckets: int) -> int:
-    """Return the bucket of a key of canonical numbers and texts, as `bucket` computes it: without a query, in microseconds.
+    """Return the bucket of a key of integers, texts and NULLs, as `bucket` computes it, but without a query.
 
     >>> bucket_of(["key-1", -7], 97)
     79
@@ -234,7 +234,7 @@ def _mixed_number(x: int) -> int:
 
 
 def register(con: duckdb.DuckDBPyConnection) -> None:
-    """Give a connection what `key_hash` needs where DuckDB's `hash` is another one."""
+    """Register the functions that the SQL of `key_hash` calls, if DuckDB's `hash` returns other values."""
     if duckdb_agrees():
         return
     for id, name in _TAKEN.items():
@@ -274,16 +274,16 @@ def _mixed(x: Hashes) -> Hashes:
 
 
 def _bits(numbers: npt.NDArray[np.float64]) -> Hashes:
-    # 0.0 is added for -0.0; every NaN becomes the one.
+    # Adding 0.0 turns -0.0 into 0.0; every NaN becomes the same NaN.
     return np.where(np.isnan(numbers), np.nan, numbers + 0.0).view(np.uint64)
 
 
 def _texts(array: pa.LargeBinaryArray) -> Hashes:
-    """Return the hashes of texts, eight bytes of all of them at a time."""
+    """Return the hashes of texts; a step hashes the next eight bytes of all of them."""
     _, places, content = array.buffers()
     ends = np.frombuffer(places, np.int64)[array.offset : array.offset + len(array) + 1]
     starts, lengths = ends[:-1], np.diff(ends)
-    # Every text can be read up to seven bytes past its end.
+    # The last block of a text may extend up to seven bytes past its end.
     data = np.frombuffer(bytes(content or b"") + bytes(8), np.uint8)
     found = _SEED ^ (lengths.astype(np.uint64) * _LENGTH)
     for block in range(-(-int(lengths.max(initial=0)) // 8)):

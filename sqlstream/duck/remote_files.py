@@ -1,7 +1,7 @@
-"""Files of object stores, as DuckDB reads them: its own way to read them is an extension that has to be downloaded.
+"""Lets DuckDB read files of object stores through fsspec: DuckDB's own way is an extension that must be downloaded.
 
-Each store that this process has opened gets a scheme of its own, `sqlstream-..://`, so that two stores with buckets of the
-same name stay apart. A path is read as it is written: nothing in it is a pattern.
+Each store that this process has opened has its own scheme, `sqlstream-..://`, so that two stores with buckets of the same name
+are told apart. Paths are literal: nothing in them is a pattern.
 """
 
 from __future__ import annotations
@@ -17,32 +17,35 @@ if TYPE_CHECKING:
 
 
 class Opener(Protocol):
-    """What opens the files of a store, which never change."""
+    """Opens the files of a store, which never change."""
 
     def open_bytes(self, path: str) -> IO[bytes]:
-        """Open a file to read its bytes."""
+        """Open a file to read its bytes; it must be seekable. Raises FileNotFoundError."""
 
     def size(self, path: str) -> int:
-        """Return the size of a file in bytes."""
+        """Return the size of a file in bytes. Raises FileNotFoundError."""
 
 
 _openers: dict[str, tuple[str, Opener]] = {}
 
 
 def serve(scheme: str, prefix: str, opener: Opener) -> None:
-    """Let DuckDB read `scheme://path` in this process as what the opener calls `prefix` + path."""
+    """Make `scheme://path` readable for databases of this process, as the opener's file `prefix` + path.
+
+    A database reads it after its next `register`.
+    """
     _openers[scheme] = prefix, opener
 
 
 def register(con: duckdb.DuckDBPyConnection, known: set[str]) -> None:
-    """Let a database read from all stores that this process has opened; `known` are the schemes that it has already."""
+    """Register all stores of this process with a database; `known` are the schemes that it has, to which new ones are added."""
     for scheme in _openers.keys() - known:
         con.register_filesystem(_reader(scheme))
         known.add(scheme)
 
 
 class SharedFile:
-    """A file that several threads read: DuckDB seeks and then reads in any of its threads, each of which has its own place."""
+    """A file for several threads, each with its own position: DuckDB seeks and reads in any of its threads."""
 
     def __init__(self, file: IO[bytes]):
         self._file = file
@@ -50,6 +53,7 @@ class SharedFile:
         self._lock = threading.Lock()
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Set the position of the calling thread, in bytes, and return it."""
         with self._lock:
             if whence == os.SEEK_CUR:
                 offset += self._places.get(threading.get_ident(), 0)
@@ -58,9 +62,11 @@ class SharedFile:
             return place
 
     def tell(self) -> int:
+        """Return the position of the calling thread, in bytes."""
         return self._places.get(threading.get_ident(), 0)
 
     def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes (-1: all) from the position of the calling thread, and advance it."""
         with self._lock:
             self._file.seek(self._places.get(threading.get_ident(), 0))
             data = self._file.read(size)
@@ -68,19 +74,20 @@ class SharedFile:
             return data
 
     def close(self) -> None:
+        """Close the file for all threads."""
         self._file.close()
 
 
 @cache
 def _reader(scheme: str) -> Any:
-    # Who has no store has no fsspec, either.
+    # fsspec is installed only with an object store.
     from fsspec import AbstractFileSystem
 
     prefix, opener = _openers[scheme]
     start = len(scheme) + len("://")
 
     class Reader(AbstractFileSystem):  # type: ignore[misc]
-        """What DuckDB asks of a file system."""
+        """The methods of a file system that DuckDB calls."""
 
         cachable = False
         protocol = scheme

@@ -1,4 +1,4 @@
-"""SQL text for DuckDB: names and texts in quotes."""
+"""SQL text for DuckDB: quoted names and texts, lists of columns, SELECTs as values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Typed(Protocol):
-    """A column: of a table, or of a plan."""
+    """A column of a table or of a plan: a name and a DuckDB type."""
 
     @property
     def name(self) -> str: ...
@@ -20,19 +20,19 @@ class Typed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A relation as a value: a SELECT, and the names and types of its columns."""
+    """A SELECT, with the names and types of its columns."""
 
     sql: str
     columns: tuple[tuple[str, str], ...]
 
     @classmethod
     def of(cls, sql: str, columns: Iterable[Typed]) -> Rows:
-        """Return a SELECT with the columns that it has."""
+        """Return a SELECT with its columns."""
         return cls(sql, tuple((c.name, c.type) for c in columns))
 
     @classmethod
     def selected(cls, relation: str, items: Iterable[tuple[str, str, str]]) -> Rows:
-        """Return items, each a name, a type to cast to, and SQL over a relation, which goes behind FROM.
+        """Return the SELECT of items over a FROM item; each is a name, a type to cast to, and SQL.
 
         >>> print(Rows.selected("t", [("n", "BIGINT", "count(*)")]).sql)
         SELECT CAST(count(*) AS BIGINT) AS "n" FROM t
@@ -43,7 +43,7 @@ class Rows:
 
 
 def quote_name(name: str) -> str:
-    """Return a name as an identifier.
+    """Return a name as a quoted identifier.
 
     >>> print(quote_name('a"b'))
     "a""b"
@@ -52,7 +52,7 @@ def quote_name(name: str) -> str:
 
 
 def quote_text(text: str) -> str:
-    """Return a text as a literal.
+    """Return a text as a SQL literal.
 
     >>> print(quote_text("it's"))
     'it''s'
@@ -61,12 +61,12 @@ def quote_text(text: str) -> str:
 
 
 def names(columns: Iterable[Typed]) -> str:
-    """Return columns as the items of a SELECT, by their names."""
+    """Return the names of columns as select items."""
     return ", ".join(quote_name(c.name) for c in columns)
 
 
 def typed(columns: Iterable[Typed]) -> str:
-    """Return columns as the items of a SELECT: those of the same names, cast to the types.
+    """Return select items that cast columns to their types, under the same names.
 
     >>> from sqlstream.catalog import Column
     >>> print(typed([Column("window start", "TIMESTAMP"), Column("n", "BIGINT")]))
@@ -76,7 +76,7 @@ def typed(columns: Iterable[Typed]) -> str:
 
 
 def no_rows(columns: Iterable[Typed]) -> str:
-    """Return a SELECT of columns, at least one, without rows.
+    """Return a SELECT of columns, at least one, that returns no rows.
 
     >>> from sqlstream.catalog import Column
     >>> print(no_rows([Column("n", "BIGINT")]))
@@ -86,9 +86,9 @@ def no_rows(columns: Iterable[Typed]) -> str:
 
 
 def over(relations: Mapping[str, str], sql: str) -> str:
-    """Return SQL that names relations as a SELECT in which the names stand for SELECTs.
+    """Return SQL that names relations, with a WITH clause that defines each as a SELECT.
 
-    A relation that is named twice is not kept, but computed twice: then filters reach its files.
+    A relation that is named twice is computed twice, so that filters are pushed down to its files.
 
     >>> print(over({"rows": "SELECT 1 AS a"}, 'FROM "rows"'))
     WITH "rows" AS NOT MATERIALIZED (SELECT 1 AS a) SELECT * FROM (FROM "rows")
@@ -97,13 +97,13 @@ def over(relations: Mapping[str, str], sql: str) -> str:
     return f"WITH {named} SELECT * FROM ({sql})" if named else sql
 
 
-# Texts, in which nothing is a name, and quoted names.
+# Text literals, and quoted names.
 _QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?P<name>(?:[^"]|"")*)\"""")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def unquoted(sql: str) -> str:
-    r"""Return SQL for people: without the quotes that its names need not have.
+    r"""Return SQL without needless quotes around names, for users to read.
 
     >>> print(unquoted('"ts" - "My time" || \'"a"\''))
     ts - "My time" || '"a"'

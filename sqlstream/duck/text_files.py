@@ -1,4 +1,4 @@
-"""Text files as DuckDB's readers take them, and their lines as errors quote them."""
+"""Text files: paths for DuckDB's readers, and lines for errors."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from sqlstream.duck.sql import quote_text
 
 
 def duckdb_paths(paths: Iterable[str]) -> str:
-    """Return a list of paths as an argument of DuckDB's readers."""
+    """Return literal paths as the SQL of a list, the argument of DuckDB's readers."""
     return f"[{', '.join(quote_text(_literal(path)) for path in paths)}]"
 
 
 @contextmanager
 def open_text(path: str, errors: str = "replace") -> Iterator[io.TextIOWrapper]:
-    """Open a local file as text, decompressed as its name says; `errors` says what becomes of bytes that are no text."""
+    """Open a local file as UTF-8 text, decompressed by its extension; `errors` is as for `open`. Line ends are not translated."""
     with pa.input_stream(path, compression="detect") as stream:
         yield io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8-sig", errors=errors, newline="")
 
 
 def _literal(path: str) -> str:
-    # The readers glob; a class of one character stands for itself.
+    # The readers expand patterns; a character in brackets matches itself.
     return re.sub(r"[*?\[]", r"[\g<0>]", path)
 
 
 def malformed_line(path: str) -> tuple[int, str]:
-    """Return the number of the first line of a file that is not a JSON object, and a sentence that says so."""
+    """Return the number, from 1 on, of the first line of a file that is not a JSON object, and a sentence that quotes it."""
     count = first_wrong_line(duckdb_paths([path]))
     [(line, content)] = nth_lines(path, [count]).values() or [(0, "")]
     return line, f"{NO_OBJECT}: {shorten(content)}"
 
 
 def nth_lines(path: str, counts: Iterable[int]) -> dict[int, tuple[int, str]]:
-    """Return the number and content of the nth lines that are not empty."""
+    """Return the number, from 1 on, and the content of the nth non-empty lines of a file, by n, for all n in `counts`."""
     wanted, found, count = set(counts), dict[int, tuple[int, str]](), 0
     for number, line in enumerate(lines_of(path), 1):
         text = line.strip()
@@ -51,12 +51,12 @@ def nth_lines(path: str, counts: Iterable[int]) -> dict[int, tuple[int, str]]:
 
 
 def sentence(text: str) -> str:
-    """Return the first line of DuckDB's message as a sentence."""
+    """Return the first line of an error of DuckDB as a sentence, without the kind of error; empty for an empty text."""
     first = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", text.strip()).split("\n")[0].strip()
     return first[:1].upper() + first[1:].rstrip(".") + "." if first else ""
 
 
-# What DuckDB's reader has room for, with its default maximum_object_size.
+# The bytes that DuckDB's JSON reader has room for, with its default maximum_object_size.
 LIMIT = 32 << 20
 
 
@@ -64,7 +64,7 @@ _CHUNK = 1 << 20
 
 
 def lines_of(path: str) -> Iterator[bytes]:
-    """Yield the lines of a file, decompressed as its name says, with their ends; of one that is too long only its beginning."""
+    """Yield the lines of a file, decompressed by its extension, with their ends; of a line over LIMIT only the beginning."""
     line = bytearray()
     with pa.input_stream(path, compression="detect") as stream:
         while chunk := stream.read(_CHUNK):
@@ -86,13 +86,13 @@ NO_OBJECT = "The line is not a JSON object"
 
 
 def first_wrong_line(path: str) -> int:
-    """Return which line of a file, not counting empty ones, is the first that is not a JSON object; 0 where all are.
+    """Return the number of the first non-empty line of a file that is not a JSON object; 0 if there is none.
 
-    `path` is a literal of DuckDB's. Takes a pass over the file.
+    Lines are counted from 1, without empty ones. `path` is SQL (see `duckdb_paths`). The whole file is read.
     """
     lines = f"read_ndjson_objects({path}, ignore_errors = true, hive_partitioning = false)"
     with databases.passing() as con:
-        # All rows of it: a result that is not read to its end blocks the connection.
+        # fetchall, since a result that is not read to its end blocks the connection.
         numbers = con.execute(
             f"SELECT _n FROM (SELECT row_number() OVER () AS _n, json FROM {lines})"
             " WHERE json IS NULL OR json_type(json) NOT IN ('OBJECT', 'NULL') ORDER BY _n LIMIT 1"
@@ -101,6 +101,6 @@ def first_wrong_line(path: str) -> int:
 
 
 def shorten(text: str, length: int = 200) -> str:
-    """Return a row as messages show it, or up to another length."""
+    """Return a text for a message, cut off after `length` characters."""
     text = text.strip()
     return text if len(text) <= length else text[:length] + "..."

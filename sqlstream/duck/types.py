@@ -1,4 +1,4 @@
-"""Values as Parquet files store them: types that Parquet lacks travel as text, times as microseconds."""
+"""The encoding in which values travel and are stored in Parquet: types that Parquet lacks are texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LAST_TIMESTAMP = 2**63 - 2
 
 
 def microseconds(time: pa.Scalar) -> EventTime:
-    """Return a time, or a number of microseconds, as an event time."""
+    """Return a date or time, or a number of microseconds, as an event time."""
     if not pa.types.is_integer(time.type):
         time = time.cast(pa.timestamp("us", getattr(time.type, "tz", None))).cast(pa.int64())
     return EventTime(time.as_py())
@@ -32,7 +32,7 @@ def microseconds(time: pa.Scalar) -> EventTime:
 
 @lru_cache(maxsize=4096)
 def kind_of(type: str) -> str:
-    """Return what kind of type one is: DuckDB's name for it, without its parameters.
+    """Return the kind of a type: DuckDB's name in lower case, without parameters.
 
     >>> kind_of("STRUCT(a INTEGER)"), kind_of("DECIMAL(9,2)[]"), kind_of("MAP(INTEGER, VARCHAR)")
     ('struct', 'list', 'map')
@@ -41,7 +41,7 @@ def kind_of(type: str) -> str:
 
 
 def element_of(type: str) -> str:
-    """Return the type of a list's elements.
+    """Return the element type of a list or an array.
 
     >>> element_of("STRUCT(a INTEGER)[]")
     'STRUCT(a INTEGER)'
@@ -51,13 +51,13 @@ def element_of(type: str) -> str:
 
 
 def has_elements(type: str) -> bool:
-    """Tell whether values of a type have elements, which UNNEST makes rows of."""
+    """Return whether a type is a list or an array."""
     return kind_of(type) in ("list", "array")
 
 
 @lru_cache(maxsize=4096)
 def stored_type(type: str) -> str:
-    """Return the DuckDB type in which values of a type are stored.
+    """Return the DuckDB type in which values of a type are stored. Raises UnsupportedError for UNION and VARIANT.
 
     >>> stored_type("STRUCT(a INTEGER, b INTERVAL[])")
     'STRUCT("a" INTEGER, "b" VARCHAR[])'
@@ -89,25 +89,25 @@ def _parts(type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
 
 
 def encoded(columns: Iterable[Column], relation: str) -> str:
-    """Return a SELECT of the columns in the form in which they are stored; `relation` goes behind FROM."""
+    """Return the SELECT of columns of a FROM item, encoded for storage."""
     return f"SELECT {encoded_items(columns)} FROM {relation}"
 
 
 def encoded_items(columns: Iterable[Column]) -> str:
-    """Return columns in the form in which they are stored as the items of a SELECT."""
+    """Return the select items of columns, encoded for storage."""
     return ", ".join(map(_encoded, columns))
 
 
 def _encoded(column: Column) -> str:
     name = quote_name(column.name)
-    # A cast of everything would cost nothing for equal types, but an aggregate's exported state has no cast to itself.
+    # A cast to the same type is free, but DuckDB cannot cast an aggregate's exported state to itself.
     stored = stored_type(column.type)
     return f"CAST({name} AS {stored}) AS {name}" if is_changed(column.type) else name
 
 
 @lru_cache(maxsize=4096)
 def is_changed(type: str) -> bool:
-    """Tell whether values of a type are stored in another form."""
+    """Return whether values of a type, or parts of them, are stored as text in place of their own type."""
     return _has(DuckDBPyType(type), _AS_TEXT | {"enum"})
 
 
@@ -117,7 +117,7 @@ def _has(type: DuckDBPyType, ids: Collection[str]) -> bool:
 
 @lru_cache(maxsize=4096)
 def has_intervals(type: str) -> bool:
-    """Tell whether values of a type are intervals, or hold some.
+    """Return whether a type is INTERVAL, or has an INTERVAL inside.
 
     >>> has_intervals("STRUCT(a INTEGER, b INTERVAL[])"), has_intervals("VARCHAR")
     (True, False)
@@ -126,7 +126,7 @@ def has_intervals(type: str) -> bool:
 
 
 def check_encoded(columns: Iterable[Column], schema: pa.Schema) -> None:
-    """Raise TypeError when rows were not selected with `encoded`: their values would come back changed."""
+    """Raise TypeError if a column of an Arrow schema is not encoded for storage: its values would be read back changed."""
     for column in columns:
         arrow = schema.field(column.name).type
         if is_changed(column.type) and not _carries(DuckDBPyType(column.type), arrow):
@@ -150,7 +150,7 @@ def _carries(type: DuckDBPyType, arrow: pa.DataType) -> bool:
 
 
 def time_literal(time: EventTime, type: str) -> str:
-    """Return an event time as SQL, to compare with a column of a type. Times beyond DuckDB's range are infinite.
+    """Return an event time as SQL, for comparison with a column of a type. Times beyond DuckDB's range become infinite.
 
     >>> time_literal(EventTime(5_000_000), "TIMESTAMP")
     'make_timestamp(5000000)'
@@ -165,7 +165,7 @@ def time_literal(time: EventTime, type: str) -> str:
 
 @lru_cache(maxsize=4096)
 def time_literal_type(type: str) -> str:
-    """Return the type of the literals of event times that are compared with a column of a type.
+    """Return the type of `time_literal` for a column of a type.
 
     >>> time_literal_type("TIMESTAMP_S"), time_literal_type("TIMESTAMP WITH TIME ZONE"), time_literal_type("BIGINT")
     ('TIMESTAMP', 'TIMESTAMPTZ', 'BIGINT')

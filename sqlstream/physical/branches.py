@@ -30,7 +30,7 @@ from sqlstream.physical.plan import Lookup
 from sqlstream.physical.windows import EVENT_TIME, at_their_time, event_time, in_windows
 from sqlstream.storage.zsets import WEIGHT
 
-# The paths that a union can have before those from one leaf are made one.
+# Up to so many paths, a union keeps each as a path of its own; of more, the paths from one leaf are combined.
 _MANY = 16
 
 
@@ -38,9 +38,9 @@ _MANY = 16
 class Branch:
     """A stateless path from one leaf (a scan or a stateful node) upwards: a SELECT over `_input`.
 
-    With `weighted`, its rows have weights, with `timed` the event time by which they came into windows, with `placed` what they
-    change, and their place in the source: in columns after those of the schema. Where rows are looked up on the way, it is a
-    SELECT over what was found.
+    With `lookups`, it is a SELECT over the tables of the last lookup. Rows have further columns after those of the schema: with
+    `weighted` their weight (WEIGHT), with `timed` the event time that put them into windows (EVENT_TIME), with `placed` the kind
+    of change and the place in the source (CHANGE and PLACE).
     """
 
     leaf: Scan | Stateful
@@ -49,50 +49,51 @@ class Branch:
     timed: bool = False
     placed: bool = False
     lookups: tuple[Lookup, ...] = ()
-    # Whether its rows are on time, where those of the leaf are on several paths for that.
+    # Whether its rows are on time; None: as the leaf's rows are.
     are_on_time: bool | None = None
-    # Which of the leaf's side outputs it is over, empty for its result.
+    # The side output of the leaf that `_input` is; empty for its result.
     output: str = ""
-    # What several parts of the SELECT read, by name: each may read those before it.
+    # Common table expressions (name, SELECT), which `sql` reads; each may read the ones before it.
     common: tuple[tuple[str, str], ...] = ()
 
     @property
     def on_time(self) -> bool:
-        """Whether none of its rows is late."""
+        """Whether none of its rows can be late."""
         return self.leaf.on_time if self.are_on_time is None else self.are_on_time
 
     @property
     def query(self) -> str:
-        """The whole SELECT over `_input`."""
+        """The whole SELECT, with its common table expressions."""
         parts = ", ".join(f"{name} AS MATERIALIZED ({sql})" for name, sql in self.common)
         return f"SELECT * FROM (WITH {parts} {self.sql})" if parts else self.sql
 
     def select(self, items: str) -> Branch:
-        """Return the path with a projection above it; weights and event times stay."""
+        """Return the path with a projection above it, the select items `items`; the further columns stay."""
         own = [name for name, is_there in ((WEIGHT, self.weighted), (EVENT_TIME, self.timed)) if is_there]
         own += [c.name for c in (CHANGE, *PLACE)] if self.placed else []
         added = "".join(f", {name}" for name in own)
         return replace(self, sql=f"SELECT {items}{added} FROM ({self.sql})")
 
     def over(self, select: Callable[[str], str]) -> Branch:
+        """Return the path with its SELECT replaced by what `select` makes of it."""
         return replace(self, sql=select(self.sql))
 
     def at(self, time: str) -> Branch:
-        """Return the path with an event time."""
+        """Return the path with the column EVENT_TIME; `time` is SQL over its rows, a TIMESTAMP."""
         return replace(self, sql=f"SELECT *, {time} AS {EVENT_TIME} FROM ({self.sql})", timed=True)
 
     def with_weight(self) -> Branch:
-        """Return the path with weights, also where every row is added once."""
+        """Return the path with weights: 1 for every row, if it has none yet."""
         if self.weighted:
             return self
         return replace(self, sql=f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self.sql})", weighted=True)
 
 
 def branches(node: Node, made_above: TimeWindows | SessionWindow | None = None, *, timed: bool = False) -> list[Branch]:
-    """Return the stateless paths that end in this node; a union has one for each of its inputs.
+    """Return the stateless paths from scans and stateful nodes up to this node, several below a union.
 
-    The windows of `made_above` are left to the operator that the paths lead to. With `timed`, rows that came into windows on the
-    way have their event time.
+    `made_above` is a node whose windows the operator above makes itself: its rows keep their event time in place of the bounds.
+    With `timed`, rows that a window function on the way puts into windows have the column EVENT_TIME.
     """
     return _branches(node, made_above, timed)
 
@@ -110,7 +111,7 @@ def _branches(node: Node, made_above: TimeWindows | SessionWindow | None, timed:
         case Scan() if node.table.has_changes and node.table.primary_key:
             return [Branch(node, "SELECT * FROM _input", weighted=False, placed=True)]
         case Filter() if (ranks := whole_ranks(node)) is not None and ranks.is_changelog:
-            # The operator takes back also what had a rank that counted in the query before an upgrade.
+            # The operator filters itself: after an upgrade to a smaller limit it must retract rows that the filter would drop.
             return below(node.input)
         case Filter():
             return [
@@ -142,12 +143,12 @@ def _branches(node: Node, made_above: TimeWindows | SessionWindow | None, timed:
         case ResultSink():
             raise TypeError("a sink is not part of a path")
         case _:
-            # What is left is a leaf: `Branch` takes nothing but a scan or a stateful node.
+            # A leaf: mypy knows that only scans and stateful nodes are left.
             return [Branch(node, "SELECT * FROM _input", weighted=node.is_changelog)]
 
 
 def _of_late_rows(node: LateRows) -> Branch:
-    """Return the path of the rows that an operator drops."""
+    """Return the path of the late rows that an operator drops."""
     own = stored_columns([Column(f.name, f.type) for f in node.operator.late_columns(node.place)])
     items = [f"{c.name} AS {name}" for c, name in own]
     rows = f"SELECT {', '.join([*items, TIME, MARK])} FROM _input"
@@ -156,7 +157,7 @@ def _of_late_rows(node: LateRows) -> Branch:
 
 
 def _emitted(node: Stateful) -> list[Branch]:
-    """Return the paths of an output: where rows have a time, one of those that are on time, and one of those that are late."""
+    """Return the paths of an operator's rows: one, or if it marks late rows, one of rows on time and one of late rows."""
     if not node.marks_late_rows:
         return [Branch(node, "SELECT * FROM _input", weighted=node.is_changelog)]
     own = f"SELECT * EXCLUDE ({LATE_RESULT.name}) FROM _input WHERE"
@@ -165,7 +166,7 @@ def _emitted(node: Stateful) -> list[Branch]:
 
 
 def _in_one(found: list[Branch]) -> list[Branch]:
-    """Return many paths with those from one leaf made one: what they have in common is then computed once."""
+    """Combine the paths from one leaf, if there are many paths, so that the rows of the leaf are computed once."""
     if len(found) <= _MANY:
         return found
     groups: dict[tuple[object, ...], list[Branch]] = {}
@@ -185,7 +186,7 @@ def _united(group: list[Branch]) -> Branch:
 
 
 def _looked_up(node: LookupJoin, branch: Branch) -> Branch:
-    """Return a path with what is looked up for its rows."""
+    """Return a path with a lookup join above it."""
     number = len(branch.lookups)
     names = [f"{INTERNAL}key_{i}" for i in range(len(node.keys))]
     wanted = ", ".join(f"{key.sql} AS {name}" for name, (key, _) in zip(names, node.keys, strict=True))

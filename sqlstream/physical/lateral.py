@@ -1,4 +1,4 @@
-"""Rows that are made of a row, beside it."""
+"""The SQL of LATERAL and UNNEST: each row joined with the rows that are computed from it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _LIST, _ELEMENT, _NUMBER = internal("list"), internal("element"), internal("numb
 
 
 def with_made_rows(node: Lateral, rows: str) -> str:
-    """Return the rows of a SELECT, each beside the rows that the node makes of it."""
+    """Return the SELECT of each row of `rows` (a SELECT) joined with the rows that the node makes of it.
+
+    A row without any is left out; if the node is `outer`, it stays with NULLs.
+    """
     if isinstance(node.rows, Elements):
         return _with_elements(node, node.rows, rows)
     joined = f"{'LEFT' if node.outer else 'INNER'} JOIN LATERAL ({node.rows.sql}) AS _made ON TRUE"

@@ -1,7 +1,7 @@
-"""The physical plan: three kinds of things, nothing else.
+"""The physical plan: fragments, exchanges and stateful stages.
 
 A *fragment* is everything stateless between two exchanges, as DuckDB SQL. An *exchange* sends its rows, in frames, to the
-bucket that the hash of the key columns picks. A *stateful stage* is an operator over one bucket, and the fragment after it.
+bucket that the hash of the key columns picks. A *stateful stage* is an operator over one bucket, and the fragments after it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from sqlstream.warehouse.declarations import Remembered, TableDeclaration
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Where rows go next: the stage (by its place in the plan), the columns whose hash picks the bucket, a port per part.
+    """Where the rows of a fragment go next: to the stage at the place `stage` in the plan's `stages`.
 
-    With `broadcast` they go to every bucket.
+    The hash of the columns `keys` picks the bucket. `ports` maps each part of the fragment, by name, to a port, by its place in
+    the stage's `ports`. With `broadcast` the rows go to every bucket, and there are no `keys`.
     """
 
     stage: int
@@ -37,10 +38,10 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Rows that are looked up in a lookup table, for those of `rows`: a SELECT over `_input`, or over earlier lookups.
+    """A lookup in a lookup table for each row of `rows`, a SELECT over `_input` or over the tables of earlier lookups.
 
-    `keys` are the columns that it ends with, each with the one of the table where its values are looked up. The rows are known
-    as `_before_<n>` then, and what was found, with the table's columns, as `_found_<n>`.
+    `keys` are pairs: a column of `rows`, and the column of the lookup table that must have its value. Lookup number n of a
+    fragment leaves two temporary tables: `_before_<n>`, the result of `rows`, and `_found_<n>`, the rows of the lookup table.
     """
 
     table: Table
@@ -51,10 +52,11 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Stateless work: `rows` is a SELECT over `_input`, or what was looked up; each part, by name, is a SELECT over `_rows`.
+    """Stateless work: `rows` is a SELECT over `_input`; with `lookups`, over the tables of the last lookup.
 
-    With several parts `rows` is computed once. Without an exchange the one part is what a sink stores, which `sink` names by its
-    place in the plan. Behind an operator, `output` is which of its side outputs `_input` is, empty for its result.
+    `parts` are pairs of a name and a SELECT over `_rows`, the result of `rows`, which is computed once. Without an exchange the
+    only part is what the sink at the place `sink` in the plan's `sinks` stores. If the fragment follows an operator, `output`
+    names the side output that `_input` is; it is empty for the operator's result.
     """
 
     rows: str
@@ -67,14 +69,20 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class ScanStage:
-    """Reads splits of a table and runs fragments over them.
+    """Reads splits of a table and runs fragments over the rows.
 
-    `columns` is a SELECT over `_input` that adds the computed columns; rows whose `time_column` is NULL are dropped and
-    counted; `watermark` is an expression over those columns. `by_clock` says that it is the batch's time. Where the table has
-    `changes`, rows say what they do: with weights, where all updates have their rows before and after ("whole"), else with
-    their place, for an operator that keeps the last row of each key ("keyed"). `numbered` is as `columns`, with each row's number
-    in its file. `errors` is the place in the plan of the sink that keeps malformed rows. Where the source `has_partitions`,
-    each with a watermark of its own, rows say theirs; with `has_watermarks` the source says how far they are, not `watermark`.
+    `columns` is a SELECT over `_input`, the physical columns, that adds the computed columns. Rows whose `time_column` is NULL or
+    infinite are dropped and counted, but for keyed changes. `watermark` is the SQL of a row's watermark over the result of
+    `columns`; with `by_clock` the watermark is the time of the batch. `numbered` is `columns` with the column ROW, each row's
+    number in its file.
+
+    With `changes` the table is a changelog, and each row has the column CHANGE. "whole": updates have a row before and a row
+    after, and rows have weights. "keyed": rows have their place in the source (the columns PLACE), for an operator that keeps
+    the last row of each key.
+
+    `errors` is the place in the plan's `sinks` of the sink that keeps malformed rows. If the source `has_partitions`, each
+    partition has its own watermark, and rows have the column PARTITION; with `has_watermarks` the source provides these
+    watermarks, in place of `watermark`.
     """
 
     name: str
@@ -92,14 +100,14 @@ class ScanStage:
 
     @property
     def has_instants(self) -> bool:
-        """Whether the time column holds instants, which are shown in the zone of the job."""
+        """Whether the time column is a TIMESTAMP WITH TIME ZONE, which is shown in the time zone of the job."""
         kinds = {c.name: c.type for c in self.table.columns}
         return self.time_column is not None and kinds.get(self.time_column) == "TIMESTAMP WITH TIME ZONE"
 
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """A view of an operator's state beside that of its result: its name, its rows over the state tables, and what to know."""
+    """A view of an operator's state beside the one of its result: its rows over the state tables, and a note for users."""
 
     name: str
     rows: Rows
@@ -108,7 +116,10 @@ class StateView:
 
 @dataclass(frozen=True, slots=True)
 class ResultWindows:
-    """The windows that a result is of: their bounds' columns, how long after its end each changes, whether they `grow`."""
+    """The windows of a windowed result: the columns of their bounds, and how long they take rows after their end.
+
+    Windows `grow` if their end can move while they are open, as for sessions.
+    """
 
     columns: WindowColumns
     lateness: Duration = NO_TIME
@@ -117,12 +128,13 @@ class ResultWindows:
 
 @dataclass(frozen=True, slots=True)
 class StatefulStage:
-    """A stateful operator and the fragment that its changes go through; `time_column` is the time attribute of those.
+    """A stateful operator, and the fragments that its changes go through; `time_column` is their time attribute.
 
-    `view` is the current result over the state tables, `count_sql` the SELECT of the number of open windows. `unique` are columns
-    that tell its rows apart, where that is known. With `fires_timers` it asks to be called at processing times. Its watermark
-    is `delay` behind the job's: so late its rows come. The `opening` fragments make rows, of one row of any
-    kind, that come with the first batch before all others.
+    `view` is the current result over the state tables, `count_sql` the SELECT of the number of open windows, empty without
+    windows. `unique` are columns that no two rows of the result share; empty if none are known. `hash_columns` pick the bucket.
+    `bound` says in words what bounds the state. With `fires_timers` the operator may ask to be called at a processing time. Its
+    watermark is `delay` behind the job's watermark, since its input rows may be that late. The `opening` fragments make its
+    initial rows; they run once, before all other rows of the first batch, over an `_input` of one row.
     """
 
     name: str
@@ -139,22 +151,22 @@ class StatefulStage:
     fires_timers: bool = False
     more_views: tuple[StateView, ...] = ()
     delay: Duration = NO_TIME
-    # What it computes; workers have no use for it.
+    # The logical node, for the driver only.
     node: Stateful | None = field(default=None, compare=False, repr=False)
     opening: tuple[Fragment, ...] = ()
-    # What a time to live forgets of its state, or would.
+    # The parts of the state that a time to live bounds, or could bound.
     remembered: tuple[Remembered, ...] = ()
-    # The windows of time that its result is of.
+    # The time windows of its result, if any.
     windows: ResultWindows | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """What becomes of the rows: the table they go to, and the names and types that it stores.
+    """A table that the job writes, and the names and types of the columns that it stores.
 
-    With `changing`, rows have weights; `keys` are columns that tell rows apart, where that is known. With an `order`, columns
-    behind the others say which of several rows of a key, in a batch, is the last one. With `malformed` they are no results, but
-    what scans could not read.
+    The job ends after `limit` rows. With `changing`, rows have weights. `keys` are columns that no two rows share; empty if none
+    are known. The columns `order`, after the others, tell which of several rows of a key in a batch is the last. With
+    `malformed` the rows are not results, but rows that scans could not read.
     """
 
     table: Table
@@ -167,13 +179,16 @@ class SinkPlan:
 
     @property
     def upserts(self) -> bool:
-        """Whether the last change of a key says what its row is: the keys are among the table's PRIMARY KEY."""
+        """Whether a warehouse table stores only the last change of each PRIMARY KEY.
+
+        It does if the PRIMARY KEY includes `keys`, so that a key has one row at a time, or if changes have an `order`.
+        """
         keyed = bool(self.order) or (bool(self.keys) and set(self.keys) <= set(self.table.primary_key))
         return self.changing and keyed and self.table.connector is None
 
     @property
     def stored(self) -> tuple[Column, ...]:
-        """The columns of the rows on their way to the sink."""
+        """The columns of the rows that the last fragment writes: results, then `order`, version and weight, if there are such."""
         columns = tuple(Column(name, type) for name, type in self.columns)
         if not self.changing:
             return columns
@@ -181,7 +196,7 @@ class SinkPlan:
 
     @property
     def declaration(self) -> TableDeclaration:
-        """How a table of the warehouse keeps the rows."""
+        """The declaration of the warehouse table that stores the rows."""
         name, columns = self.table.name, tuple(Column(name, type) for name, type in self.columns)
         if self.upserts:
             return upserts(name, columns, self.table.primary_key, self.order)
@@ -189,14 +204,15 @@ class SinkPlan:
 
     @property
     def kind(self) -> str:
+        """The name of the connector, "table" for a warehouse table."""
         return self.table.connector or "table"
 
 
 @dataclass(frozen=True, slots=True)
 class PhysicalPlan:
-    """A job: scans, then stateful stages in an order in which every stage comes after those that feed it, then sinks.
+    """A job: scans, stateful stages, each after all stages that feed it, and sinks.
 
-    `asks_watermark`: what is done to the rows of scans can depend on the watermark before the batch.
+    `asks_watermark`: expressions over the rows of scans may read the watermark before the batch.
     """
 
     scans: tuple[ScanStage, ...]
@@ -206,18 +222,18 @@ class PhysicalPlan:
 
     @property
     def opens(self) -> bool:
-        """Whether something is known before there is a row: a first batch is worth it."""
+        """Whether a stage has initial rows, so that a first batch runs before any row has arrived."""
         return any(stage.opening for stage in self.stages)
 
     @property
     def watched(self) -> tuple[int, ...]:
-        """The scans whose watermarks make that of the job; it has one if it keeps state, or asks for it."""
+        """The places of the scans whose watermarks make up the job's watermark; empty if nothing in the job needs one."""
         if not self.stages and not self.asks_watermark:
             return ()
         return tuple(i for i, s in enumerate(self.scans) if s.watermark is not None)
 
     def feeding(self, stage: int | None) -> Iterator[tuple[ScanStage | StatefulStage, Fragment]]:
-        """Yield the scans and stages whose rows go to a stage (None: to a sink), with the fragments that take them there."""
+        """Yield the fragments whose rows go to a stage, by its place (None: to a sink), each with the node that it follows."""
         nodes: list[ScanStage | StatefulStage] = [*self.scans, *self.stages]
         for node in nodes:
             for fragment in node.fragments:
@@ -227,7 +243,7 @@ class PhysicalPlan:
 
     @property
     def levels(self) -> tuple[tuple[int, ...], ...]:
-        """The stages by their distance from the scans: those of a level have all their input from levels before it."""
+        """The places of the stages, by level: a stage reads only scans and stages of lower levels."""
         depth: list[int] = []
         places = {stage.name: i for i, stage in enumerate(self.stages)}
         for number in range(len(self.stages)):
@@ -237,7 +253,7 @@ class PhysicalPlan:
 
 
 def hashing(plan: PhysicalPlan, version: int) -> PhysicalPlan:
-    """Return a plan whose exchanges hash keys as the jobs of a version do (see `duck/key_hash.py`)."""
+    """Return the plan with exchanges that hash keys by `version`, the job's version of the hash (see `duck/key_hash.py`)."""
 
     def changed(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
         return tuple(

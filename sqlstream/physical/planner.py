@@ -1,4 +1,4 @@
-"""From what to compute to how: cuts a logical plan into fragments at every stateful operator."""
+"""Makes the physical plan of a logical plan: cuts it into fragments at every stateful operator."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ from sqlstream.storage.zsets import WEIGHT, last_rows, summed
 
 
 def plan(sinks: Sequence[ResultSink], *, keeps_malformed: bool = True) -> PhysicalPlan:
-    """Return the physical plan of a job: what several sinks need in common is read and computed once.
+    """Return the physical plan of a job; scans and operators that several sinks need run once.
 
-    Where nothing is to be written, `keeps_malformed` is false: malformed rows are skipped, and not kept.
+    `keeps_malformed` is false for a plan that writes nothing: malformed rows are then skipped, even where a table for them is
+    declared.
 
-    Raises UnsupportedError for an aggregate that cannot run incrementally, and for a function that differs on replay
-    where state depends on it.
+    Raises UnsupportedError for what `refuse` refuses, and for an aggregate that cannot run incrementally. Raises BindError for
+    the name of a table or an operator that is not valid, and for a LATE_ROWS or `errors-to` table whose name is in use.
     """
     planner = _Planner()
     refuse(sinks)
@@ -91,7 +92,7 @@ def _sink(sink: ResultSink, sinks: Sequence[ResultSink], changing: bool, order: 
 
 
 def assigned(field: Field, table: Table) -> str:
-    """Return the expression that stores a value in a column of a sink: converted, and not NULL where it must not be."""
+    """Return the SQL of the value of a sink's column: cast to its type; NULL in a NOT NULL column of `table` is an error."""
     value = f"CAST({quote_name(field.name)} AS {field.type})"
     if not any(c.name == field.name and c.not_null for c in table.columns):
         return value
@@ -100,7 +101,10 @@ def assigned(field: Field, table: Table) -> str:
 
 
 def keys_of(sink: ResultSink) -> tuple[str, ...]:
-    """Return columns of a sink that tell its rows apart, of its PRIMARY KEY if there are such; none where nothing is known."""
+    """Return columns of a sink that no two rows of the result share at a time, empty if none are known.
+
+    Columns that are all in the table's PRIMARY KEY are preferred.
+    """
     pairs = {own.name: target.name for own, target in zip(sink.input.schema, sink.columns, strict=True)}
     found = [tuple(target for own, target in pairs.items() if own in names) for names in sink.input.unique_keys]
     primary = set(sink.table.primary_key)
@@ -110,7 +114,7 @@ def keys_of(sink: ResultSink) -> tuple[str, ...]:
 class _Planner:
     """Collects scans and stages while walking down from the sinks; a stage is listed after everything that feeds it.
 
-    Equal ones are one, with a fragment for each of those that want its rows.
+    Equal scans, and equal operators, are planned once, with a fragment for each reader of their rows.
     """
 
     def __init__(self) -> None:
@@ -119,11 +123,11 @@ class _Planner:
         self.names: set[str] = set()
 
     def add(self, branch: Branch, fragment: Fragment) -> None:
-        """Let the leaf of a path send its rows through a fragment."""
+        """Add a fragment to the scan or stage at the leaf of a path, which is planned if it is new."""
         self._leaf(branch.leaf).append(fragment)
 
     def _leaf(self, leaf: Scan | Stateful) -> list[Fragment]:
-        """Return the fragments of a scan or a stage, which is planned when it is new."""
+        """Return the list of fragments of a scan or a stage, which is planned if it is new."""
         if isinstance(leaf, Scan):
             for scan, _, fragments in self.scans:
                 if (scan.table, scan.by_clock) == (leaf.table, leaf.by_clock):
@@ -140,7 +144,7 @@ class _Planner:
         table, keyed = scan.table, bool(scan.table.primary_key)
         mark = table.watermark
         if scan.by_clock:
-            # Without such a column there is nothing to tell of its newest time: the clock moves on all the same.
+            # Without such a column the scan reports no newest event time; its watermark is the clock all the same.
             time = next((c.name for c in table.columns if c.processing_time), None)
             mark = Watermark(time, quote_name(time)) if time else None
         check_name("a table in FROM", scan.alias, scan.span)
@@ -173,7 +177,7 @@ class _Planner:
             numbers = tuple((part, len(ports) + i) for i, part in enumerate(feed.parts))
             ports += [Port(part, feed.branch.on_time) for part, _ in parts]
             feeds.append((self._leaf(feed.branch.leaf), feed.branch, parts, numbers))
-        # By now all that feed this stage have their places.
+        # The recursion above has planned all stages that feed this one: its place is the next one.
         place = len(self.stages)
         for fragments, branch, parts, numbers in feeds:
             everywhere = operator.broadcast.issuperset(part for part, _ in parts)
@@ -206,14 +210,14 @@ class _Planner:
         self.stages.append((node, stage, []))
 
     def _more_views(self, plan: OperatorPlan[Any], name: str) -> Iterator[StateView]:
-        """Yield the views of what an operator keeps beside its result, and of the late rows that it keeps."""
+        """Yield the views of an operator's further state, and of the late rows that it stores."""
         for part, view in plan.side_views():
             yield StateView(self._unique(f"{name}_{part}"), view)
         for late, view in plan.late_views(name):
             yield self._late_rows(plan.node, late, view)
 
     def _late_rows(self, node: Stateful, name: str, view: Rows) -> StateView:
-        """Return the view of late rows under the name that the query gives it."""
+        """Return the view of late rows, under the name in LATE_ROWS. Raises BindError if the name is in use."""
         if name.lower() in self.names:
             message = f'LATE_ROWS: "{name}" is the name of something else in the job'
             raise BindError(message, node.span, hint="Take another.")
@@ -231,7 +235,7 @@ class _Planner:
 
 
 def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fragment, ...]:
-    """Return the fragments that make the rows with which an operator begins."""
+    """Return the fragments that make an operator's initial rows."""
     numbers = {port.part: number for number, port in enumerate(ports)}
     return tuple(
         Fragment("SELECT * FROM _input", ((part, sql),), Exchange(place, operator.hashed, ((part, numbers[part]),)))
@@ -240,6 +244,6 @@ def _opening(operator: Operator, place: int, ports: Sequence[Port]) -> tuple[Fra
 
 
 def _shown(mark: Watermark, table: Table) -> str:
-    """Return a watermark's expression; an instant is, as for windows, the time that the session's zone shows."""
+    """Return the SQL of a watermark as a TIMESTAMP: of a TIMESTAMP WITH TIME ZONE, the local time in the session's time zone."""
     kind = next(c.type for c in table.columns if c.name == mark.column)
     return f"CAST({mark.expression} AS TIMESTAMP)" if kind == "TIMESTAMP WITH TIME ZONE" else mark.expression

@@ -1,4 +1,4 @@
-"""What no plan can do, said before anything starts."""
+"""Checks of a job's logical plans, before anything starts: each raises UnsupportedError for what cannot run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sqlstream.logical.plan.windows import AtWindowEnd, CountWindows, TimeWindow
 from sqlstream.physical.families.registry import operator_plan
 from sqlstream.physical.row_order import Unordered, in_order, needs_order, one_row_a_key
 
-# In how many windows a row can be: where each of them gets a copy of it, and where an aggregate makes them of slices.
+# The most windows that a row may be in: if each gets a copy of the row, and if an aggregate merges them from slices.
 MOST_COPIED, MOST_SLICED = 10_000, 1_000_000
-# What the names of columns begin with that rows have on their way beside their own.
+# The prefix of the columns that rows have on their way beside those of the query.
 _OWN = INTERNAL
 
 
 def refuse(sinks: Sequence[ResultSink]) -> None:
-    """Raise UnsupportedError for what would give wrong results in a job."""
+    """Raise UnsupportedError if the queries of a job, one per sink, would give wrong results or never finish a batch."""
     refuse_many_windows(sinks)
     refuse_names(sinks)
     refuse_replay_differences(sinks)
@@ -37,7 +37,7 @@ def refuse(sinks: Sequence[ResultSink]) -> None:
 
 
 def refuse_many_windows(sinks: Sequence[ResultSink]) -> None:
-    """Refuse windows of which a row is in so many that its batch would not come to an end."""
+    """Refuse overlapping windows if a row is in more than MOST_COPIED of them, MOST_SLICED if the aggregate makes them."""
     pending: list[Node] = [*sinks]
     seen = set[int]()
     while pending:
@@ -47,7 +47,7 @@ def refuse_many_windows(sinks: Sequence[ResultSink]) -> None:
         seen.add(id(node))
         made = operator_plan(known(node)).windows_made_here if isinstance(node, StatefulNode) else None
         if isinstance(made, TimeWindows):
-            # The aggregate puts windows together from slices: a row is in one of those.
+            # The aggregate merges windows from slices: each row is in one slice.
             _refuse_more(made, made.overlap, MOST_SLICED)
             pending.append(made.input)
             continue
@@ -70,7 +70,7 @@ def _refuse_more(node: Node, overlap: Overlap, most: int) -> None:
 
 
 def refuse_names(sinks: Sequence[ResultSink]) -> None:
-    """Refuse columns whose names are those of columns that rows get on their way."""
+    """Refuse columns whose names begin with the reserved prefix `__sqlstream_`."""
     for node in (n for sink in sinks for n in walk(sink)):
         for place, field in enumerate(node.schema):
             if field.name.lower().startswith(_OWN):
@@ -83,7 +83,7 @@ def refuse_names(sinks: Sequence[ResultSink]) -> None:
 
 
 def refuse_replay_differences(sinks: Sequence[ResultSink]) -> None:
-    """Refuse functions such as random() in a plan that keeps state: a repeated batch would not repeat their results."""
+    """Refuse functions such as random() in queries that keep state: a batch that runs again would get other values."""
     found = [n for sink in sinks for n in walk(sink)]
     if not any(isinstance(n, StatefulNode) for n in found):
         return
@@ -110,7 +110,7 @@ def refuse_two_clocks(sinks: Sequence[ResultSink]) -> None:
 
 
 def refuse_clock_over_changes(sinks: Sequence[ResultSink]) -> None:
-    """Refuse the batch's time in what is computed from changes: a retraction would have another value than its row."""
+    """Refuse the current time, or watermark, over a changelog: a retraction would have another value than its row."""
     for node in (n for sink in sinks for n in walk(sink)):
         if any(n.is_changelog for n in node.children):
             for expression in node.expressions:
@@ -123,7 +123,7 @@ def refuse_clock_over_changes(sinks: Sequence[ResultSink]) -> None:
 
 
 def refuse_clock_in_order(sinks: Sequence[ResultSink]) -> None:
-    """Refuse the batch's time in what is computed when a row leaves, and again as long as it is kept."""
+    """Refuse the current time in operators that compute expressions when a row leaves, which may be in a later batch."""
     for node in (n for sink in sinks for n in walk(sink)):
         if (
             isinstance(node, StatefulNode)
@@ -138,7 +138,10 @@ def refuse_clock_in_order(sinks: Sequence[ResultSink]) -> None:
 
 
 def refuse_windows_over_changes(sinks: Sequence[ResultSink]) -> None:
-    """Refuse windows of results without a time attribute: nothing says when the last change of a window has come."""
+    """Refuse windows over the changelog of an operator: no watermark tells when the last change of a window has arrived.
+
+    Time windows over a table of changes are allowed, windows of rows are not.
+    """
     for node in (n for sink in sinks for n in walk(sink)):
         if not isinstance(node, AtWindowEnd | CountWindows):
             continue
@@ -156,7 +159,7 @@ def refuse_windows_over_changes(sinks: Sequence[ResultSink]) -> None:
 
 
 def refuse_unlike_rows(sinks: Sequence[ResultSink]) -> None:
-    """Refuse columns of a table of changes that differ between a row that is added and the same row when it is taken away."""
+    """Refuse metadata and clock columns of tables of changes without a PRIMARY KEY: a row and its retraction would differ."""
     for scan in (n for sink in sinks for n in walk(sink) if isinstance(n, Scan)):
         table = scan.table
         if not table.has_changes or table.primary_key:
@@ -173,7 +176,7 @@ def refuse_unlike_rows(sinks: Sequence[ResultSink]) -> None:
 
 
 def refuse_changes(sinks: Sequence[ResultSink]) -> None:
-    """Refuse to write a changelog into an append-only table, and to guess which row of a key counts."""
+    """Refuse to write a changelog into an append-only table, and unordered rows into a table with a PRIMARY KEY."""
     for sink in sinks:
         table, changing, target = sink.table, sink.changelog_origin, sink_of(sink.table)
         several = [s.table.name.lower() for s in sinks].count(table.name.lower()) > 1
@@ -187,7 +190,7 @@ def refuse_changes(sinks: Sequence[ResultSink]) -> None:
                 )
             if target.replaces and table.connector is not None:
                 _refuse_without_key(sink, changing, several)
-        # Where changes are only shown, no row takes the place of another one.
+        # A sink that takes changes without upserts just passes them on.
         if (target.takes_changes and not target.replaces) or not needs_order(sink):
             continue
         found = Unordered("several queries write it") if several else in_order(sink)
@@ -207,7 +210,7 @@ def refuse_changes(sinks: Sequence[ResultSink]) -> None:
 
 
 def _refuse_without_key(sink: ResultSink, changing: Node, several: bool) -> None:
-    """Refuse changes that a table elsewhere cannot take, as a change of one row there must not touch another one."""
+    """Refuse changes of an external table that is upserted, unless its PRIMARY KEY identifies the rows of the result."""
     table = sink.table
     if not table.primary_key:
         raise UnsupportedError(
@@ -227,7 +230,7 @@ def _refuse_without_key(sink: ResultSink, changing: Node, several: bool) -> None
 
 
 def _subject(node: Node) -> str:
-    """Return what people call a node as a sentence begins with it."""
+    """Return the label of a node as the start of a sentence."""
     return node.label[:1].upper() + node.label[1:]
 
 

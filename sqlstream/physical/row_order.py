@@ -1,7 +1,7 @@
-"""The order in which rows come, where it says which row of a key is the last one: a table with a PRIMARY KEY shows that.
+"""The order of a query's rows, by which a table with a PRIMARY KEY decides which row of a key is the last one.
 
-What an order is made of travels with the rows, in columns behind their own, up to the table, which stores it: so neither the
-batches nor the tasks that rows come through matter.
+The order travels with the rows, as further columns, up to the table, which stores it: so the last row does not depend on the
+batches or tasks that rows go through.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Unordered:
-    """What people call the part of a plan that leaves the order of its rows unknown."""
+    """Why the order of a plan's rows is unknown, as a phrase for an error."""
 
     why: str
 
 
 def needs_order(sink: ResultSink) -> bool:
-    """Tell whether append-only rows go into a table whose PRIMARY KEY they may share."""
+    """Return whether a sink writes append-only rows into a table with a PRIMARY KEY that several of them may share."""
     if not sink.table.primary_key or sink.changelog_origin is not None:
         return False
     return not one_row_a_key(sink)
 
 
 def one_row_a_key(sink: ResultSink) -> bool:
-    """Tell whether no two rows of a result have one PRIMARY KEY of the table that it goes into."""
+    """Return whether no two rows of a result are known to share the PRIMARY KEY of the sink's table."""
     return any(_among_key(sink, names) for names in sink.input.unique_keys)
 
 
 def keeps_last(sink: ResultSink) -> bool:
-    """Tell whether a sink's table shows the last row of a key: its rows take each other's place, and several may have a key."""
+    """Return whether a sink's table is upserted and shows the last of several append-only rows of a key."""
     return sink_of(sink.table).replaces and needs_order(sink)
 
 
 def in_order(sink: ResultSink) -> Ordered | Unordered:
-    """Return the plan below a sink with the order of its rows, or what leaves it unknown."""
+    """Return the plan below a sink with the columns of its order, or why rows of one PRIMARY KEY have no order."""
     found = _with_order(sink.input)
     if isinstance(found, Unordered) or found.columns[0].name != _AT:
         return found
@@ -71,13 +71,13 @@ def in_order(sink: ResultSink) -> Ordered | Unordered:
 
 
 def arriving(node: Node) -> Ordered:
-    """Return a plan with columns of the order in which its rows come; without columns where that is not known."""
+    """Return a plan with the columns of its order; the plan as it is, and no columns, if the order is unknown."""
     found = _with_order(node)
     return found if isinstance(found, Ordered) else Ordered(node, ())
 
 
 def _among_key(sink: ResultSink, names: frozenset[str]) -> bool:
-    """Tell whether columns of a query are stored in the PRIMARY KEY."""
+    """Return whether columns of a query are all stored in columns of the PRIMARY KEY."""
     pairs = zip(sink.input.schema, sink.columns, strict=True)
     stored = {own.name: target.name for own, target in pairs}
     return {stored.get(name) for name in names} <= set(sink.table.primary_key)
@@ -122,11 +122,11 @@ def _above(node: Filter | TimeWindows | LookupJoin, below: Node) -> Ordered | Un
 
 
 def _by_time(node: StatefulNode, time: str | None) -> Ordered | Unordered:
-    """Return the rows of an operator that emits them in the order of a time."""
+    """Return the plan of an operator with its time as column of the order, or why its rows have no order."""
     own = {f.name: f.type for f in node.schema}
     if time is None or time not in own:
         return Unordered(f"rows leave {node.label} in no order")
-    # It goes first: a key that has the time is known by it further up.
+    # It comes first, so that unique keys with the time have it under this name in the nodes above.
     items = [Item(_AT, Expression.of_column(time, own[time]))]
     items += [Item(name, Expression.of_column(name, type)) for name, type in own.items()]
     return Ordered(Projection(node, tuple(items)), (Column(_AT, own[time]),))

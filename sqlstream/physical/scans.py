@@ -1,4 +1,4 @@
-"""What scans read of a table: its columns, what its rows change, their places in files, and where malformed ones go."""
+"""The SQL of scans: columns, changes and places of rows in files, and the tables for malformed rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from sqlstream.storage.zsets import WEIGHT
 
 
 def scanned(table: Table) -> str:
-    """Return the SELECT over `_input` of a table's columns, the computed ones too, and of what its rows change."""
+    """Return the SELECT over `_input` of a table's visible columns, the computed ones too.
+
+    A table of changes also has the column CHANGE, then PLACE with a PRIMARY KEY, WEIGHT without one.
+    """
     columns = [
         _read(c, table) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
     ]
@@ -28,7 +31,7 @@ def scanned(table: Table) -> str:
 
 
 def _read(column: Column, table: Table) -> str:
-    """Return a column that is read; where it is never NULL, a row without it is an error, unless it was skipped as malformed."""
+    """Return the select item of a column that is read; NULL in a NOT NULL column is an error, unless such rows are skipped."""
     value = quote_name(column.name)
     if not column.not_null or skips(table):
         return value
@@ -39,16 +42,20 @@ def _read(column: Column, table: Table) -> str:
 
 
 def numbered(table: Table) -> str:
-    """Return what `scanned` does, with each row's number in its file."""
+    """Return the SELECT of `scanned` with the column ROW, each row's number in its file."""
     if not (table.has_changes and table.primary_key):
         return scanned(replace(table, columns=(*table.columns, ROW)))
-    # An envelope is two places.
+    # A row of the file, an envelope, is two changes.
     envelope = table.options.get("format", "").lower() == DEBEZIUM
     return f"SELECT * REPLACE ({ROW.name} // {2 if envelope else 1} AS {ROW.name}) FROM ({scanned(table)})"
 
 
 def keeping_malformed(scans: Sequence[ScanStage], sinks: dict[str, SinkPlan]) -> tuple[ScanStage, ...]:
-    """Return the scans with their places for malformed rows, which are added to the sinks; a table's rows are kept once."""
+    """Return the scans with `errors` set where a table declares `errors-to`; the sinks for malformed rows are added to `sinks`.
+
+    `sinks` are by table name, in lower case. Of several scans of a table one keeps the malformed rows. Raises BindError if the
+    job also writes results into the table that `errors-to` names.
+    """
     kept, found = set[str](), []
     for scan in scans:
         name = errors_to(scan.table)

@@ -1,4 +1,4 @@
-"""Windows of time in SQL: which ones a row is in."""
+"""Windows of time in SQL: the windows that a row is in."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from sqlstream.logical.plan.windows import BOUNDS, CountWindows, SessionWindow, 
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.operators.windows.grid import Grid
 
-# No names that a user would give to a column.
 _END = internal("window_end")
-# The event time of rows in windows, for whom it concerns.
+# The column of a row's event time, after a window function has put the row into windows; for operators that keep late rows.
 EVENT_TIME = internal("event_time")
 
 
 def grid(node: TimeWindows) -> Grid:
+    """Return the windows of a TUMBLE, HOP or CUMULATE on the time axis."""
     return Grid(node.size, node.slide, node.offset, cumulative=node.kind == "CUMULATE")
 
 
 def event_time(node: TimeWindows | SessionWindow | CountWindows) -> str:
-    """Return the SQL of a row's event time, as a TIMESTAMP: an instant as the session's zone shows it."""
+    """Return the SQL of an input row's event time, a TIMESTAMP: of an instant, the local time in the session's time zone."""
     return time_sql(node.input, node.time_column)
 
 
 def time_sql(node: Node, column: str) -> str:
-    """Return the SQL of a time of a node's rows as a TIMESTAMP."""
+    """Return the SQL of a time column of a node as a TIMESTAMP: of an instant, the local time in the session's time zone."""
     field = next(f for f in node.schema if f.name == column)
     return (
         f"CAST({quote_name(column)} AS TIMESTAMP)" if field.type == "TIMESTAMP WITH TIME ZONE" else quote_name(column)
@@ -34,7 +34,7 @@ def time_sql(node: Node, column: str) -> str:
 
 
 def in_windows(node: TimeWindows, rows: str) -> str:
-    """Return the SELECT of rows with the bounds of the windows that they are in."""
+    """Return the SELECT of rows (a SELECT), once for each of their windows, with the columns BOUNDS: start, end and time."""
     at, micros = grid(node), f"epoch_us({event_time(node)})"
     if not at.overlaps:
         held = f" WHERE {condition}" if (condition := at.holds(micros)) else ""
@@ -49,7 +49,10 @@ def in_windows(node: TimeWindows, rows: str) -> str:
 
 
 def at_their_time(node: TimeWindows | SessionWindow, rows: str) -> str:
-    """Return the SELECT of rows with their event time in the place of window bounds: the operator above makes the windows."""
+    """Return the SELECT of rows (a SELECT) with their event time as each of the columns BOUNDS: the operator above makes windows.
+
+    Rows that are in no window are left out. For sessions with a gap per row, `window_end` is `own_end`.
+    """
     time = event_time(node)
     if isinstance(node, SessionWindow) and not isinstance(node.gap, int):
         bounds = (time, own_end(node), time)
@@ -65,7 +68,7 @@ def at_their_time(node: TimeWindows | SessionWindow, rows: str) -> str:
 
 
 def own_end(node: SessionWindow) -> str:
-    """Return the SQL of the time until which a row waits for another one of its session."""
+    """Return the SQL of a row's event time plus its gap; a gap that is NULL or not positive is an error."""
     assert isinstance(node.gap, Expression)
     wrong = "error('the gap of a session must be positive, and not NULL')"
     time = event_time(node)

@@ -1,1 +1,1 @@
-"""What becomes of calls of aggregate functions that go on: SQL for partial results, for merging them, and for the result."""
+"""Incremental aggregate functions: the SQL of their partial results, of merging these, and of the result."""

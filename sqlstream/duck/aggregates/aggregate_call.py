@@ -1,4 +1,4 @@
-"""A call of an aggregate function, and what is known of the function."""
+"""Calls of aggregate functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlstream.errors import UnsupportedError
 
 
 class Refused(ValueError):
-    """The call cannot run incrementally; the message is the reason."""
+    """A call that cannot run incrementally; the message is the reason, as a phrase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class AggregateCall:
     `function` is lower case with `ALIASES` resolved; `arguments` is () for count(*). `order_by` holds texts such as
     `expr DESC NULLS LAST`, `order_types` the type of each expression (needed where it is none of the arguments). Write
     `percentile_cont(q) WITHIN GROUP (ORDER BY x DESC)` as quantile_cont with arguments (x, q) and order_by ("x DESC",).
-    `result_type` must be set. `python` is the function where it is a user's; arguments have the types of its parameters.
+    `result_type` must be set. `python` is the declaration of a user's function, whose arguments have the types of its parameters.
     """
 
     function: str
@@ -51,7 +51,7 @@ class AggregateCall:
 
     @property
     def shape(self) -> Shape:
-        """How the function runs; raise Refused."""
+        """How the function runs. Raises Refused if it cannot run incrementally."""
         if self.python is not None:
             return Shape(Kind.PYTHON if self.python.merges else Kind.VALUES, ordered=True)
         if self.function in REFUSED:
@@ -61,18 +61,18 @@ class AggregateCall:
         return FUNCTIONS[self.function]
 
     def step(self, name: str, argument: str) -> str:
-        """Return the call of a step of a user's function."""
+        """Return the SQL of a step of a user's function, such as `merge`, over an argument."""
         assert self.python is not None
         return f"{quote_name(self.python.step(name))}({argument})"
 
     @property
     def limited(self) -> bool:
-        """Whether the call asks for the n extreme values."""
+        """Whether the call has a count n, as in max(x, n), and returns the n extreme values."""
         return len(self.arguments) > {Kind.FOLD: 1, Kind.ARG: 2}.get(self.shape.kind, 9)
 
     @property
     def keys(self) -> list[Key]:
-        """The keys of ORDER BY inside the call."""
+        """The keys of ORDER BY inside the call, with explicit directions."""
         types = dict(zip(self.arguments, self.argument_types, strict=True))
         keys = []
         for i, text in enumerate(self.order_by):
@@ -83,20 +83,20 @@ class AggregateCall:
         return keys
 
     def where(self, *conditions: str) -> str:
-        """Return the FILTER of the call and of further conditions, an empty text where there are none."""
+        """Return the FILTER clause of the call's filter and further conditions; empty without any."""
         kept = [f"({c})" for c in (*conditions, self.filter) if c]
         return f" FILTER (WHERE {' AND '.join(kept)})" if kept else ""
 
 
 def row_of(arguments: Sequence[str]) -> str:
-    """Return what the steps of a user's function take for a row: the argument, or a struct of several."""
+    """Return the SQL of a row for the steps of a user's function: the only argument, or a struct of all."""
     if len(arguments) == 1:
         return arguments[0]
     return f"struct_pack({', '.join(f'p{i} := {a}' for i, a in enumerate(arguments))})"
 
 
 def kept_type(type_: str) -> str:
-    """Return the type of a value that is to be kept; raise Refused when none of it can be."""
+    """Return `type_` if values of it can be stored. Raises Refused for the type of NULL, UNION and VARIANT."""
     if '"NULL"' in type_:
         raise Refused("a value that is always NULL has no type; write CAST(NULL AS INTEGER)")
     try:

@@ -1,6 +1,6 @@
-"""From an aggregate call to SQL: one builder per kind of function.
+"""Builds the SQL of aggregate calls: one builder per kind of function.
 
-A builder adds columns and returns the final expression over them; where values must be kept, only the latter.
+A builder adds columns, and returns the SQL of the result over them; a call that keeps its values has no columns.
 Every merge ignores rows in which its column is NULL.
 """
 
@@ -18,7 +18,7 @@ from sqlstream.duck.aggregates.partial_columns import Built, Columns, Strategy
 
 
 def build(call: AggregateCall, columns: Columns) -> Built:
-    """Add the call's columns and return its final expression; raise Refused."""
+    """Add the columns of a call; return its strategy and the SQL of its result. Raises Refused if it cannot run incrementally."""
     if call.distinct and call.shape.idempotent and not call.limited:
         call = replace(call, distinct=False)
     return collected(call, columns) if call.distinct else _BUILDERS[call.shape.kind](call, columns)
@@ -100,7 +100,7 @@ def _fold_column(columns: Columns, function: str, argument: str, type_: str, whe
 
 
 def _extremes_column(call: AggregateCall, columns: Columns, argument: str, type_: str, where: str) -> str:
-    """Keep the n least or greatest values as a list."""
+    """Add a column with the sorted list of the n least or greatest values."""
     n = call.arguments[-1].strip()
     if not re.fullmatch(r"0*[1-9]\d*", n):
         raise Refused(f"the number of values that {call.function} returns must be a positive integer literal")
@@ -121,9 +121,9 @@ def _bitstring(call: AggregateCall, columns: Columns) -> Built:
 
 
 def _arg(call: AggregateCall, columns: Columns) -> Built:
-    """Keep the key and the value as one struct, which is ordered by the key, then by the value.
+    """Add a column with the key and the value as a struct, which is ordered by the key, then by the value.
 
-    Two to three times slower than DuckDB's own state, but that keeps the first of equal keys, whichever came first.
+    Two to three times slower than DuckDB's own state, whose result depends on which of equal keys arrives first.
     """
     if call.order_by:
         return collected(call, columns)
@@ -132,7 +132,7 @@ def _arg(call: AggregateCall, columns: Columns) -> Built:
     row, type_ = f"k := {key}, v := {value}", f"k {key_type}, v {value_type}"
     conditions = [f"({key}) IS NOT NULL"] + ([] if suffix else [f"({value}) IS NOT NULL"])
     if suffix == ["nulls", "last"]:
-        # NULL is the greatest of all keys, yet must be the last choice: `n` goes before it.
+        # NULL sorts as the greatest key, but must be chosen last: the field `n` is compared before the key.
         row, type_ = f"n := ({key}) IS {'NOT ' if way == 'max' else ''}NULL, {row}", f"n BOOLEAN, {type_}"
         conditions = []
     row, type_, where = f"struct_pack({row})", f"STRUCT({type_})", call.where(*conditions)
@@ -143,7 +143,7 @@ def _arg(call: AggregateCall, columns: Columns) -> Built:
 
 
 def _pick(call: AggregateCall, columns: Columns) -> Built:
-    """Keep the first or last row, with its keys; without ORDER BY any value will do, so the least or greatest."""
+    """Add a column with the first or last row and its keys; without ORDER BY, with the least or greatest value."""
     function = "last" if call.function.startswith("last") else "first"
     value, type_ = call.arguments[0], call.argument_types[0]
     if not call.order_by:
@@ -169,7 +169,7 @@ def _pick(call: AggregateCall, columns: Columns) -> Built:
 
 
 def _python(call: AggregateCall, columns: Columns) -> Built:
-    """Keep the accumulator of a user's class."""
+    """Add a column with the accumulator of a user's class."""
     if call.order_by:
         return collected(call, columns)
     assert call.python is not None

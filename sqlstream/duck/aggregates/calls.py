@@ -1,14 +1,14 @@
 """How an aggregate call runs incrementally: SQL for its partial, for merging partials, and for its result.
 
 A call becomes a `Partial` (columns of one row per group, merged by aggregates) or `CollectedValues` (its input rows are kept).
-Both give the same result for any order and any split of the input. Where SQL leaves the result open, it is fixed here:
+Both have the same result for any order and any split of the input. Where SQL leaves the result open, it is defined here:
 
 - `list`, `string_agg`, `json_group_*` and `lttb` without ORDER BY take their values in ascending order, NULLs last;
   with ORDER BY, rows with equal keys come in ascending order of their values.
-- `any_value` and `first` without ORDER BY are the least value, `last` the greatest (NULL only when all are);
-  with ORDER BY, equal keys are decided by the value.
-- `arg_min` and `arg_max`: among rows with equal keys the least, respectively greatest, value wins.
-- `mode`: among values that are equally frequent the least wins.
+- `any_value` and `first` without ORDER BY are the least value, `last` the greatest (NULL only if all are);
+  with ORDER BY, the value decides between equal keys.
+- `arg_min` and `arg_max`: among rows with equal keys, the least or the greatest value wins.
+- `mode`: among equally frequent values the least wins.
 - `approx_quantile` and `approx_top_k` may differ from one pass, and between two splits, within their error.
 
 Limits: a sum of BIGINT or wider fails beyond 10^38 (DuckDB: 1.7 * 10^38), one of narrower integers beyond 2^63.
@@ -28,12 +28,11 @@ from sqlstream.duck.aggregates.partial_columns import Columns, Strategy
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A call as columns that merge.
+    """A call as columns of partial results: `columns` are their names and types; the other tuples have SQL for each.
 
-    `partial` makes them from input rows, `merge` makes them from rows of them (from none, and again and again), over
-    columns of exactly the declared types. A merge is an expression with one or more aggregates in it, which ignore rows
-    where the column is NULL. `running` is the merge with OVER behind its aggregate, over the window FRAME. `final` is a scalar
-    over merged columns.
+    `partial` computes them over input rows, `merge` over any number of their own rows, also none, with exactly the declared
+    types. A merge contains one or more aggregates, which ignore rows in which the column is NULL. `running` is the merge as a
+    window function over the window FRAME. `final` is the SQL of the call's result, a scalar over merged columns.
     """
 
     columns: tuple[tuple[str, str], ...]
@@ -45,10 +44,10 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class CollectedValues:
-    """A call that keeps rows: those where `filter` holds, with the columns `collect`.
+    """A call that keeps its values: `collect` is the SQL, over input rows that meet `filter`, of each of the `columns`.
 
-    `final` is an expression with an aggregate over them; they may be de-duplicated per group before, when `distinct`.
-    Calls that agree in all but `final` can share their rows.
+    `final` is the SQL of the result, with an aggregate over all kept rows. If `distinct`, duplicates in a group may be dropped
+    before. Calls that are equal but for `final` can share their rows.
     """
 
     columns: tuple[tuple[str, str], ...]
@@ -59,13 +58,13 @@ class CollectedValues:
 
 
 def is_aggregate(name: str) -> bool:
-    """Tell whether this is the name of an aggregate function, supported or not."""
+    """Return whether this is the name, in any case, of an aggregate function of DuckDB or Flink, supported or not."""
     key = name.lower()
     return key in FUNCTIONS or key in ALIASES or key in REFUSED
 
 
 def strategy(call: AggregateCall) -> Strategy | None:
-    """Return how the call runs, or None when it does not: `reason` then says why."""
+    """Return how a call runs, None if it cannot run: `reason` says why."""
     try:
         return build(call, Columns("p", {}))[0]
     except Refused:
@@ -73,7 +72,7 @@ def strategy(call: AggregateCall) -> Strategy | None:
 
 
 def reason(call: AggregateCall) -> str:
-    """Return why the call cannot run, or an empty text."""
+    """Return why a call cannot run, as a phrase; empty if it can."""
     try:
         build(call, Columns("p", {}))
     except Refused as refused:
@@ -82,15 +81,15 @@ def reason(call: AggregateCall) -> str:
 
 
 def partial(call: AggregateCall, prefix: str) -> Partial:
-    """Return the columns of a PLAIN or STATE call; their names start with the prefix."""
+    """Return the partial results of a PLAIN or STATE call; the names of columns begin with the prefix. Raises as `partials`."""
     return partials((call,), prefix)[0]
 
 
 def partials(calls: Iterable[AggregateCall], prefix: str) -> tuple[Partial, ...]:
-    """Return the columns of several PLAIN or STATE calls over the same rows.
+    """Return the partial results of several PLAIN or STATE calls over the same rows.
 
-    Calls that need the same column (the sum and the average of one argument, two quantiles of it) name the same one:
-    keep each name once.
+    Calls that need the same column (the sum and the average of one argument, two quantiles of it) have it under the same name,
+    so callers store each name once. Raises ValueError for a VALUES call, Refused for a call that cannot run.
     """
     known: dict[tuple[str, str, str], str] = {}
     result = []
@@ -112,9 +111,10 @@ def partials(calls: Iterable[AggregateCall], prefix: str) -> tuple[Partial, ...]
 
 
 def values(call: AggregateCall, prefix: str = "", rows: str | None = None) -> CollectedValues:
-    """Return the rows that a VALUES call keeps; its columns are v0, v1, .. and o0, o1, .. after the prefix.
+    """Return the values that a VALUES call keeps; the columns are v0, v1, .. and o0, o1, .. after the prefix.
 
-    `rows` is a condition on kept rows, for a caller that has others among them: the final expression is over those.
+    `rows` is a condition that the rows of the call meet, for a caller that stores other rows in the same table. Raises ValueError
+    for any other call, Refused for a call that cannot run.
     """
     used, final = build(call, Columns(prefix, {}, rows))
     if used is not Strategy.VALUES:

@@ -1,4 +1,4 @@
-"""Aggregates that are kept as the state which DuckDB exports."""
+"""Aggregates whose partial result is the state that DuckDB exports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from sqlstream.duck.sql import quote_text
 
 
 def quantile(call: AggregateCall, columns: Columns) -> Built:
-    """Keep the list of values, as quantile_disc exports it: faster than list(), and one for all quantiles of x."""
+    """Add a column with the list of values, the exported state of quantile_disc, and return the quantile of it.
+
+    That is faster than list(), and all quantiles of x share the column. Raises Refused for ORDER BY something else.
+    """
     value, type_ = call.arguments[0], call.argument_types[0]
     if call.shape.ordered and call.order_by:
         keys = call.keys
@@ -24,7 +27,7 @@ def quantile(call: AggregateCall, columns: Columns) -> Built:
     state = State("quantile_disc", (type_, "DOUBLE"), kept)
 
     def plain(exported: str) -> str:
-        # CAST leaves an exported list the type AGGREGATE_STATE; joining it to a list does not.
+        # An exported list keeps the type AGGREGATE_STATE through CAST, but not through ||.
         return f"(CAST({exported} AS {kept}) || CAST([] AS {kept}))"
 
     made = plain(f"quantile_disc({value}, 0.5){call.where()} EXPORT_STATE")
@@ -33,7 +36,7 @@ def quantile(call: AggregateCall, columns: Columns) -> Built:
 
 
 def exported(call: AggregateCall, columns: Columns) -> Built:
-    """Keep what the function's EXPORT_STATE hands out."""
+    """Add a column with the exported state of the function, and return its result. Raises Refused."""
     shape = call.shape
     positions = shape.constants
     listed = any("[" in call.argument_types[i] for i in positions)
@@ -57,7 +60,7 @@ def exported(call: AggregateCall, columns: Columns) -> Built:
 
 
 def _as_state(state: State, column: str, constants: tuple[str, ...]) -> str:
-    """Turn a column back into a state: DuckDB wants its exact type and signature, and the constants."""
+    """Return the SQL that turns a column back into a state, with the exact type, signature and constants that DuckDB demands."""
     signature = ", ".join(map(quote_text, state.parameters))
     given = ", ".join(("NULL",) * (len(state.parameters) - len(constants)) + constants)
     constant = f", [{given}]" if constants else ""

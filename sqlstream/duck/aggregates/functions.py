@@ -1,4 +1,4 @@
-"""Which aggregate functions run incrementally, and how: data only, for DuckDB 2.0.0.
+"""The aggregate functions that run incrementally, and how they do: data only, for DuckDB 2.0.0.
 
 `FUNCTIONS` and `REFUSED` together name every aggregate of DuckDB (a test compares them with `duckdb_functions()`),
 its aggregate macros, and those of Flink that have no DuckDB spelling. `builders` turns an entry into SQL.
@@ -12,10 +12,10 @@ from enum import Enum, auto
 
 
 class Kind(Enum):
-    """How the partial of a function is made and merged."""
+    """The kind of a function's partial result, and how partial results are merged."""
 
     COUNT = auto()  # a count; merged by adding
-    COUNT_IF = auto()  # likewise, but NULL when there was nothing to count
+    COUNT_IF = auto()  # likewise, but NULL if there were no rows
     SUM = auto()  # a sum; merged by adding
     AVG = auto()  # a sum and a count
     GEOMEAN = auto()  # an average of logarithms
@@ -24,19 +24,19 @@ class Kind(Enum):
     PICK = auto()  # one row: by ORDER BY, else by the value
     ARG = auto()  # the row (with a count n: the n rows) with the extreme key
     BITSTRING = auto()  # a bit string; merged by OR
-    STATE = auto()  # what EXPORT_STATE hands out
-    QUANTILE = auto()  # the list of values, which is what a quantile exports
-    PYTHON = auto()  # the accumulator of a user's class that merges
-    VALUES = auto()  # nothing smaller than the values themselves
+    STATE = auto()  # the state that EXPORT_STATE returns
+    QUANTILE = auto()  # the list of values, which is the exported state of a quantile
+    PYTHON = auto()  # the accumulator of a user's class that has `merge`
+    VALUES = auto()  # the values themselves
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How one function runs.
 
-    `ordered`: the order of the rows can decide the result. `idempotent`: DISTINCT changes nothing.
-    `constants`: positions of arguments that DuckDB wants constant; they are part of the function, not of the rows.
-    `empty`: what a missing partial amounts to.
+    `ordered`: the result can depend on the order of rows. `idempotent`: DISTINCT does not change the result.
+    `constants`: positions of arguments that must be constant; they belong to the function, not to the rows.
+    `empty`: the SQL of the result without a partial result.
     """
 
     kind: Kind
@@ -48,11 +48,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What `exporter(..) EXPORT_STATE` hands out, and the parameter types under which DuckDB takes it back.
+    """The exported state of a function: `type` is the type of `exporter(..) EXPORT_STATE`, `parameters` its signature.
 
-    Functions that export the same state name one exporter, so that calls over the same argument share one column; likewise
-    `constants`, where given, replace the call's own until the end. `ordered`: another order of merging gives another
-    approximation, so it is fixed.
+    Functions with equal states have one exporter, so that calls over the same argument share a column; for the same purpose
+    `constants`, if any, replace those of the call until its result is computed. `ordered`: the result depends on the order of
+    merging, which is therefore fixed.
     """
 
     exporter: str
@@ -105,7 +105,7 @@ def _average_of_times(result: str) -> State:
     return State("avg", (result,), 'STRUCT(count UBIGINT, "value" HUGEINT)')
 
 
-# Those that depend on the types of the call's first argument and of its result.
+# States that depend on the types of the call's first argument and of its result.
 _TYPED_STATES: dict[str, Callable[[str, str], State]] = {
     "approx_count_distinct": lambda argument, _: State(
         "approx_count_distinct", (argument,), 'STRUCT("precision" UTINYINT, registers UTINYINT[])'
@@ -125,7 +125,7 @@ _TYPED_STATES: dict[str, Callable[[str, str], State]] = {
 
 
 def state_of(function: str, argument: str, result: str) -> State:
-    """Return the state of a function, given the types of its first argument and of its result."""
+    """Return the exported state of a function; `argument` and `result` are the types of its first argument and its result."""
     return _STATES[function] if function in _STATES else _TYPED_STATES[function](argument, result)
 
 

@@ -1,4 +1,4 @@
-"""Aggregates that keep their values, since nothing smaller gives the result."""
+"""Aggregates that keep all their values, since they have no smaller partial result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlstream.duck.aggregates.partial_columns import Built, Columns, Strategy
 
 @dataclass(frozen=True, slots=True)
 class ValueColumn:
-    """A column of the value table: its name there, its type, and its expression over the input."""
+    """A column of kept values: its name, its type, and its expression over the input."""
 
     name: str
     type: str
@@ -20,14 +20,17 @@ class ValueColumn:
 
 
 def argument_rows(call: AggregateCall, prefix: str) -> list[ValueColumn]:
-    """Return the columns v0, v1, .. for the arguments that are not constants."""
+    """Return the columns v0, v1, .., after the prefix, of the arguments that are not constants. Raises Refused."""
     constants = call.shape.constants
     pairs = [pair for i, pair in enumerate(zip(call.arguments, call.argument_types, strict=True)) if i not in constants]
     return [ValueColumn(f"{prefix}v{i}", kept_type(type_), text) for i, (text, type_) in enumerate(pairs)]
 
 
 def key_rows(call: AggregateCall, prefix: str) -> list[ValueColumn]:
-    """Return the columns o0, o1, .. for the keys of ORDER BY that are no arguments."""
+    """Return the columns o0, o1, .., after the prefix, of the keys of ORDER BY that are not arguments.
+
+    Raises Refused for such keys with DISTINCT.
+    """
     if not call.shape.ordered:
         return []
     keys = [key for key in call.keys if key.expression not in call.arguments]
@@ -37,7 +40,7 @@ def key_rows(call: AggregateCall, prefix: str) -> list[ValueColumn]:
 
 
 def collected(call: AggregateCall, columns: Columns) -> Built:
-    """Keep the values, and apply the function to all of them."""
+    """Return the result of a call: the function over all kept values. Raises Refused for a call that cannot have DISTINCT."""
     if call.distinct and (call.function in _JSON or call.function in _NOT_DISTINCT or call.shape.kind is Kind.ARG):
         raise Refused(f"{call.function} does not take DISTINCT")
     shape = call.shape
@@ -58,10 +61,10 @@ def collected(call: AggregateCall, columns: Columns) -> Built:
 
 
 def _accumulated(call: AggregateCall, names: Sequence[str], order: str, where: str) -> str:
-    """Return the result of a user's function over values."""
+    """Return the SQL of a user's function over kept values."""
     row = row_of(names)
     if call.distinct and len(names) > 1:
-        # DuckDB orders what is distinct by the whole only.
+        # With DISTINCT, DuckDB orders only by the whole value.
         if call.order_by:
             raise Refused("a DISTINCT aggregate of several arguments has no ORDER BY")
         order = f" ORDER BY {row}"
@@ -90,7 +93,7 @@ def _as_json(value: str) -> str:
     return f"coalesce(CAST(to_json({value}) AS VARCHAR), 'null')"
 
 
-# DuckDB's aggregate macros: what becomes of the kept values, given their names, their order and the condition on rows.
+# DuckDB's aggregate macros over kept values: the arguments are the values' names, their ORDER BY, and a condition on rows.
 _JSON: dict[str, Callable[[Sequence[str], str, str | None], str]] = {
     "json_group_array": _json_array,
     "json_group_structure": _json_structure,

@@ -1,4 +1,4 @@
-"""The columns that hold what aggregate calls amount to, so far."""
+"""The columns of partial results of aggregate calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlstream.duck.internal_columns import internal
 
 
 class Strategy(Enum):
-    """How a call runs: a `Partial` in plain SQL, a `Partial` of exported state, or `Values`."""
+    """How a call runs: as a `Partial` in plain SQL, a `Partial` of exported states, or `CollectedValues`."""
 
     PLAIN = "plain"
     STATE = "state"
@@ -23,7 +23,11 @@ FRAME = internal("frame")
 
 
 class Columns:
-    """The columns of one call. Equal columns of several calls get one name, through `known`."""
+    """Collects the columns of one call. Calls that share `known` share equal columns, under one name.
+
+    `rows` is a condition on stored rows, for a call that keeps its values. `used` maps the names of the columns to their type
+    and the SQL that makes, merges, and merges them over FRAME.
+    """
 
     def __init__(self, prefix: str, known: dict[tuple[str, str, str], str], rows: str | None = None) -> None:
         self.prefix = prefix
@@ -32,12 +36,16 @@ class Columns:
         self._known = known
 
     def add(self, type_: str, made: str, merge: Callable[[str, str], str]) -> str:
-        """Return the name of a column; `merge` writes what merges a column, with what follows the aggregate in it."""
+        """Add a column and return its name; an equal column is shared.
+
+        `made` is the SQL of the partial result over input rows. `merge` returns the SQL that merges the column of a name; its
+        second argument follows the aggregate in it, empty or an OVER clause. Raises Refused for a type that cannot be stored.
+        """
         kept_type(type_)
         name = self._known.setdefault((type_, made, merge("?", "")), f"{self.prefix}_{len(self._known)}")
         self.used[name] = (type_, made, merge(name, ""), merge(name, f" OVER {FRAME}"))
         return name
 
 
-# How a call runs, and the final expression over its columns, or over its values.
+# The strategy of a call, and the SQL of its result over its columns or its values.
 Built: TypeAlias = tuple[Strategy, str]

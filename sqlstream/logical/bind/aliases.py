@@ -1,4 +1,4 @@
-"""The names that a query gives to a relation and to its columns: `AS t(a, b)`, a query of WITH, a view."""
+"""Names of relations and of their columns: `AS t(a, b)`, a query of WITH, a view."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sqlstream.sql.spans import span_of
 
 
 def with_name(node: Node, name: str) -> Node:
-    """Give a name to the topmost stateful operator of a relation (filters and projections may lie above it).
+    """Return a relation whose topmost stateful operator has a name; only filters, projections and LATERAL may be above it.
 
-    Rows of side outputs, and late ones, are of an operator that has the name of what emits its other rows.
+    An operator that is read through SIDE_OUTPUT or LATE_ROWS is not renamed: the query of its result names it.
     """
     if isinstance(node, StatefulNode):
         return node.named(name)
@@ -26,13 +26,13 @@ def with_name(node: Node, name: str) -> Node:
 
 
 def with_alias(node: Node, alias: exp.Expr | None, source: SourceText) -> Node:
-    """Apply the column names of `AS t(a, b)`."""
+    """Return a relation with the column names of `AS t(a, b)`. Raises BindError for too many names."""
     names = [c.name for c in alias.args.get("columns") or ()] if alias is not None else []
     return with_columns(node, names, span_of(alias, source)) if names and alias is not None else node
 
 
 def with_columns(node: Node, names: list[str], span: Span) -> Node:
-    """Return a relation whose first columns have other names."""
+    """Return a relation whose first columns have the names `names`. Raises BindError for too many names."""
     fields = node.schema
     if len(names) > len(fields):
         columns = "1 column" if len(fields) == 1 else f"{len(fields)} columns"

@@ -1,7 +1,7 @@
-"""Which type may be stored in a column of which other type: what an assignment converts by itself.
+"""The implicit conversions of an assignment, such as INSERT INTO.
 
-Numbers into numbers, times into times, bytes and texts only into their own kind. Text into numbers or times, and the
-reverse, needs a CAST that says so.
+Numbers convert to numbers, and times to times; bytes and texts only to their own kind. Text to numbers or times, and the
+reverse, needs a CAST.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FAMILIES = {
 
 
 def assignable(source: str, target: str) -> bool:
-    """Tell whether a value of a DuckDB type can be stored in a column of another one.
+    """Return whether an assignment converts a value of the DuckDB type `source` to `target`.
 
     >>> assignable("BIGINT", "INTEGER"), assignable("VARCHAR", "INTEGER"), assignable("INTEGER[]", "BIGINT[]")
     (True, False, True)
@@ -41,12 +41,12 @@ def _fits(source: Any, target: Any) -> bool:
     if source.id == target.id == "map":
         return all(_fits(s, t) for (_, s), (_, t) in zip(source.children, target.children, strict=True))
     if source.id == "tuple" and target.id == "struct":
-        # ROW(..) names no fields: they go by position.
+        # ROW(..) has no field names: fields match by position.
         pairs = zip(source.children, target.children, strict=False)
         return len(source.children) == len(target.children) and all(_fits(s, t) for (_, s), (_, t) in pairs)
     if source.id == target.id == "struct":
         fields = {name.lower(): child for name, child in source.children}
-        # Fields go by name, as in DuckDB's own cast.
+        # Fields match by name, as in DuckDB's own cast.
         return len(source.children) == len(target.children) and all(
             name.lower() in fields and _fits(fields[name.lower()], child) for name, child in target.children
         )

@@ -1,4 +1,4 @@
-"""Clauses of queries and tables that nobody binds: each is refused, with what to write instead."""
+"""Clauses of queries and tables that are not supported: each is refused, with a hint what to write instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlstream.sql.spans import operator_span, span_of
 
 Q = TypeVar("Q", bound=exp.Expr)
 
-# By sqlglot's names.
+# The name and the hint of a clause in errors, by sqlglot's key.
 CLAUSES = {
     "joins": ("a join in parentheses", "Write it as a subquery: FROM (SELECT .. FROM a JOIN b ON ..) AS ab."),
     "laterals": ("LATERAL here", "Write FROM t CROSS JOIN LATERAL (SELECT ..) AS x."),
@@ -38,7 +38,7 @@ _BOUND |= {"qualify", "hint", "windows", "table_options"}
 
 
 def refuse_clauses(query: exp.Expr, source: SourceText) -> None:
-    """Raise for every clause of a query or a table that nobody looks at: none may be passed over."""
+    """Raise UnsupportedError for any clause of a query or a table that binding would ignore."""
     for key, found in query.args.items():
         if found and key not in _BOUND:
             at = found[0] if isinstance(found, list) else found
@@ -51,7 +51,7 @@ def refuse_clauses(query: exp.Expr, source: SourceText) -> None:
 
 
 def without(query: Q, *clauses: str) -> Q:
-    """Return a query without some of its clauses."""
+    """Return a copy of a query without some clauses, by sqlglot's keys."""
     rest = query.copy()
     for clause in clauses:
         rest.set(clause, None)

@@ -1,4 +1,4 @@
-"""From parsed CREATE TABLE, CREATE VIEW and INSERT to what they mean."""
+"""Binding of CREATE TABLE, CREATE VIEW, INSERT INTO and bare SELECT."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ from sqlstream.sql.spans import span_of
 
 
 def bind_table(statement: CreateTable, catalog: Catalog, checker: TypeChecker) -> Table:
-    """Return the declared table: types checked, computed columns and the watermark bound to the physical columns."""
+    """Return the declared table: types checked, computed columns bound to the physical columns, the watermark to all columns.
+
+    Raises BindError for a column, type or expression that is wrong, UnsupportedError for a random expression.
+    """
     source = statement.span.source
     described = f'table "{statement.name.text}"'
     base = inherited(statement, source_table(statement.like, catalog)) if statement.like else None
     types = {c.name.text: _type(c, checker) for c in statement.columns if c.type is not None}
     options = {**(base.options if base else {}), **{k: v.value for k, v in statement.options.items()}}
-    # What a row does is no part of it.
+    # The column that holds the kind of change cannot be named in expressions.
     operation = options.get(OP_COLUMN, "").lower()
     physical = tuple(Field(name, type) for name, type in types.items() if name.lower() != operation)
     columns: list[Column] = []
@@ -128,14 +131,14 @@ def _watermark(
 
 
 def bind_view(statement: CreateView, binder: Binder) -> View:
-    """Return the view; its query is bound once here, so that what is wrong with it is said where it is declared."""
+    """Return the view. Its query is bound once, so that its errors are raised where it is declared."""
     view = declared_view(statement)
     binder.view(view)
     return view
 
 
 def declared_view(statement: CreateView) -> View:
-    """Return the view as it is declared, whatever its query is."""
+    """Return the view without binding its query."""
     return View(
         name=statement.name.text,
         columns=tuple(c.text for c in statement.columns),
@@ -146,7 +149,10 @@ def declared_view(statement: CreateView) -> View:
 
 
 def bind_insert(statement: Insert, binder: Binder) -> ResultSink:
-    """Return the plan of INSERT INTO: columns by position, converted as an assignment converts."""
+    """Return the plan of INSERT INTO: columns match by position, and convert as in an assignment.
+
+    Raises BindError for a target that does not exist, and for columns that do not fit; UnsupportedError as Binder does.
+    """
     table = _target(statement, binder.catalog)
     node, _ = binder.bind(statement.query, statement.span.source)
     writable = list(table.writable)
@@ -175,7 +181,7 @@ def bind_insert(statement: Insert, binder: Binder) -> ResultSink:
 
 
 def _span_of_columns(statement: Insert) -> Span:
-    """Return where the select list of a query stands, or the first row of VALUES."""
+    """Return the place in the text of a query's select list, or of the first row of VALUES."""
     first = statement.query.find(exp.Values if statement.appends else exp.Select)
     columns = first.expressions[:1] if statement.appends and first else first.expressions if first else []
     places = [span_of(column, statement.span.source, statement.target.span) for column in columns]
@@ -183,7 +189,7 @@ def _span_of_columns(statement: Insert) -> Span:
 
 
 def bind_select(statement: Select, binder: Binder, name: str, connector: str) -> ResultSink:
-    """Return the plan of a bare SELECT: it writes a table of this connector, and ends after LIMIT rows."""
+    """Return the plan of a bare SELECT, whose sink is a table `name` of a connector, and which ends after LIMIT rows."""
     node, limit = binder.bind(statement.query, statement.span.source, limit=True)
     columns = node.schema
     table = Table(name, tuple(Column(f.name, f.type) for f in columns), options={"connector": connector})
@@ -228,7 +234,7 @@ def _targets(statement: Insert, table: Table, writable: list[Column]) -> list[Co
 
 
 def _in_order(node: Node, targets: list[Column], writable: list[Column]) -> Node:
-    """Put the query's columns in the table's order; columns that are not written are NULL."""
+    """Return the query with its columns in the table's order; columns that are not written are NULL."""
     if targets == writable:
         return node
     by_name = {target.name: own for target, own in zip(targets, node.schema, strict=True)}

@@ -1,4 +1,4 @@
-"""The STATE_TTL hints of a statement, and whether an operator has followed each of them."""
+"""Applies the STATE_TTL hints of a statement, and reports hints that no operator could follow."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from sqlstream.logical.plan.windows import CountWindows
 
 
 class FollowedTtls:
-    """Gives the operators of a statement the times to live that its queries say."""
+    """Sets the time to live of a statement's operators from STATE_TTL hints, and remembers which hints were followed."""
 
     def __init__(self) -> None:
         # Hints that no operator has followed yet.
         self._unused: dict[Span, StateTtl] = {}
-        # Those that calls in the FROM of a join have taken.
+        # Hints that were applied to calls in the FROM of a join.
         self._taken: set[StateTtl] = set()
 
     def clear(self) -> None:
-        """Begin with another statement."""
+        """Forget all hints, before another statement is bound."""
         self._unused.clear()
         self._taken.clear()
 
     def left(self, ttls: Iterable[StateTtl]) -> list[StateTtl]:
-        """Return those hints that no call in FROM has taken."""
+        """Return the hints that were not applied to a call in the FROM of a join."""
         return [ttl for ttl in ttls if ttl not in self._taken]
 
     def taken(self, node: Node, alias: str, ttls: Collection[StateTtl]) -> Node:
-        """Return a call in the FROM of a join: count windows and process functions remember as the query says that calls them."""
+        """Return a relation of a join, with the hint for its alias applied if it is a count window or a process function."""
         made = node
         while isinstance(made, Projection):
             made = made.input
@@ -45,7 +45,10 @@ class FollowedTtls:
         return node
 
     def remembering(self, query: exp.Expr, node: Node, below: Collection[Node], source: SourceText) -> Node:
-        """Return a plan whose operators above some nodes keep their keys as long as the STATE_TTL of a query says."""
+        """Return the plan of a query with its STATE_TTL hints applied to the operators above the nodes `below`.
+
+        Raises BindError for a malformed hint.
+        """
         while isinstance(query, exp.SetOperation | exp.Subquery):
             query = query.this
         for ttl in state_ttls(query, source):
@@ -57,7 +60,7 @@ class FollowedTtls:
         return node
 
     def check(self) -> None:
-        """Raise for a hint that no operator has followed."""
+        """Raise BindError for a hint that no operator has followed."""
         for ttl in self._unused.values():
             hint = (
                 "GROUP BY, DISTINCT, ranks, set operations, OVER, regular joins and count windows do; "

@@ -1,4 +1,4 @@
-"""What hints behind SELECT mean, and how long operators remember a key that no row comes for."""
+"""The hints STATE_TTL and UID after SELECT, and the time to live of operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sqlstream.units import Duration, parse_duration
 
 @dataclass(frozen=True, slots=True)
 class StateTtl:
-    """STATE_TTL of one input of a query block, 0 for ever."""
+    """STATE_TTL of one input of a query block; `ttl` 0 means for ever."""
 
     name: str
     ttl: Duration
@@ -29,7 +29,7 @@ class StateTtl:
 
 
 def state_ttls(select: exp.Expr, source: SourceText) -> tuple[StateTtl, ...]:
-    """Return what STATE_TTL says in a query block."""
+    """Return the entries of the STATE_TTL hints of a query block. Raises BindError for a malformed or repeated entry."""
     found: list[StateTtl] = []
     for call in _calls(select, "STATE_TTL"):
         if not call.expressions:
@@ -49,9 +49,10 @@ def state_ttls(select: exp.Expr, source: SourceText) -> tuple[StateTtl, ...]:
 
 
 def with_uid(select: exp.Expr, node: Node, source: SourceText) -> Node:
-    """Return the plan of a query block whose operator has the name that the hint UID gives it.
+    """Return the plan of a query block with its operator named by the hint UID.
 
-    By this name it is known when the query changes, where no CTE or view gives it one. Raises BindError.
+    An upgrade finds the operator's state by this name. Raises BindError for a malformed hint, and if there is no operator
+    without a name.
     """
     named = node
     for number, call in enumerate(_calls(select, "UID")):
@@ -67,7 +68,7 @@ def with_uid(select: exp.Expr, node: Node, source: SourceText) -> Node:
 
 
 def check_names(ttls: Iterable[StateTtl], names: Iterable[str]) -> None:
-    """Raise for a name in STATE_TTL that is not one of FROM's."""
+    """Raise BindError for a STATE_TTL whose name is not among `names`, the names in FROM."""
     known = {name.lower(): name for name in names if name}
     for ttl in ttls:
         if ttl.name.lower() not in known:
@@ -76,7 +77,7 @@ def check_names(ttls: Iterable[StateTtl], names: Iterable[str]) -> None:
 
 
 def with_ttl(node: Node, below: Collection[Node], ttl: Duration) -> Node:
-    """Return a plan whose operators above some nodes forget a key after so long, where they do not know better."""
+    """Return a plan with a time to live for the operators above the nodes `below`, unless a hint has set theirs."""
 
     def limited(node: Node) -> Node:
         return node.limited(ttl) if isinstance(node, StatefulNode) else node
@@ -85,7 +86,7 @@ def with_ttl(node: Node, below: Collection[Node], ttl: Duration) -> Node:
 
 
 def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
-    """Raise for a STATE_TTL that names an input of joins of which none keeps it for as long as a hint says."""
+    """Raise BindError for a STATE_TTL that names no input of an operator with a time to live per input."""
     kept = {name.lower() for n in walk(node) if isinstance(n, StatefulNode) for name in n.remembered_inputs}
     for ttl in ttls:
         if ttl.name.lower() not in kept:
@@ -94,12 +95,12 @@ def check_followed(node: Node, ttls: Iterable[StateTtl]) -> None:
 
 
 def with_session_ttl(sink: ResultSink, ttl: Duration) -> ResultSink:
-    """Return a plan whose operators forget a key after so long where no hint says otherwise."""
+    """Return a plan with the session's time to live (0: for ever) for all operators that no hint has set."""
     return replace(sink, input=with_ttl(sink.input, (), ttl))
 
 
 def keeps_state(node: Node, below: Collection[Node]) -> bool:
-    """Tell whether a plan has an operator above some nodes that can forget keys."""
+    """Return whether a plan has an operator above the nodes `below` that can forget keys."""
     known = {id(n) for one in below for n in walk(one)}
     return any(isinstance(n, StatefulNode) and n.can_forget and id(n) not in known for n in walk(node))
 

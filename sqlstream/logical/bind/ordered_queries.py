@@ -1,4 +1,4 @@
-"""Queries with ORDER BY: the first rows of an order, and rows in the order of time."""
+"""Queries with ORDER BY: the first rows (LIMIT), and append-only rows sorted by time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sqlstream.sql.spans import span_of
 
 @dataclass(frozen=True)
 class OrderedQueries:
-    """Binds ORDER BY of whole queries; `bind` gives the plan of a query without it."""
+    """Binds ORDER BY of whole queries; `bind` returns the plan of a query without ORDER BY."""
 
     catalog: Catalog
     checker: TypeChecker
@@ -36,9 +36,9 @@ class OrderedQueries:
     bind: Callable[[exp.Expr], Node]
 
     def first_rows(self, query: exp.Expr) -> tuple[Node, Node]:
-        """Return ORDER BY .. LIMIT n [OFFSET m] as the rows whose number in that order is from m + 1 to m + n.
+        """Return the plan of ORDER BY .. LIMIT n [OFFSET m]: a rank, and a filter on ranks from m + 1 to m + n.
 
-        The second node is what is ordered.
+        The second node is the input of the rank. Raises UnsupportedError for OFFSET beside WITH TIES.
         """
         source = self.source
         node, fields, items = self._ordered(without(query, "limit", "offset", "with_"))
@@ -63,7 +63,10 @@ class OrderedQueries:
         return _only(kept, fields), node
 
     def of_time(self, query: exp.Expr) -> Node:
-        """Return ORDER BY at the top of a query: append-only rows can be emitted in the order of time."""
+        """Return the plan of ORDER BY without LIMIT, whose first item must be a time attribute, ascending.
+
+        Raises UnsupportedError for any other order, and over a changelog.
+        """
         span = span_of(query.args["order"], self.source)
         node, fields, items = self._ordered(query)
         arrival = ArrivalColumns(node, self.checker, self.source)
@@ -78,9 +81,9 @@ class OrderedQueries:
         return ordered if fields == node.schema else _only(ordered, fields)
 
     def _ordered(self, query: exp.Expr) -> tuple[Node, Schema, list[exp.Expr]]:
-        """Return the plan of a query without its ORDER BY, the columns of its result, and the items of ORDER BY over the plan.
+        """Return the plan of a query without its ORDER BY, the columns of its result, and the bound items of ORDER BY.
 
-        Items that name columns which are not in the select list are added to the plan, behind the others.
+        Columns that ORDER BY names outside the result are added to the plan, after the others.
         """
         node = self.bind(without(query, "order"))
         fields = node.schema

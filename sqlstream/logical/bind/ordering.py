@@ -1,4 +1,4 @@
-"""ORDER BY of a whole query: over the columns of its result, and over what else its select list could have named."""
+"""ORDER BY of a whole query: over the columns of its result, and over other columns of its input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from sqlstream.sql.spans import span_of
 
 
 def with_hidden_items(query: exp.Expr, fields: Schema) -> exp.Expr:
-    """Return a query with every item of ORDER BY, that names a column which is not in the result, in its select list."""
+    """Return a query whose select list has further items for those of ORDER BY that name columns outside the result.
+
+    They are called `_order_1`, `_order_2`, .., and come last. The same object if there are none, or with DISTINCT.
+    """
     known = {f.name.lower() for f in fields}
 
     def is_hidden(item: exp.Expr) -> bool:
@@ -32,7 +35,7 @@ def with_hidden_items(query: exp.Expr, fields: Schema) -> exp.Expr:
 
 
 def bound_items(order: exp.Order, fields: Schema, binder: ExpressionBinder) -> list[exp.Expr]:
-    """Return the items of ORDER BY over a plan; of the columns of the result, they may name the places."""
+    """Return the bound items of ORDER BY; a number stands for a column of `fields`, the result. Raises BindError."""
     items = []
     for item in order.expressions:
         place = item.this
@@ -46,7 +49,7 @@ def bound_items(order: exp.Order, fields: Schema, binder: ExpressionBinder) -> l
 
 
 def row_count(limit: exp.Expr, source: SourceText) -> int:
-    """Return the number of rows that LIMIT, FETCH or OFFSET says."""
+    """Return the number of rows of LIMIT, FETCH or OFFSET. Raises BindError for anything but an integer literal."""
     value = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.expression
     if value is None and isinstance(limit, exp.Fetch):
         return 1
@@ -58,6 +61,6 @@ def row_count(limit: exp.Expr, source: SourceText) -> int:
 
 
 def with_ties(query: exp.Expr) -> bool:
-    """Tell whether LIMIT, or FETCH, lets the rows through that are equal to the last one in the order."""
+    """Return whether LIMIT, or FETCH, is WITH TIES."""
     options = query.args["limit"].args.get("limit_options")
     return options is not None and bool(options.args.get("with_ties"))

@@ -1,4 +1,4 @@
-"""Binding of calls of process functions: which table, column and constant each argument is."""
+"""Binding of calls of process functions: tables with their keys and orders, constants, and event times."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from sqlstream.names import check_name
 from sqlstream.sql.process_calls import ArgumentSQL, DescriptorSQL, ProcessCall, TableArgumentSQL
 from sqlstream.sql.spans import span_of
 
-# Arguments that every call can have beside the function's own.
+# Arguments that every call accepts, beside the function's own.
 ON_TIME, UID = "on_time", "uid"
 
 
 @dataclass
 class _Given:
-    """The arguments of a call by the names of the function's own, and those that every call can have."""
+    """The arguments of a call: tables and constants by the function's names, on_time and uid."""
 
     tables: dict[str, TableArgumentSQL] = field(default_factory=dict)
     scalars: dict[str, exp.Expr] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class _Given:
 
 
 class ProcessBinder:
-    """Binds one call; `relation` binds a table, a view or a subquery."""
+    """Binds calls of process functions; `relation` binds a table, a view or a subquery."""
 
     def __init__(
         self, catalog: Catalog, checker: TypeChecker, source: SourceText, relation: Callable[[exp.Expr], Relation]
@@ -46,7 +46,10 @@ class ProcessBinder:
         self.catalog, self.checker, self.source, self.relation = catalog, checker, source, relation
 
     def bind(self, call: ProcessCall) -> Process:
-        """Return the node that a call is."""
+        """Return the node of a call.
+
+        Raises BindError for arguments that do not fit the function, UnsupportedError for tables or orders that it cannot have.
+        """
         function = self._function(call)
         given = self._given(function, call)
         relations = [self.relation(given.tables[t.name].this) for t in function.tables]
@@ -107,7 +110,7 @@ class ProcessBinder:
     # -- arguments
 
     def _given(self, function: ProcessFunction, call: ProcessCall) -> _Given:
-        """Return the arguments by their names: tables come first, then constants, and named ones in any order."""
+        """Return the arguments by name. Positional ones are tables, then constants, on_time and uid; named ones follow."""
         given = _Given()
         parameters = [*(t.name for t in function.tables), *(s.name for s in function.scalars), ON_TIME, UID]
         named = False
@@ -166,7 +169,7 @@ class ProcessBinder:
         return str(given.uid.name)
 
     def _scalar(self, function: ProcessFunction, wanted: ScalarArgument, given: _Given, call: Span) -> Expression:
-        """Return the value of a constant as an expression of its type."""
+        """Return the value, or the default, of a constant, cast to its type."""
         node = given.scalars.get(wanted.name)
         if node is None:
             if wanted.default is None:
@@ -236,7 +239,7 @@ class ProcessBinder:
     def _partitioned(
         self, function: ProcessFunction, given: _Given, relations: Sequence[Relation]
     ) -> list[KeyedRelation]:
-        """Return the tables, with the columns that PARTITION BY computes."""
+        """Return the tables with their keys, and with the columns that PARTITION BY computes."""
         binder = PartitionBinder(function, self.catalog, self.checker, self.source)
         items = [given.tables[t.name].args.get("partition_by") or () for t in function.tables]
         return [binder.bind(relation, own) for relation, own in zip(relations, items, strict=True)]
@@ -244,7 +247,7 @@ class ProcessBinder:
     def _keys(
         self, function: ProcessFunction, given: _Given, relations: Sequence[KeyedRelation]
     ) -> list[tuple[Expression, ...]]:
-        """Return the partition columns of each table: as many, and of one type each."""
+        """Return the keys of each table; all tables but broadcast ones have as many keys, of the same types."""
         found = [one.keys for one in relations]
         (first, first_keys), *others = (
             (table, keys) for table, keys in zip(function.tables, found, strict=True) if not table.broadcast
@@ -278,9 +281,9 @@ class ProcessBinder:
     def _orders(
         self, function: ProcessFunction, given: _Given, relations: Sequence[Relation]
     ) -> list[tuple[Expression, ...]]:
-        """Return the order of each table, which begins with its time attribute; either all have one, or none.
+        """Return the order of each table, whose first item is its time attribute; either all tables have one, or none.
 
-        A broadcast table may have none beside others that have one: its rows come as they arrive.
+        A broadcast table may lack one: then the function gets its rows as they arrive.
         """
         found = []
         for table, relation in zip(function.tables, relations, strict=True):
@@ -336,7 +339,7 @@ class ProcessBinder:
         relations: Sequence[Relation],
         orders: Sequence[tuple[Expression, ...]],
     ) -> list[str | None]:
-        """Return the event time of each table: a column of the same name in all, or one for each."""
+        """Return the event-time column of each table, None without one; on_time names one for all, or one for each."""
         if given.on_time is None:
             return [order[0].column if order else None for order in orders]
         columns = list(given.on_time.expressions)
@@ -352,7 +355,7 @@ class ProcessBinder:
         types = []
         for place, (table, relation) in enumerate(zip(function.tables, relations, strict=True)):
             if table.broadcast and not for_all:
-                # Its own time is that of its order, if it has one.
+                # Its event time is the first column of its order, if it has one.
                 found.append(orders[place][0].column if orders[place] else None)
                 continue
             column = self._column(relation, columns.pop(0))
@@ -389,7 +392,7 @@ class ProcessBinder:
     def _columns(
         self, function: ProcessFunction, argument: TableArgument, one: KeyedRelation, given: _Given
     ) -> tuple[Item, ...]:
-        """Return the columns that a method gets: those that the hint of its row names, else all."""
+        """Return the columns that a method gets: the fields of its row's type hint, or all columns for a Row."""
         relation = one.relation
         fields = {f.name.lower(): f for f in relation.node.schema}
         span = self._span(given.tables[argument.name].this)
@@ -398,7 +401,7 @@ class ProcessBinder:
         else:
             items = [self._item(function, argument, c, fields, relation, span) for c in argument.columns]
         if function.vectorized == "bucket":
-            # Their keys come with the rows anyway.
+            # The operator adds the keys itself.
             keys = {key.column.lower() for key in one.keys if key.column}
             items = [i for i in items if i.name.lower() not in keys]
         return tuple(items)
@@ -430,7 +433,7 @@ class ProcessBinder:
         return Item(wanted.name, expression.cast(wanted.type))
 
     def _fits(self, own: str, wanted: str) -> bool:
-        """Tell whether a value of a type is one of another without a loss."""
+        """Return whether DuckDB casts values of a type to another one implicitly; DECIMAL may also become FLOAT or DOUBLE."""
         if own == wanted:
             return True
         numbers = own.startswith("DECIMAL") and wanted in ("DOUBLE", "FLOAT")

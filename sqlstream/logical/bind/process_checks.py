@@ -1,4 +1,4 @@
-"""What a call of a process function may not be as a whole: state without keys, columns of one name."""
+"""Checks of whole calls of process functions: keyed state without keys, repeated names of columns."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _TIMESTAMPS = {"TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP WITH TIME 
 
 
 def called(function: ProcessFunction) -> str:
-    """Return what errors call a function."""
+    """Return the name of a process function in errors."""
     return f'process function "{function.name}"'
 
 
 def alike(own: str, wanted: str) -> bool:
-    """Tell whether values of two types are of one Python class: then a row has the column as it is."""
+    """Return whether values of both types have the same Python class, so that a column needs no conversion for a row."""
     if own == wanted or {own, wanted} <= _INTEGERS or {own, wanted} <= _TIMESTAMPS:
         return True
     return own.startswith("DECIMAL(") and wanted.startswith("DECIMAL(")
 
 
 def check_state(function: ProcessFunction, keys: Sequence[Expression], span: Span) -> None:
-    """Raise BindError where a function without keys keeps something for each key."""
+    """Raise BindError if a call has no keys, but the function has keyed states, timers or upserts."""
     if keys:
         return
     what = "it emits the row of each key" if function.changelog_mode == "upsert" else None
@@ -44,7 +44,10 @@ def check_state(function: ProcessFunction, keys: Sequence[Expression], span: Spa
 
 
 def check_names(node: Process, span: Span) -> None:
-    """Raise BindError for columns of one name: but what is emitted under the name of a key may be the key."""
+    """Raise BindError for two columns of one name in the result, or in the table of states of a function by bucket.
+
+    A column that is emitted under the name of a key is allowed if it can be the key itself.
+    """
     check_repeated(node, node.function.outputs, f"{called(node.function)}: its result", "a column that it emits", span)
     taken: dict[str, str] = {}
     for place, f in enumerate(node.schema):
@@ -65,7 +68,10 @@ def check_names(node: Process, span: Span) -> None:
 
 
 def check_repeated(node: Process, emitted: Sequence[Column], described: str, what: str, span: Span) -> None:
-    """Raise BindError for an emitted column that has the name of a key, and cannot be its value."""
+    """Raise BindError for an emitted column that has the name of a key, but cannot be the key itself.
+
+    `described` names the output in the error, `what` the column.
+    """
     own = {c.name for c in node.function.beside(node.key_names, emitted)}
     keys = {name.lower(): key.type for name, key in zip(node.key_names, node.keys, strict=True)}
     for column in emitted:
@@ -76,6 +82,6 @@ def check_repeated(node: Process, emitted: Sequence[Column], described: str, wha
 
 
 def _is_same(key: str, emitted: str) -> bool:
-    """Tell whether an emitted value can be compared with a key, which has the form in which it is stored."""
+    """Return whether an emitted value can be compared with a key, which is encoded as it is stored."""
     has_zone = ["TIME ZONE" in type for type in (key, emitted)]
     return alike(key, emitted) and not is_changed(key) and has_zone[0] == has_zone[1]

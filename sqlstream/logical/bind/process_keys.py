@@ -1,4 +1,4 @@
-"""The keys of a call of a process function: columns, and expressions over a row, which become columns."""
+"""PARTITION BY in calls of process functions: keys are columns, or expressions, which a projection computes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sqlstream.sql.spans import span_of
 
 @dataclass(frozen=True, slots=True)
 class KeyedRelation:
-    """A table of a call with its keys, among them columns that PARTITION BY computes; `own` are those that it has itself."""
+    """A table of a call, with the columns that PARTITION BY computes, and its keys; `own` are the table's own columns."""
 
     relation: Relation
     keys: tuple[Expression, ...]
@@ -35,7 +35,10 @@ class PartitionBinder:
         self.function, self.catalog, self.checker, self.source = function, catalog, checker, source
 
     def bind(self, relation: Relation, items: Sequence[exp.Expr]) -> KeyedRelation:
-        """Return a table with its keys."""
+        """Return a table with its keys, the items of PARTITION BY.
+
+        Raises BindError for an expression that is volatile or reads the clock, and for a name that the table has already.
+        """
         schema = relation.node.schema
         scope = Scope(relation.alias, schema, self.source, relation.described)
         binder = ExpressionBinder(scope, self.catalog, self.checker)

@@ -1,4 +1,4 @@
-"""Rows of tables as what a process function keeps or emits: each call says which columns they have."""
+"""Process functions that store or emit whole rows of their tables, the type Row: each call decides the columns."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sqlstream.names import row_fields
 
 
 def with_rows(function: ProcessFunction, schemas: Sequence[Schema], span: Span | None = None) -> ProcessFunction:
-    """Return a function as a call has it whose tables have these columns.
+    """Return the function of a call in which the type Row is replaced; `schemas` are the columns of the tables.
 
-    A state, or an output, of Row has the columns of the tables whose methods get a Row. Raises BindError where these differ, or
-    where there is none.
+    A state, or an output, of type Row gets the columns of the tables whose methods get a Row. Raises BindError if these tables
+    have different columns, or if there is no such table.
     """
 
     def row(what: str, *, broadcast: bool = False) -> tuple[Column, ...]:
@@ -57,7 +57,7 @@ def _is_row(columns: Sequence[Column]) -> bool:
 
 
 def _struct(columns: Sequence[Column]) -> str:
-    """Return the type of rows as values: its fields are the attributes of a row."""
+    """Return the STRUCT type of a row with these columns; its fields have the names of the row's attributes in Python."""
     names = row_fields(c.name for c in columns)
     fields = ", ".join(f"{quote_name(name)} {c.type}" for name, c in zip(names, columns, strict=True))
     return str(DuckDBPyType(f"STRUCT({fields})"))

@@ -1,4 +1,4 @@
-"""From parsed queries to logical plans: relations, stars, aliases, and what a query block may contain."""
+"""Binding of queries: makes logical plans of parsed queries, block by block."""
 
 from __future__ import annotations
 
@@ -50,23 +50,32 @@ from sqlstream.sql.unsupported import RECURSION
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What a query can name beside the catalog: the CTEs around it, and the text that it stands in."""
+    """The context of a query: the text that it stands in, and the CTEs that it can name, by name in lower case.
+
+    Each CTE has the environment in which it is bound.
+    """
 
     source: SourceText
     ctes: Mapping[str, tuple[exp.CTE, Environment]]
 
 
 class Binder:
-    """Binds queries against a catalog. One binder serves one session."""
+    """Binds queries against a catalog: resolves names and types, and builds their plans. One binder serves one session.
+
+    Its methods raise BindError for a query that is wrong, UnsupportedError for one that cannot run.
+    """
 
     def __init__(self, catalog: Catalog, checker: TypeChecker):
         self.catalog, self.checker = catalog, checker
         self._ttls = FollowedTtls()
-        # The plans of CTEs and views that the query being bound has named so far, with those.
+        # The plans of CTEs and views that the current query has named so far, by the id of the definition, which they keep alive.
         self._plans: dict[int, tuple[exp.CTE | View, Node]] = {}
 
     def bind(self, query: exp.Expr, source: SourceText, *, limit: bool = False) -> tuple[Node, int | None]:
-        """Return the plan of a query, and the rows after which it ends where LIMIT is allowed and given."""
+        """Return the plan of a query, and the number of rows of its LIMIT without ORDER BY; None if it has none.
+
+        Such a LIMIT is an error without `limit`.
+        """
         rows = None
         self._ttls.clear()
         self._plans.clear()
@@ -86,7 +95,7 @@ class Binder:
         return plan, rows
 
     def query(self, query: exp.Expr, env: Environment) -> Node:
-        """Return the plan of a SELECT, a UNION ALL, or either in parentheses, with its CTEs."""
+        """Return the plan of a query of any form, with its CTEs: SELECT, VALUES, TABLE t, a set operation, or parentheses."""
         env = self._with_ctes(query, env)
         if query.args.get("order") is not None and query.args.get("limit") is not None:
             first, below = self._in_order(env).first_rows(query)
@@ -143,13 +152,13 @@ class Binder:
         base, node, scope = self._input(select, env)
         bound = self._block(select, node, scope)
         if not (scope.joined and reads_join(base)):
-            # Count windows and calls in FROM are made by this query: they keep keys as long as it says.
+            # Count windows and process functions in FROM belong to this block: its STATE_TTL applies to them.
             below = base.children if isinstance(base, CountWindows | Process) else (base,)
             bound = self._ttls.remembering(select, bound, below, env.source)
         return with_uid(select, with_window_hints(select, bound, base, env.source), env.source)
 
     def _input(self, select: exp.Select, env: Environment) -> tuple[Node, Node, Scope]:
-        """Return what a block reads, that with its WHERE, and what the block can name."""
+        """Return the plan of FROM, the plan with WHERE above it, and the scope of the block."""
         aliases = {p.alias.lower(): p.this for p in select.expressions if isinstance(p, exp.Alias)}
         where = select.args.get("where")
         plain, matched = split(where.this) if where is not None else ([], [])
@@ -175,7 +184,7 @@ class Binder:
         return relation.node, node, scope
 
     def _joins(self, select: exp.Select, env: Environment) -> JoinBinder:
-        """Return the relations that a block reads, and how they are joined."""
+        """Return a binder with the relations and joins of a block's FROM."""
         ttls = state_ttls(select, env.source)
         binder = JoinBinder(self.catalog, self.checker, env.source, {t.name.lower(): t.ttl for t in ttls})
         binder.add(self._joined(select.args["from_"].this, ttls, env))
@@ -188,14 +197,14 @@ class Binder:
         return binder
 
     def _joined(self, node: exp.Expr, ttls: Collection[StateTtl], env: Environment) -> Relation:
-        """Return a relation of a join; count windows and calls in FROM are made by this query, and remember as it says."""
+        """Return a relation of a join; the block's STATE_TTL applies to count windows and process functions in FROM."""
         relation = self._relation(node, env)
         if isinstance(node, ProcessCall | WindowTVF):
             relation = replace(relation, node=self._ttls.taken(relation.node, relation.alias, ttls))
         return relation
 
     def _block(self, select: exp.Select, node: Node, scope: Scope) -> Node:
-        """Return the plan of a query block over what it selects from, but for its WHERE."""
+        """Return the plan of a query block above its FROM and WHERE."""
         if find_group_window(select) is not None:
             node, select = GroupWindows(self.checker, scope, node).rewrite(select)
             scope = replace(scope, schema=node.schema)
@@ -209,7 +218,7 @@ class Binder:
     def _projected(
         self, node: Node, binder: ExpressionBinder, projections: list[tuple[str, exp.Expr]], qualify: exp.Expr | None
     ) -> Node:
-        """Return the select list over a node, with the ranks that it and QUALIFY name."""
+        """Return the projection of the select list, with the calls with OVER that it and QUALIFY name below it."""
         assert binder.ranks is not None
         bound = []
         for name, part in projections:
@@ -233,7 +242,10 @@ class Binder:
         return bound
 
     def _items(self, binder: ExpressionBinder, bound: list[tuple[str, exp.Expr, exp.Expr]]) -> tuple[Item, ...]:
-        """Return the select list: name, what is written, and that bound; equal names get a number, as in DuckDB."""
+        """Return the items of the select list; `bound` has name, parsed and bound expression of each.
+
+        Names that repeat get a number, as in DuckDB.
+        """
         types = self.checker.types(binder.scope.schema, [b for _, _, b in bound], binder.scope.source)
         names = unique([name for name, _, _ in bound])
         return tuple(
@@ -313,7 +325,7 @@ class Binder:
         return Relation(bound, alias, f'"{node.alias}"' if node.alias else "the rows of VALUES")
 
     def _once(self, definition: exp.CTE | View, bind: Callable[[], Node]) -> Node:
-        """Return the plan of a CTE or a view: however often a query names it, it is bound once, and is one node."""
+        """Return the plan of a CTE or a view, which is bound once per query, so that all its uses share one node."""
         if id(definition) not in self._plans:
             self._plans[id(definition)] = definition, bind()
         return self._plans[id(definition)][1]
@@ -378,7 +390,7 @@ class Binder:
 
 
 def _rows_of(table: Table, alias: str, span: Span) -> Node:
-    """Return what reads a table; of changes with a key, what they make of each key is one operator wherever it is named."""
+    """Return the scan of a table; for a table of changes with a PRIMARY KEY, Normalize above it, equal wherever it is named."""
     if not (table.has_changes and table.primary_key):
         return Scan(table, alias, span=span)
     return Normalize(Scan(table, table.name, span=span), f"{table.name}_current", table.primary_key, span)

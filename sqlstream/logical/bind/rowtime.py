@@ -1,4 +1,4 @@
-"""What to write where the event time of a process function's result is asked for, and its call gives it none."""
+"""Hints for queries that name `rowtime` of a process function whose call lacks on_time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlstream.logical.plan.process import ROWTIME, Process
 
 
 def without_rowtime(*nodes: Node) -> dict[str, str]:
-    """Return the hint for the column `rowtime`, by this name, where a call below lacks on_time; empty where none does."""
+    """Return a hint for the missing column `rowtime`, under this name, if a process function below lacks on_time; else {}."""
     calls = (one for node in nodes for one in walk(node) if isinstance(one, Process) and not one.has_rowtime)
     hint = next(map(_hint, calls), None)
     return {} if hint is None else {ROWTIME: hint}

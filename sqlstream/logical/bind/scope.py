@@ -1,4 +1,4 @@
-"""Which names a query block can see."""
+"""The names that a query block can use."""
 
 from __future__ import annotations
 
@@ -11,29 +11,32 @@ from sqlstream.errors import BindError, SourceText, missing
 from sqlstream.logical.plan.expressions import Schema
 from sqlstream.sql.spans import placed_at, span_of
 
-# Where a reference says itself which column of the schema it means.
+# The key of a parsed reference's `meta` that holds the schema's column which it means.
 _COLUMN = "column"
 
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """A relation that a block can name: its alias, what errors call it, and its columns by name, with those of the schema."""
+    """A relation that a block can name: its alias, its name in errors, and its columns.
+
+    `columns` maps the names of columns in queries to their names in the scope's schema.
+    """
 
     alias: str
     described: str
     columns: Mapping[str, str]
 
     def find(self, name: str) -> str | None:
-        """Return the schema's column for a name, matched without regard to case."""
+        """Return the schema's column for a name in any case, None if there is none."""
         return next((own for column, own in self.columns.items() if column.lower() == name.lower()), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a block reads, and the names that its own select list defines.
+    """The columns that a block reads, and the aliases that its own select list defines.
 
-    Of a join there are several relations, and columns that USING has made one: by name, with that of the schema. A subquery
-    can also name what the block around it reads. `absent` gives the hints for some names that are not there.
+    A join has several relations, `joined`, and `merged` columns of USING, by name in lower case, with their names in the schema.
+    A subquery can also name the columns of `outer`, the scope of the block around it. `absent` returns hints for missing names.
     """
 
     alias: str
@@ -48,12 +51,12 @@ class Scope:
 
     @property
     def rows(self) -> Schema:
-        """What bound expressions are over."""
+        """The columns that bound expressions can read, those of the outer scopes too."""
         return (*self.schema, *(self.outer.rows if self.outer is not None else ()))
 
     @property
     def relations(self) -> tuple[Visible, ...]:
-        """The relations; what was added to the rows of a join belongs to none of them."""
+        """The relations; columns that were added above a join are in a last one without an alias."""
         if not self.joined:
             return (Visible(self.alias, self.described, {f.name: f.name for f in self.schema}),)
         known = {own for relation in self.joined for own in relation.columns.values()} | {*self.merged.values()}
@@ -62,7 +65,7 @@ class Scope:
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """All columns that a bare * means: their names, and those of the schema; merged ones where the first of them is."""
+        """The columns that a bare * stands for: pairs of name and schema's column; a merged column comes once."""
         found: dict[str, tuple[str, str]] = {}
         for relation in self.relations:
             for name, own in relation.columns.items():
@@ -73,10 +76,11 @@ class Scope:
         return [*found.values()]
 
     def relation(self, alias: str) -> Visible | None:
+        """Return the relation with an alias in any case, None if there is none."""
         return next((r for r in self.relations if r.alias.lower() == alias.lower()), None)
 
     def find(self, name: str) -> str | None:
-        """Return the schema's column of this name, matched without regard to case."""
+        """Return the first schema's column for a name in any case, None if there is none."""
         return next(iter(self._found(name)), None)
 
     def _found(self, name: str) -> list[str]:
@@ -85,9 +89,10 @@ class Scope:
         return [own for relation in self.relations if (own := relation.find(name)) is not None]
 
     def resolve(self, column: exp.Column) -> exp.Expr | None:
-        """Return the bound form of a column reference; None when it is an alias of the select list.
+        """Return the bound form of a column reference; None if it is an alias of the select list.
 
-        `a.b` is column b of relation a, or field b of the struct column a. Raises BindError for a name of several columns.
+        `a.b` is column b of relation a, or field b of the struct column a. Raises BindError for a name that does not exist, or
+        that several relations have.
         """
         if (own := column.meta.get(_COLUMN)) is not None:
             return column_reference(own)
@@ -121,7 +126,7 @@ class Scope:
         return next(iter(found), None)
 
     def reference(self, name: str, own: str, at: exp.Expr) -> exp.Column:
-        """Return a reference to a column of the schema under the name that people know it by, with the place of a node."""
+        """Return a reference to the schema's column `own` that errors show as `name`, at the place of a node in the text."""
         reference = column_reference(name)
         reference.meta.update({**at.meta, _COLUMN: own})
         return reference
@@ -148,11 +153,12 @@ def _path(column: exp.Column) -> list[str]:
 
 
 def column_reference(name: str) -> exp.Column:
+    """Return the bound reference to a column of the schema."""
     return exp.Column(this=exp.Identifier(this=name, quoted=True))
 
 
 def unique(names: list[str]) -> list[str]:
-    """Number names that occur before, as DuckDB does in a subquery.
+    """Return names in which repetitions have a number, as in DuckDB's subqueries; case does not matter.
 
     >>> unique(["a", "b", "a"])
     ['a', 'b', 'a_1']

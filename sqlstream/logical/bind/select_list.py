@@ -1,4 +1,4 @@
-"""The select list of a query block: names, and stars replaced by the columns that they stand for."""
+"""The select list of a query block: output names, and the columns that stars stand for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from sqlstream.sql.spans import span_of
 
 
 def expanded(select: exp.Select, scope: Scope) -> list[tuple[str, exp.Expr]]:
-    """Return the select list as (name, expression) with stars replaced by columns."""
+    """Return the select list as pairs of output name and expression, with stars replaced by columns.
+
+    Raises BindError for a table or a column that does not exist, UnsupportedError for * RENAME and * ILIKE.
+    """
     found: list[tuple[str, exp.Expr]] = []
     for projection in select.expressions:
         star = projection.this if isinstance(projection, exp.Column) else projection

@@ -18,7 +18,7 @@ from sqlstream.logical.plan.relational import Filter, Projection, SetOperation, 
 
 
 def distinct_rows(node: Node, span: Span) -> Aggregate:
-    """Return every row of a plan once."""
+    """Return DISTINCT above a plan: an aggregate by all columns, without calls."""
     return Aggregate(
         node, "", tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in node.schema), (), span=span
     )
@@ -27,7 +27,7 @@ def distinct_rows(node: Node, span: Span) -> Aggregate:
 def of_both_sides(
     sides: Sequence[Node], function: Literal["intersect", "except"], distinct: bool, span: Span
 ) -> SetOperation:
-    """Return INTERSECT or EXCEPT of two inputs of the same types: their union, with a column that says which side a row is of."""
+    """Return INTERSECT or EXCEPT of two inputs with columns of the same types, above a union that marks the side of each row."""
     fields = sides[0].schema
     side = next(n for i in count(1) if (n := f"_side_{i}") not in {f.name for f in fields})
     marked = []
@@ -40,7 +40,10 @@ def of_both_sides(
 
 
 def alike(inputs: Sequence[Node], name: str, span: Span, checker: TypeChecker) -> tuple[Node, ...]:
-    """Return inputs whose columns have the same types, by position."""
+    """Return inputs whose columns are cast to common types, by position.
+
+    `name` is the name of the operation in errors. Raises BindError if the numbers of columns differ, or types have no common one.
+    """
     first = inputs[0].schema
     for node in inputs[1:]:
         if len(node.schema) != len(first):
@@ -64,7 +67,7 @@ def alike(inputs: Sequence[Node], name: str, span: Span, checker: TypeChecker) -
 
 
 def span_of_column(node: Node, place: int) -> Span | None:
-    """Return where the expression of an output column stands."""
+    """Return the place in the text of the expression of an output column, counted from 0; None if it is not known."""
     match node:
         case Projection():
             return node.items[place].expression.span
@@ -77,7 +80,7 @@ def span_of_column(node: Node, place: int) -> Span | None:
 
 
 def sides_of(query: exp.Expr) -> list[exp.Expr]:
-    """Flatten a left-deep chain of UNION ALL; a chain of thousands must not recurse."""
+    """Return the inputs of a left-deep chain of UNION ALL, without recursion: a chain can have thousands."""
     sides: list[exp.Expr] = []
     while isinstance(query, exp.Union) and query.args.get("distinct") is False and not _has_modifiers(query):
         sides.append(query.expression)

@@ -1,4 +1,4 @@
-"""Binding of SIDE_OUTPUT(TABLE v, 'name') and LATE_ROWS(TABLE v): what an operator emits beside its result."""
+"""Binding of SIDE_OUTPUT(TABLE v, 'name') and LATE_ROWS(TABLE v): further outputs of an operator."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ USAGE = {
 
 
 def bind_side_output(call: ProcessCall, source: SourceText, relation: Callable[[exp.Expr], Relation]) -> SideOutputRead:
-    """Return the node that a call is; `relation` binds a table, a view or a subquery."""
+    """Return the node of a call of SIDE_OUTPUT; `relation` binds a table, a view or a subquery.
+
+    Raises BindError if the relation is not a process function's result, or has no side output of this name.
+    """
     table, name = _arguments(call, source)
     named = relation(table.this)
     span = span_of(table.this, source)
@@ -61,7 +64,7 @@ def bind_side_output(call: ProcessCall, source: SourceText, relation: Callable[[
 
 
 def process_of(node: Node) -> Process | None:
-    """Return the call whose rows a relation has, chosen and renamed at most."""
+    """Return the process function whose result a relation is, below filters and projections only; None if it is none."""
     match node:
         case Process():
             return node
@@ -81,13 +84,16 @@ def _arguments(call: ProcessCall, source: SourceText) -> tuple[TableArgumentSQL,
 
 
 def _is_plain(argument: exp.Expr) -> TypeGuard[TableArgumentSQL]:
-    """Tell whether an argument is TABLE v, and no more."""
+    """Return whether an argument is TABLE v without clauses."""
     parts = ("partition_by", "order_by", "broadcast")
     return isinstance(argument, TableArgumentSQL) and not any(argument.args.get(part) for part in parts)
 
 
 def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[exp.Expr], Relation]) -> Relation:
-    """Return what a call of LATE_ROWS is; `relation` binds a table, a view or a subquery."""
+    """Return the relation of a call of LATE_ROWS; `relation` binds a table, a view or a subquery.
+
+    Raises BindError if no row can be late, or the input is not named correctly, UnsupportedError if no operator drops late rows.
+    """
     table, name = _late_arguments(call, source)
     named = relation(table.this)
     span = span_of(table.this, source)
@@ -118,7 +124,7 @@ def bind_late_rows(call: ProcessCall, source: SourceText, relation: Callable[[ex
 
 
 def _with_own_names(late: LateRows) -> Node:
-    """Return late rows whose columns have the names that they have in their table: a join gives them names of its own."""
+    """Return late rows whose columns have the names of their own relation: a join may have renamed them."""
     operator, fields = late.operator, {f.name: f for f in late.schema}
     own = operator.names_in_table(late.place)
     if not own:
@@ -139,7 +145,7 @@ def _late_arguments(call: ProcessCall, source: SourceText) -> tuple[TableArgumen
 
 
 def dropping(node: Node) -> DropsLateRows | None:
-    """Return the operator to which the rows of a query come that can be late: the lowest of its operators that drops some."""
+    """Return the operator that drops the late rows of a query: the lowest one that drops any; None if there is none."""
     lowest: list[DropsLateRows] = []
     while True:
         if isinstance(node, DropsLateRows):
@@ -150,7 +156,7 @@ def dropping(node: Node) -> DropsLateRows | None:
         elif not isinstance(node, Projection | Filter | Expand | Lateral | LookupJoin):
             break
         elif lowest and not isinstance(node, Projection | Filter | Expand):
-            # What is made of a row, or looked up for it, is of rows that were in time.
+            # LATERAL and lookup joins below an operator get only rows that were on time further below.
             break
         [node] = node.children
     if len(lowest) > 1 and lowest[-2].drops_for(lowest[-1]):
@@ -161,7 +167,7 @@ def dropping(node: Node) -> DropsLateRows | None:
 def _input(
     operator: DropsLateRows, name: exp.Literal | None, named: Relation, span: Span, source: SourceText
 ) -> tuple[DropsLateRows, int]:
-    """Return the input of a name, as an operator and a place: it must be given where there are several."""
+    """Return the operator and the place of the input with a name, which is required if there are several. Raises BindError."""
     inputs = _inputs(operator)
     if name is None:
         if len(inputs) > 1:
@@ -180,7 +186,7 @@ def _input(
 
 
 def _inputs(operator: DropsLateRows) -> dict[str, tuple[DropsLateRows, int]]:
-    """Return the inputs of an operator by their names: of a join of three, those of the two joins by time that it is."""
+    """Return the inputs of an operator by name, each an operator and a place; a join of three relations is two operators."""
     found: dict[str, tuple[DropsLateRows, int]] = {}
     for place, name in enumerate(operator.input_names):
         below = operator.children[place]
@@ -201,7 +207,7 @@ def _refuse_on_time(named: Relation, span: Span) -> None:
 
 
 def _check_late_rows(late: LateRows, node: Node, span: Span) -> None:
-    """Refuse late rows that cannot be shown."""
+    """Refuse late changes, and late rows with a column named as one that LATE_ROWS adds."""
     if late.operator.children[late.place].is_changelog:
         hint = "Late changes are counted in late_rows of sqlstream.operators."
         raise UnsupportedError("LATE_ROWS of a table with changes", span, hint=hint)
@@ -212,7 +218,7 @@ def _check_late_rows(late: LateRows, node: Node, span: Span) -> None:
 
 
 def _made_below(node: DropsLateRows, place: int) -> Node:
-    """Return what makes the rows of an input of an operator, and of the sessions that it may make."""
+    """Return the node whose `on_time` tells whether rows of an input can be late, below sessions that the operator makes."""
     below = node.children[place]
     while isinstance(below, Projection | Filter | Expand) or node.drops_for(below):
         [below] = below.children
@@ -220,7 +226,7 @@ def _made_below(node: DropsLateRows, place: int) -> Node:
 
 
 def _check_names(node: SideOutputRead, span: Span) -> None:
-    """Refuse a column of an output that has the name of a key, or of the event time."""
+    """Refuse a column of a side output that has the name of a key, or of the event time."""
     columns = node.declaration.columns
     check_repeated(node.process, columns, node.label, "a column that is emitted", span)
     if node.time_attributes and any(c.name.lower() == ROWTIME for c in columns):

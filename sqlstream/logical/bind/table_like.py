@@ -1,4 +1,4 @@
-"""`CREATE TABLE .. LIKE source`: what the new table takes from the other one, by Flink's rules."""
+"""`CREATE TABLE .. LIKE source`: what the new table inherits from the other one, by Flink's rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlstream.sql.nodes import CreateTable, TableLike
 
 
 def source_table(like: TableLike, catalog: Catalog) -> Table:
-    """Return the table that LIKE names."""
+    """Return the table that LIKE names. Raises BindError if there is none, or for a view."""
     match catalog.relation(like.table.text):
         case Table() as table:
             return table
@@ -23,10 +23,10 @@ def source_table(like: TableLike, catalog: Catalog) -> Table:
 
 
 def inherited(statement: CreateTable, source: Table) -> Table:
-    """Return what is left of the source table beside the statement's own columns, watermark, key and options.
+    """Return the source table without what the statement excludes or overwrites: columns, watermark, key and options.
 
-    What both have is an error, unless the source's is left out or overwritten. A watermark or a key of the statement's own
-    counts for it.
+    Raises BindError for anything that both define without EXCLUDING or OVERWRITING, and if the column of an inherited watermark
+    is left out.
     """
     like = statement.like
     assert like is not None

@@ -1,4 +1,4 @@
-"""VALUES: rows that are written in the query, as a table that a scan reads without a file."""
+"""VALUES: literal rows in a query, as a table whose scan reads no file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from sqlstream.sql.spans import span_of
 
 
 def values_table(values: exp.Values, catalog: Catalog, checker: TypeChecker, source: SourceText) -> Table:
-    """Return the rows of VALUES as a table; its columns are called col0, col1, .., as DuckDB calls them."""
+    """Return the rows of VALUES as a table with the columns col0, col1, .., as in DuckDB.
+
+    Raises BindError for rows of different lengths or types, UnsupportedError for a random value.
+    """
     binder = ExpressionBinder(Scope("", (), source, "VALUES"), catalog, checker)
     rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in values.expressions]
     bound = [[_constant(binder, node) for node in row] for row in rows]
@@ -23,7 +26,7 @@ def values_table(values: exp.Values, catalog: Catalog, checker: TypeChecker, sou
     try:
         described = checker.con.execute(f"DESCRIBE SELECT * FROM (VALUES {sql})").fetchall()
         if not any(catalog.function(c.name) for row in bound for node in row for c in node.find_all(exp.Anonymous)):
-            # A text that is no number is found here, not when the job runs.
+            # A failing value, such as a cast of a text that is not a number, is an error now, not when the job runs.
             checker.con.execute(f"SELECT count(*) FROM (SELECT hash(COLUMNS(*)) FROM (VALUES {sql}))").fetchall()
     except duckdb.Error as e:
         for row in bound:
@@ -42,13 +45,13 @@ def _constant(binder: ExpressionBinder, node: exp.Expr) -> exp.Expr:
 
 
 def span_of_value(query: exp.Query, place: int, source: SourceText) -> Span:
-    """Return where the first value of a column of `INSERT .. VALUES` stands."""
+    """Return the place in the text of the first value of a column of `INSERT .. VALUES`; columns are counted from 0."""
     row = query.args["from_"].this.expressions[0]
     return span_of(row.expressions[place] if isinstance(row, exp.Tuple) else row, source)
 
 
 def literal_columns(query: exp.Query) -> set[int]:
-    """Return the places of the columns of `INSERT .. VALUES` that are texts in quotes: they fit any type that reads them."""
+    """Return the columns of `INSERT .. VALUES`, counted from 0, that have only quoted texts and NULLs: these fit any type."""
     rows = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in query.args["from_"].this.expressions]
     return {
         place

@@ -1,1 +1,1 @@
-"""The logical plan: its nodes, what is known of them, rules that make it simpler, and plans as text."""
+"""The logical plan: its nodes and their properties, rules that simplify it, and its text."""

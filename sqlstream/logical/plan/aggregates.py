@@ -1,4 +1,4 @@
-"""Aggregates: in windows, and without a window."""
+"""Nodes that aggregate, in windows and without a window."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ from sqlstream.units import NO_TIME, Duration, duration
 
 @dataclass(frozen=True, slots=True)
 class EarlyFire:
-    """How often an open window's result is emitted: after so much processing or event time, or so many rows."""
+    """How often an open window's result is emitted: `every` so much processing or event time, or so many rows."""
 
-    # A Duration, or a number of rows.
+    # A Duration in microseconds, or a number of rows.
     every: int
     by: Literal["time", "event", "rows"]
 
@@ -58,7 +58,7 @@ class EarlyFire:
 
 
 class Aggregating(StatefulNode):
-    """A node whose results are of the rows of each key."""
+    """A node with a result per key, and per window if it has one."""
 
     keys: tuple[Item, ...]
     aggregates: tuple[AggregateItem, ...]
@@ -93,11 +93,11 @@ class WindowAggregate(Aggregating, AtWindowEnd):
     """Aggregates rows per key and event-time window.
 
     Emits one row per (key, window) when the watermark passes the window's end, then forgets the window. Keeps partial
-    results of open windows; a row that comes after its window has closed is dropped and counted, and kept where `late_rows`
-    names a table for it. `shown` is the select list over it: its state's view has these columns, too.
+    results of open windows; a row that arrives after its window has closed is dropped and counted, and stored if `late_rows`
+    names a table for it. `shown` is the select list above: the view of the state has these columns, too.
 
-    With a `lateness` a window is forgotten so much later, and rows that come until then change its result.
-    With `early` results of open windows are emitted, too, and changed.
+    With `lateness` a window is forgotten that much later, and rows that arrive until then update its result.
+    With `early` results of open windows are emitted, too, and updated.
     """
 
     node_kind: ClassVar[str] = "window_aggregate"
@@ -127,7 +127,7 @@ class WindowAggregate(Aggregating, AtWindowEnd):
 
     @property
     def corrects(self) -> bool:
-        """Whether results that were emitted are retracted."""
+        """Whether it retracts and replaces results that it has emitted."""
         return self.lateness > 0 or self.early is not None
 
     @property
@@ -165,11 +165,11 @@ class WindowAggregate(Aggregating, AtWindowEnd):
         return None if self.corrects else self.window.end or self.window.time or self.window.start
 
     def late_columns(self, place: int) -> Schema:
-        """Return the columns of a row, without the window that it is in."""
+        """Return the columns of a late row, without the bounds of its window and the number of its grouping set."""
         return without_windows(self.input, self.window)
 
     def drops_for(self, below: Node) -> bool:
-        """It may make the sessions below itself."""
+        """True for sessions, which it may make itself."""
         return isinstance(below, SessionWindow)
 
     @cached_property
@@ -191,7 +191,7 @@ class WindowAggregate(Aggregating, AtWindowEnd):
 
     @property
     def window_columns(self) -> WindowColumns | None:
-        """None where results change: nothing says when the last one of a window has come, so its bounds are columns as others."""
+        """None if results are corrected: no watermark tells when a window's last result has left, so bounds are plain columns."""
         return None if self.corrects else self.window
 
     @cached_property
@@ -204,7 +204,7 @@ class WindowAggregate(Aggregating, AtWindowEnd):
 
     @property
     def grows(self) -> bool:
-        """There are more and more windows, also where their results change."""
+        """Always: there are more and more windows, even if their results are corrected."""
         return True
 
     @cached_property
@@ -213,7 +213,7 @@ class WindowAggregate(Aggregating, AtWindowEnd):
         return tuple(own | bounds for bounds in self._telling_bounds())
 
     def _telling_bounds(self) -> Iterator[frozenset[str]]:
-        """Yield sets of columns that tell the windows of one key apart."""
+        """Yield sets of columns in which no two windows of one key are equal."""
         bounds = [b for b in (self.window.end, self.window.time, self.window.start) if b is not None]
         made = [n for n in walk(self.input) if isinstance(n, TimeWindows | SessionWindow)]
         # Several windows of different sizes may have one of their bounds in common.
@@ -233,11 +233,11 @@ class WindowAggregate(Aggregating, AtWindowEnd):
 class Aggregate(Aggregating, WithTimeToLive, SingleInput, Updating):
     """Aggregates all rows of a key so far.
 
-    Emits a key's result when its first row comes, and changes it with every further one; takes it back when no row is left.
-    Without keys there is one result from the first batch on, whatever rows there are; so there is of each grouping set without
-    keys: `empty_sets` are the numbers of those, in the last key, with NULL in the others. Keeps partial results of every key,
-    and where rows can be taken away, the rows. `shown` is the select list over it. A key without a row for so long as `ttl`
-    is forgotten (0: never; None: as long as the session says).
+    Emits a key's result when its first row arrives, updates it with every further row, and retracts it when no row is left.
+    Without keys there is one result from the first batch on, even without rows; likewise for each grouping set without keys:
+    `empty_sets` are the numbers of these sets, which the last key holds; the other keys are NULL. Keeps partial results of every
+    key, and the rows themselves if a result cannot be updated by a retraction. `shown` is the select list above. A key for which
+    no row arrives for `ttl` is forgotten (0: never; None: not set, the session's time to live applies).
     """
 
     node_kind: ClassVar[str] = "aggregate"
@@ -280,7 +280,7 @@ class Aggregate(Aggregating, WithTimeToLive, SingleInput, Updating):
 
     @property
     def can_forget(self) -> bool:
-        """The one result of all rows is always there."""
+        """Whether it has keys: the result over all rows is never forgotten."""
         return bool(self.keys)
 
     @property
@@ -289,7 +289,7 @@ class Aggregate(Aggregating, WithTimeToLive, SingleInput, Updating):
 
     @property
     def depends_on_expiry(self) -> bool:
-        """A key that is forgotten begins anew with its next row, which a batch can tell from the times of rows."""
+        """Never: a batch query can tell from the times of rows when a key was forgotten and begins anew."""
         return False
 
     @property
@@ -310,7 +310,7 @@ class Aggregate(Aggregating, WithTimeToLive, SingleInput, Updating):
 
     @property
     def state_bound(self) -> str:
-        """What bounds partial results; planning knows where rows are kept instead."""
+        """What bounds partial results; planning replaces it if rows are stored instead."""
         return bound_of_keys(self, self.ttl) or "the number of groups"
 
     @cached_property
@@ -335,6 +335,6 @@ def _expressions(keys: tuple[Item, ...], calls: tuple[AggregateItem, ...]) -> tu
 
 
 def without_windows(node: Node, window: WindowColumns) -> Schema:
-    """Return the columns of the rows of windows, without those that say which window and which grouping set a row is in."""
+    """Return the columns of a node without the bounds of `window` and the number of the grouping set."""
     hidden = {window.start, window.end, window.time} | ({node.column} if isinstance(node, Expand) else set())
     return tuple(f for f in node.schema if f.name not in hidden)

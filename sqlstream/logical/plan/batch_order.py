@@ -11,10 +11,10 @@ from sqlstream.logical.plan.process import Process
 
 
 def divided(plans: Iterable[Node]) -> Iterator[StatementWarning]:
-    """Yield a warning for every process function of some plans whose event timers may fire before or after a row."""
+    """Yield a warning for every process function whose event-time timers may fire before or after a row of the same batch."""
     seen: list[Process] = []
     for node in (n for plan in plans for n in walk(plan)):
-        # Two sinks may have the same below them.
+        # Two sinks may share a node.
         if isinstance(node, Process) and node not in seen and node.meets_timers:
             seen.append(node)
             time = next(read.time for read in node.reads if read.time is not None)

@@ -1,4 +1,4 @@
-"""Warnings about nodes that keep more and more as long as their input goes on, with what would bound them."""
+"""Warnings about nodes whose state grows without a bound, with hints that bound it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _ALLOW = "To run it all the same without this warning: SET 'sqlstream.unbounded-
 
 
 def unbounded(plans: Iterable[Node], ends: Ends) -> Iterator[UnboundedState]:
-    """Yield a warning for every node of some plans whose state grows without a bound."""
+    """Yield a warning for every node whose state grows without a bound; `ends` tells whether a table's input ends."""
     seen: list[Node] = []
     for node in (n for plan in plans for n in walk(plan)):
-        # Two sinks may have the same below them.
+        # Two sinks may share a node.
         if not isinstance(node, StatefulNode) or node in seen:
             continue
         seen.append(node)

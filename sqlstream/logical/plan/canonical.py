@@ -1,7 +1,7 @@
-"""Expressions in a form of our own, in which what makes no difference to a value makes none to the text.
+"""The canonical form of expressions: SQL that differs only in spelling has the same form.
 
-Jobs are told apart by these forms, which their records keep for years. So they are not what sqlglot would write: its parser reads
-the SQL, and the tree is printed here, an operator or a function in front of what it is of.
+Jobs are compared by these forms, which their records keep for years. So this module prints them, and not sqlglot, which only
+parses the SQL: every operator and function is printed before its operands, in parentheses.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 from sqlglot.parsers.duckdb import DuckDBParser
 
-# Which forms can be compared: the tree is sqlglot's, and another release may read the same SQL as another one.
+# Only forms with an equal PRINTER can be compared: another release of sqlglot may parse the same SQL into another tree.
 PRINTER = f"1, sqlglot {version('sqlglot')}"
-# What is nested more deeply is not parsed: whether that succeeds would depend on how deep the stack is already.
+# SQL that is nested more deeply is not parsed: whether that succeeds would depend on the depth of the stack.
 _DEEPEST = 16
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _NESTING = re.compile(r"[(\[{]|\bCASE\b|(?P<closes>[)\]}]|\bEND\b)", re.IGNORECASE)
-# The values of either side may stand on the other one.
+# Operators whose operands may be swapped.
 _SYMMETRIC = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ)
 _MIRRORED: dict[type[exp.Expr], str] = {exp.GT: exp.LT.key, exp.GTE: exp.LTE.key}
 _BEFORE = "SELECT x ORDER BY "
 
 
 class _Expressions(DuckDB):
-    """DuckDB's expressions with every function under the name that it has, whether sqlglot knows more of it or not."""
+    """DuckDB's expressions, in which every function keeps its name, even if sqlglot has a class for it."""
 
-    # Places in lists stay as they are written.
+    # Indexes of lists stay as they are written.
     INDEX_OFFSET = 0
 
     class Parser(DuckDBParser):
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        # Those whose arguments are no plain list.
+        # The functions whose arguments are not a plain list.
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: DuckDBParser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT")
         }
@@ -45,10 +45,11 @@ class _Expressions(DuckDB):
 
 @lru_cache(maxsize=10_000)
 def canonical(sql: str) -> str:
-    """Return an expression, or an item of ORDER BY, in a form that equal ones share.
+    """Return the canonical form of an expression, or of an item of ORDER BY.
 
-    Spaces, parentheses, and the case of functions make no difference to it, nor does the order of what AND and OR connect, nor
-    on which side of a comparison a value is. What sqlglot cannot parse alone, or is nested deeply, is as it is written.
+    It does not depend on spaces, needless parentheses, the case of functions, the order of operands of AND and OR, or the side on
+    which the operands of a comparison stand. For SQL that sqlglot cannot parse, or that is nested deeply, it is the SQL itself
+    after `sql `.
 
     >>> canonical('("a" > 1) AND lower("b") = "c"') == canonical('"c" = LOWER("b") AND 1 < "a"')
     True
@@ -71,7 +72,7 @@ def canonical(sql: str) -> str:
 
 
 def _depth(sql: str) -> int:
-    """Return how deeply parentheses, brackets and CASE are nested."""
+    """Return the depth to which parentheses, brackets and CASE are nested."""
     depth = deepest = 0
     for bracket in _NESTING.finditer(_QUOTED.sub("", sql)):
         depth += -1 if bracket["closes"] else 1
@@ -80,7 +81,7 @@ def _depth(sql: str) -> int:
 
 
 class _Chain:
-    """What AND or OR connects, in any order."""
+    """The forms of the operands of a chain of AND, or of OR, whose order does not matter."""
 
     def __init__(self, kind: str, parts: list[str]):
         self.kind, self.parts = kind, parts
@@ -90,7 +91,7 @@ class _Chain:
 
 
 def _printed(tree: exp.Expr) -> str:
-    """Print a tree, what is below first: a sum of hundreds of values is hundreds of nodes deep."""
+    """Return the form of a tree, without recursion: a sum of hundreds of values is hundreds of nodes deep."""
     forms: dict[int, _Chain | str] = {}
     for node in reversed(list(tree.dfs())):
         forms[id(node)] = _form(node, forms)
@@ -109,7 +110,7 @@ def _form(node: exp.Expr, forms: dict[int, _Chain | str]) -> _Chain | str:
             elif parts:
                 parts += form.parts
             else:
-                # It is taken over: nothing else is above it.
+                # Its list can be reused: no other node reads it.
                 parts = form.parts
         return _Chain(node.key, parts)
     if isinstance(node, exp.Identifier):
@@ -133,7 +134,7 @@ def _form(node: exp.Expr, forms: dict[int, _Chain | str]) -> _Chain | str:
 
 
 def _place(argument: tuple[str, object]) -> tuple[bool, str]:
-    """Say where an argument stands: what a node is of comes first, the others are in the order of their names."""
+    """Return the sort key of an argument: `this` comes first, then the others by name."""
     return argument[0] != "this", argument[0]
 
 

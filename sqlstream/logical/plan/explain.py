@@ -1,4 +1,4 @@
-"""Plans as text: what each node does, the columns it emits, its time attribute, the state it keeps."""
+"""The text of EXPLAIN LOGICAL: the tree of nodes, with the columns that each emits and its time attribute."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.tables import ResultSink
 
-# A part of a plan with more lines than this is printed once.
+# A subtree with more lines than this is printed once, even if several nodes read it.
 _LONG = 20
 
 
 def logical_text(node: Node, *, schemas: bool = True) -> str:
-    """Return a plan as an indented tree, the sink first. What is long, and below several nodes, is told once."""
+    """Return a plan as an indented tree, the sink first; a time attribute has a `*` after it.
+
+    A long subtree below several nodes is printed once, with a number in brackets. Without `schemas` columns are left out.
+    """
     above = Counter(id(child) for n in walk(node) for child in n.children)
     several = {place for place, count in above.items() if count > 1}
     return "\n".join(_lines(node, 0, schemas, several, {}))
@@ -37,7 +40,7 @@ def _lines(node: Node, depth: int, schemas: bool, several: set[int], numbers: di
 
 
 def _changing(node: Node) -> str:
-    """Return what a changelog adds to a line: by which upsert key its rows are told apart."""
+    """Return the text that marks a changelog, with its unique key; empty for an append-only result."""
     if not node.is_changelog:
         return ""
     found = next(iter(node.unique_keys), None)

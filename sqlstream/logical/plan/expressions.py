@@ -1,4 +1,4 @@
-"""Bound expressions, and what is made of them: columns, items of a select list, aggregate calls."""
+"""Bound expressions, and the parts of nodes that consist of them: columns, select items, aggregate calls."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from sqlstream.sql.dialect import to_duckdb
 TIMES = ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 
 
-# The functions that make several rows of one.
+# The functions that return several rows for one.
 UNNESTS = ("unnest", "unlist")
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a value depends on: columns of its input, the batch's time, the watermark before the batch."""
+    """What an expression depends on: columns of its input, processing time, the watermark before the batch."""
 
     columns: frozenset[str] = frozenset()
     time: bool = False
@@ -34,7 +34,7 @@ class Reads:
 
     @property
     def clock(self) -> bool:
-        """Whether it depends on either part of the clock."""
+        """Whether it depends on processing time or on the watermark."""
         return self.time or self.watermark
 
     def __or__(self, other: Reads) -> Reads:
@@ -42,7 +42,7 @@ class Reads:
 
     @classmethod
     def of(cls, bound: exp.Expr) -> Reads:
-        """Return what a bound tree reads."""
+        """Return what a bound expression reads."""
         asked = clock_calls.variables_in(bound)
         columns = frozenset(node.name for node in bound.find_all(exp.Column))
         return cls(columns, clock.NOW_VARIABLE in asked, clock.WATERMARK_VARIABLE in asked)
@@ -50,11 +50,11 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A bound scalar expression: DuckDB SQL over the columns of one node, its DuckDB type, and what is known of it.
+    """A bound scalar expression: DuckDB SQL over the columns of one node, its DuckDB type, and its properties.
 
-    `column` is the name of the column that it is, where it is nothing else. With `is_now` it is the batch's time itself, with
-    `makes_rows` it makes several rows of one, or none. An item of an order `descends`, or not; the `claims` of a condition are
-    what it says of columns.
+    `volatile`: two evaluations may differ, as for random(). `column` is the name of the column if the expression is nothing but a
+    column. With `is_now` it is the processing time itself; with `makes_rows` it contains UNNEST. An item of ORDER BY has its
+    direction in `sql`, and `descends` if that is DESC. `claims` are what a condition implies about columns.
     """
 
     sql: str
@@ -73,7 +73,7 @@ class Expression:
 
     @classmethod
     def of(cls, bound: exp.Expr, type: str, span: Span | None = None, volatile: bool = False) -> Expression:
-        """Return what a bound tree says: an expression, or an item of an order with its direction."""
+        """Return the expression of a bound tree, which may be an item of ORDER BY with its direction."""
         value = (bound.this if isinstance(bound, exp.Ordered) else bound).unnest()
         return cls(
             to_duckdb(bound),
@@ -90,12 +90,12 @@ class Expression:
 
     @classmethod
     def of_column(cls, name: str, type: str, span: Span | None = None) -> Expression:
-        """Return the expression that is a column."""
+        """Return the expression that reads a column."""
         return cls(quote_name(name), type, span, reads=Reads(frozenset({name})), column=name)
 
     @classmethod
     def over(cls, parts: Iterable[Expression], sql: str, type: str) -> Expression:
-        """Return an expression whose SQL is made of others, at the place of the first."""
+        """Return an expression whose SQL is composed of `parts`; its place in the text is that of the first part."""
         parts = tuple(parts)
         return cls(
             sql,
@@ -108,23 +108,23 @@ class Expression:
 
     @classmethod
     def both(cls, a: Expression, b: Expression, sql: str) -> Expression:
-        """Return the condition that is true where two are, whose SQL this is."""
+        """Return the condition a AND b, written as `sql`."""
         return replace(cls.over((a, b), sql, "BOOLEAN"), claims=a.claims & b.claims)
 
     def cast(self, type: str, *, how: str = "CAST") -> Expression:
-        """Return the expression as a value of a type; the same one where it is of that type."""
+        """Return the expression cast to a type, by CAST or TRY_CAST (`how`); the same object if it has that type."""
         if self.type == type:
             return self
         return replace(self, sql=f"{how}({self.sql} AS {type})", type=type, column=None, is_now=False, claims=Claims())
 
 
 def column_names(expressions: Iterable[Expression]) -> tuple[str, ...]:
-    """Return the names of the columns that expressions are, the SQL of those that are none."""
+    """Return the name of each expression that is a column, and the SQL, without needless quotes, of any other."""
     return tuple(e.column or unquoted(e.sql) for e in expressions)
 
 
 def makes_rows(bound: exp.Expr) -> bool:
-    """Tell whether there is a call of UNNEST in a tree."""
+    """Return whether an expression contains a call of UNNEST."""
     return any(call.name.lower() in UNNESTS for call in bound.find_all(exp.Anonymous))
 
 
@@ -144,7 +144,7 @@ Schema = tuple[Field, ...]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An output column of a projection: a name and the expression that makes it."""
+    """An output column of a projection: its name and its expression."""
 
     name: str
     expression: Expression
@@ -152,9 +152,9 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class AggregateItem:
-    """An aggregate call over the columns of the aggregate's input, and the name of its result.
+    """An aggregate call over the columns of the aggregate's input, with the name and the type of its result.
 
-    The SQL of an `order_by` says the direction, too. `python` is the function where it is a user's.
+    The SQL of the items of `order_by` includes their direction. `python` is the declaration of a user's function.
     """
 
     name: str
@@ -169,22 +169,22 @@ class AggregateItem:
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        """All that is computed from a row of the input."""
+        """The expressions over input rows: arguments, items of ORDER BY, and the filter."""
         return (*self.arguments, *self.order_by, *((self.filter,) if self.filter else ()))
 
     @property
     def sql(self) -> str:
-        """The call without the name of its result."""
+        """The SQL of the call, without the name of its result; with the accumulator's type for a user's function that merges."""
         inside = ("DISTINCT " if self.distinct else "") + (", ".join(map(str, self.arguments)) or "*")
         inside += f" ORDER BY {', '.join(map(str, self.order_by))}" if self.order_by else ""
         where = f" FILTER (WHERE {self.filter})" if self.filter else ""
-        # Jobs of equal text are the same job: what is kept of another type makes it another one.
+        # Two calls with accumulators of different types must not have the same text.
         kept = f" [{self.python.accumulator}]" if self.python is not None and self.python.merges else ""
         return f"{self.function}({inside}){where}{kept}"
 
     @property
     def retracting(self) -> str:
-        """The call over rows that may be taken away: what is kept depends on whether a user's function has `retract`."""
+        """The text of the call over a changelog; whether a user's function has `retract` decides what is stored."""
         how = f" retracting {self.python.accumulator}" if self.python is not None and self.python.retracts else ""
         return f"{self.sql}{how} AS {self.name}"
 

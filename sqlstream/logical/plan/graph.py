@@ -1,4 +1,4 @@
-"""A plan is a graph: a CTE that is named twice is one node below two others. Whoever walks it visits a node once."""
+"""Functions over plans as graphs: a CTE that a query names twice is one node below two others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ N = TypeVar("N", bound=Node)
 
 
 class _Same:
-    """A node as a key: equal to itself alone, so that nobody compares what is below it."""
+    """A node as a cache key, compared by identity: comparing plans would be slow."""
 
     __slots__ = ("node",)
 
@@ -28,7 +28,7 @@ class _Same:
 
 
 def once(derive: F) -> F:
-    """Let a function of nodes remember what it said of the last few thousand; arguments are told apart by their identity."""
+    """Decorate a function of nodes with a cache of its last 10,000 results; arguments are compared by identity."""
 
     @lru_cache(maxsize=10_000)
     def known(*keys: _Same) -> object:
@@ -42,7 +42,7 @@ def once(derive: F) -> F:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and everything below it, inputs first; what is below several nodes is yielded once."""
+    """Yield a node and all nodes below it, children first, each object once."""
     seen: set[int] = set()
     pending = [(node, False)]
     while pending:
@@ -56,7 +56,10 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def rebuilt(node: Node, change: Callable[[Node], Node], stop: Callable[[Node], bool] = lambda node: False) -> Node:
-    """Return a plan in which every node is what `change` makes of it, inputs first; nothing changes at `stop` and below it."""
+    """Return the plan with every node replaced by the result of `change`, children first.
+
+    `change` gets a node whose children are already replaced. Nodes for which `stop` is true, and all below them, stay.
+    """
     made: dict[int, Node] = {}
 
     def visit(node: Node) -> Node:
@@ -71,7 +74,7 @@ def rebuilt(node: Node, change: Callable[[Node], Node], stop: Callable[[Node], b
 
 
 def shared(plans: Iterable[N]) -> list[N]:
-    """Return plans in which nodes that are equal are the same one."""
+    """Return plans in which equal nodes are the same object."""
     known: dict[tuple[object, ...], list[Node]] = {}
 
     def same(node: Node) -> Node:

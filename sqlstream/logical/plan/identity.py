@@ -1,7 +1,7 @@
-"""What makes a plan another one: a digest over the values of its nodes.
+"""The identity of a plan: a digest over the values of its nodes.
 
-No word that EXPLAIN says is in it, no name of a class of ours, and no SQL as sqlglot writes it: these may change from version to
-version, and a job goes on.
+It includes no text of EXPLAIN, no name of a class, and no SQL as sqlglot prints it: these may change between versions, and a job
+must still be known as the same.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from sqlstream.logical.plan.tables import ResultSink
 
 
 def digest_of(value: object) -> str:
-    """Return what tells plain data from any other."""
+    """Return the SHA-256 of plain data as JSON, in hexadecimal."""
     return hashlib.sha256(msgspec.json.encode(value)).hexdigest()
 
 
 def plan_digest(sinks: Iterable[Node], *, starts: bool = True) -> str:
-    """Return what tells plans from others, but for which tables they write; without `starts` but for where sources begin."""
+    """Return the digest of the plans of a job, without the names of the tables that they write.
+
+    Without `starts` it also ignores the options that set where a job begins to read a source.
+    """
     return digest_of([_digest(sink, starts) for sink in sinks])
 
 
@@ -37,13 +40,13 @@ def _digest(root: Node, starts: bool) -> str:
 
 
 def node_values(node: Node, inputs: tuple[str, ...] = (), *, starts: bool = True) -> NodeValues:
-    """Return the values of a node over inputs with some digests."""
+    """Return the values of a node, with its columns; `inputs` are the digests of its children."""
     columns = tuple((f.name, f.type) for f in node.schema)
     values = replace(node.values, inputs=inputs, columns=columns)
     if isinstance(values.settings, ScanSettings) and not starts:
         values = replace(values, settings=replace(values.settings, starts=()))
     if isinstance(node, ResultSink):
-        # What else there is to say of its rows is said of its input.
+        # Time attribute and key are among the values of its input.
         return values
     changing = tuple(sorted(next(iter(node.unique_keys), ()))) if node.is_changelog else None
     return replace(values, time=node.time_attribute, changing=changing)

@@ -1,4 +1,4 @@
-"""Joins: nodes that bring the rows of several inputs together; all columns of the inputs have different names."""
+"""Nodes that join inputs. All columns of the inputs have different names."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ from sqlstream.logical.plan.windows import UNTIL_PASSED, WINDOW_TIME
 from sqlstream.logical.plan.words import ON_CHANGE, ONCE_IN_ORDER, quoted_name, shifted
 from sqlstream.units import NO_TIME, Duration, duration
 
-# Which rows there are beside the pairs that match, or instead of them.
 Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
-# The columns of the inputs by the names that they have in their relations; none of an input that is a join itself.
+# For each input, pairs of a column's name in its relation and in the input; empty for an input that is a join itself.
 OwnNames = tuple[tuple[tuple[str, str], ...], ...]
-# More keys of a join are not looked at.
+# The most unique keys of a join that are derived.
 _MOST_KEYS = 16
 
 
 @dataclass(frozen=True)
 class Joining(StatefulNode):
-    """What all joins share: rows match where their keys are equal, none of them NULL, and the condition is true.
+    """The base class of joins: rows match if their keys are equal, none of them is NULL, and the condition is true.
 
-    `keys` has those of each input, in the same order. Left, right and full joins emit the rows of that side (of both) that have
-    no match with NULLs in the columns of the other; semi and anti joins emit rows of the first input alone, those with and
-    those without a match. `aliases` are what people call the inputs.
+    `keys` has the keys of each input, in the same order. Left, right and full joins also emit the rows of that side (of both
+    sides) without a match, with NULLs in the columns of the other; semi joins emit the rows of the first input that have a
+    match, anti joins those that have none. `aliases` are the names of the inputs in the query.
     """
 
     inputs: tuple[Node, ...]
@@ -57,7 +56,7 @@ class Joining(StatefulNode):
 
     @property
     def always_there(self) -> tuple[int, ...]:
-        """The inputs whose columns are in the result, and not NULL for want of a match."""
+        """The inputs whose columns are in the result, and never NULL because of a missing match."""
         return tuple(place for place in self.shown if place not in self.padded)
 
     @property
@@ -81,12 +80,12 @@ class Joining(StatefulNode):
     @property
     @abstractmethod
     def _join(self) -> str:
-        """Which join it is, in the plan's text."""
+        """The kind of join in the plan's text."""
 
     @property
     @abstractmethod
     def _matching_times(self) -> str:
-        """Which times match, as it follows the keys in the plan's text."""
+        """The condition on times in the plan's text, after the keys."""
 
     @property
     def key_text(self) -> str:
@@ -103,12 +102,12 @@ class Joining(StatefulNode):
 
     @property
     def key_ttl(self) -> Duration:
-        """Inputs of a regular join have each their own."""
+        """0, since each input of a regular join has its own."""
         return NO_TIME
 
     @property
     def can_forget(self) -> bool:
-        """What a regular join forgets, its inputs say, each for itself."""
+        """Never as a whole: each input of a regular join has its own time to live."""
         return False
 
     @property
@@ -146,17 +145,17 @@ class Joining(StatefulNode):
 
     @cached_property
     def unique_keys(self) -> Keys:
-        """Keys of all its inputs; one that has at most one row for a key adds nothing."""
+        """Unions of a unique key of each input; an input with at most one row per join key adds no columns."""
         if len(self.shown) == 1:
             return self.inputs[0].unique_keys
         if self.kind == "full":
-            # A row of either side may have NULL for its key, and be without a match: then both have NULLs in all keys.
+            # A row of either side whose unique key is NULL may have no match: then both rows have NULL in all keys.
             return ()
         made: Keys = (frozenset(),)
         for place, (below, equal) in enumerate(zip(self.inputs, self.keys, strict=True)):
             own = {k.column for k in equal}
             alone = any(names <= own for names in below.unique_keys)
-            # The rows that have no match on the other side are told apart by their own key.
+            # In a right join, rows without a match need the key of the right input.
             if alone and place and self.kind in ("inner", "left"):
                 continue
             made = tuple(names | more for names in made for more in below.unique_keys)[:_MOST_KEYS]
@@ -167,9 +166,9 @@ class Joining(StatefulNode):
 class Join(Joining):
     """A regular join: emits the rows that match, and updates the result with every further row.
 
-    Keeps the rows of all inputs, and nothing in between, also where there are more than two (of inner joins), until they are
-    retracted. A key of an input for which no row came for as long as its `ttls` is forgotten (0: never; None: as long as the
-    session says). `unread` is the text of a condition that is about the times of rows, but bounds nothing as it is written.
+    Keeps the rows of all inputs until they are retracted; an inner join of more than two inputs stores no intermediate result. A
+    key of an input for which no row arrives for the input's time to live in `ttls` is forgotten (0: never; None: not set, the
+    session's applies). `unread` is the text of a condition over both times that cannot be used as a bound; a warning quotes it.
     """
 
     node_kind: ClassVar[str] = "join"
@@ -222,7 +221,7 @@ class Join(Joining):
 
     @cached_property
     def changelog_origin(self) -> Node | None:
-        """Pairs of append-only rows are append-only, too, and so is a row once it has a match."""
+        """The changelog of an input for inner and semi joins, which are append-only over append-only inputs; else this node."""
         if self.kind in ("inner", "semi"):
             return next((node.changelog_origin for node in self.inputs if node.is_changelog), None)
         return self
@@ -233,7 +232,7 @@ class Join(Joining):
 
     @cached_property
     def growing(self) -> tuple[int, ...]:
-        """The inputs of which it keeps more and more rows as long as they go on."""
+        """The places of the inputs whose stored rows grow without a bound."""
         pairs = enumerate(zip(self.inputs, self.ttls, strict=True))
         return tuple(place for place, (node, ttl) in pairs if not ttl and node.grows)
 
@@ -255,7 +254,7 @@ class Join(Joining):
         return f"it keeps every row of {' and '.join(map(self._called, self.growing))}" if self.growing else None
 
     def growth(self, ends: Ends) -> Growth | None:
-        """Inputs that go on for ever are those of which it keeps all rows."""
+        """Return the growth by the rows of inputs that never end."""
         endless = [place for place in self.growing if not all_end(self.inputs[place], ends)]
         if not endless:
             return None
@@ -271,7 +270,7 @@ class Join(Joining):
 
 
 class TimedJoin(Joining, DropsLateRows):
-    """A join that goes by the times of its rows."""
+    """A join whose condition compares the event times of its two inputs, the columns `times`."""
 
     times: tuple[str, str]
     own_names: OwnNames
@@ -290,11 +289,11 @@ class TimedJoin(Joining, DropsLateRows):
 
 @dataclass(frozen=True)
 class IntervalJoin(TimedJoin):
-    """Emits the rows that match, where the time of the right one lies from `before` before that of the left one to `after`.
+    """Emits the rows that match, if left time - `before` <= right time <= left time + `after`.
 
-    `times` are the columns; lengths may be negative. Pairs are emitted at once, rows without a match when the watermark
-    has passed all that could match them. Keeps rows as long as that. A row behind the watermark is dropped and counted. Where
-    the times are the ends of windows, and equal, it is a join of windows.
+    Both lengths may be negative. Pairs are emitted at once, rows without a match when the watermark has passed all rows that
+    could match. Keeps rows until then. A row behind the watermark is dropped and counted. A `windowed` join is a window join:
+    its times are the ends of windows, and both lengths are 0.
     """
 
     node_kind: ClassVar[str] = "interval_join"
@@ -359,8 +358,9 @@ class IntervalJoin(TimedJoin):
 
     @property
     def kept_back(self) -> Duration:
-        """How far its watermark is kept back for rows of the newest time: not for rows of windows, which are late by the ends of
-        these, and not by the batch's own time, by which no row is late.
+        """How far its watermark stays behind, beyond the inputs' delay, so that rows of the watermark's time are not late.
+
+        0 for window joins, whose rows are late by the window's end, and over processing time, where no row is late.
         """
         return NO_TIME if self.windowed or self.reads_by_clock else UNTIL_PASSED
 
@@ -372,13 +372,13 @@ class IntervalJoin(TimedJoin):
     def _delay_of_inputs(self) -> Duration:
         below = max(node.delay for node in self.inputs)
         if not self.windowed and any(n.makes_windows for below in self.inputs for n in walk(below)):
-            # A window is emitted when the watermark is at its end, which is that much beyond its time.
+            # A window is emitted when the watermark reaches its end, which is WINDOW_TIME after its time.
             return Duration(below + WINDOW_TIME)
         return below
 
     @property
     def reach(self) -> Duration:
-        """How far the watermark may pass the times of rows until they leave."""
+        """How far the watermark may be ahead of the time of a row when it leaves, beyond the inputs' delay."""
         return max(NO_TIME, self.before, self.after)
 
     @property
@@ -414,11 +414,10 @@ class IntervalJoin(TimedJoin):
 class TemporalJoin(TimedJoin):
     """Emits each row of the first input, when the watermark passes its time, with the version of its key valid at that time.
 
-    A row of the second input is a version of its key: valid from its time until that of the next one. The keys are those of the
-    versions; a version for which the condition is not true does not match, and no older one takes its place. `times` are the
-    columns. Keeps the rows of both inputs that the watermark has not passed, and the newest version of each key that it has.
-    A row behind the watermark, and a version, is dropped and counted. Where the second input is a table of changes, a delete
-    ends its key's version.
+    A row of the second input is a version of its key: valid from its time until the time of the next version. A version that does
+    not meet the condition does not match, and no older one takes its place. `times` are the time columns. Keeps the rows of both
+    inputs that the watermark has not passed, and of each key the newest version that it has passed. Rows and versions behind the
+    watermark are dropped and counted. If the second input is a table of changes, a delete ends the version of its key.
     """
 
     node_kind: ClassVar[str] = "temporal_join"
@@ -481,12 +480,12 @@ class TemporalJoin(TimedJoin):
 
     @property
     def changelog_origin(self) -> Node | None:
-        """A row has the version of its time, whatever comes later."""
+        """None: later versions do not change a row that was emitted."""
         return None
 
     @cached_property
     def unique_keys(self) -> Keys:
-        """Those of the rows: each finds one version."""
+        """The unique keys of the first input: a row has at most one version."""
         return self.inputs[0].unique_keys
 
     @property

@@ -15,16 +15,16 @@ from sqlstream.logical.plan.settings import NameSettings, NodeValues
 from sqlstream.logical.plan.stateful import DropsLateRows
 from sqlstream.logical.plan.words import quoted_name
 
-# What is added to the columns of a late row: its event time, and the watermark that it was behind.
+# The columns that are added to a late row: its event time, and the watermark that it was behind.
 TIME, MARK = "_event_time", "_watermark"
 
 
 @dataclass(frozen=True)
 class LateRows(SingleInput, Stateless, Unwindowed):
-    """Emits the rows that an operator drops because they are late, with their event time and the watermark that they were behind.
+    """Emits the late rows that the operator below drops, with their event time and the watermark that they were behind.
 
-    The operator below is one for its result and for these; `place` is the input whose late rows they are. They have no time
-    attribute: each of them would be late again.
+    `place` is the input of the operator whose late rows they are. The operator runs once, for its result and its late rows. The
+    rows have no time attribute, since they would be late again.
     """
 
     node_kind: ClassVar[str] = "late_rows"
@@ -38,13 +38,13 @@ class LateRows(SingleInput, Stateless, Unwindowed):
 
     @property
     def operator(self) -> DropsLateRows:
-        """What drops them."""
+        """The operator that drops the rows."""
         assert isinstance(self.input, DropsLateRows)
         return self.input
 
     @property
     def input_name(self) -> str:
-        """The name of the input, empty where there is one."""
+        """The name of the input, empty if the operator has only one."""
         names = self.operator.input_names
         return names[self.place] if len(names) > 1 else ""
 
@@ -83,7 +83,7 @@ class LateRows(SingleInput, Stateless, Unwindowed):
 
 
 def with_late_reads(plans: Sequence[N]) -> Sequence[N]:
-    """Return plans whose operators know which of their late rows are read: rules leave them what they need for that."""
+    """Return plans in which `late_reads` is set on every operator whose late rows one of them reads."""
     if not any(isinstance(n, LateRows) for plan in plans for n in walk(plan)):
         return plans
     # A view that two plans name is one node from here on.
@@ -107,9 +107,9 @@ def with_late_reads(plans: Sequence[N]) -> Sequence[N]:
 
 
 def united(plans: Sequence[N]) -> Sequence[N]:
-    """Return plans in which late rows are read from the operator that makes a result, where rules have changed that one.
+    """Return plans in which late rows are read from the same operator as its result, after rules have changed one of the two.
 
-    Else the job would have two of them.
+    Else the job would run two operators.
     """
     found: dict[LateReads, Node] = {}
     for node in (n for plan in plans for n in walk(plan) if not isinstance(n, LateRows)):

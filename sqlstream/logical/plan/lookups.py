@@ -1,4 +1,4 @@
-"""Joins with lookup tables: rows with what a table has for them at that moment."""
+"""The node of joins with lookup tables, which are queried when a row arrives."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from sqlstream.logical.plan.values import form, optional_form
 
 @dataclass(frozen=True)
 class LookupJoin(PassThrough):
-    """Emits each row with the rows that a lookup table has for its keys at that moment, for which the condition is true.
+    """Joins each row, in the batch in which it arrives, with the rows that a lookup table has for its keys at that moment.
 
-    A left join emits a row without any, too, with NULLs. `keys` are what to look for, each with the column of the table where it
-    is looked for; `columns` are those of the table with their names in the result. Keeps no state.
+    Rows of the table match if the condition is true; a left join emits a row without a match with NULLs. `keys` are pairs of an
+    expression over the row, and the column of the table that must have its value. `columns` are pairs of a column of the table,
+    and its name and type in the result. Keeps no state.
     """
 
     node_kind: ClassVar[str] = "lookup_join"
@@ -44,7 +45,7 @@ class LookupJoin(PassThrough):
 
     @property
     def by_primary_key(self) -> bool:
-        """Whether a row finds at most one row of the table: it has a PRIMARY KEY, all of which is looked for."""
+        """Whether a row has at most one match: the table has a PRIMARY KEY, and all of it is among the keys."""
         key = set(self.table.primary_key)
         return bool(key) and key <= {column for _, column in self.keys}
 

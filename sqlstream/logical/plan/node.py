@@ -1,11 +1,11 @@
-"""What every node of a logical plan answers about itself, and what nodes of one shape answer alike.
+"""The interface of the nodes of a logical plan, and base classes of nodes of one shape.
 
-A node is a frozen dataclass: its fields say what to compute. What is known of the rows that it emits are properties beside
-them, derived from the properties of its children. There is no default for what could be wrong of a new node: a class that
-leaves one out cannot be instantiated, and mypy names it.
+A node is a frozen dataclass: its fields say what to compute. Its properties describe the rows that it emits; they are derived
+from the properties of its children. A property whose default could be wrong for a new kind of node is abstract, so that mypy
+names what the new class must define.
 
-A plan is a graph, in which one node may be below many others: so what costs something to derive is a `cached_property`, kept in
-the `__dict__` of the node. That is why nodes have no slots.
+A plan is a graph, in which one node may be below many others: so properties that are expensive to derive are cached, in the
+`__dict__` of the node. That is why nodes have no slots.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sqlstream.logical.plan.settings import NodeValues
 from sqlstream.logical.plan.words import IN_WINDOWS_OF_INPUT
 from sqlstream.units import NO_TIME, Duration, duration
 
-# Sets of columns whose values no two rows of a result share at a time.
+# Unique keys: sets of columns, in each of which no two rows of a result are equal at a time.
 Keys = tuple[frozenset[str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WindowColumns:
-    """Which columns of a node hold the bounds of the window that a row is in (None where projected away)."""
+    """The columns of a node that hold the start, the end and the time of a row's window; None if projected away."""
 
     start: str | None
     end: str | None
@@ -37,13 +37,13 @@ class WindowColumns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that there are."""
+        """The columns that are not projected away."""
         return tuple(name for name in (self.start, self.end, self.time) if name is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """In how many windows each row is, and how long these are, in words."""
+    """The number of windows that each row is in, and their length and slide in words."""
 
     windows: int
     lengths: str
@@ -51,7 +51,10 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class LateReads:
-    """That a query reads late rows of an operator: which of those operators of the job it is, and the places of the inputs."""
+    """Marks an operator whose late rows a query reads, with the places of the inputs that they come from.
+
+    `operator` numbers the marked operators of a job: it identifies one after rules have changed it.
+    """
 
     operator: int
     inputs: tuple[int, ...]
@@ -60,7 +63,7 @@ class LateReads:
 class Node(ABC):
     """A node of a logical plan."""
 
-    # What kind of node it is, in what jobs record: it stays, whatever its class is called.
+    # The kind of node in the records of jobs; it never changes, even if the class is renamed.
     node_kind: ClassVar[str]
 
     # -- what is below
@@ -75,7 +78,7 @@ class Node(ABC):
         """Return this node over other children."""
 
     def with_children(self, children: tuple[Node, ...]) -> Node:
-        """Return this node over other children; the same one where they are the same."""
+        """Return this node over other children; the same object if the children are the same objects."""
         if all(a is b for a, b in zip(self.children, children, strict=True)):
             return self
         return self._over(children)
@@ -85,31 +88,31 @@ class Node(ABC):
     @property
     @abstractmethod
     def label(self) -> str:
-        """What people call this node."""
+        """The name of the node in messages, such as `interval JOIN` or `table "t"`."""
 
     @property
     @abstractmethod
     def description(self) -> str:
-        """What it computes and how, in a line of the plan's text."""
+        """What the node computes, as a line of EXPLAIN LOGICAL."""
 
     @property
     @abstractmethod
     def effect(self) -> str:
-        """What it does to rows, as far as a reader of EXPLAIN wants to know: nothing where it renames columns or the like."""
+        """What a stateless node does to rows, as a phrase in a step of EXPLAIN; empty for a node that EXPLAIN leaves out."""
 
     @property
     def windows_text(self) -> str:
-        """Which windows its rows are in."""
+        """The windows of its rows, as a phrase that begins with "in"."""
         return IN_WINDOWS_OF_INPUT
 
     @property
     def makes_windows(self) -> bool:
-        """Whether it says which windows rows are in."""
+        """Whether the node assigns rows to windows."""
         return False
 
     @property
     def overlap(self) -> Overlap | None:
-        """In how many windows that it makes each row is, None where it makes no copies of rows."""
+        """The number of windows to which it assigns each row; None if it does not copy rows into windows."""
         return None
 
     def windows_setting(self, inlined: Callable[[Expression], str]) -> str | None:
@@ -118,13 +121,13 @@ class Node(ABC):
 
     @property
     def span(self) -> Span | None:
-        """Where the node is written, None where that is not known."""
+        """The place of the node in the query's text, None if it is not known."""
         return None
 
     @property
     @abstractmethod
     def expressions(self) -> tuple[Expression, ...]:
-        """What is computed from the rows of its children."""
+        """The expressions that the node computes over the rows of its children."""
 
     @property
     @abstractmethod
@@ -134,23 +137,23 @@ class Node(ABC):
     @property
     @abstractmethod
     def values(self) -> NodeValues:
-        """What makes it another node, but for what is below it, and the columns: a job is known by these values."""
+        """The values that identify the node, without its children and columns: a job's digest is made of them."""
 
     # -- the tables below
 
     @cached_property
     def tables(self) -> tuple[Table, ...]:
-        """The tables that are read below, each once."""
+        """The tables below, each once."""
         return tuple({id(table): table for child in self.children for table in child.tables}.values())
 
     @cached_property
     def table_aliases(self) -> tuple[str, ...]:
-        """What the query calls them."""
+        """The aliases of the tables below, each once."""
         return tuple(dict.fromkeys(alias for child in self.children for alias in child.table_aliases))
 
     @property
     def is_table(self) -> bool:
-        """Whether its rows are those of a table, as they are read or as their changes make them."""
+        """Whether its rows are the rows of a table: a scan, or a scan of changes with the operator that applies them."""
         return False
 
     # -- time
@@ -158,56 +161,56 @@ class Node(ABC):
     @property
     @abstractmethod
     def time_attributes(self) -> tuple[str, ...]:
-        """The columns by which rows are in event-time order up to the watermark: a join of intervals has those of both sides."""
+        """The time columns that the watermark is about; an interval join has one of each side."""
 
     @property
     def time_attribute(self) -> str | None:
-        """The first of these columns, if there is one."""
+        """The first of the time attributes, None if there is none."""
         return next(iter(self.time_attributes), None)
 
     @property
     @abstractmethod
     def batch_times(self) -> tuple[str, ...]:
-        """The columns that hold the time of the batch in which a row leaves this node."""
+        """The columns that hold the processing time of the batch in which a row leaves this node."""
 
     @property
     @abstractmethod
     def leaves_at_once(self) -> bool:
-        """Whether a row leaves in the batch in which it comes: then rows are in the order of processing time."""
+        """Whether a row leaves in the batch in which it arrives: then rows are in the order of processing time."""
 
     @property
     def processing_times(self) -> tuple[str, ...]:
-        """The columns that hold the batch's time, where rows are in its order: windows can be made over any of them."""
+        """The columns that hold processing time, if rows are in its order: windows over them are possible."""
         return self.batch_times if self.leaves_at_once else ()
 
     @property
     def reads_watermark(self) -> bool:
-        """Whether what it emits depends on the watermark before a batch."""
+        """Whether its rows depend on the watermark before the batch."""
         return any(e.reads.watermark for e in self.expressions)
 
     @cached_property
     def reads_by_clock(self) -> bool:
-        """Whether the batch's time is what windows go by in all tables below, and not their watermarks."""
+        """Whether the watermark of all tables below is processing time."""
         return all(child.reads_by_clock for child in self.children)
 
     @cached_property
     def delay_below(self) -> Duration:
-        """How far what this node computes keeps behind the watermark, for no row of its children to be late."""
+        """How far this node's watermark stays behind the job's, so that no row is late that a child emits on time."""
         return max((child.delay for child in self.children), default=NO_TIME)
 
     @property
     def delay(self) -> Duration:
-        """How far the watermark may be ahead of a row's time when the row leaves this node, and is not late."""
+        """How far the job's watermark may be ahead of a row's event time when the row leaves this node on time."""
         return self.delay_below
 
     @property
     @abstractmethod
     def on_time(self) -> bool:
-        """Whether every row leaves before the watermark passes its event time: none can be late above.
+        """Whether no row can be late for the nodes above.
 
-        True of an operator over windows, which emits a window in the batch in which the watermark reaches its end, and of one
-        that emits rows in order, each in the batch in which the watermark passes its time. Of a join within an interval it is so
-        for a watermark that is its `delay` behind.
+        True for an operator over windows, which emits a window in the batch in which the watermark reaches its end, and for one
+        that emits each row in the batch in which the watermark passes its time. Also true for an interval join, if the watermark
+        above is `delay` behind.
         """
 
     # -- windows
@@ -215,37 +218,37 @@ class Node(ABC):
     @property
     @abstractmethod
     def window_columns(self) -> WindowColumns | None:
-        """The window bounds that rows carry: those of a window table function or of a window aggregate."""
+        """The columns of the window bounds, from a window table function or a window aggregate; None if there are none."""
 
     @property
     @abstractmethod
     def window_size(self) -> Duration | None:
-        """The size of the windows that rows are in, where it is one and the same."""
+        """The size of the windows of all rows, None if sizes differ or there are no windows."""
 
     # -- rows
 
     @property
     @abstractmethod
     def changelog_origin(self) -> Node | None:
-        """The node that makes the result a changelog: a table of changes, or the topmost operator that takes rows back.
+        """The node that makes the result a changelog: a table of changes, or the topmost operator that retracts rows.
 
-        None: append-only. What an operator over windows emits is final, also where its input is a changelog, unless late
-        or early rows correct it.
+        None: the result is append-only. The results of windows are append-only even if the input is a changelog, unless late or
+        early results correct them.
         """
 
     @property
     def is_changelog(self) -> bool:
-        """Whether rows that were emitted are retracted: then rows have weights. If not, the result is append-only."""
+        """Whether the result is a changelog, whose rows have weights; else it is append-only."""
         return self.changelog_origin is not None
 
     @property
     @abstractmethod
     def unique_keys(self) -> Keys:
-        """Sets of columns whose values no two rows of the result share at a time; none where nothing is known."""
+        """The known unique keys of the result, each a set of columns in which no two rows are equal at a time."""
 
     @property
     def row_numbers(self) -> frozenset[str]:
-        """The columns known to number the rows of each key from 1 on."""
+        """The columns known to number the rows of each key from 1 on, such as results of ROW_NUMBER."""
         return frozenset()
 
     # -- state
@@ -253,16 +256,16 @@ class Node(ABC):
     @property
     @abstractmethod
     def state_bound(self) -> str | None:
-        """What bounds the state of this node, in words; None where it keeps none."""
+        """What bounds the state of this node, in words; None if it keeps no state."""
 
     @property
     @abstractmethod
     def state_growth(self) -> str | None:
-        """What the node keeps more and more of as long as its input goes on; None where something bounds it."""
+        """How the state grows without a bound as more input arrives, in words; None if something bounds it."""
 
     @property
     def forgets_keys(self) -> bool:
-        """Whether a time to live makes this node forget keys: what it emitted for them is not retracted."""
+        """Whether a time to live makes this node forget keys; results of a forgotten key are not retracted."""
         return False
 
     @cached_property
@@ -272,17 +275,17 @@ class Node(ABC):
 
     @cached_property
     def grows(self) -> bool:
-        """Whether the result has more and more rows as long as the input goes on.
+        """Whether the result gets more and more rows as more input arrives.
 
-        One that changes has no more rows than the node that makes it keeps: what grows is said of that one. But what times to
-        live have forgotten is not retracted. A table of changes is a table whose rows go as they come.
+        A changelog counts as bounded: its rows are in the state of the node that makes it, whose `state_growth` says whether that
+        grows. The exception are rows of forgotten keys, which are never retracted.
         """
         return not self.is_changelog or self.forgets
 
 
 @dataclass(frozen=True)
 class SingleInput(Node):
-    """A node over one other."""
+    """A node with one child."""
 
     input: Node
 
@@ -296,7 +299,7 @@ class SingleInput(Node):
 
 
 class Stateless(Node):
-    """A node that keeps nothing: a batch's rows depend on those of the same batch alone."""
+    """A node without state: the rows that it emits in a batch depend on the input of that batch alone."""
 
     @property
     def state_bound(self) -> str | None:
@@ -309,9 +312,9 @@ class Stateless(Node):
 
 @dataclass(frozen=True)
 class PassThrough(SingleInput, Stateless):
-    """A node that passes rows on in the batch in which they come, each of them once, several times or not at all.
+    """A stateless node that emits each input row zero, one or several times, in the batch in which it arrives.
 
-    So what is known of the columns of its input is known of those that it keeps.
+    So it inherits the properties of its child.
     """
 
     @cached_property
@@ -356,7 +359,7 @@ class PassThrough(SingleInput, Stateless):
 
 
 class Unwindowed(Node):
-    """A node whose rows are in no windows, and can be late: what it answers where it says nothing else."""
+    """A node whose rows have no window bounds and can be late; a subclass overrides what is otherwise."""
 
     @property
     def batch_times(self) -> tuple[str, ...]:
@@ -380,7 +383,7 @@ class Unwindowed(Node):
 
 
 class Updating(Unwindowed):
-    """A node whose result is a changelog: it has no order of event time."""
+    """A node whose result is a changelog, without a time attribute."""
 
     @property
     def time_attributes(self) -> tuple[str, ...]:
@@ -391,25 +394,28 @@ class Updating(Unwindowed):
         return self
 
 
-# Types with so few values that a row for each is no matter.
+# Types with so few values that a row per value does not count as growth.
 FEW_VALUES = ("BOOLEAN",)
 
 
 def bound_of_keys(node: Node, ttl: Duration | None) -> str | None:
-    """Return what bounds the state of a node that keeps something of every key: a time to live, or nothing."""
+    """Return the bound of a node that keeps state per key: its time to live (0, None: for ever), or "nothing: ..".
+
+    None if the node has neither a time to live nor growth.
+    """
     if ttl:
         return f"time to live: a key is forgotten when no row has come for it for {duration(ttl)}"
     return f"nothing: {node.state_growth}" if node.state_growth is not None else None
 
 
 def passed_on(items: Iterable[Item], column: str | None) -> str | None:
-    """Return the name under which a projection passes a column on unchanged."""
+    """Return the first name under which a projection passes a column on unchanged, None if it does not."""
     if column is None:
         return None
     return next((i.name for i in items if i.expression.column == column), None)
 
 
 def named_columns(node: Node, expressions: Iterable[Expression]) -> frozenset[str]:
-    """Return the columns of a node that some expressions are, without more."""
+    """Return the columns of a node that are read by expressions which are nothing but a column."""
     names = {e.column for e in expressions}
     return frozenset(f.name for f in node.schema if f.name in names)

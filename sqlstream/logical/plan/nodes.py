@@ -1,4 +1,4 @@
-"""All nodes of a plan. A `match` over one of these unions ends with `assert_never`: mypy then names a node that it forgets."""
+"""Unions of all kinds of nodes. A `match` over one of them ends with `assert_never`: mypy then names a missing node."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
 from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
 
-# They emit what is final, once: rows that a window has collected, also where the input is a changelog.
+# They emit final results of windows; also if the input is a changelog.
 Windowed = SessionWindow | WindowAggregate | WindowRank
-# They emit what is so now, and change it.
+# They emit a result at once, and update it.
 Changing = Normalize | Aggregate | Rank | SetOperation
 # They emit every row once, in the order of time.
 InOrder = Over | Sort
@@ -43,10 +43,10 @@ AnyNode = (
 
 
 def closed(node: Node) -> AnyNode:
-    """Return a node as one of all that there are, for a `match` that must know each of them."""
+    """Return the same node, with the type of all nodes, for an exhaustive `match`."""
     return cast(AnyNode, node)
 
 
 def known(node: StatefulNode) -> Stateful:
-    """Return a node that keeps state as one of all that there are, for a `match` that must know each of them."""
+    """Return the same node, with the type of all stateful nodes, for an exhaustive `match`."""
     return cast(Stateful, node)

@@ -1,4 +1,4 @@
-"""Rows in the order of time, with what calls with OVER find around them."""
+"""Nodes that emit rows in the order of time: calls with OVER, and ORDER BY."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from sqlstream.logical.plan.words import ONCE_IN_ORDER, plain_call, plain_list, 
 from sqlstream.units import NO_TIME, Duration, seconds
 
 RANKS = ("row_number", "rank", "dense_rank")
-# Functions that are no aggregates, and look at rows by their place.
+# Functions that are not aggregates, and pick a row by its position.
 PLACED = ("lag", "lead", "first_value", "last_value", "nth_value")
-# Of a partition from its first row on, these need one row: the first or the last one that counts.
+# Over a frame from the first row of the partition on, these need one stored row: the first or the last one.
 EDGES = ("first", "arbitrary", "any_value", "first_value", "last", "last_value")
-# Aggregates that need all rows of such a partition: no partial result goes on from one row to the next.
+# Aggregates that need all rows of such a frame: they have no partial result to which a row can be added.
 _KEEPING = frozenset(
     {
         *("array_agg", "entropy", "group_concat", "histogram", "histogram_exact", "json_group_array"),
@@ -45,10 +45,10 @@ _KEEPING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class OverFrame:
-    """The rows that a call with OVER looks at: from so many before a row to so many after it.
+    """The frame of a call with OVER: from `preceding` before a row to `following` after it.
 
-    In a frame of `rows` bounds are numbers of rows, and negative where they lie on the other side of the row. In one of `range`,
-    they are Durations, and rows that are equal in the order are all in it. None: from the first row of the partition.
+    In mode `rows` bounds count rows; in mode `range` they are microseconds, and rows of equal order are all in the frame or all
+    out of it. A negative bound lies on the other side of the row. `preceding` None: from the first row of the partition.
     """
 
     mode: Literal["rows", "range"]
@@ -62,7 +62,7 @@ class OverFrame:
 
 @dataclass(frozen=True, slots=True)
 class OverItem:
-    """A call with OVER: the call, the rows that it looks at, and whether it passes over NULLs."""
+    """A call with OVER: the call, its frame, and whether it ignores NULLs."""
 
     call: AggregateItem
     frame: OverFrame
@@ -70,7 +70,7 @@ class OverItem:
 
     @property
     def keeps_partition(self) -> bool:
-        """Whether the call, over all rows of a partition up to the current one, needs all of them."""
+        """Whether the call needs all rows of the partition up to the current one in state."""
         call, frame = self.call, self.frame
         if frame.preceding is not None or call.function in RANKS:
             return False
@@ -85,15 +85,15 @@ class OverItem:
 
     @property
     def accumulator(self) -> str | None:
-        """The type of what is kept of the rows so far, where a function keeps it that does not merge."""
+        """The type of the accumulator that is stored for a user's function that does not merge; None for other calls."""
         function = self.call.python
-        # That of a function that merges is said with the call.
+        # The SQL of the call has the type for a function that merges.
         if function is None or function.merges or self.frame.preceding is not None or self.keeps_partition:
             return None
         return function.accumulator
 
     def settings(self, calls: CallForms) -> CallSettings:
-        """Return what there is to say of it among the calls of a node."""
+        """Return the values that identify the call among those of its node; `calls` is shared by them."""
         call, frame = calls.call(self.call), self.frame
         return structs.replace(
             call,
@@ -104,15 +104,15 @@ class OverItem:
 
     @property
     def manner(self) -> str:
-        """What there is to say of it behind the call and its name."""
+        """The text after the call and its name: IGNORE NULLS, the frame, and the accumulator."""
         kept = f" keeping {self.accumulator}" if self.accumulator is not None else ""
         return f"{' ignore nulls' if self.ignore_nulls else ''} [{self.frame}]{kept}"
 
 
 class InTimeOrder(SingleInput, StatefulNode):
-    """A node that emits every row once, in the order of a time, as the watermark passes it.
+    """A node that emits every row once, in the order of the column `time`, as the watermark passes it.
 
-    Over processing time, and only there, a row leaves in the batch in which it comes.
+    Over processing time a row leaves in the batch in which it arrives.
     """
 
     time: str
@@ -120,11 +120,11 @@ class InTimeOrder(SingleInput, StatefulNode):
     @property
     @abstractmethod
     def waits(self) -> bool:
-        """Whether rows leave behind the watermark, since they wait for later ones."""
+        """Whether rows leave after the watermark has passed them, since they wait for later rows."""
 
     @cached_property
     def by_clock(self) -> bool:
-        """Whether the order is that of the batch's time."""
+        """Whether the order is by processing time."""
         return self.time in self.input.processing_times
 
     @cached_property
@@ -174,13 +174,13 @@ class InTimeOrder(SingleInput, StatefulNode):
 
 @dataclass(frozen=True)
 class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
-    """Emits each row once, with what calls find in the rows around it of equal keys, when its place among them is final.
+    """Emits each row once, with the results of calls over the rows of its key around it, when these are final.
 
-    That is when the watermark passes its time; over processing time in the batch in which it comes; for calls that look at rows
-    after it, when those are final, too, or the input ends. The SQL of an `order` says the direction, and begins with the time;
-    rows that are equal in it are in the order of all their columns. Keeps rows that wait, and what is still needed of those that
-    were emitted: rows as far back as frames reach, for those without a bound a partial result per key. A row that comes behind
-    the watermark is dropped and counted. `ttl`: as of Aggregate.
+    That is when the watermark passes the row's time; over processing time, in the batch in which it arrives; if a frame includes
+    later rows, when these are final, too, or the input ends. The first item of `order` is the time; the SQL of items includes
+    their direction. Rows that are equal in it are ordered by all their columns. Keeps rows that wait, and what frames still need
+    of emitted rows: rows as far back as a frame reaches, and for a frame without a bound a partial result per key. A row behind
+    the watermark is dropped and counted. `ttl`: see Aggregate.
     """
 
     node_kind: ClassVar[str] = "over"
@@ -207,7 +207,7 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
 
     @property
     def following(self) -> int:
-        """How many rows after a row must be final before it is."""
+        """The number of rows after a row that frames of ROWS include."""
         return max(0, max((c.frame.following for c in self.calls if c.frame.mode == "rows"), default=0))
 
     @property
@@ -216,7 +216,7 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
 
     @property
     def rows_kept(self) -> int:
-        """How many of a key's last rows frames of ROWS, and calls that wait for later rows, need."""
+        """The number of a key's last rows that frames of ROWS, and calls that wait for later rows, need in state."""
         frames = [c.frame for c in self.calls if c.frame.mode == "rows"]
         return max(0, max((f.preceding or 0 for f in frames), default=0)) + self.following
 
@@ -308,9 +308,9 @@ class Over(WithTimeToLive, InTimeOrder, DropsLateRows):
 
 @dataclass(frozen=True)
 class Sort(InTimeOrder):
-    """Emits rows in the order of their time, then of the rest of `order`, as the watermark passes them.
+    """Emits rows in the order of their time, then by the rest of `order`, as the watermark passes them.
 
-    Keeps those that it has not passed. A row that comes behind the watermark is dropped and counted.
+    Keeps rows that the watermark has not passed. A row behind the watermark is dropped and counted.
     """
 
     node_kind: ClassVar[str] = "sort"
@@ -361,7 +361,7 @@ class Sort(InTimeOrder):
         return NO_TIME
 
     def named(self, name: str) -> Node:
-        """Rows that are sorted keep the name that they have."""
+        """The node itself: ORDER BY takes no name from a view."""
         return self
 
     @property
@@ -394,7 +394,7 @@ class Sort(InTimeOrder):
 
 
 def bound_in_order(by_clock: bool) -> str:
-    """Return what bounds the rows that wait to leave in the order of a time."""
+    """Return the text of the bound of rows that wait to leave in the order of event time, or of processing time."""
     return (
         "the batch: a row is emitted at once"
         if by_clock

@@ -1,4 +1,4 @@
-"""What conditions say of columns."""
+"""What conditions imply about single columns."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sqlglot import exp
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What holds for columns wherever a condition is true; only what it says in so many words.
+    """What holds for columns in all rows for which a condition is true, as far as its operands of AND state it directly.
 
-    `at_most` bounds columns from above by a number, `constants` have one and the same value, `never_null` are not NULL. `parts`
-    are the conditions that it demands all of.
+    `at_most` are upper bounds of columns, integers. `constants` are columns that equal a literal, `never_null` columns with
+    IS NOT NULL. `parts` is the number of operands of AND.
     """
 
     at_most: Mapping[str, int] = field(default_factory=dict)
@@ -31,12 +31,12 @@ class Claims:
 
     @property
     def only_bound(self) -> tuple[str, int] | None:
-        """The column that is bounded from above, and the number, if nothing else is said."""
+        """The column and its upper bound, if the condition is a single comparison; None for any other condition."""
         return next(iter(self.at_most.items()), None) if self.parts == 1 else None
 
     @classmethod
     def of(cls, bound: exp.Expr) -> Claims:
-        """Return what a bound condition says.
+        """Return the claims of a bound condition.
 
         >>> from sqlstream.errors import SourceText
         >>> from sqlstream.sql.statements import parse_expression
@@ -66,7 +66,7 @@ def _least(bounds: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the conditions that are all true where one is."""
+    """Yield the operands of AND, or the condition itself."""
     whole = condition.unnest()
     yield from (part.unnest() for part in (whole.flatten() if isinstance(whole, exp.And) else [whole]))
 

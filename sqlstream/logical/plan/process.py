@@ -26,16 +26,17 @@ from sqlstream.logical.plan.windows import growth_of_late_rows
 from sqlstream.logical.plan.words import in_table, quoted_name, sql_items, sql_list, typed_columns
 from sqlstream.units import NO_TIME, Duration, duration
 
-# The event time of an emitted row: that of the row, or the timer, for which it was emitted.
+# The event time of an emitted row: the time of the input row, or the timer, for which it was emitted.
 ROWTIME = "rowtime"
 
 
 @dataclass(frozen=True)
 class ProcessInput:
-    """How the rows of one input come to a function: its keys, the columns that it gets, and their event time, if any.
+    """How a function gets the rows of one input: by their keys, with these columns, and with their event time, if any.
 
-    With an `order`, which begins with the event time, they wait for the watermark and come in that order. Those of a `broadcast`
-    input have no keys: they come before those of the others, or before those of their time, and are for all keys.
+    With `order`, whose first item is the event time, rows wait for the watermark and arrive in that order. Rows of a `broadcast`
+    input have no keys, and are for all keys: they arrive before the rows of other inputs; with an order, before those of the same
+    time.
     """
 
     alias: str
@@ -50,8 +51,8 @@ class ProcessInput:
         return (*self.keys, *(i.expression for i in self.columns), *self.order)
 
     def settings(self, name: str) -> ProcessInputSettings:
-        """Return what there is to say of it as an argument of some name."""
-        # With an order, that says the time.
+        """Return the values that identify the input; `name` is the name of the function's table argument."""
+        # An order includes the time.
         time = None if self.order else self.time
         columns = named_forms(self.columns)
         return ProcessInputSettings(name, forms(self.keys), columns, self.broadcast, time, forms(self.order))
@@ -65,13 +66,13 @@ class ProcessInput:
 
 @dataclass(frozen=True)
 class Process(WithTimeToLive, Unwindowed, DropsLateRows):
-    """Gives the rows of its inputs to a function of the user's, key by key, and emits what that emits.
+    """Calls a user's function with the rows of its inputs, key by key, and emits the rows that the function emits.
 
-    Emits the key columns, those of the function, and with `has_rowtime` the event time of the row, or of the timer, for which a
-    row was emitted. Where its inputs have an order, a row comes once, when the watermark has passed it; one that comes after
-    that is dropped and counted, and kept where `late_rows` names a table for it. Keeps the states and the timers of each key; a
-    value that was not written for its time to live is forgotten. `ttl` is that of states which have none of their own. Without
-    keys the function keeps nothing but the states that broadcast inputs write, of which every bucket has a copy.
+    Emits the key columns, the columns of the function, and with `has_rowtime` the event time of the row, or of the timer, for
+    which a row was emitted. If an input has an order, its rows reach the function when the watermark has passed them; a row
+    behind the watermark is dropped and counted, and stored if `late_rows` names a table for it. Keeps the states and the timers
+    of each key; a value that was not written for its time to live is forgotten. `ttl` is for states that declare none. Without
+    keys the function has only the states that broadcast inputs write, of which every bucket has a copy.
     """
 
     node_kind: ClassVar[str] = "process"
@@ -85,7 +86,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
     has_rowtime: bool = False
     ttl: Duration | None = None
     late_rows: str | None = None
-    # What the call says itself: a view's name does not replace it.
+    # The name that the call sets itself; a view's name does not replace it.
     uid: str | None = None
     late_reads: LateReads | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -175,7 +176,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
     @property
     def meets_timers(self) -> bool:
-        """Whether the function may set timers of event time, and gets rows as they arrive."""
+        """Whether the function may set event-time timers, and gets its rows in the order of arrival."""
         has_event_time = any(read.time is not None and not read.broadcast for read in self.reads)
         return self.function.has_timers and has_event_time and not self.in_order and self.has_rowtime
 
@@ -194,7 +195,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
     @property
     def key_ttl(self) -> Duration:
-        """States have each their own."""
+        """0, since each state has its own."""
         return NO_TIME
 
     @property
@@ -203,7 +204,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
     @property
     def marks_late_rows(self) -> bool:
-        """Where rows have a time, what is emitted for late ones is late."""
+        """True if rows have an event time: a row that is emitted for a late row is late."""
         return self.time_type is not None
 
     @property
@@ -216,7 +217,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
     @property
     def emits_late(self) -> bool:
-        """Without an order late rows come to the function, too."""
+        """True without an order: then the function gets late rows, too."""
         return not self.in_order
 
     @property
@@ -232,7 +233,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
         return tuple(table.name for table in self.function.tables)
 
     def late_columns(self, place: int) -> Schema:
-        """Return the columns that a function has seen of a row: its keys, and those that it asks for."""
+        """Return the columns of an input row that the function gets: the keys, then the columns that it asks for."""
         read = self.reads[place]
         keys = {(k.column or "").lower(): Field(k.column or "", k.type) for k in read.keys}
         own = (Field(i.name, i.expression.type) for i in read.columns if i.name.lower() not in keys)
@@ -240,7 +241,10 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
     @property
     def depends_on_expiry(self) -> bool:
-        """One that reads tables runs again at the times of its batches; which expired values it saw, no batch says."""
+        """Whether values expire, and the function can see expired ones or reads the rows of operators.
+
+        Over tables alone a batch query can call the function at the times of the job's batches.
+        """
         sees_expired = any(s.visible and self.ttl_of(s) for s in self.function.states)
         reads_operators = any(isinstance(n, StatefulNode) for below in self.inputs for n in walk(below))
         return self.forgets_keys and (sees_expired or reads_operators)
@@ -263,29 +267,29 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
         return self.schema_of(self.function.outputs)
 
     def schema_of(self, emitted: Iterable[Column]) -> Schema:
-        """Return the columns of the rows of an output that has these of its own."""
+        """Return the columns of an output: the keys, then the columns `emitted`, then the event time, if there is one."""
         keys = tuple(Field(n, k.type) for n, k in zip(self.key_names, self.keys, strict=True))
         own = tuple(Field(c.name, c.type) for c in self.function.beside(self.key_names, emitted))
         return (*keys, *own, *((Field(ROWTIME, self.time_type),) if self.time_type else ()))
 
     @cached_property
     def _keyed(self) -> int:
-        """The place of the first input that is not broadcast: in what concerns keys and time, all of these are alike."""
+        """The place of the first input that is not broadcast; all such inputs agree in the types of keys, order and time."""
         return next(place for place, read in enumerate(self.reads) if not read.broadcast)
 
     @property
     def keys(self) -> tuple[Expression, ...]:
-        """The keys, as expressions over the first input that has some."""
+        """The keys, as expressions over the first input that is not broadcast."""
         return self.reads[self._keyed].keys
 
     @property
     def in_order(self) -> bool:
-        """Whether rows of keys come in the order of time."""
+        """Whether the function gets the rows of a key in the order of event time."""
         return bool(self.reads[self._keyed].order)
 
     @cached_property
     def time_type(self) -> str | None:
-        """The type of the event times of the result, None where there are none: changes are in the order of no time."""
+        """The type of the event time of the result, None if there is none; a changelog never has one."""
         if self.function.changelog_mode or not self.has_rowtime:
             return None
         time = self.reads[self._keyed].time
@@ -297,12 +301,12 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
     @property
     def on_time(self) -> bool:
-        """Rows that are late come to the function, too, and what it emits for them is late."""
+        """Never: the function may get late rows, and what it emits for them is late."""
         return False
 
     @cached_property
     def changelog_origin(self) -> Node | None:
-        """A function that gets changes may emit rows that are final: it says which it emits."""
+        """This node if the function declares a changelog mode, else None, even over a changelog."""
         return self if self.function.changelog_mode else None
 
     @cached_property
@@ -317,11 +321,11 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
     @property
     def _keeps_result(self) -> bool:
-        """Whether the row that each key has in the result is kept: the next one takes its place."""
+        """Whether the operator stores the result row of each key, which the next one replaces."""
         return self.function.changelog_mode == "upsert"
 
     def ttl_of(self, state: StateDeclaration) -> Duration:
-        """Return the time to live of a state, 0 for ever."""
+        """Return the time to live of a state (0: for ever): its own, else that of the node."""
         return state.ttl if state.ttl is not None else self.ttl or NO_TIME
 
     @property
@@ -380,7 +384,7 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
     @cached_property
     def growth_of_lists(self) -> str | None:
-        """Why its broadcast lists grow without a bound. How large a map is, the broadcast rows say, as those of a table do."""
+        """How its broadcast lists grow without a bound, None if there are none. Broadcast maps count as bounded by their keys."""
         names = [s.name for s in self._lasting_broadcast if s.kind == "list"]
         return f"every bucket keeps what broadcast rows append to {', '.join(names)}" if names else None
 
@@ -396,9 +400,9 @@ class Process(WithTimeToLive, Unwindowed, DropsLateRows):
 
 @dataclass(frozen=True)
 class SideOutputRead(SingleInput, Stateless, Unwindowed):
-    """The rows that a process function emits in a side output, with the key columns and the event time as those it yields.
+    """Emits the rows of a side output of the process function below, with key columns and event time as in its result.
 
-    The call below is one operator for all its outputs. Keeps no state of its own.
+    The function runs once for all its outputs. Keeps no state of its own.
     """
 
     node_kind: ClassVar[str] = "side_output_read"
@@ -412,12 +416,13 @@ class SideOutputRead(SingleInput, Stateless, Unwindowed):
 
     @property
     def process(self) -> Process:
-        """The call."""
+        """The call of the process function."""
         assert isinstance(self.input, Process)
         return self.input
 
     @property
     def declaration(self) -> SideOutputDeclaration:
+        """The declaration of the side output in the function's class."""
         return next(s for s in self.process.function.side_outputs if s.name == self.name)
 
     @property

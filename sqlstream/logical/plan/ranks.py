@@ -1,4 +1,4 @@
-"""Ranks: in windows, and over all rows."""
+"""Nodes that rank rows, in windows and over all rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sqlstream.units import NO_TIME, Duration
 
 
 class Numbering(StatefulNode):
-    """A node that numbers the rows of each key."""
+    """A node that adds a column with the rank of a row among the rows of its key, and window if it has one."""
 
     input: Node
     column: str
@@ -62,10 +62,10 @@ class Numbering(StatefulNode):
 class WindowRank(Numbering, AtWindowEnd):
     """Emits each row with its rank among the rows of its window and keys, when the watermark passes the window's end.
 
-    With a `limit` only rows up to that rank. Keeps the rows of open windows (that can still be within the limit), and forgets
-    them with the window; rows that come after their window has closed are dropped and counted, and kept where `late_rows` names
-    a table for them. The SQL of an `order` says the direction, too. Rows that are equal in it are numbered in the order of all
-    their columns. `named_bounds` are those of the window's bounds that the query names beside the keys.
+    With a `limit` it emits only rows up to that rank. Keeps the rows of open windows (that can still be within the limit), and
+    forgets them with the window; rows that arrive after their window has closed are dropped and counted, and stored if
+    `late_rows` names a table for them. The SQL of the items of `order` includes their direction. Rows that are equal in it are
+    numbered by all their columns. `named_bounds` are the window bounds that the query names in PARTITION BY.
     """
 
     node_kind: ClassVar[str] = "window_rank"
@@ -108,16 +108,16 @@ class WindowRank(Numbering, AtWindowEnd):
         return f"rows with their rank, {AT_WINDOW_END}"
 
     def late_columns(self, place: int) -> Schema:
-        """Return the columns of a row, without the window that it is in."""
+        """Return the columns of a late row, without the bounds of its window and the number of its grouping set."""
         return without_windows(self.input, self.window)
 
     def _over(self, children: tuple[Node, ...]) -> Node:
-        """Over results of windows that change they are other ranks."""
+        """Return a Rank over a child that has no window bounds any more, since its results are corrected."""
         [below] = children
         return replace(self, input=below) if below.window_columns is not None else self.over_changes(below)
 
     def over_changes(self, changes: Node) -> Rank:
-        """Return the same ranks over rows of windows that change: among all rows with the same bounds, as any other keys."""
+        """Return the same ranks over window results that are corrected: the named bounds are keys like any other."""
         bounds = (Expression.of_column(name, "TIMESTAMP") for name in self.named_bounds)
         keys = (*bounds, *self.keys)
         return Rank(changes, self.name, self.column, self.function, keys, self.order, self.limit, span=self.span)
@@ -149,11 +149,11 @@ class WindowRank(Numbering, AtWindowEnd):
 
 @dataclass(frozen=True)
 class Rank(Numbering, WithTimeToLive, SingleInput, Updating):
-    """Emits each row with its rank among all rows of equal keys, and changes the ranks that further rows move.
+    """Emits each row with its rank among all rows of equal keys, and updates the ranks that further rows change.
 
-    With a `limit` only rows up to that rank; of append-only rows, those beyond it are not kept. Keeps all others until
-    they are retracted. The SQL of an `order` says the direction, too. Rows that are equal in it are numbered in the order of
-    all their columns. `ttl`: as of Aggregate.
+    With a `limit` it emits only rows up to that rank; append-only rows beyond it are not stored. Keeps all other rows until
+    they are retracted. The SQL of the items of `order` includes their direction. Rows that are equal in it are numbered by all
+    their columns. `ttl`: see Aggregate.
     """
 
     node_kind: ClassVar[str] = "rank"
@@ -231,7 +231,7 @@ def _limit(limit: int | None) -> str:
 
 
 def whole_ranks(node: Filter) -> Rank | WindowRank | None:
-    """Return the ranks below a filter that says no more than their limit, None where it does, or there are none."""
+    """Return the rank below a filter that demands no more than the rank's limit; None for any other filter."""
     below, projections = node.input, list[Projection]()
     while isinstance(below, Projection):
         projections.append(below)

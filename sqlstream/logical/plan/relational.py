@@ -1,4 +1,4 @@
-"""Filters, projections, rows made of rows, and set operations."""
+"""Nodes of relational algebra: filters, projections, LATERAL, unions and set operations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sqlstream.logical.plan.values import form, named_forms
 from sqlstream.logical.plan.words import ON_CHANGE, quoted_name, sql_items
 from sqlstream.units import Duration
 
-# More names of one key are not looked at.
+# The most unique keys of a projection that are derived.
 _MOST_KEYS = 16
 
 
@@ -63,7 +63,7 @@ class Filter(PassThrough):
 
     @cached_property
     def unique_keys(self) -> Keys:
-        """Those of its input, without columns that have one value in all rows that are left."""
+        """The unique keys of its input, without columns that have one value in all remaining rows."""
         said = self.predicate.claims
         names = frozenset().union(*self.input.unique_keys)
         first = {n for n in names & self.row_numbers if said.at_most.get(n) == 1}
@@ -77,7 +77,7 @@ class Filter(PassThrough):
 
 @dataclass(frozen=True)
 class Projection(PassThrough):
-    """Computes new columns from each row. An item with UNNEST makes several rows of one, or none. Keeps no state."""
+    """Computes new columns from each row. An item with UNNEST turns a row into several, or none. Keeps no state."""
 
     node_kind: ClassVar[str] = "projection"
 
@@ -128,7 +128,7 @@ class Projection(PassThrough):
 
     @cached_property
     def unique_keys(self) -> Keys:
-        """Those of its input under the names of this node: a column may have several."""
+        """The unique keys of its input, under the names of this node; a column may have several names."""
         below = [
             [[i.name for i in self.items if i.expression.column == name] for name in sorted(key)]
             for key in self.input.unique_keys
@@ -143,7 +143,7 @@ class Projection(PassThrough):
 
 @dataclass(frozen=True)
 class Expand(PassThrough):
-    """Emits each row once for every number, in a column of its own: a row per grouping set. Keeps no state."""
+    """Emits each row once for every grouping set, with the set's number in the column `column`. Keeps no state."""
 
     node_kind: ClassVar[str] = "expand"
 
@@ -181,10 +181,10 @@ class Expand(PassThrough):
 
 @dataclass(frozen=True)
 class Elements:
-    """Rows that are the elements of a list, such as a table function gives: the list, computed from the row once.
+    """The elements of a list as rows: `values` is the list, such as the result of a table function, computed once per row.
 
-    With `fields` an element is a struct whose fields are the columns, else it is the column. With `numbered` there is one more
-    column, the number of the element.
+    With `fields` an element is a struct whose fields are the columns, else the element is the only column. With `numbered` there
+    is one more column, the number of the element, from 1 on.
     """
 
     values: Expression
@@ -193,16 +193,17 @@ class Elements:
 
     @property
     def sql(self) -> str:
+        """The list as it appears in the plan's text."""
         return f"unnest({self.values.sql}){' with ordinality' if self.numbered else ''}"
 
 
 @dataclass(frozen=True)
 class Lateral(PassThrough):
-    """Emits each row once for every row that is made of its own values, with the columns of both.
+    """Joins each row with the rows that are computed from its own values, the columns `columns`.
 
-    `rows` are the elements of a list, or a SELECT over the values. A row for which there is none is left out, with `outer` it is
-    emitted once with NULLs. Keeps no state. `key` are columns that tell the rows of one row apart: no columns where there is one
-    at most, None where that is not known.
+    `rows` are the elements of a list, or a SELECT over the values of the row. A row without any is left out; with `outer` it is
+    emitted once, with NULLs. Keeps no state. `key` are columns that are unique among the rows of one row: empty if there is at
+    most one, None if nothing is known.
     """
 
     node_kind: ClassVar[str] = "lateral"
@@ -249,7 +250,7 @@ class Lateral(PassThrough):
 
 @dataclass(frozen=True)
 class Union(Stateless):
-    """Emits the rows of every input (UNION ALL). Columns go by position; the names are those of the first input.
+    """Emits the rows of every input (UNION ALL). Columns match by position, and have the names of the first input.
 
     Keeps no state.
     """
@@ -307,7 +308,7 @@ class Union(Stateless):
 
     @cached_property
     def window_columns(self) -> WindowColumns | None:
-        """The bounds of the first input, where those of all others are in the same places."""
+        """The window columns of the first input, if those of all others are at the same positions."""
         places = {_places(node) for node in self.inputs}
         return self.inputs[0].window_columns if len(places) == 1 else None
 
@@ -329,7 +330,7 @@ class Union(Stateless):
         return any(node.grows for node in self.inputs)
 
     def _in_all_inputs(self, columns: Callable[[Node], tuple[str, ...]]) -> tuple[str, ...]:
-        """Return the columns that are named of every input, by position."""
+        """Return the columns whose positions `columns` returns for every input, under the names of the first input."""
         places = []
         for node in self.inputs:
             names = [f.name for f in node.schema]
@@ -339,7 +340,7 @@ class Union(Stateless):
 
 
 def _places(node: Node) -> tuple[int | None, ...] | None:
-    """Return the positions of the columns that hold the bounds of windows."""
+    """Return the positions of the window columns, None if there are none."""
     if (window := node.window_columns) is None:
         return None
     names = [f.name for f in node.schema]
@@ -348,11 +349,11 @@ def _places(node: Node) -> tuple[int | None, ...] | None:
 
 @dataclass(frozen=True)
 class SetOperation(WithTimeToLive, SingleInput, Updating):
-    """Emits the rows that are on both sides (intersect), or on the left one only (except), and changes that with every row.
+    """Emits the rows that are on both sides (intersect), or on the left side only (except), and updates that with every row.
 
-    The column `side` of the input is 0 for rows of the left side and 1 for those of the right one. With `distinct` a row is there
-    once, else as often as the counts on both sides say. Keeps how often a row is on each side until both have taken it back.
-    `ttl`: as of Aggregate, a row being the key.
+    The column `side` of the input is 0 for rows of the left side, and 1 for rows of the right one. With `distinct` a row is in
+    the result once, else as often as the counts on both sides demand. Keeps the count of a row on each side until both are 0.
+    `ttl`: see Aggregate; the key is the row.
     """
 
     node_kind: ClassVar[str] = "set_operation"

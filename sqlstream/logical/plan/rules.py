@@ -1,9 +1,9 @@
-"""Rules that make a plan simpler before it is cut into fragments. DuckDB optimises each fragment; these shape the plan.
+"""Rules that simplify a logical plan before it is cut into fragments. DuckDB optimises each fragment; rules shape the plan.
 
-None moves anything across a projection: one with UNNEST has another number of rows than its input.
+No rule moves a node across a projection: a projection with UNNEST changes the number of rows.
 
-Each is a function from a node to a node, and returns the same object when it does not apply. The examples print what rules
-make of the plan of a query over a table t(k, x, ts).
+A rule is a function from a node to a node, and returns the same object if it does not apply. The examples print the plan of a
+query over a table t(k, x, ts) after some rules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_INPUTS = 1000
 
 
 def merge_filters(node: Node) -> Node:
-    """Make one filter of two that follow each other.
+    """Merge two adjacent filters.
 
     >>> both = "SELECT x FROM (SELECT * FROM t WHERE k > 1) WHERE x < 5"
     >>> rewritten(both, drop_identity_projections, merge_filters)
@@ -43,7 +43,7 @@ def merge_filters(node: Node) -> Node:
 
 
 def drop_identity_projections(node: Node) -> Node:
-    """Leave out a projection that passes every column on under its own name, in the same order.
+    """Drop a projection that passes every column on under its own name, in the same order.
 
     >>> rewritten("SELECT k, x, ts FROM t", drop_identity_projections)
     Scan t
@@ -58,7 +58,7 @@ def drop_identity_projections(node: Node) -> Node:
 
 
 def flatten_unions(node: Node) -> Node:
-    """Make one union of a union of unions whose columns have the same names.
+    """Merge nested unions whose columns have the same names and types.
 
     >>> three = "SELECT k FROM t UNION ALL (SELECT k FROM t UNION ALL SELECT k FROM t)"
     >>> rewritten(three, flatten_unions)
@@ -75,14 +75,14 @@ def flatten_unions(node: Node) -> Node:
             inputs: list[Node] = []
             for child in node.inputs:
                 inputs += child.inputs if isinstance(child, Union) and child.schema == node.schema else (child,)
-            # One that is read twice, by one that is read twice, and so on, would have no end of inputs.
+            # A union that is read twice by a union that is read twice, and so on, would get exponentially many inputs.
             return Union(tuple(inputs)) if len(inputs) <= _MOST_INPUTS else node
         case _:
             return node
 
 
 def push_rank_limit(node: Node) -> Node:
-    """Tell a rank how far it counts, where a filter above keeps only rows up to there: the rest need not be stored.
+    """Set the limit of a rank from a filter above that keeps only rows up to a rank: the others need not be stored.
 
     >>> ranked = "SELECT k, ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) AS n FROM t"
     >>> rewritten(f"SELECT k FROM ({ranked}) WHERE n < 3", push_rank_limit)
@@ -102,7 +102,7 @@ def push_rank_limit(node: Node) -> Node:
 
 
 def merge_overs(node: Node) -> Node:
-    """Make one of two nodes of calls over the same partitions: each row waits once.
+    """Merge two adjacent nodes of OVER calls with the same keys and order, so that each row waits once.
 
     >>> below = "SELECT *, LAG(k) OVER (ORDER BY ts) AS b FROM t"
     >>> both = f"SELECT *, LAG(x) OVER (ORDER BY ts) AS a FROM ({below})"
@@ -113,7 +113,7 @@ def merge_overs(node: Node) -> Node:
     match node:
         case Over(input=Over() as below) if (
             (node.keys, node.time, node.order) == (below.keys, below.time, below.order)
-            # Calls that wait for later rows keep nothing but rows.
+            # Calls that wait for later rows work on stored rows, never on partial results.
             and not node.waits
             and not below.waits
             and not any(c.call.name in e.reads.columns for c in below.calls for e in node.expressions)
@@ -124,7 +124,7 @@ def merge_overs(node: Node) -> Node:
 
 
 def _limited(node: Node, column: str | None, limit: int) -> Node:
-    """Return a plan in which the rank that a column of its result shows has a limit."""
+    """Return a plan in which the rank behind a column of the result has a limit; the same object if there is no such rank."""
     match node:
         case Projection():
             below = next((i.expression.column for i in node.items if i.name == column), None)
@@ -140,7 +140,7 @@ def _limited(node: Node, column: str | None, limit: int) -> Node:
 
 
 def merge_joins(node: Node) -> Node:
-    """Make one join of two inner ones by the same keys: then nothing between them is kept.
+    """Merge two inner joins by the same keys into one, which stores no intermediate result.
 
     >>> three = "SELECT a.x FROM t AS a JOIN t AS b ON a.k = b.k JOIN t AS c ON a.k = c.k"
     >>> rewritten(three, merge_joins, narrow_joins)
@@ -173,7 +173,7 @@ def merge_joins(node: Node) -> Node:
 
 
 def narrow_joins(node: Node) -> Node:
-    """Leave columns that are not used later out of the inputs of a join: it would keep them.
+    """Remove columns that are not used above a join from its inputs, since it would store them.
 
     >>> rewritten("SELECT a.x FROM t AS a JOIN t AS b ON a.k = b.k", narrow_joins)
     Project "x" AS x
@@ -192,7 +192,7 @@ def narrow_joins(node: Node) -> Node:
 
 
 def _looked_at(node: Projection | Aggregate | WindowAggregate) -> frozenset[str]:
-    """Return the columns of its input that a node needs."""
+    """Return the columns of its input that a node reads."""
     bounds = node.window.names if isinstance(node, WindowAggregate) else ()
     return _read_by(node.expressions).union(bounds)
 
@@ -202,7 +202,7 @@ def _read_by(expressions: Iterable[Expression]) -> frozenset[str]:
 
 
 def _narrowed(node: Node, wanted: frozenset[str]) -> Node:
-    """Return a plan that has at least the columns that are wanted; joins in it get no others than they need."""
+    """Return a plan with at least the columns `wanted`, in which joins read no columns that nobody needs."""
     match node:
         case Filter():
             below = _narrowed(node.input, wanted | node.predicate.reads.columns)
@@ -214,7 +214,7 @@ def _narrowed(node: Node, wanted: frozenset[str]) -> Node:
             used = wanted | _read_by(k for keys in node.keys for k in keys)
             used |= node.condition.reads.columns if node.condition else frozenset()
             used |= frozenset(node.times) if not isinstance(node, Join) else frozenset()
-            # Late rows are shown whole.
+            # Queries of late rows see all columns.
             whole = node.late_reads.inputs if not isinstance(node, Join) and node.late_reads else ()
             inputs = enumerate(node.inputs)
             return node.with_children(tuple(below if n in whole else _only(below, used) for n, below in inputs))
@@ -223,13 +223,13 @@ def _narrowed(node: Node, wanted: frozenset[str]) -> Node:
 
 
 def _only(node: Node, wanted: frozenset[str]) -> Node:
-    """Return a plan with the columns that are wanted, and no others but one where there would be none."""
+    """Return a plan with only the columns `wanted`; with the first column if there are none."""
     fields = node.schema
     kept = tuple(f for f in fields if f.name in wanted) or fields[:1]
     below = _narrowed(node, frozenset(f.name for f in kept))
     if len(kept) == len(fields):
         return below
-    # An item with UNNEST makes rows, also where nobody looks at them.
+    # An item with UNNEST decides the number of rows, even if nobody reads it.
     if isinstance(below, Projection) and not any(i.expression.makes_rows for i in below.items):
         return Projection(below.input, tuple(i for i in below.items if any(i.name == f.name for f in kept)))
     return Projection(below, tuple(Item(f.name, Expression.of_column(f.name, f.type)) for f in kept))
@@ -241,9 +241,8 @@ def _both(a: Expression | None, b: Expression | None) -> Expression | None:
     return Expression.both(a, b, f"{a.sql} AND {b.sql}")
 
 
-# Projections go first: what they hid between two filters or two unions can then be merged.
-# Limits go last, when the filters are whole.
-# Joins give their inputs new projections, which nothing else looks at.
+# The order matters: without identity projections, filters and unions become adjacent and can be merged. Limits are set when
+# filters are merged. `narrow_joins` is last, since it adds projections.
 RULES: tuple[Rule, ...] = (
     drop_identity_projections,
     merge_filters,
@@ -256,7 +255,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def optimize(node: Node, rules: Sequence[Rule] = RULES) -> tuple[Node, tuple[str, ...]]:
-    """Return the plan after all rules, bottom up, and the names of those that changed it."""
+    """Return the plan after all rules, each applied to all nodes, children first, and the names of the rules that changed it."""
     changed = []
     for rule in rules:
         after = rebuilt(node, rule)

@@ -1,10 +1,10 @@
-"""What each kind of node computes, as plain data with types: by these values a job is known, whatever words describe them.
+"""The values that identify each kind of node, as typed plain data. The digest of a job is made of them.
 
-Records keep a digest of them for years. A new field needs a default that says what was so before there was the field: defaults
-are left out of the digest. Another name or meaning of a field makes other jobs of all that there are.
+Records keep that digest for years. A new field needs a default that is true of all jobs before it: defaults are left out of the
+digest. If a field gets another name or meaning, existing jobs count as changed.
 
-Expressions are in the form of `canonical`, durations in microseconds. What may change while a job lives, such as a time to live,
-is none of the values.
+Expressions are in the form of `canonical`, durations in microseconds. Settings that may change while a job lives, such as a time
+to live, are not among the values.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 class NodeSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What there is to say of a kind of node beside its keys, what it computes, and its columns."""
+    """The base class of the values of one kind of node, beside keys, items, calls and columns, which all kinds share."""
 
 
 class ScanSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """A table that is read: the options by which it is known, its watermark, its computed columns."""
+    """A scan. `table` is empty for VALUES; `starts` are the options that set where reading begins, `options` the others.
+
+    `watermark` is the time column and the watermark's expression; `computed` are the computed columns with their expressions.
+    """
 
     table: str
     options: Pairs = ()
@@ -34,11 +37,13 @@ class ScanSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class FilterSettings(NodeSettings, frozen=True, omit_defaults=True):
+    """A filter."""
+
     predicate: str
 
 
 class GridSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """Windows of one size that lie at regular distances: TUMBLE, HOP, CUMULATE."""
+    """TUMBLE, HOP and CUMULATE: `windows` is one of these names."""
 
     windows: str
     time: str
@@ -49,7 +54,7 @@ class GridSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class SessionSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """Sessions: their gap is a duration, or an expression over each row."""
+    """Sessions: `gap` is in microseconds, or an expression over each row."""
 
     time: str
     gap: int | str
@@ -57,7 +62,7 @@ class SessionSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class CountSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """Windows of so many rows."""
+    """Count windows; `size` and `slide` are numbers of rows."""
 
     time: str
     size: int
@@ -65,7 +70,7 @@ class CountSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class WindowSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """An aggregate in windows: when its results leave, and what becomes of late rows."""
+    """A window aggregate: `end` is the column of the window's end, `early` is as `EarlyFire`, `late_rows` names a table."""
 
     end: str | None = None
     lateness: Duration = NO_TIME
@@ -74,7 +79,7 @@ class WindowSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class RankSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """Numbers of rows in an order, of each key, or of each key and window."""
+    """A rank; in windows, `end` is the column of the window's end, and `late_rows` names a table."""
 
     function: str
     column: str
@@ -85,11 +90,13 @@ class RankSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class OrderSettings(NodeSettings, frozen=True, omit_defaults=True):
+    """ORDER BY, and the order of calls with OVER."""
+
     order: tuple[str, ...]
 
 
 class SideSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """INTERSECT or EXCEPT: the column that says from which side a row is."""
+    """INTERSECT or EXCEPT: `side` is the column with the number of a row's side."""
 
     function: str
     side: str
@@ -97,7 +104,7 @@ class SideSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class JoinSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """A join: `times` are the columns of its inputs, `before` and `after` how far these may be apart."""
+    """A join of kind `join`; an interval join has `times`, `before` and `after`, a temporal join has `times`."""
 
     join: str
     condition: str | None = None
@@ -108,6 +115,8 @@ class JoinSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class LookupSettings(NodeSettings, frozen=True, omit_defaults=True):
+    """A lookup join of kind `join`."""
+
     join: str
     table: str
     connector: str | None = None
@@ -115,6 +124,8 @@ class LookupSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class LateralSettings(NodeSettings, frozen=True, omit_defaults=True):
+    """LATERAL over a SELECT, or over the `elements` of a list; `numbered`: with ordinality."""
+
     rows: str
     outer: bool = False
     elements: bool = False
@@ -122,23 +133,27 @@ class LateralSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class SetsSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """GROUPING SETS: the column that numbers them."""
+    """GROUPING SETS: the column with the number of a row's set, and the numbers."""
 
     column: str
     numbers: tuple[int, ...]
 
 
 class NameSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """Which of several outputs, or inputs, it is."""
+    """A read of a side output, or of the late rows of an input, by its name."""
 
     name: str
 
 
 class SinkSettings(NodeSettings, frozen=True, omit_defaults=True):
+    """A sink; `limit` is a number of rows."""
+
     limit: int | None = None
 
 
 class ProcessInputSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A table argument of a process function: `name` is its name in the class. `time` is None if `order` includes it."""
+
     name: str
     keys: tuple[str, ...]
     columns: Pairs
@@ -148,6 +163,8 @@ class ProcessInputSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProcessStateSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A state of a process function: `form` is value, list or map."""
+
     name: str
     form: str
     type: str
@@ -157,7 +174,7 @@ class ProcessStateSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProcessSettings(NodeSettings, frozen=True, omit_defaults=True):
-    """A call of a process function: what it is given, keeps and emits."""
+    """A call of a process function: its inputs, states and outputs; `arguments` are the constants by name."""
 
     function: str
     tables: tuple[ProcessInputSettings, ...]
@@ -171,7 +188,10 @@ class ProcessSettings(NodeSettings, frozen=True, omit_defaults=True):
 
 
 class CallSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call of an aggregate: with `frame`, over so many rows before and behind a row. `accumulator` is what a user's keeps."""
+    """An aggregate call. `frame` is mode, preceding and following of `OverFrame`.
+
+    `accumulator` is the type that a user's function stores, `retracts` the same if it retracts rows of a changelog.
+    """
 
     name: str
     function: str
@@ -186,9 +206,9 @@ class CallSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeValues(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that makes a node of a plan another one: `inputs` are digests of what is below.
+    """The values that identify a node of a plan: `inputs` are the digests of its children, a key is a tuple of names and forms.
 
-    `time` is its time attribute, `changing` the key by which rows that are taken back are told apart: None where none are.
+    `time` is its time attribute, `changing` the unique key of a changelog (empty if none is known), None if it is append-only.
     """
 
     kind: str

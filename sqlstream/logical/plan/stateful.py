@@ -1,8 +1,4 @@
-"""What nodes that keep state answer beside what every node does.
-
-Each kind of operator answers here, in the class of its node, what EXPLAIN, planning and the records of jobs ask: none of these
-asks which operator it has before it.
-"""
+"""The interface of stateful nodes, for EXPLAIN, planning and the records of jobs: these do not ask for the kind of a node."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from sqlstream.units import NO_TIME, Duration
 class StatefulNode(Node):
     """A node that keeps state from one batch to the next: an operator of the job."""
 
-    # What the query calls it, empty where it gives it no name.
+    # The name in the query, empty if it has none.
     name: str
 
     # -- in EXPLAIN
@@ -26,36 +22,36 @@ class StatefulNode(Node):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What the operator does, in a line."""
+        """What the operator does, as the first line of its step in EXPLAIN."""
 
     @property
     @abstractmethod
     def key_text(self) -> str:
-        """The key by which it keeps its rows apart, nothing where there is none."""
+        """The key of its state, for EXPLAIN; empty without a key."""
 
     @property
     def calls_text(self) -> str:
-        """The calls that it computes, nothing where it has none."""
+        """The calls that it computes, for EXPLAIN; empty without calls."""
         return ""
 
     @property
     def states_text(self) -> str:
-        """The states that a function of the user's declares, with their types and times to live."""
+        """The states of a user's function, with their types and times to live, for EXPLAIN; empty without states."""
         return ""
 
     @property
     @abstractmethod
     def emission(self) -> str:
-        """What it emits, and when."""
+        """What it emits and when, for EXPLAIN."""
 
     @property
     def effect(self) -> str:
-        """An operator is a step of its own."""
+        """Empty: an operator is a step of its own in EXPLAIN."""
         return ""
 
     @property
     def without_key(self) -> str:
-        """Where its rows are, if it has no key."""
+        """How rows are distributed if it has no key, for EXPLAIN."""
         return "all rows are in one task"
 
     # -- in plans and records
@@ -63,21 +59,21 @@ class StatefulNode(Node):
     @property
     @abstractmethod
     def key_columns(self) -> tuple[str, ...]:
-        """The columns of its state, or of its first input, that are its keys; the SQL of a key that is no column."""
+        """The key columns of its state or of its first input; for a key that is not a column, its SQL."""
 
     @property
     @abstractmethod
     def keys_by_name(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
-        """Its keys by their names, each with its expression over every input that has keys."""
+        """The keys: each a name, and one expression for each of the `keyed_inputs`."""
 
     @property
     def key_items(self) -> tuple[Item, ...] | None:
-        """The keys of its results, as computed columns; None where it emits rows of its input."""
+        """The key columns of its result, each with its expression; None if it emits input rows."""
         return None
 
     @property
     def call_items(self) -> tuple[tuple[AggregateItem, str], ...]:
-        """The calls that it computes of its input, each with its manner."""
+        """The calls that it computes over its input, each with the text of its frame; empty text: no frame."""
         return ()
 
     @property
@@ -88,49 +84,52 @@ class StatefulNode(Node):
     @property
     @abstractmethod
     def key_ttl(self) -> Duration:
-        """The time to live of all that it keeps of a key: 0 for ever, or where states or inputs have each their own."""
+        """The time to live of a key's state: 0 for ever, also if each state or input has its own."""
 
     @property
     @abstractmethod
     def leaving_time(self) -> str | None:
-        """The column in whose order rows leave it, None where they leave in no order."""
+        """The time column in whose order rows leave it, None if they leave in no order."""
 
     @property
     def computes_when_leaving(self) -> bool:
-        """Whether its expressions are computed when a row leaves, and as long as it is kept."""
+        """Whether it computes its expressions when a row leaves, which may be batches after its arrival."""
         return False
 
     @property
     def corrects(self) -> bool:
-        """Whether it takes back results of windows that it has emitted."""
+        """Whether it corrects results of windows that it has emitted."""
         return False
 
     @property
     def waits_for_later_rows(self) -> bool:
-        """Whether rows leave it behind the watermark, because they wait for later ones."""
+        """Whether rows leave it after the watermark has passed them, because they wait for later rows."""
         return False
 
     @property
     def marks_late_rows(self) -> bool:
-        """Whether its operator says of each row that it emits whether it is late."""
+        """Whether its operator emits a column that marks late rows."""
         return False
 
     @property
     def remembered_inputs(self) -> tuple[str, ...]:
-        """The names of the inputs for which a time to live can be said."""
+        """The names of the inputs that may each have their own time to live."""
         return ()
 
     def named(self, name: str) -> Node:
-        """Return the node under a name, if it has none."""
+        """Return the node with a name, unless it has one."""
         return replace(self, name=name) if name and not self.name else self  # type: ignore[type-var]
 
     @property
     def emits_late(self) -> bool:
-        """Whether it emits rows of times that its watermark has passed."""
+        """Whether it may emit rows whose event time its watermark has passed."""
         return False
 
     def growth(self, ends: Ends) -> Growth | None:
-        """Return how its state grows as long as tables go on that do not end, None where something bounds it."""
+        """Return how its state grows without a bound, None if something bounds it or all tables below end.
+
+        `ends` tells whether a table's input comes to an end.
+        """
         if self.state_growth is None or all_end(self, ends):
             return None
         return Growth(self.label, self.state_growth, f"{GROUP_IN_WINDOWS} Or let {forget_keys(self)}")
@@ -140,25 +139,25 @@ class StatefulNode(Node):
     @property
     @abstractmethod
     def can_forget(self) -> bool:
-        """Whether it has keys that a time to live of the operator lets it forget."""
+        """Whether it has keys that a time to live of the whole operator can make it forget."""
 
     def limited(self, ttl: Duration) -> Node:
-        """Return the node with a time to live, if it forgets keys and does not say when itself."""
+        """Return the node with a time to live (0: for ever), where it can have one and the query sets none."""
         return self
 
     @property
     @abstractmethod
     def depends_on_expiry(self) -> bool:
-        """Whether its result depends on when keys were forgotten, so that no batch over all rows says what it is."""
+        """Whether its result depends on when keys expired, so that a batch query cannot compute it."""
 
     @property
     @abstractmethod
     def has_processing_timers(self) -> bool:
-        """Whether it may ask to be called at a processing time."""
+        """Whether it may set processing-time timers."""
 
 
 class WithTimeToLive(StatefulNode):
-    """A node that keeps what it knows of a key until its time to live is over (0: for ever; None: as the session says)."""
+    """A node whose keys expire: `ttl` is the time to live of a key (0: for ever; None: not set, the session's applies)."""
 
     ttl: Duration | None
 
@@ -183,44 +182,44 @@ class WithTimeToLive(StatefulNode):
 
 
 class DropsLateRows(StatefulNode):
-    """A node that drops rows which come behind the watermark, and counts them. `late_reads` says that LATE_ROWS reads them."""
+    """A node that drops rows behind the watermark, and counts them. With `late_reads` a query reads them, too."""
 
     late_reads: LateReads | None
 
     @property
     def drops_late_rows(self) -> bool:
-        """Whether it drops rows as it is."""
+        """Whether it drops late rows, with its present settings."""
         return True
 
     @property
     @abstractmethod
     def emits_its_rows(self) -> bool:
-        """Whether what it emits are the rows of its input, or results of them, that may be late for what is above."""
+        """Whether it emits its input rows, or results per window, so that LATE_ROWS looks for late rows below it, too."""
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The names of its inputs, none where it has one that needs no name."""
+        """The names of its inputs, by which LATE_ROWS tells them apart; empty with a single input."""
         return ()
 
     def late_columns(self, place: int) -> Schema:
-        """Return the columns of the late rows of an input, as they are shown."""
+        """Return the columns of the late rows of the input at `place`, without event time and watermark."""
         return self.children[place].schema
 
     def names_in_table(self, place: int) -> tuple[tuple[str, str], ...]:
-        """Return the columns of an input by the names that they have in their table; none where these are the same."""
+        """Return pairs of a column's name in its own relation and in the input at `place`; empty if all names are the same."""
         return ()
 
     def drops_for(self, below: Node) -> bool:
-        """Tell whether it drops the late rows of an operator right below it, since it does its work."""
+        """Return whether it does the work of the node right below, and drops that node's late rows."""
         return False
 
     @property
     def timed_part(self) -> str:
-        """What of it goes by a time, as a sentence begins."""
+        """The start of a sentence about the time that it goes by, such as "Its windows are"."""
         return "It is"
 
 
 def columns_by_name(node: Node, names: tuple[str, ...]) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
-    """Return keys that are columns of a node's rows, by their names."""
+    """Return `keys_by_name` of keys that are columns of a node."""
     types = {f.name: f.type for f in node.schema}
     return tuple((name, (Expression.of_column(name, types[name]),)) for name in names)

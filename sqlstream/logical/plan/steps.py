@@ -1,4 +1,4 @@
-"""The ways of rows from one step of EXPLAIN to the next."""
+"""The paths of rows from one step of EXPLAIN to the next."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from sqlstream.logical.plan.node import Node
 
-# The steps whose rows others read, with their numbers.
+# The nodes that are steps, with their numbers.
 Leaves = Sequence[tuple[Node, int]]
-# From which leaf rows come, and what is done to them on the way.
+# The number of a leaf, and the effects of the stateless nodes on the way from it.
 Path = tuple[int, tuple[str, ...]]
-# Beyond so many ways from the leaves to a node nobody reads them one by one.
+# If more paths lead to a node, they are not listed one by one.
 _MOST_PATHS = 16
 
 
 def paths(node: Node, leaves: Leaves) -> list[Path]:
-    """Return the numbers of the leaves from which rows come to a node, each with what is done to them on the way.
+    """Return the paths by which rows reach a node, from the leaf up.
 
-    A CTE that is named several times is on several ways: where they are too many, each leaf is there once.
+    A CTE that is named several times is on several paths. If there are too many, each leaf is listed once, "in several ways".
     """
     known: dict[int, list[Path]] = {}
 

@@ -1,4 +1,4 @@
-"""Where rows come from, and where they go."""
+"""Nodes that read and write tables."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from sqlstream.logical.plan.words import ON_CHANGE, quoted_name
 from sqlstream.secrets import planned
 from sqlstream.units import NO_TIME, Duration
 
-# How options begin that say where a source is first read from.
+# The prefix of options that set where a job begins to read a source.
 STARTUP = "scan.startup."
 
 
 @dataclass(frozen=True)
 class Scan(Stateless):
-    """Reads a table: its columns, the computed ones among them.
+    """Reads the columns of a table, the computed ones too.
 
     Emits every row once, in the order of the source. Rows whose time attribute is NULL, or infinite, are dropped and counted.
-    Where the table has changes, rows have weights. Keeps no state. `by_clock`: the batch's time is what windows go by, not the
+    If the table is one of changes, rows have weights. Keeps no state. With `by_clock` the watermark is processing time, not the
     table's watermark.
     """
 
@@ -148,10 +148,10 @@ class Scan(Stateless):
 
 @dataclass(frozen=True)
 class Normalize(Updating, StatefulNode):
-    """Makes of the changes of a table with a key the rows that the table has now: of each key the last row that was added.
+    """Turns the changes of a table with a PRIMARY KEY into its current rows: the last row of each key, unless it was deleted.
 
-    Emits the row of a key, takes it back and emits the next one with every change. Changes count in the order of the source:
-    files, then rows. Keeps the row of every key until it is deleted.
+    With every change it retracts the previous row of the key, and emits the new one. Changes are applied in the order of the
+    source: files, then rows. Keeps the row of every key until it is deleted.
     """
 
     node_kind: ClassVar[str] = "normalize"
@@ -207,7 +207,7 @@ class Normalize(Updating, StatefulNode):
         return NO_TIME
 
     def named(self, name: str) -> Node:
-        """A table of changes keeps the name that it has."""
+        """The node itself: it keeps the name of the table."""
         return self
 
     @property
@@ -257,9 +257,9 @@ class Normalize(Updating, StatefulNode):
 
 @dataclass(frozen=True)
 class ResultSink(PassThrough):
-    """Writes rows to a table: `columns` are what it stores, by position, and each value is cast as an assignment casts.
+    """Writes rows to a table: the input's columns, by position, into `columns`, each value cast as by an assignment.
 
-    Keeps no state. `limit` ends the job after so many rows; only a bare SELECT has one.
+    Keeps no state. The job ends after `limit` rows; only a bare SELECT has a limit.
     """
 
     node_kind: ClassVar[str] = "result_sink"
@@ -304,10 +304,10 @@ class ResultSink(PassThrough):
 
     @cached_property
     def unique_keys(self) -> Keys:
-        """Those of its input, by the names that the columns have there."""
+        """The unique keys of its input, by the names of the input's columns."""
         return self.input.unique_keys
 
 
 def by_clock(node: Node) -> Node:
-    """Return a plan that has `processing_times` with its rows in their order, and not in that of an event time."""
+    """Return the plan with all scans `by_clock`: its time attributes are processing times, not event times."""
     return rebuilt(node, lambda n: replace(n, by_clock=True) if isinstance(n, Scan) else n)

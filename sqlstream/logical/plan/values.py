@@ -1,4 +1,4 @@
-"""How nodes say what makes them another one: expressions in their canonical form, calls of aggregates."""
+"""Helpers for the values that identify nodes: expressions in canonical form, and aggregate calls."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ def forms(expressions: Iterable[Expression]) -> tuple[str, ...]:
 
 
 def optional_form(expression: Expression | None) -> str | None:
-    """Return the canonical form of an expression, if there is one."""
+    """Return the canonical form of an expression, None for None."""
     return form(expression) if expression is not None else None
 
 
 def single_keys(keys: Iterable[Expression]) -> tuple[tuple[str, ...], ...]:
-    """Return keys of which each is one expression."""
+    """Return the canonical forms of keys, each as a tuple of one: a node with several inputs has several forms per key."""
     return tuple((form(key),) for key in keys)
 
 
 def named_forms(items: Iterable[Item]) -> Pairs:
-    """Return the names of items, each with the canonical form of its expression."""
+    """Return pairs of the name and the canonical form of items."""
     return tuple((i.name, form(i.expression)) for i in items)
 
 
 def typed(columns: Iterable[Column]) -> Pairs:
-    """Return the names of columns, each with its type."""
+    """Return pairs of the name and the type of columns."""
     return tuple((c.name, c.type) for c in columns)
 
 
 class CallForms:
-    """The canonical forms of what the calls of a node are of.
+    """The canonical forms of the aggregate calls of one node.
 
-    Calls of equal SQL share state. So of texts that have one form, each but the first gets a number.
+    Only calls with equal SQL share state. So if different texts have the same form, all but the first get a number.
     """
 
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {}
 
     def call(self, call: AggregateItem, *, retracts: bool = False) -> CallSettings:
-        """Return what there is to say of a call; one that `retracts` takes rows back."""
+        """Return the values that identify a call; with `retracts` its input is a changelog."""
         function = call.python
         return CallSettings(
             call.name,
@@ -59,7 +59,7 @@ class CallForms:
             call.distinct,
             self._of(call.order_by),
             self._of([call.filter])[0] if call.filter is not None else None,
-            # What is kept of another type makes it another call.
+            # A call with an accumulator of another type is another call.
             function.accumulator if function is not None and function.merges else None,
             function.accumulator if retracts and function is not None and function.retracts else None,
         )

@@ -1,4 +1,4 @@
-"""Which windows rows are in."""
+"""Nodes that assign rows to windows."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from sqlstream.logical.plan.values import form
 from sqlstream.logical.plan.words import in_table, quoted_name
 from sqlstream.units import MICROSECOND, MILLISECOND, NO_TIME, Duration, duration
 
-# What a window table function adds to its input.
+# The columns that a window table function adds to its input.
 BOUNDS = ("window_start", "window_end", "window_time")
-# And by rows.
+# The further column of count windows.
 WINDOW_ID = "window_id"
 # How far window_time is before window_end.
 WINDOW_TIME = MILLISECOND
-# The watermark has passed a row when it is beyond its time, that is when it has reached the next microsecond: until then further
-# rows of that time may come.
+# The watermark has passed a row when it has reached the microsecond after the row's time: until then rows of the same time may
+# arrive.
 UNTIL_PASSED = MICROSECOND
 _BOUND_FIELDS = tuple(Field(name, "TIMESTAMP") for name in BOUNDS)
 
@@ -44,9 +44,9 @@ class TimeWindows(PassThrough):
     """Emits each row once for every window [start, end) that holds its event time.
 
     TUMBLE windows follow each other; HOP windows begin every `slide`; CUMULATE windows end every `slide` after the start that
-    all of one `size` share. They are aligned to the epoch plus the offset. Adds `window_start`,
-    `window_end` and `window_time` (end - 1 ms). Keeps no state. With a `zone`, the times are instants, and windows of days begin
-    at the zone's midnight.
+    all of one `size` share. They are aligned to the epoch plus the offset. Adds `window_start`, `window_end` and `window_time`
+    (1 ms before the end, 1 us if the end is not a whole millisecond). Keeps no state. With a `zone`, the times are instants, and
+    windows of days begin at the zone's midnight.
     """
 
     node_kind: ClassVar[str] = "time_windows"
@@ -118,7 +118,7 @@ class TimeWindows(PassThrough):
 
     @cached_property
     def leaves_at_once(self) -> bool:
-        """Above windows over event time nothing goes by processing time."""
+        """Whether the windows are over processing time."""
         return self.time_column in self.input.processing_times
 
     @property
@@ -135,7 +135,7 @@ class TimeWindows(PassThrough):
 
 
 class AtWindowEnd(SingleInput, DropsLateRows):
-    """A node that emits what is final of a window, once, when the watermark passes the window's end."""
+    """A node that emits final results of a window, once, when the watermark passes the window's end."""
 
     late_rows: str | None
 
@@ -153,12 +153,12 @@ class AtWindowEnd(SingleInput, DropsLateRows):
 
     @property
     def changelog_origin(self) -> Node | None:
-        """Nothing retracts what is final, also where the input is a changelog."""
+        """None: final results are never retracted, even if the input is a changelog."""
         return None
 
     @property
     def key_ttl(self) -> Duration:
-        """A window is forgotten as the watermark says."""
+        """0, since the watermark decides when a window is forgotten."""
         return NO_TIME
 
     @property
@@ -182,7 +182,7 @@ class AtWindowEnd(SingleInput, DropsLateRows):
         return "Its windows are"
 
     def growth(self, ends: Ends) -> Growth | None:
-        """Late rows that are kept are all that grows."""
+        """Return the growth of stored late rows, the only state without a bound."""
         if self.state_growth is None or all_end(self, ends):
             return None
         return Growth("LATE_ROWS", self.state_growth, COUNTED_ANYWAY)
@@ -193,7 +193,7 @@ class AtWindowEnd(SingleInput, DropsLateRows):
 
     @property
     def reads_watermark(self) -> bool:
-        """Late rows that are kept, or read, are late by the watermark before their batch."""
+        """Also true if late rows are stored or read: the fragment below selects them by the watermark before the batch."""
         return self.late_rows is not None or self.late_reads is not None or super().reads_watermark
 
 
@@ -201,10 +201,10 @@ class AtWindowEnd(SingleInput, DropsLateRows):
 class SessionWindow(AtWindowEnd):
     """Emits each row with the bounds of its session, when the watermark passes the session's end.
 
-    Rows of equal keys that follow each other within the gap are one session; its end is the gap after its last
-    row. A gap that is an expression is each row's own: rows whose times, and gaps behind them, touch are one session. Keeps
-    the rows of open sessions, and forgets them with the session. A row that comes after its session has closed is dropped and
-    counted, and kept where `late_rows` names a table for it.
+    Rows of equal keys that follow each other within the gap are one session, which ends the gap after its last row. If `gap` is
+    an expression, every row has its own gap: rows whose intervals [time, time + gap] touch are one session. Keeps the rows of
+    open sessions, and forgets them with the session. A row that arrives after its session has closed is dropped and counted,
+    and stored if `late_rows` names a table for it.
     """
 
     node_kind: ClassVar[str] = "session_window"
@@ -307,11 +307,11 @@ class SessionWindow(AtWindowEnd):
 class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
     """Emits each row once for every window of rows that holds it, when the watermark has passed the window's last row.
 
-    The rows of a key are numbered by time once the watermark has passed them: those of one time in the order of all their
-    columns. Every `slide` rows there is a window of the last `size`; the first ones have fewer where the size is greater. Adds
-    the times of its first and its last row as `window_start` and `window_end`, `window_time` (1 ms before), and `window_id`,
-    which counts the windows of a key. Keeps rows that a window may still need, up to `size` of every key; a row behind the
-    watermark is dropped and counted. `ttl`: as of Aggregate, a row having come when it got its number.
+    The rows of a key are numbered by time once the watermark has passed them, rows of one time by all their columns. Every
+    `slide` rows there is a window of the last `size` rows; the first windows have fewer if `size` is greater. Adds the times of
+    the first and the last row as `window_start` and `window_end`, `window_time` (as for TimeWindows), and `window_id`, which
+    counts the windows of a key. Keeps rows that a window may still need, up to `size` of every key; a row behind the watermark
+    is dropped and counted. `ttl`: see Aggregate; it begins when a row gets its number.
     """
 
     node_kind: ClassVar[str] = "count_windows"
@@ -435,7 +435,7 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
 
     @cached_property
     def changelog_origin(self) -> Node | None:
-        """A row that is taken away would move all after it: planning refuses a changelog below."""
+        """As the input's, but planning refuses it: a retraction would renumber all later rows."""
         return self.input.changelog_origin
 
     @property
@@ -455,18 +455,18 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
 
 
 def bound_of_windows(size: Duration | None, lateness: Duration, late_rows: str | None) -> str:
-    """Return what bounds the state of windows."""
+    """Return the text of the bound of the state of windows of a size."""
     span = f" of {size / 1_000_000:g} s" if size else ""
     return f"watermark: a window{span} is forgotten when the watermark passes its end{_later(lateness, late_rows)}"
 
 
 def bound_of_sessions(lateness: Duration, late_rows: str | None) -> str:
-    """Return what bounds the state of sessions."""
+    """Return the text of the bound of the state of sessions."""
     return f"watermark: a session is forgotten when the watermark passes its end{_later(lateness, late_rows)}"
 
 
 def growth_of_late_rows(late_rows: str | None) -> str | None:
-    """Return what windows keep more and more of, where a table is named for late rows."""
+    """Return the text of the growth of windows that store late rows in a table, None without one."""
     return "it keeps every late row" if late_rows is not None else None
 
 
@@ -476,5 +476,5 @@ def _later(lateness: Duration, late_rows: str | None) -> str:
 
 
 def time_of(node: TimeWindows | SessionWindow) -> Expression:
-    """Return the time by which rows are in windows."""
+    """Return the expression that reads the time column of a window function's input."""
     return next(Expression.of_column(f.name, f.type) for f in node.input.schema if f.name == node.time_column)

@@ -1,1 +1,1 @@
-"""A query as one batch in DuckDB: the answer over all rows at once, to print, and to compare what a job wrote with."""
+"""The batch form of a job's query: one DuckDB query over all rows, to show, and to compare with what the job wrote."""

@@ -1,4 +1,4 @@
-"""Aggregate calls and calls with OVER as DuckDB writes them, and those whose answer a batch does not know."""
+"""The SQL of aggregate calls and of calls with OVER in a batch query."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from sqlstream.physical.batch.rows import CannotVerify
 
 
 def aggregate(item: AggregateItem, *, runs: bool) -> str:
-    """Return a call as a select item. Raises CannotVerify where the rows alone do not say what it gives.
+    """Return an aggregate call as a select item, with the name of its result.
 
-    With `runs` a user's function is called by its steps, as a connection of a job knows them.
+    With `runs` a user's function is called by its steps, which a job's connection has registered; else by its name.
+    Raises CannotVerify for an approximation, and if the result depends on the order of arrival, the batch or chance.
     """
     call = _accumulated(item) if item.python is not None and runs else _call(item)
     return f"{call} AS {quote_name(item.name)}"
 
 
 def _accumulated(item: AggregateItem) -> str:
-    """Return the call of a user's function: one accumulator takes in all rows, one after the other. Nothing is merged."""
+    """Return the call of a user's function that adds all rows of a group to one accumulator, so that nothing is merged."""
     assert item.python is not None
     deterministic(item.expressions)
     row = row_of([e.sql for e in item.arguments])
@@ -53,7 +54,7 @@ def _call(item: AggregateItem) -> str:
 
 
 def deterministic(expressions: Iterable[Expression]) -> None:
-    """Raise CannotVerify where an expression is another one in each batch, or each time."""
+    """Raise CannotVerify if the value of an expression depends on the batch's time or watermark, or on chance."""
     for expression in expressions:
         if expression.volatile:
             raise CannotVerify(f"{expression.sql} gives another value each time", expression.span)
@@ -63,7 +64,11 @@ def deterministic(expressions: Iterable[Expression]) -> None:
 
 
 def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[str, ...], columns: str) -> str:
-    """Return a call with OVER as a select item; `order` is that behind the time, `columns` are all, which order equal rows."""
+    """Return a call with OVER as a select item, with the name of its result.
+
+    `keys` are those of PARTITION BY. Rows are ordered by the SQL `time`, then by the items of `order`; equal rows by `columns`,
+    the list of all columns. Raises CannotVerify as `aggregate` does, and for an aggregate function of Python.
+    """
     call, frame = item.call, item.frame
     deterministic((*keys, *call.expressions))
     by = f"PARTITION BY {', '.join(k.sql for k in keys)} " if keys else ""
@@ -74,7 +79,7 @@ def over(item: OverItem, keys: tuple[Expression, ...], time: str, order: tuple[s
     nulls = " IGNORE NULLS" if item.ignore_nulls else ""
     if call.function in PLACED:
         inside = ", ".join(e.sql for e in call.arguments)
-        # Of rows of one time, which are all in a frame of RANGE, the order of their columns says which is the first.
+        # A frame of RANGE holds all rows of one time: the order of their columns decides which is the first.
         among = f" ORDER BY {rows}" if frame.mode == "range" and call.function not in ("lag", "lead") else ""
         made = f"{call.function}({inside}{among}{nulls})"
     else:

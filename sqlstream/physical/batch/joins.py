@@ -1,4 +1,4 @@
-"""Joins in a batch query."""
+"""Joins in a batch query: each function adds the rows of a join to the query, and returns them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def _condition(node: Joining, *more: str) -> str:
 
 
 def regular(query: BatchQuery, node: Join) -> BatchRows:
-    """Return the rows of a join over all rows of its inputs."""
+    """Return the rows of a regular join over all rows of its inputs."""
     return _joined(query, node, [query.settled(below) for below in node.inputs], [])
 
 
 def interval(query: BatchQuery, node: IntervalJoin) -> BatchRows:
-    """Return the rows of a join within an interval; those without a match once none can come."""
+    """Return the rows of an interval join, of an outer join also rows without a match once no match can arrive."""
     times = [micros_of(below, time) for below, time in zip(node.inputs, node.times, strict=True)]
     inputs = [
         # By the time of their batch no rows are late.
@@ -50,7 +50,7 @@ def interval(query: BatchQuery, node: IntervalJoin) -> BatchRows:
 def _joined(
     query: BatchQuery, node: Joining, inputs: list[BatchRows], more: list[str], due: list[str] | None = None
 ) -> BatchRows:
-    """Return a join; `due` says of the rows of each input when they leave without a match."""
+    """Return the rows of a join; `due` are the conditions, one per input, under which its rows leave without a match."""
     columns = [f.name for f in node.schema]
     on = _condition(node, *more)
     first, *others = inputs
@@ -87,7 +87,10 @@ def _many(node: Joining) -> str:
 
 
 def temporal(query: BatchQuery, node: TemporalJoin) -> BatchRows:
-    """Return each row of the first input that the watermark has passed with the version of its key at its time."""
+    """Return the rows of the first input that the watermark has passed, each with the version of its key at its time.
+
+    Raises CannotVerify if the versions are a changelog that an operator computes.
+    """
     time, since = (micros_of(below, time) for below, time in zip(node.inputs, node.times, strict=True))
     first = query.settled(node.inputs[0], time, node.delay_below)
     versions = _versions(query, node, since)
@@ -96,7 +99,7 @@ def temporal(query: BatchQuery, node: TemporalJoin) -> BatchRows:
     lefts, rights = node.keys
     numbered = f"SELECT *, {time} AS {_AT}_0, row_number() OVER () AS {_AT}_n FROM {first.sql} WHERE {due}"
     known = [*(f"({a.sql}) = ({b.sql})" for a, b in zip(lefts, rights, strict=True)), f"{_AT}_0 >= {_AT}"]
-    # The version is found by time alone: where the condition is not true of it, no older one takes its place.
+    # Keys and time alone pick the version: if it does not meet the condition, no older one takes its place.
     found = (
         f"SELECT * FROM ({numbered}) JOIN {versions.sql} ON {' AND '.join(known)}"
         f" QUALIFY row_number() OVER (PARTITION BY {_AT}_n ORDER BY {_AT} DESC) = 1"
@@ -111,7 +114,7 @@ def temporal(query: BatchQuery, node: TemporalJoin) -> BatchRows:
 
 
 def _versions(query: BatchQuery, node: TemporalJoin, since: str) -> BatchRows:
-    """Return the versions, one for each key and time, with their time and whether the key is there from then on."""
+    """Return the versions, one per key and time, with the columns _AT, their time, and _THERE, false for a delete."""
     below = node.inputs[1]
     columns = tuple(f.name for f in below.schema)
     keys = ", ".join(k.sql for k in node.keys[1])
@@ -133,7 +136,7 @@ def _versions(query: BatchQuery, node: TemporalJoin, since: str) -> BatchRows:
 
 
 def lookup(query: BatchQuery, node: LookupJoin, table: str) -> BatchRows:
-    """Return each row with the rows that a lookup table has for its keys now."""
+    """Return each row joined with the rows that the lookup table has for its keys now; `table` is a FROM item of these."""
     below = query.rows(node.input)
     columns = [f.name for f in node.schema]
     looked = [(f"{_AT}_{number}", column) for number, (_, column) in enumerate(node.keys)]

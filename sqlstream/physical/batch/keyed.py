@@ -1,4 +1,4 @@
-"""What is so of all rows of a key: tables of changes, aggregates, ranks and set operations in a batch query."""
+"""Operators over all rows of a key in a batch query: tables of changes, aggregates, ranks and set operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WAS = internal("was")
 
 
 def normalized(query: BatchQuery, node: Normalize) -> BatchRows:
-    """Return the changes of a table with a key as rows that come and go: each takes back the row of the key before it."""
+    """Return the changes of a table with a PRIMARY KEY as weighted rows: each retracts the previous row of its key."""
     columns = [f.name for f in node.schema]
     read = query.scanned(node.input)
     if read is None:
@@ -48,7 +48,10 @@ def normalized(query: BatchQuery, node: Normalize) -> BatchRows:
 
 
 def aggregated(query: BatchQuery, node: Aggregate) -> BatchRows:
-    """Return a row for each key; of a key that was silent for its time to live, one for each of its lives."""
+    """Return a row for each key; with the rule `expired`, one for each life of a key that got no row for its time to live.
+
+    Raises CannotVerify for a time to live over a changelog, or over the rows of another operator.
+    """
     columns = [f.name for f in node.schema]
     keys = [f"{k.expression.sql} AS {quote_name(k.name)}" for k in node.keys]
     calls = [aggregate(a, runs=query.runs) for a in node.aggregates]
@@ -70,7 +73,7 @@ def aggregated(query: BatchQuery, node: Aggregate) -> BatchRows:
 
 
 def _lives(query: BatchQuery, node: Aggregate, ttl: Duration) -> BatchRows:
-    """Return the rows of an aggregate with the life of their key that they are in: a silent key is forgotten, and begins anew."""
+    """Return the input rows with _LIFE, the number of a key's life: the first row after the time to live begins a new one."""
     below = query.rows(node.input)
     if not below.is_read or node.input.is_changelog:
         raise CannotVerify("a time to live over rows that change, or that another operator emits", node.span)
@@ -91,7 +94,10 @@ def _lives(query: BatchQuery, node: Aggregate, ttl: Duration) -> BatchRows:
 def ranked(
     query: BatchQuery, node: Rank | WindowRank, below: BatchRows, window: tuple[str | None, ...], due: str
 ) -> BatchRows:
-    """Return the rows with their ranks; rows that are equal in the order are numbered in that of all their columns."""
+    """Return the rows of `below` that meet the condition `due`, with their rank among rows of equal keys and window bounds.
+
+    `window` are the columns of the bounds, if any. ROW_NUMBER numbers rows that are equal in the order by all their columns.
+    """
     by = [*(k.sql for k in node.keys), *(quote_name(name) for name in window if name is not None)]
     order = [o.sql for o in node.order]
     if node.function == "row_number":
@@ -104,7 +110,7 @@ def ranked(
 
 
 def set_operation(query: BatchQuery, node: SetOperation) -> BatchRows:
-    """Return the rows that are on both sides, or on the left one only."""
+    """Return the rows of INTERSECT or EXCEPT, each as often as the operation says."""
     below = query.settled(node.input)
     columns = [f.name for f in node.schema]
     side = quote_name(node.side)

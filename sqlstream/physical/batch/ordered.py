@@ -1,4 +1,4 @@
-"""Rows in the order of time in a batch query."""
+"""Operators that emit rows in the order of time, in a batch query: ORDER BY and calls with OVER."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def passed(query: BatchQuery, node: Over | Sort) -> BatchRows:
-    """Return the rows that the watermark has passed."""
+    """Return the input rows whose time the watermark has passed; over processing time, all of them."""
     time = _until_passed(node)
     below = query.settled(node.input, None if node.by_clock else time, node.delay_below)
     due = "true" if node.by_clock else query.corrections.is_over(time, node.delay_below)
@@ -23,7 +23,7 @@ def passed(query: BatchQuery, node: Over | Sort) -> BatchRows:
 
 
 def over_rows(query: BatchQuery, node: Over) -> BatchRows:
-    """Return the rows that the watermark has passed with what calls find around them, once that is final."""
+    """Return the input rows with the results of calls with OVER, as soon as the watermark makes these final."""
     rows = passed(query, node)
     ordered_by, order = time_of(node.input, node.time), tuple(o.sql for o in node.order[1:])
     calls = [over(c, node.keys, ordered_by, order, rows.listed) for c in node.calls]
@@ -33,12 +33,12 @@ def over_rows(query: BatchQuery, node: Over) -> BatchRows:
 
 
 def _until_passed(node: Over | Sort) -> str:
-    # The watermark has passed a row when it is beyond its time: further rows of that time may come until then.
+    # The watermark has passed a row when it is greater than the row's time: until then rows of the same time may arrive.
     return f"{micros_of(node.input, node.time)} + 1"
 
 
 def _final(query: BatchQuery, node: Over, rows: BatchRows, ordered_by: str, order: tuple[str, ...]) -> str:
-    """Return what keeps back the rows whose calls look at rows that are not known yet."""
+    """Return a QUALIFY clause that leaves out rows whose frames may still get rows; empty if there are no such rows."""
     by = f"PARTITION BY {', '.join(k.sql for k in node.keys)} " if node.keys else ""
     known = []
     if query.corrections.is_over("0", NO_TIME) != "true" and node.following:

@@ -39,7 +39,7 @@ from sqlstream.units import NO_TIME, Duration
 
 @dataclass(frozen=True, slots=True)
 class FunctionInput:
-    """An input of a process function: a SELECT of its rows, which may have the columns READ."""
+    """An input of a process function: a SELECT of its rows; with `is_read` they have the columns READ."""
 
     sql: str
     is_read: bool
@@ -47,11 +47,13 @@ class FunctionInput:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What scans read: SQL to write behind FROM for each. With `is_read` their rows have the columns READ and UNTIMED.
+    """The relations that a batch query reads.
 
-    `looked_up` gives that of a lookup table. `processed` runs a process function over its inputs, and returns the tables of what
-    it emits, by its outputs; without it a query with one cannot be made. `sessions` returns a table of the rows of a SELECT, with
-    some keys, that were in time for their session; it is there where rows say when they were read.
+    `read` returns a FROM item of the rows of a scan; with `is_read` they have the columns READ and UNTIMED. `looked_up` returns a
+    FROM item of a lookup table. `processed` runs a process function over its inputs, and returns a FROM item for each of its
+    outputs, by name; if it is None, a query with a process function raises CannotVerify. `sessions` returns a table of the rows
+    of a SELECT, partitioned by keys, that were not late for their session, with its bounds (see `jobs/verification/sessions`);
+    it is not None with `is_read`.
     """
 
     read: Callable[[Scan], str]
@@ -61,15 +63,14 @@ class Inputs:
     sessions: Callable[[str, Sequence[str]], str] | None = None
 
 
-# Over the tables of the query themselves.
+# Reads the tables under their own names.
 TABLES = Inputs(lambda scan: quote_name(scan.table.name), lambda node: quote_name(node.table.name))
 
 
 class BatchQuery:
-    """Makes the query of a sink. Raises CannotVerify where a node of its plan has no batch answer.
+    """Builds the batch query of a table's sinks. Its methods raise CannotVerify for a node that has no batch answer.
 
-    Rows of tables keep the columns that say when they were read up to the first operator that keeps state: that one leaves out
-    late rows, if the corrections say so.
+    Rows of tables keep the columns READ up to the first stateful operator, which leaves out late rows if `corrections` say so.
     """
 
     def __init__(self, corrections: LeftOut | None = None, inputs: Inputs = TABLES):
@@ -78,16 +79,16 @@ class BatchQuery:
         self._parts: dict[str, str] = {}
         self._made: dict[int, tuple[Node, BatchRows]] = {}
         self._emitted: dict[int, tuple[Node, Mapping[str, str]]] = {}
-        # How much longer sessions take rows than they last, by their nodes.
+        # How long after their end sessions take rows, by the id of their node.
         self._lateness: dict[int, Duration] = {}
 
     @property
     def runs(self) -> bool:
-        """Whether the query runs in a connection of the job, over what that has read; else people read it."""
+        """Whether the query runs in a connection of the job, over the rows that it has read; else it is text for users."""
         return self._inputs.is_read
 
     def of(self, sinks: Sequence[ResultSink]) -> str:
-        """Return the query of what several INSERTs write into one table, with its columns."""
+        """Return the query of all rows that the INSERTs of a job write into one table, with the columns of the table."""
         selects = []
         for sink in sinks:
             if sink.limit is not None:
@@ -100,17 +101,22 @@ class BatchQuery:
 
     @property
     def sessions(self) -> Callable[[str, Sequence[str]], str] | None:
+        """The function that gives rows the bounds of their sessions, see `Inputs`."""
         return self._inputs.sessions
 
     @property
     def with_parts(self) -> str:
+        """The WITH clause of all relations so far."""
         parts = ",\n".join(f"{quote_name(name)} AS (\n    {sql}\n)" for name, sql in self._parts.items())
         return f"WITH {parts}"
 
     # -- relations
 
     def add(self, name: str, sql: str, columns: Sequence[str], *, is_read: bool = False) -> BatchRows:
-        """Return a relation of the query that is a SELECT."""
+        """Add a SELECT to the query as a relation; a number is appended to a name that is in use.
+
+        `columns` are those of the SELECT, without READ, which rows have with `is_read`.
+        """
         number, wanted = 1, name
         while wanted.lower() in (known.lower() for known in self._parts):
             number += 1
@@ -119,15 +125,16 @@ class BatchQuery:
         return BatchRows(wanted, tuple(columns), is_read)
 
     def rows(self, node: Node) -> BatchRows:
-        """Return the rows of a node; they may say when they were read."""
+        """Return the rows of a node, added to the query once; those of tables have the columns READ. Raises CannotVerify."""
         if id(node) not in self._made:
             self._made[id(node)] = (node, self._rows(node))
         return self._made[id(node)][1]
 
     def settled(self, node: Node, time: str | None = None, delay: Duration = NO_TIME) -> BatchRows:
-        """Return the rows of a node as an operator knows them: each as often as it is there, without those that are late.
+        """Return the rows of a node as the operator above sees them: by their weights, without late ones, without READ.
 
-        `time` is SQL of the microseconds at which the watermark makes a row late, None where none is.
+        A row is late when the operator's watermark, `delay` behind the job's, has reached `time`, SQL in microseconds; None: no
+        row can be late. Raises CannotVerify if the batch of a row that may be late is not known.
         """
         below = self.rows(node)
         if time is not None and self.corrections.late and not below.is_read and _is_corrected(node):
@@ -144,7 +151,10 @@ class BatchQuery:
         return self.consolidated(node, below, where)
 
     def consolidated(self, node: Node, below: BatchRows, where: str = "") -> BatchRows:
-        """Return rows of a node that meet a condition, each as often as it is there, without the columns of READ."""
+        """Return the rows that meet a WHERE clause, which may read READ: each row repeated by its weight, without READ.
+
+        `below` are the rows of `node`, which tells whether weights can differ from 1.
+        """
         if not _has_times(node):
             sql = f"SELECT {below.listed} FROM {below.sql}{where}"
         else:
@@ -172,7 +182,7 @@ class BatchQuery:
             case _:
                 return operator_plan(node).batch(self)
 
-    # -- what keeps nothing
+    # -- stateless nodes
 
     def _scan(self, scan: Scan) -> BatchRows:
         columns = [f.name for f in scan.schema]
@@ -185,7 +195,7 @@ class BatchQuery:
         return self.add(f"read_{scan.alias}", sql, columns, is_read=True)
 
     def scanned(self, scan: Scan) -> str | None:
-        """Return what a scan reads, to write behind FROM, with all that is known of its rows; None over the tables themselves."""
+        """Return a FROM item of the rows of a scan with READ and UNTIMED; None if the query reads the tables themselves."""
         return self._inputs.read(scan) if self._inputs.is_read else None
 
     def _stateless(self, node: Filter | Projection | Expand | Lateral | TimeWindows | Union) -> BatchRows:
@@ -230,7 +240,7 @@ class BatchQuery:
             items = ", ".join(f"{quote_name(own)} AS {quote_name(name)}" for own, name in pairs)
             hidden = below.hidden
             if is_read and not below.is_read:
-                # What an operator has emitted is never late.
+                # Rows that an operator has emitted are never late.
                 hidden = f", NULL AS {MARK.name}, NULL AS {BATCH.name}, NULL AS {AT.name}, 1 AS {TIMES.name}, 0 AS {STANDS.name}"
             selects.append(f"SELECT {items}{hidden} FROM {below.sql}")
         return self.add("union_all", " UNION ALL ".join(selects), columns, is_read=is_read)
@@ -238,7 +248,10 @@ class BatchQuery:
     # -- code of Python
 
     def output(self, process: Process, name: str, node: Node) -> BatchRows:
-        """Return the rows of an output of a process function, which runs over all rows of its inputs."""
+        """Return the rows of an output of a process function, with the columns of `node`; the function runs once, over all rows.
+
+        An empty `name` is its result. Raises CannotVerify if the query cannot run it.
+        """
         if self._inputs.processed is None:
             raise CannotVerify(
                 f"{process.label} is code of Python, which has no batch form",
@@ -254,7 +267,7 @@ class BatchQuery:
         return self.add(process.name or process.function.name, sql, columns)
 
     def _given(self, node: Process, place: int) -> FunctionInput:
-        """Return the rows that come to an input of a process function; late ones do not, where rows wait for their order."""
+        """Return the rows of an input of a process function; late rows are left out if the input has an ORDER BY."""
         below, read = node.inputs[place], node.reads[place]
         if below.is_changelog:
             raise CannotVerify(f"{node.label} gets rows that are taken back, which a batch does not have", node.span)
@@ -264,7 +277,7 @@ class BatchQuery:
             # User's code relies on it that a row has a time.
             where = f" WHERE isfinite({quote_name(read.time)})"
             if read.order and self.corrections.late:
-                # The watermark has passed a row when it is beyond its time.
+                # The watermark has passed a row when it is greater than the row's time.
                 until = f"{windows.micros_of(below, read.time)} + 1"
                 where += f" AND ({MARK.name} IS NULL OR {until} > {MARK.name} - {node.delay_below})"
         return FunctionInput(
@@ -274,16 +287,16 @@ class BatchQuery:
     # -- sessions
 
     def take_late(self, node: SessionWindow, lateness: Duration) -> None:
-        """Let sessions take rows for so much longer than they last."""
+        """Let sessions take rows until the watermark has passed their end by `lateness`."""
         self._lateness[id(node)] = lateness
 
     def lateness_of(self, node: SessionWindow) -> Duration:
-        """Return how much longer than they last sessions take rows."""
+        """Return how long after their end sessions take rows."""
         return self._lateness.get(id(node), NO_TIME)
 
 
 def _value(item: Item, below: BatchRows) -> str:
-    """Return the value of an item: the time of a batch is that at which the row was read."""
+    """Return the SQL of an item; the current time is the time of the batch in which the row was read."""
     expression = item.expression
     if not expression.is_now:
         return expression.sql
@@ -293,22 +306,22 @@ def _value(item: Item, below: BatchRows) -> str:
 
 
 def _is_corrected(node: Node) -> bool:
-    """Whether the rows of a node are results of windows that are corrected."""
+    """Return whether rows of a node are window results that late or early rows correct."""
     return any(isinstance(origin, StatefulNode) and origin.corrects for origin in _origins(node))
 
 
 def _emits_late(node: Node) -> bool:
-    """Whether a process function emits rows for late ones, which an operator above drops."""
+    """Return whether an operator below emits rows whose time the watermark has passed, which an operator above drops."""
     return any(isinstance(below, StatefulNode) and below.emits_late for below in walk(node))
 
 
 def _has_times(node: Node) -> bool:
-    """Whether rows of tables that reach a node may be taken away."""
+    """Return whether a table of changes reaches a node, so that its rows have weights."""
     return any(origin.is_table for origin in _origins(node))
 
 
 def _origins(node: Node) -> Iterator[Node]:
-    """Yield all nodes that make a changelog of the rows of a node: those of each input of a union, or of an inner join."""
+    """Yield all nodes that make the rows of a node a changelog, in every input of a union or a join."""
     seen: set[int] = set()
     pending = [node]
     while pending:

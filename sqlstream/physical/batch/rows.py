@@ -1,4 +1,4 @@
-"""What the parts of a batch query are: relations by name, and the columns that say when a row was read."""
+"""Parts of a batch query: its relations, and the columns that say when the job read a row."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.errors import SqlStreamError
 from sqlstream.units import END_OF_INPUT, Duration, EventTime
 
-# The watermark before the batch in which a row was read (NULL: none), the number of the batch, and its time; all but the number
-# in microseconds. Then how often the row is added, where it stands among the rows of its batch (0: that is not known), and
-# whether it has no event time although its table has one.
+# The batch in which the job read a row: the watermark before it (NULL: none; microseconds), its number, and its processing time
+# (microseconds). Then the weight of the row, its place in the order of the batch's rows (0: not known), and whether the row has
+# no event time although its table has a time attribute.
 MARK = Column(internal("mark"), "BIGINT")
 BATCH = Column(internal("batch"), "BIGINT")
 AT = Column(internal("read_at"), "BIGINT")
 TIMES = Column(internal("times"), "BIGINT")
 STANDS = Column(internal("stands"), "BIGINT")
 UNTIMED = Column(internal("untimed"), "BOOLEAN")
-# Those that stay with a row up to the first operator that keeps state.
+# The columns that stay with a row up to the first stateful operator.
 READ = (MARK, BATCH, AT, TIMES, STANDS)
 
 
 class CannotVerify(SqlStreamError):
-    """A job, or a part of its query, has no batch answer to compare with."""
+    """The query of a job, or a part of it, has no batch answer, or the batch answer cannot be computed."""
 
     kind = "cannot be verified"
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """How a batch query differs from the one over all rows: what a stream leaves out, and `watermark`, how far it has come.
+    """The rules of streams that a batch query applies. With all of them its answer is what the job should have written.
 
-    Rows without a time (`untimed`), late rows, and results that are not due are left out; `expired`: a key that was silent for
-    its time to live begins anew. `batches`: process functions get their rows in the batches of the job. With all of them it is
-    what the job should have written.
+    `untimed`: rows without an event time are left out. `late`: late rows are left out. `expired`: a key that got no row for its
+    time to live begins anew. `due`: results that the job's `watermark` has not reached yet are left out; None: there is no
+    watermark. `batches`: process functions get their rows in the batches of the job.
     """
 
     untimed: bool = False
@@ -47,7 +47,10 @@ class LeftOut:
     watermark: EventTime | None = None
 
     def is_over(self, micros: str, delay: Duration) -> str:
-        """Return the condition that the watermark of an operator has reached a time."""
+        """Return the SQL condition that an operator's watermark, `delay` behind the job's, has reached a time.
+
+        `micros` is the SQL of the time, in microseconds. The condition is `true` without the rule `due`.
+        """
         if not self.due or self.watermark == END_OF_INPUT:
             return "true"
         return "false" if self.watermark is None else f"{micros} <= {self.watermark - delay}"
@@ -55,7 +58,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class BatchRows:
-    """A relation of the query: its name, its columns, and whether its rows say when they were read (the columns READ)."""
+    """A named relation of the query. With `is_read` its rows have the columns READ after `columns`."""
 
     name: str
     columns: tuple[str, ...]
@@ -63,18 +66,20 @@ class BatchRows:
 
     @property
     def listed(self) -> str:
+        """The columns, quoted and separated by commas, without READ."""
         return listed(self.columns)
 
     @property
     def hidden(self) -> str:
-        """The columns that say when rows were read, behind others."""
+        """The columns READ as further select items, with a comma before each; empty if rows do not have them."""
         return "".join(f", {c.name}" for c in READ) if self.is_read else ""
 
     @property
     def sql(self) -> str:
-        """What to write behind FROM."""
+        """The name as a FROM item."""
         return quote_name(self.name)
 
 
 def listed(columns: Iterable[str]) -> str:
+    """Return names as quoted identifiers, separated by commas."""
     return ", ".join(map(quote_name, columns))

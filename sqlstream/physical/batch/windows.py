@@ -1,6 +1,6 @@
-"""Windows in a batch query: which windows a row is in.
+"""Windows in a batch query: the windows that a row is in, and the results of windows.
 
-The formulas are their own, not those of the operators: an answer to compare with must not repeat their mistakes.
+The formulas are not those of the operators: an answer to compare with must not repeat their mistakes.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from sqlstream.units import NO_TIME, Duration
 if TYPE_CHECKING:
     from sqlstream.physical.batch.query import BatchQuery
 
-# The bounds of a row's window, in microseconds; the time up to which sessions had closed when the row came.
+# The bounds of a row's window; the time up to which sessions had closed when the row arrived. All are microseconds.
 START, END, PASSED = (internal(name) for name in ("start", "end", "passed"))
 _ROW, _SESSION = (internal(name) for name in ("number", "session"))
 
 
 def time_of(node: Node, column: str) -> str:
-    """Return the SQL of a time of a node's rows as a TIMESTAMP."""
+    """Return the SQL of a time column of a node as a TIMESTAMP: of an instant, the local time in the session's time zone."""
     field = next(f for f in node.schema if f.name == column)
     name = quote_name(column)
     return f"CAST({name} AS TIMESTAMP)" if field.type == "TIMESTAMP WITH TIME ZONE" else name
 
 
 def micros_of(node: Node, column: str) -> str:
+    """Return the SQL of `time_of` in microseconds, a BIGINT."""
     return f"epoch_us({time_of(node, column)})"
 
 
 def bounds(start: str, end: str) -> str:
-    """Return the select items of a window's bounds, from two times in microseconds."""
+    """Return the select items `window_start`, `window_end` and `window_time`; the arguments are SQL in microseconds."""
     last = f"{end} - CASE WHEN {end} % 1000 = 0 THEN 1000 ELSE 1 END"
     named = zip((start, end, last), ("window_start", "window_end", "window_time"), strict=True)
     return ", ".join(f"make_timestamp({sql}) AS {name}" for sql, name in named)
 
 
 def in_time_windows(node: TimeWindows, below: BatchRows) -> str:
-    """Return the SELECT of rows, each once for every window that holds it."""
+    """Return the SELECT of rows, each once for every window that contains it, with the bounds of the window."""
     time, size, slide = micros_of(node.input, node.time_column), node.size, node.slide
     match node.kind:
         case "TUMBLE":
@@ -67,12 +68,12 @@ def in_time_windows(node: TimeWindows, below: BatchRows) -> str:
 
 
 def _floor(time: str, step: int, offset: int) -> str:
-    """Return the SQL of the last time on a grid that is not after a time, also before 1970."""
+    """Return the SQL of the greatest time offset + n * step that is at most a time, also before 1970."""
     return f"{time} - ((({time} - {offset}) % {step} + {step}) % {step})"
 
 
 def gap_end(node: SessionWindow) -> str:
-    """Return the SQL of the end, in microseconds, of what a row alone would be as a session."""
+    """Return the SQL of a row's time plus its gap, in microseconds: the end of the session that it would be alone."""
     time = time_of(node.input, node.time_column)
     if isinstance(node.gap, Expression):
         return f"epoch_us({time} + {node.gap.sql})"
@@ -80,7 +81,7 @@ def gap_end(node: SessionWindow) -> str:
 
 
 def in_sessions(node: SessionWindow, below: BatchRows) -> str:
-    """Return the SELECT of rows with the bounds of their sessions."""
+    """Return the SELECT of rows with the bounds of their sessions; all rows count, none is late."""
     time = micros_of(node.input, node.time_column)
     by = _by(node.keys)
     ends = f"SELECT *, {time} AS {START}, {gap_end(node)} AS {END} FROM {below.sql}"
@@ -95,14 +96,15 @@ def in_sessions(node: SessionWindow, below: BatchRows) -> str:
 
 
 def in_sessions_of_stream(query: BatchQuery, node: SessionWindow, lateness: Duration) -> str:
-    """Return the SELECT of the rows that were in time for their session, with its bounds.
+    """Return the SELECT of the rows that were not late for their session, with its bounds.
 
-    A session that has closed takes no more rows. A row that alone would be over joins one that is open.
+    A closed session takes no more rows. A row that would be late alone is not if it joins an open session. Sessions close
+    `lateness` after their end. The rows of the input have the columns READ.
     """
     below = query.rows(node.input)
     passed = f"{MARK.name} - {node.delay_below + lateness}"
     if node.input.is_changelog:
-        # A change is late when the watermark has passed the time of its row: then it touches nothing that has closed.
+        # A change is late when the watermark has reached the time of its row; so it never touches a closed session.
         taken = f" WHERE coalesce({micros_of(node.input, node.time_column)} > {passed}, true)"
         return in_sessions(node, query.consolidated(node.input, below, taken))
     assert query.sessions is not None
@@ -112,7 +114,7 @@ def in_sessions_of_stream(query: BatchQuery, node: SessionWindow, lateness: Dura
 
 
 def in_count_windows(node: CountWindows, below: BatchRows) -> str:
-    """Return the SELECT of rows, each once for every window of rows that holds it and is complete."""
+    """Return the SELECT of rows, each once for every complete count window that contains it, with bounds and `window_id`."""
     time = time_of(node.input, node.time_column)
     by, order = _by(node.keys), f"ORDER BY {time}, {below.listed}"
     size, slide = node.size, node.slide
@@ -130,19 +132,19 @@ def _by(keys: Sequence[str]) -> str:
 
 
 def _edges(keys: Sequence[str], start: str, end: str) -> str:
-    """Return the select items of the bounds of windows, in microseconds: those of all rows with the same number of a key."""
+    """Return the select items START and END over rows of equal keys and equal _SESSION: the least start, the greatest end."""
     of_window = _by((*keys, _SESSION))
     return f"min({start}) OVER ({of_window}) AS {START}, max({end}) OVER ({of_window}) AS {END}"
 
 
 def late_end(node: Node, column: str | None, lateness: Duration = NO_TIME) -> str:
-    """Return the SQL of the time at which a row's window is over for good."""
+    """Return the SQL of the time, in microseconds, at which a row's window takes no more rows; `column` is its window end."""
     assert column is not None
     return f"epoch_us({quote_name(column)})" + (f" + {lateness}" if lateness else "")
 
 
 def sessions(query: BatchQuery, node: SessionWindow) -> BatchRows:
-    """Return the rows of sessions that are over."""
+    """Return the rows of closed sessions, with the bounds of the session."""
     if query.corrections.late and query.rows(node.input).is_read:
         sql = in_sessions_of_stream(query, node, query.lateness_of(node))
     else:
@@ -153,7 +155,7 @@ def sessions(query: BatchQuery, node: SessionWindow) -> BatchRows:
 
 
 def count_windows(query: BatchQuery, node: CountWindows) -> BatchRows:
-    """Return the rows of windows of rows that the watermark has passed."""
+    """Return the rows of complete count windows over the rows that the watermark has passed."""
     time = micros_of(node.input, node.time_column)
     below = query.settled(node.input, time, node.delay_below)
     due = query.corrections.is_over(time, node.delay_below)
@@ -162,7 +164,10 @@ def count_windows(query: BatchQuery, node: CountWindows) -> BatchRows:
 
 
 def aggregated(query: BatchQuery, node: WindowAggregate, sessions_below: SessionWindow | None) -> BatchRows:
-    """Return a row for each key and window that is over; `sessions_below` are those that take rows as long as it does."""
+    """Return a row for each key and closed window. Sessions below, if any, take rows as long as the aggregate does.
+
+    Raises CannotVerify for EARLY_FIRE, unless all windows have closed.
+    """
     if sessions_below is not None:
         query.take_late(sessions_below, node.lateness)
     late = late_end(node, node.window.end, node.lateness)
@@ -180,7 +185,7 @@ def aggregated(query: BatchQuery, node: WindowAggregate, sessions_below: Session
 
 
 def ranked(query: BatchQuery, node: WindowRank) -> BatchRows:
-    """Return the rows of windows that are over, with their ranks."""
+    """Return the rows of closed windows, with their ranks."""
     late = late_end(node, node.window.end)
     below = query.settled(node.input, late, node.delay_below)
     due = query.corrections.is_over(late, node.delay_below)

@@ -1,1 +1,1 @@
-"""Kinds of operators: how each node that keeps state is planned, in a class of its own that answers for it."""
+"""The plans of stateful nodes: a class for each kind of operator."""

@@ -51,21 +51,21 @@ if TYPE_CHECKING:
 
 
 class WindowAggregatePlan(OverWindowsPlan[WindowAggregate]):
-    """Results per key and window. It makes overlapping windows of slices, sessions of pieces, where nothing prevents that."""
+    """Plans WindowAggregate. Where it can, the operator makes overlapping windows from slices, and sessions, itself."""
 
     @cached_property
     def windows_made_here(self) -> TimeWindows | SessionWindow | None:
-        """The windows below, where nothing between looks at their bounds."""
+        """The overlapping windows or the sessions below, if no expression in between reads their bounds."""
         windows = _windows_below(self.node.input)
         if windows is None or (isinstance(windows, TimeWindows) and not grid(windows).overlaps):
             return None
         bounds = _bounds_on_the_way(self.node.input, windows)
-        # On the way a bound may get another name; what is computed of it needs its value.
+        # A projection may rename a bound; an expression over one would need its value.
         used = [*computed(self.node), *(e for e in _passed(self.node, windows) if e.column not in bounds)]
         if not all(bounds.isdisjoint(e.reads.columns) for e in used):
             return None
         if isinstance(windows, SessionWindow):
-            # Where a row has a gap of its own, both bounds are needed to know it.
+            # A gap per row arrives as the difference of both bounds.
             knows_gap = isinstance(windows.gap, int) or self.node.window.start is not None
             return windows if knows_gap and _is_by_the_keys_of(self.node, windows) else None
         return windows
@@ -106,7 +106,7 @@ class WindowAggregatePlan(OverWindowsPlan[WindowAggregate]):
         return super()._assigner()
 
     def _corrections(self, windows: Assigner, result: Grouped) -> Corrections:
-        """Return the trigger of results that change."""
+        """Return the trigger of results that late or early rows correct."""
         emitted, early = EmittedResults(result, Retention(self.node.lateness)), None
         if self.node.early is not None:
             early = EarlyResults(Early(self.node.early.every, self.node.early.by), result.groups)
@@ -115,7 +115,7 @@ class WindowAggregatePlan(OverWindowsPlan[WindowAggregate]):
         return Corrections(emitted, ChangedWindows(windows, emitted, early), early)
 
     def _refuse_sessions_apart(self) -> None:
-        """Refuse hints about late and early rows where those are not this operator's, but the sessions' below it."""
+        """Refuse hints about late and early rows over sessions that are an operator of their own, which drops the late rows."""
         apart = self.windows_made_here is None and self.sessions_below is not None
         if apart and (self.node.corrects or self.has_late_rows):
             raise UnsupportedError(
@@ -127,7 +127,7 @@ class WindowAggregatePlan(OverWindowsPlan[WindowAggregate]):
 
     @property
     def sessions_below(self) -> SessionWindow | None:
-        """The sessions whose rows it takes."""
+        """The sessions below, if only projections, filters and grouping sets are in between."""
         below = self.node.input
         while isinstance(below, Projection | Filter | Expand):
             below = below.input
@@ -149,7 +149,7 @@ class WindowAggregatePlan(OverWindowsPlan[WindowAggregate]):
 
     @property
     def time_column(self) -> str | None:
-        """None where results change: no row of a window is its last."""
+        """As the node says; None if results are corrected, since no row of a window is its last one."""
         return None if self.node.corrects else super().time_column
 
     def items(self) -> Iterator[Item]:
@@ -172,7 +172,7 @@ class WindowAggregatePlan(OverWindowsPlan[WindowAggregate]):
 
 
 class AggregatePlan(OperatorPlan[Aggregate]):
-    """Results per key, over all rows so far."""
+    """Plans Aggregate."""
 
     @cached_property
     def operator(self) -> ChangelogOperator:
@@ -191,7 +191,7 @@ class AggregatePlan(OperatorPlan[Aggregate]):
 
     @property
     def bound(self) -> str:
-        """Rows are kept where results do not follow from what came and went, and are made again of all rows of a key."""
+        """As the node says, unless a result cannot be updated by a retraction, so that the operator keeps all rows of a key."""
         node = self.node
         settled = bool(node.ttl) or node.state_growth is not None or not node.input.is_changelog
         if settled or all(can_retract(call) for _, call in calls_of(node.aggregates)):
@@ -213,7 +213,10 @@ class AggregatePlan(OperatorPlan[Aggregate]):
 
 
 def kept_items(node: Aggregate | WindowAggregate, holds: Holds) -> Iterator[Item]:
-    """Yield the calls, and the columns of rows where results are made anew of these."""
+    """Yield the items of an aggregate: its calls, and the input columns that are stored if results are computed from rows again.
+
+    `holds` is the operator's (see `Operator.holds`). A column is left out if a call has its name.
+    """
     used = used_columns(node)
     stored = {given.name: (column.name,) for given, (column, _) in zip(used, stored_columns(used), strict=True)}
     # A call may have the name of a column, and hold something else.
@@ -225,10 +228,7 @@ def kept_items(node: Aggregate | WindowAggregate, holds: Holds) -> Iterator[Item
 
 
 def shown_items(node: Aggregate | WindowAggregate) -> Iterator[SelectItem]:
-    """Yield what the select list makes of aggregates.
-
-    A key or a bound under a second name would say nothing new; an aggregate may be known by either.
-    """
+    """Yield the items of the select list for the state view, without those that only rename a key or a window bound."""
     group = {f.name for f in replace(node, aggregates=()).schema}
     return (item for item in node.shown if item.expression.column not in group)
 
@@ -272,7 +272,7 @@ def _passed(node: WindowAggregate, to: Node) -> Iterator[Expression]:
 
 
 def _is_by_the_keys_of(node: WindowAggregate, session: SessionWindow) -> bool:
-    """Tell whether an aggregate's keys are the keys of the sessions: then each session is one group."""
+    """Return whether an aggregate's keys are the keys of the sessions: then each session is one group."""
     names: dict[str | None, str] = {f.name: f.name for f in session.schema}
     for step in reversed(list(_path(node.input, session))):
         if isinstance(step, Expand):

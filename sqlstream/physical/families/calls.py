@@ -1,4 +1,4 @@
-"""Aggregate calls and calls with OVER as operators take them."""
+"""Makes the aggregate calls and the OVER calls of operators from those of the logical plan."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ from sqlstream.operators.over.calls import OverCall
 
 
 def named_keys(keys: tuple[Expression, ...], names: list[str]) -> Made:
-    """Return expressions as the key columns of an operator."""
+    """Return the key columns of an operator: each a column with the SQL of its expression."""
     return tuple((Column(name, key.type), key.sql) for key, name in zip(keys, names, strict=True))
 
 
 def computed(node: Aggregate | WindowAggregate) -> Iterator[Expression]:
-    """Yield what an aggregate computes of each row."""
+    """Yield the expressions that an aggregate computes for each input row: keys, arguments, orders and filters of calls."""
     yield from (k.expression for k in node.keys)
     yield from (e for a in node.aggregates for e in a.expressions)
 
 
 def used_columns(node: Aggregate | WindowAggregate) -> tuple[Column, ...]:
-    """Return the columns of the input that an aggregate's keys and calls name, at least one."""
+    """Return the input columns that an aggregate's keys and calls read; the first column if they read none."""
     read = frozenset[str]().union(*(e.reads.columns for e in computed(node)))
     columns = tuple(Column(f.name, f.type) for f in node.input.schema)
     return tuple(c for c in columns if c.name in read) or columns[:1]
 
 
 def calls_of(items: tuple[AggregateItem, ...]) -> tuple[tuple[str, AggregateCall], ...]:
-    """Return aggregate calls as operators take them, by the names of their results."""
+    """Return the aggregate calls of an operator, each with the name of its result.
+
+    Raises UnsupportedError for a call that cannot run incrementally.
+    """
     return tuple((item.name, _call(item)) for item in items)
 
 
@@ -47,7 +50,7 @@ def _call(item: AggregateItem) -> AggregateCall:
 
 
 def over_calls_of(items: tuple[OverItem, ...]) -> tuple[OverCall, ...]:
-    """Return calls with OVER as the operator takes them."""
+    """Return the OVER calls of an operator. Raises UnsupportedError for a function that cannot run incrementally."""
     for item in items:
         if why := REFUSED.get(item.call.function):
             raise _refused(item.call, why)
@@ -59,6 +62,7 @@ def _refused(item: AggregateItem, why: str) -> UnsupportedError:
 
 
 def call_of(item: AggregateItem) -> AggregateCall:
+    """Return the aggregate call of an item: aliases resolved, arguments of a user's function cast to its parameters."""
     arguments = [(a.sql, a.type) for a in item.arguments]
     if item.python is not None:
         typed = zip(arguments, item.python.parameters, strict=True)
@@ -77,7 +81,7 @@ def call_of(item: AggregateItem) -> AggregateCall:
 
 
 def _sentence(phrase: str) -> str:
-    """Return a phrase as a sentence; one that begins with a function's name keeps that as it is.
+    """Return a phrase as a sentence; a function's name at its start stays as it is.
 
     >>> _sentence("rows of a stream have no order"), _sentence("arg_max does not take DISTINCT")
     ('Rows of a stream have no order.', 'arg_max does not take DISTINCT.')

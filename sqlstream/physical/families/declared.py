@@ -1,4 +1,8 @@
-"""What operators declare of themselves, as values: keys, what they keep, settings. An upgrade compares two jobs by these."""
+"""The declarations of operators in a job's record: keys, stored items, settings. An upgrade compares two jobs by them.
+
+Expressions are *inlined*: their columns are replaced by the SQL that computes them from the rows that tables, and operators
+below, emit. So it does not matter how a query splits a computation into subqueries.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from sqlstream.logical.plan.windows import TimeWindows
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.units import Duration, duration
 
-# The SQL of the columns of a node over what tables and operators below it emit, but for columns that are those themselves.
+# The inlined SQL of the columns of a node, by name; without columns that pass through under their own name.
 Origins = Mapping[str, str]
 # Names with texts, as records have them.
 Settings = Iterator[tuple[str, str]]
@@ -33,7 +37,7 @@ class KeyItem:
 
 @dataclass(frozen=True, slots=True)
 class ColumnItem:
-    """A column of the rows of an input that are kept, and by what name the operator says where it holds it."""
+    """A stored column of the input at `place`; `held_as` is its name in `Operator.holds`, which maps it to state columns."""
 
     name: str
     expression: Expression
@@ -42,12 +46,16 @@ class ColumnItem:
 
     @classmethod
     def of(cls, field: Field, place: int = 0) -> ColumnItem:
+        """Return the item of a column that is stored as it is, under its own name."""
         return cls(field.name, Expression.of_column(field.name, field.type), place, field.name)
 
 
 @dataclass(frozen=True, slots=True)
 class CallItem:
-    """A call that is computed, and its manner; one that is `made_anew` of kept rows holds nothing itself."""
+    """An aggregate call, and for OVER the text of its frame (`manner`).
+
+    With `made_anew` it is computed from stored rows and has no state columns: those of its name store an input column.
+    """
 
     call: AggregateItem
     manner: str = ""
@@ -56,7 +64,7 @@ class CallItem:
 
 @dataclass(frozen=True, slots=True)
 class StateItem:
-    """A state of a function of the user's."""
+    """A state of a user's process function."""
 
     state: StateDeclaration
 
@@ -65,14 +73,14 @@ Item = ColumnItem | CallItem | StateItem
 
 
 class InputOrigins:
-    """The inputs of a node, over what the tables and operators below them emit."""
+    """Inlines expressions over the inputs of a node; an input is named by its place."""
 
     def __init__(self, node: StatefulNode):
         self._node = node
         self.origins = [origins_of(child) for child in node.children]
 
     def inlined(self, expression: Expression, place: int = 0) -> str:
-        """Return the SQL of an expression over an input."""
+        """Return the inlined SQL of an expression over an input."""
         return inlined(expression, self.origins[place])
 
     def inlined_list(self, expressions: Iterable[Expression], place: int = 0) -> str:
@@ -113,7 +121,7 @@ def ttl_text(ttl: Duration | None) -> str:
 
 
 def column_of(node: Node, name: str) -> Expression:
-    """Return the expression that is a column of a node."""
+    """Return the expression that reads a column of a node."""
     return next(Expression.of_column(f.name, f.type) for f in node.schema if f.name == name)
 
 
@@ -121,7 +129,7 @@ def column_of(node: Node, name: str) -> Expression:
 
 
 def origins_of(node: Node) -> Origins:
-    """Return what the columns of a node are, over those that the tables and operators below it emit."""
+    """Return the inlined SQL of the columns of a node, by name; empty for a node such as a scan or a join."""
     match node:
         case Projection():
             below = origins_of(node.input)
@@ -136,7 +144,7 @@ def origins_of(node: Node) -> Origins:
 
 
 def computed_columns(node: StatefulNode) -> Mapping[str, str]:
-    """Return the columns that a node computes, over what the tables and operators below it emit."""
+    """Return the inlined SQL of the keys and calls that an operator computes, by the names of its columns."""
     if node.key_items is None and not node.call_items:
         return {}
     below = origins_of(node.children[0])
@@ -145,12 +153,15 @@ def computed_columns(node: StatefulNode) -> Mapping[str, str]:
 
 
 def own_sql(name: str) -> str:
-    """Return the SQL of a column under its own name."""
+    """Return the SQL that reads a column of this name."""
     return Expression.of_column(name, "").sql
 
 
 def inlined(expression: Expression, origins: Origins) -> str:
-    """Return the SQL of an expression with every column as what it is over the tables and operators below."""
+    """Return the SQL of an expression with its columns replaced by their origins.
+
+    If no column has an origin, or sqlglot cannot parse the SQL, it is returned as it is.
+    """
     if expression.column is not None and own_sql(expression.column) == expression.sql:
         return origins.get(expression.column, expression.sql)
     if origins.keys().isdisjoint(expression.reads.columns):
@@ -160,7 +171,7 @@ def inlined(expression: Expression, origins: Origins) -> str:
         transformed = tree.transform(lambda part: _replaced(part, origins))
         return to_duckdb(transformed).partition(" ORDER BY ")[2]
     except SqlglotError:
-        # It is compared as it is written.
+        # The text is compared as it is.
         return expression.sql
 
 
@@ -171,7 +182,7 @@ def _replaced(part: exp.Expression, origins: Origins) -> exp.Expression:
 
 
 def inlined_call(call: AggregateItem, origins: Origins) -> str:
-    """Return an aggregate call over what the tables and operators below emit."""
+    """Return the SQL of an aggregate call with its columns replaced by their origins."""
     if all(origins.keys().isdisjoint(e.reads.columns) for e in call.expressions):
         return call.sql
     distinct = "DISTINCT " if call.distinct else ""

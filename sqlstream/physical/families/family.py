@@ -1,4 +1,4 @@
-"""What planning asks of a node that keeps state: each kind answers in a class of its own, with the same questions."""
+"""The interface of the plans of stateful nodes. Each kind of node has a subclass of OperatorPlan."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ N = TypeVar("N", bound=Stateful)
 
 @dataclass(frozen=True, slots=True)
 class FeedingPath:
-    """A stateless path that leads to an operator, and the parts of the operator that its rows make."""
+    """A stateless path into an operator, and the names of the operator's parts that are computed from its rows."""
 
     branch: Branch
     parts: tuple[str, ...]
 
 
 class OperatorPlan(ABC, Generic[N]):
-    """How a node that keeps state runs: its operator, what feeds that, the views of its state, its result in one batch."""
+    """The plan of a stateful node: its operator, the paths that feed it, the views of its state, and its batch query."""
 
     def __init__(self, node: N):
         self.node = node
@@ -46,15 +46,15 @@ class OperatorPlan(ABC, Generic[N]):
     @property
     @abstractmethod
     def operator(self) -> Operator:
-        """What computes the node; where late rows of it are read, it emits those, too. Raises UnsupportedError."""
+        """The operator that computes the node. Raises UnsupportedError, also for a call that cannot run incrementally."""
 
     @property
     def windows_made_here(self) -> TimeWindows | SessionWindow | None:
-        """The windows below, where the operator makes them itself, from the event times of rows."""
+        """The node below whose windows the operator makes itself, from the event times of rows; None: rows arrive with bounds."""
         return None
 
     def feeds(self) -> list[FeedingPath]:
-        """Return the paths that lead to the operator: of a node with one input all make all parts of its rows."""
+        """Return the paths that feed the operator. By default the node has one input, and every path feeds all parts."""
         [below] = self.node.children
         return [FeedingPath(branch, tuple(self.operator.parts)) for branch in branches(below)]
 
@@ -67,22 +67,22 @@ class OperatorPlan(ABC, Generic[N]):
 
     @property
     def result_windows(self) -> ResultWindows | None:
-        """The windows of time that its result is of, None where it is of none."""
+        """The time windows of its result, None if it has none."""
         return None
 
     @property
     def remembered(self) -> tuple[Remembered, ...]:
-        """What a time to live forgets of its state, or would."""
+        """The parts of its state that a time to live bounds, or could bound."""
         return self.operator.remembered if self.node.can_forget else ()
 
     @property
     def time_column(self) -> str | None:
-        """The time attribute of the rows that it emits."""
+        """The time attribute of the rows that it emits, None if there is none."""
         return self.node.time_attribute
 
     @property
     def view(self) -> Rows:
-        """The view of its state: the columns of the node with their current values, and what the operator adds."""
+        """The view of its state: the current result, then the columns that the select list and the operator add to it."""
         operator = self.operator
         current = operator.current(state_tables(operator), reached(self.node.delay_below))
         if operator.viewed is not None:
@@ -96,22 +96,22 @@ class OperatorPlan(ABC, Generic[N]):
         return Rows.selected(f"({current})", columns)
 
     def _shown(self) -> Iterator[SelectItem]:
-        """Yield what a select list makes of its result, for the view of its state."""
+        """Yield the items of a select list over its result, which the state view shows, too."""
         yield from ()
 
     def side_views(self) -> Iterator[tuple[str, Rows]]:
-        """Yield the views of what else it keeps, each with what its name has behind the operator's."""
+        """Yield the views of its further state, each with the suffix of its name; the operator's name and `_` come before it."""
         yield from ()
 
     def late_views(self, name: str) -> Iterator[tuple[str, Rows]]:
-        """Yield the views of the late rows that the operator of a name keeps, by the names that the query gives them."""
+        """Yield the views of the late rows that it stores, each with the name in LATE_ROWS; `name` is the operator's name."""
         yield from ()
 
     # -- in records
 
     @abstractmethod
     def items(self) -> Iterator[Item]:
-        """Yield what it keeps beside its keys: columns of rows, calls, states."""
+        """Yield what the operator stores beside its keys: columns of input rows, calls, states of the user's function."""
 
     @abstractmethod
     def settings(self, inputs: InputOrigins) -> Settings:
@@ -121,25 +121,25 @@ class OperatorPlan(ABC, Generic[N]):
 
     @abstractmethod
     def batch(self, query: BatchQuery) -> BatchRows:
-        """Return the rows of the node over all rows at once, as part of a query of DuckDB. Raises CannotVerify."""
+        """Add the node to a batch query, and return its rows there. Raises CannotVerify if it has no batch answer."""
 
 
 def state_tables(operator: Operator) -> dict[str, str]:
-    """Return an operator's state tables as its views know them, FROM-able by name."""
+    """Return the names of an operator's state tables, each with the FROM item by which a view reads it."""
     return {table.name: quote_name(table.name) for table in operator.tables}
 
 
 def columns_of(node: Node) -> tuple[Column, ...]:
-    """Return the columns of a node's rows as operators keep them."""
+    """Return the columns of a node."""
     return tuple(Column(f.name, f.type) for f in node.schema)
 
 
 def key_columns(node: Node, names: tuple[str, ...]) -> tuple[tuple[Column, str], ...]:
-    """Return keys that are columns of a node's rows, each with its SQL."""
+    """Return the columns of a node with these names, each with the SQL that reads it."""
     types = {f.name: f.type for f in node.schema}
     return tuple((Column(name, types[name]), quote_name(name)) for name in names)
 
 
 def kept_rows(node: Node, place: int = 0) -> Iterator[ColumnItem]:
-    """Yield the columns of a node's rows, all of which an operator keeps."""
+    """Yield an item for every column of a node, the input at `place` of an operator that stores whole rows."""
     return (ColumnItem.of(field, place) for field in node.schema)

@@ -1,4 +1,4 @@
-"""Joins: regular ones, those within an interval, and those with versions."""
+"""Plans of joins: regular joins, interval joins and temporal joins."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ J = TypeVar("J", bound=Joins)
 
 
 class JoinedPlan(OperatorPlan[J]):
-    """An operator with several inputs, each of which makes a part of its own."""
+    """The plan of a join; each input of the node feeds one part of the operator."""
 
     def feeds(self) -> list[FeedingPath]:
         return [
@@ -45,7 +45,7 @@ class JoinedPlan(OperatorPlan[J]):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """What people call the inputs."""
+        """The aliases of the inputs in the query; "left" or "right" for an input without one."""
         return tuple(alias or ("left", "right")[place] for place, alias in enumerate(self.node.aliases))
 
     def side_views(self) -> Iterator[tuple[str, Rows]]:
@@ -71,14 +71,14 @@ class JoinedPlan(OperatorPlan[J]):
 
 
 def _with_changes(branch: Branch, *, is_changelog: bool) -> Branch:
-    """Return a path into a join: with weights where rows come and go, and on time where it goes by the batch's own time."""
+    """Return a path into a join: with weights if its input is a changelog, and on time if it reads by processing time."""
     branch = branch.with_weight() if is_changelog and not branch.placed else branch
     by_clock = isinstance(branch.leaf, Scan) and branch.leaf.by_clock
     return replace(branch, are_on_time=True) if by_clock else branch
 
 
 class JoinPlan(JoinedPlan[Join]):
-    """Rows that match, of all rows so far."""
+    """Plans Join."""
 
     @cached_property
     def operator(self) -> RegularJoin:
@@ -88,7 +88,7 @@ class JoinPlan(JoinedPlan[Join]):
 
     @property
     def remembered(self) -> tuple[Remembered, ...]:
-        """By the names of the inputs."""
+        """One for each input, under its name."""
         pairs = zip(self.operator.remembered, self.input_names, strict=True)
         return tuple(structs.replace(one, name=name) for one, name in pairs)
 
@@ -102,7 +102,7 @@ class JoinPlan(JoinedPlan[Join]):
 
 
 class IntervalJoinPlan(JoinedPlan[IntervalJoin]):
-    """Rows that match, whose times are near each other."""
+    """Plans IntervalJoin."""
 
     @cached_property
     def operator(self) -> IntervalJoinOperator:
@@ -124,7 +124,7 @@ class IntervalJoinPlan(JoinedPlan[IntervalJoin]):
 
 
 class TemporalJoinPlan(JoinedPlan[TemporalJoin]):
-    """Rows with the version of their key at their time."""
+    """Plans TemporalJoin."""
 
     @cached_property
     def operator(self) -> TemporalJoinOperator:

@@ -1,4 +1,4 @@
-"""Rows in the order of time: with what calls with OVER find around them, or sorted."""
+"""Plans of operators that emit rows in the order of time: calls with OVER, and ORDER BY."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class OverPlan(OperatorPlan[Over]):
-    """Rows with what calls find in the rows around them."""
+    """Plans Over."""
 
     @cached_property
     def operator(self) -> OverOperator:
@@ -50,7 +50,7 @@ class OverPlan(OperatorPlan[Over]):
 
 
 class SortPlan(OperatorPlan[Sort]):
-    """Rows in an order that begins with their time."""
+    """Plans Sort: an OVER operator without calls."""
 
     @cached_property
     def operator(self) -> OverOperator:

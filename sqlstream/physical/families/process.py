@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ProcessPlan(OperatorPlan[Process]):
-    """A call of a process function."""
+    """Plans Process, the call of a process function."""
 
     @cached_property
     def operator(self) -> ProcessOperator:
@@ -60,7 +60,7 @@ class ProcessPlan(OperatorPlan[Process]):
         )
 
     def arriving(self, place: int) -> Ordered:
-        """Return an input with the columns of the order of its rows, where the function wants to know it."""
+        """Return the input at `place` with the columns of the order of its rows, if the function depends on that order."""
         node, below, read = self.node, self.node.inputs[place], self.node.reads[place]
         whole_buckets = node.function.vectorized == "bucket" and not node.function.ordered
         wants_order = not read.order and (not whole_buckets or read.broadcast)
@@ -74,7 +74,7 @@ class ProcessPlan(OperatorPlan[Process]):
         ]
 
     def side_views(self) -> Iterator[tuple[str, Rows]]:
-        """Yield the views of what it keeps beside its values: lists, maps, timers, waiting rows."""
+        """Yield the views of lists, maps, timers and rows that wait for their order."""
         return self.operator.more_views(state_tables(self.operator))
 
     def late_views(self, name: str) -> Iterator[tuple[str, Rows]]:
@@ -107,14 +107,14 @@ class ProcessPlan(OperatorPlan[Process]):
 
 
 def _sorted_by(item: Expression) -> tuple[Column, str, str]:
-    """Return a column of an order, its SQL, and its direction."""
+    """Return the column of an item of ORDER BY, the SQL that reads it, and the SQL of its direction."""
     assert item.column is not None
     own = quote_name(item.column)
     return Column(item.column, item.type), own, item.sql.removeprefix(own)
 
 
 def _check_python(expression: Expression, node: Process) -> None:
-    """Refuse a column whose values Python does not have."""
+    """Raise UnsupportedError for a column of a type without values in Python."""
     try:
         types.codec(expression.type)
     except types.UnusableType as error:

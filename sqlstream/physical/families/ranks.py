@@ -1,4 +1,4 @@
-"""Ranks: in windows, and over all rows."""
+"""Plans of ranks, in windows and over all rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class WindowRankPlan(OverWindowsPlan[WindowRank]):
-    """Ranks of rows in a window."""
+    """Plans WindowRank."""
 
     def _operator(self) -> WindowOperator:
         groups = Groups(_keys(self.node), self._assigner())
@@ -52,7 +52,7 @@ class WindowRankPlan(OverWindowsPlan[WindowRank]):
 
 
 class RankPlan(OperatorPlan[Rank]):
-    """Ranks that change as rows come and go."""
+    """Plans Rank."""
 
     @cached_property
     def operator(self) -> ChangelogOperator:

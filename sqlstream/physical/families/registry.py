@@ -1,4 +1,4 @@
-"""Which class plans a node that keeps state: the one place that asks which of them it is."""
+"""The plan class of each kind of stateful node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sqlstream.physical.families.windows import CountWindowsPlan, SessionWindowP
 
 
 def operator_plan(node: Stateful) -> OperatorPlan[Any]:
-    """Return how a node that keeps state is planned."""
+    """Return the plan of a stateful node."""
     match node:
         case SessionWindow():
             return SessionWindowPlan(node)

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class NormalizePlan(OperatorPlan[Normalize]):
-    """The row that each key of a table of changes has now."""
+    """Plans Normalize."""
 
     @cached_property
     def operator(self) -> ChangelogOperator:
         node = self.node
-        # A table has its rows as long as the source has them.
+        # No time to live: the table keeps a row until the source deletes it.
         keys = Keys(key_columns(node, node.keys))
         return ChangelogOperator("normalize", keys, LastRows(keys, columns_of(node), node.time_attribute))
 
@@ -46,7 +46,7 @@ class NormalizePlan(OperatorPlan[Normalize]):
 
 
 class SetOperationPlan(OperatorPlan[SetOperation]):
-    """Rows that are on both sides, or on the first one only."""
+    """Plans SetOperation: INTERSECT and EXCEPT."""
 
     @cached_property
     def operator(self) -> ChangelogOperator:

@@ -1,4 +1,4 @@
-"""What operators over windows of time have in common: their late rows, and who makes the windows."""
+"""The base classes of plans of operators over time windows: late rows, and window assigners."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Assigner = AssignedWindows | SlicedWindows | Sessions
 
 
 class WindowedPlan(OperatorPlan[W]):
-    """An operator that emits what is final of a window when the watermark passes its end."""
+    """The plan of an operator that emits final results of a window when the watermark passes its end."""
 
     @cached_property
     def operator(self) -> WindowOperator:
@@ -52,26 +52,26 @@ class WindowedPlan(OperatorPlan[W]):
 
     @abstractmethod
     def _operator(self) -> WindowOperator:
-        """Return the operator, for which late rows are nothing but late."""
+        """Return the operator without a part for late rows."""
 
     @property
     def is_changing(self) -> bool:
-        """Whether rows of its windows are taken away."""
+        """Whether rows of its windows can be retracted."""
         made = self.windows_made_here
         return (made.input if made is not None else self.node.input).is_changelog
 
     @property
     def _has_hints(self) -> bool:
-        """Whether hints say more of late or early rows than that they are counted."""
+        """Whether the query has a hint about late or early rows, or reads late rows."""
         return self.has_late_rows
 
     @property
     def has_late_rows(self) -> bool:
-        """Whether late rows are kept, or read by a query."""
+        """Whether late rows are stored (LATE_ROWS), or read by a query."""
         return self.node.late_rows is not None or self.node.late_reads is not None
 
     def _late_part(self) -> LateRowsPart | None:
-        """Return what becomes of late rows, where they are not dropped."""
+        """Return the part for late rows, None if they are only counted."""
         if not self.has_late_rows:
             return None
         for field in self.node.input.schema:
@@ -87,7 +87,7 @@ class WindowedPlan(OperatorPlan[W]):
 
     @abstractmethod
     def _kept_late_rows(self, columns: tuple[Column, ...]) -> LateRowsPart:
-        """Return how late rows are kept, with which columns."""
+        """Return the part for late rows with these columns, without its flags `kept` and `emitted`."""
 
     def late_views(self, name: str) -> Iterator[tuple[str, Rows]]:
         view = self.operator.late_view(name)
@@ -95,13 +95,13 @@ class WindowedPlan(OperatorPlan[W]):
             yield self.node.late_rows, view
 
     def _rows(self, name: str, rows: WindowRows) -> WindowOperator:
-        """Return the operator of the rows of windows, or of their ranks."""
+        """Return the operator that emits the rows of windows, with or without ranks."""
         of = WindowChanges(rows.groups, rows.columns, rows) if self.is_changing else rows
         return WindowOperator(name, rows.groups, of)
 
 
 class OverWindowsPlan(WindowedPlan[G]):
-    """An operator whose input has the bounds of windows, or leaves making them to it."""
+    """The plan of an operator above windows: its rows arrive with window bounds, or it makes the windows itself."""
 
     @property
     def _lateness(self) -> Duration:
@@ -112,7 +112,7 @@ class OverWindowsPlan(WindowedPlan[G]):
         parts = self.operator.parts
         feeds = []
         for branch in branches(self.node.input, self.windows_made_here, timed=LATE in parts):
-            # Only rows of a table can be late that come into windows on their way.
+            # Late rows come from tables, through a window function on the path.
             can_be_late = not branch.on_time and branch.timed
             feeds.append(FeedingPath(branch, tuple(part for part in parts if part != LATE or can_be_late)))
         return feeds
@@ -124,7 +124,7 @@ class OverWindowsPlan(WindowedPlan[G]):
         return LateRowsPart(columns, EVENT_TIME, self._lateness, where)
 
     def _assigner(self) -> Assigner:
-        """Return which windows rows are in, by the columns that have the bounds."""
+        """Return the assigner of rows that arrive with the bounds of their window."""
         end, start = self.node.window.end, self.node.window.start
         assert end is not None
         size = self.node.input.window_size
@@ -134,7 +134,10 @@ class OverWindowsPlan(WindowedPlan[G]):
 
 
 def sessions(node: SessionWindow, time: str, end: str) -> Sessions:
-    """Return the sessions of rows whose time is some SQL; where each has a gap of its own, so is the end of its wait."""
+    """Return the session assigner; `time` is the SQL of a row's event time.
+
+    `end` is the SQL of the time plus the row's own gap, if the gap is an expression; else it is not read.
+    """
     gap = node.gap if isinstance(node.gap, int) else None
     if node.input.is_changelog:
         return Sessions(ChangingPieces(time, end if gap is None else f"{time} + to_microseconds({gap})"))

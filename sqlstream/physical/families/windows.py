@@ -1,4 +1,4 @@
-"""Windows that are operators of their own: sessions, and windows of rows."""
+"""Plans of windows that are operators of their own: sessions and count windows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class SessionWindowPlan(WindowedPlan[SessionWindow]):
-    """The rows of sessions."""
+    """Plans SessionWindow."""
 
     def _operator(self) -> WindowOperator:
         node = self.node
@@ -42,7 +42,7 @@ class SessionWindowPlan(WindowedPlan[SessionWindow]):
     def feeds(self) -> list[FeedingPath]:
         parts = self.operator.parts
         return [
-            # Only rows of a table can be late.
+            # Rows that operators emit are on time.
             FeedingPath(branch, tuple(part for part in parts if part != LATE or not branch.on_time))
             for branch in branches(self.node.input)
         ]
@@ -64,7 +64,7 @@ class SessionWindowPlan(WindowedPlan[SessionWindow]):
 
 
 class CountWindowsPlan(OperatorPlan[CountWindows]):
-    """Windows of so many rows."""
+    """Plans CountWindows."""
 
     @cached_property
     def operator(self) -> CountWindowOperator:

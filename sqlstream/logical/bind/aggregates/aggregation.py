@@ -1,4 +1,4 @@
-"""Binding of grouped queries: which expressions are keys, which columns the window, which calls the aggregates."""
+"""Binding of grouped queries: keys, windows, aggregate calls, HAVING and QUALIFY."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from sqlstream.logical.plan.relational import Expand, Filter, Projection
 from sqlstream.sql.dialect import to_duckdb
 
 Projections = list[tuple[str, exp.Expr]]
-# The column that says which grouping set a row is for.
+# The column with the number of a row's grouping set.
 SET = "_grouping_set"
-# As many as CUBE of twelve columns has.
+# The number of sets of a CUBE of twelve columns.
 MOST_SETS = 4096
 
 
@@ -38,9 +38,9 @@ class Aggregation:
         self.binder, self.node, self.projections = binder, node, projections
         self.aggregates: dict[str, AggregateItem] = {}
         self.taken: set[str] = set()
-        # The output name of the select item being bound, where that is an aggregate call.
+        # The output name of the select item being bound, if the item is an aggregate call.
         self.output: str | None = None
-        # The conditions under which keys are in a row's grouping set, by the keys' SQL; keys that are in every set.
+        # By the SQL of a key: the condition that the row's grouping set contains it; the names of all keys.
         self.sets: dict[str, str] = {}
         self.plain: dict[str, str] = {}
         # The numbers of grouping sets without keys.
@@ -48,7 +48,10 @@ class Aggregation:
         self.ranks = Ranks(node)
 
     def bind(self, group: exp.Group | None, select: exp.Select) -> Node:
-        """Return the plan of the block: an aggregate, HAVING and QUALIFY as filters over it, the select list on top."""
+        """Return the plan of the block: an aggregate, HAVING, calls with OVER and QUALIFY above it, the select list on top.
+
+        Raises BindError for an expression that is wrong, UnsupportedError for one that cannot run.
+        """
         keys, names = self._keys(group)
         self.plain = names
         window = self._window(names, group or select)
@@ -58,7 +61,7 @@ class Aggregation:
         grouped = self._grouped_binder(keys, names)
         self.taken |= {n.lower() for n in (*names.values(), *bounds)}
         selected = [(name, node, grouped.rewrite_item(self._named(name, node))) for name, node in self.projections]
-        # Aggregates of the clauses below are not columns of the result: no output name is theirs.
+        # Aggregates of HAVING and QUALIFY are not columns of the result, and get no output name.
         self.output = ranks.output = None
         having, qualify = (
             (clause, grouped.rewrite(clause.this)) if (clause := select.args.get(key)) is not None else None
@@ -67,7 +70,7 @@ class Aggregation:
         own = tuple(k for k in keys if k.name not in bounds)
         calls, span = tuple(self.aggregates.values()), self._place(group, select)
         if not own and not calls and window is None:
-            # The one row of nothing but constants needs a column.
+            # A result of constants alone needs a column in state.
             calls = (AggregateItem(self._free("count"), "count", (), False, (), None, "BIGINT", span),)
         aggregate: Aggregate | WindowAggregate = (
             WindowAggregate(self.node, "", own, window, calls, span=span)
@@ -82,12 +85,12 @@ class Aggregation:
         if qualify is not None:
             plan = filtered(Filter(plan, self._condition(plan, "QUALIFY", *qualify)))
         ranked = {f.name for f in ranks.fields}
-        # The state has a row per group, however many rows UNNEST makes of one, and no ranks.
+        # The state view has a row per group: items with UNNEST, or with ranks, cannot be shown in it.
         shown = tuple(i for i in items if not i.expression.makes_rows and ranked.isdisjoint(i.expression.reads.columns))
         return Projection(_with_shown(plan, aggregate, shown), items)
 
     def _place(self, group: exp.Group | None, select: exp.Select) -> Span:
-        """Return where the aggregate stands that errors about the block mean: its first call, else GROUP BY."""
+        """Return the place in the text of errors about the aggregate: its first call, else GROUP BY."""
         found = next((a.span for a in self.aggregates.values() if a.span is not None), None)
         return found or self.binder.span(group or select)
 
@@ -122,7 +125,7 @@ class Aggregation:
     # -- keys
 
     def _keys(self, group: exp.Group | None) -> tuple[list[Item], dict[str, str]]:
-        """Return the grouping keys, and their names by their SQL over the input."""
+        """Return the keys, and their names by their SQL over the input."""
         keys: list[Item] = []
         names: dict[str, str] = {}
         bounds = self._bounds_below()
@@ -140,16 +143,16 @@ class Aggregation:
             bound = self.binder.bind(node)
             if bound.sql in names:
                 continue
-            # A window's bounds keep their names: they say which window a row of the state is of.
+            # Window bounds keep their names, by which the state view shows them.
             name = names[bound.sql] = bounds.get(bound.sql) or self._key_name(node)
-            # A key of no type, NULL, could not be stored.
+            # NULL without a type could not be stored.
             typed = bound if bound.type != NULL_TYPE else bound.cast("INTEGER")
             keys.append(Item(name, typed))
 
     def _keys_of_sets(
         self, group: exp.Group, keys: list[Item], names: dict[str, str], bounds: dict[str, str]
     ) -> tuple[list[Item], dict[str, str]]:
-        """Emit every row once for each grouping set; a key is NULL in the sets that it is not in."""
+        """Add a node that emits every row once per grouping set, and return `_keys`; a key is NULL in sets without it."""
         if (number := count_sets(group.expressions)) > MOST_SETS:
             raise self.binder.unsupported(
                 f"GROUP BY with {number:,} grouping sets",
@@ -213,13 +216,13 @@ class Aggregation:
         return self._free(alias or (node.name if isinstance(node, exp.Column) else "") or readable(to_duckdb(node)))
 
     def _bounds_below(self) -> dict[str, str]:
-        """Return the names of the columns that bound the input's windows, by their SQL."""
+        """Return the names of the input's window columns, by their SQL."""
         below = self.node.window_columns
         columns = (below.start, below.end, below.time) if below is not None else ()
         return {quote_name(c): c for c in columns if c is not None}
 
     def _window(self, names: dict[str, str], at: exp.Expr) -> WindowColumns | None:
-        """Return the bounds of the windows that rows are grouped by, if they are."""
+        """Return the input's window columns if keys identify the window of a row, None if no key is the start or the end."""
         below = self.node.window_columns
         if below is None or not any(c is not None and quote_name(c) in names for c in (below.start, below.end)):
             return None
@@ -234,13 +237,13 @@ class Aggregation:
     # -- aggregate calls
 
     def _named(self, name: str, node: exp.Expr) -> exp.Expr:
-        """Remember the output name of a select item that is an aggregate or a ranking call."""
+        """Remember the output name of a select item that is an aggregate call or a call with OVER; return the item."""
         self.output = name if self.binder.is_aggregate(node) else None
         self.ranks.output = name if isinstance(node, exp.Window) else None
         return node
 
     def _aggregate(self, node: exp.Expr) -> str:
-        """Return the name of an aggregate call's result, binding the call when it is new."""
+        """Return the name of an aggregate call's result; a new call is bound and added."""
         item = self._bind_call(node)
         for known in self.aggregates.values():
             if replace(known, name="") == item:
@@ -272,7 +275,7 @@ class Aggregation:
         return self._typed_call(node, call.name.lower(), arguments, distinct, order, where)
 
     def _within_group(self, node: exp.Expr, call: exp.WithinGroup, where: exp.Expr | None) -> AggregateItem:
-        """Bind `f(q) WITHIN GROUP (ORDER BY x)` as the call over x that it means."""
+        """Return `f(q) WITHIN GROUP (ORDER BY x)` as the equivalent call over x."""
         function, order = call.this.name.lower(), call.expression.expressions
         plain = {"percentile_cont": "quantile_cont", "percentile_disc": "quantile_disc", "mode": "mode"}.get(function)
         if plain is None or len(order) != 1:
@@ -340,7 +343,7 @@ class Aggregation:
 
 
 def _with_shown(node: Node, aggregate: Aggregate | WindowAggregate, shown: tuple[Item, ...]) -> Node:
-    """Give the aggregate below filters, ranks, and the times for these the select list that is above them."""
+    """Return a plan whose aggregate has the select list `shown`; filters, ranks and projections may be above it."""
     if node is aggregate:
         return replace(aggregate, shown=shown)
     assert isinstance(node, Filter | Projection | WindowRank | Rank | Over)
@@ -348,7 +351,7 @@ def _with_shown(node: Node, aggregate: Aggregate | WindowAggregate, shown: tuple
 
 
 class _CallBinder(ExpressionBinder):
-    """Binds an aggregate call as a whole: what is inside of it is over the input."""
+    """Binds an aggregate call as a whole: its parts are over the input."""
 
     def replacement(self, node: exp.Expr) -> exp.Expr | None:
         if not isinstance(node, exp.Star) and not self.is_aggregate(node):
@@ -361,7 +364,7 @@ class _CallBinder(ExpressionBinder):
 
 
 def readable(sql: str) -> str:
-    """Return a name for an expression.
+    """Return a column name for an expression without an alias.
 
     >>> readable("COUNT(*)"), readable('sum("dep_delay" * 2)')
     ('count', 'sum_dep_delay_2')

@@ -1,4 +1,4 @@
-"""GROUP BY as grouping sets: GROUPING SETS, ROLLUP and CUBE are shorthands for several lists of keys."""
+"""GROUP BY as grouping sets: GROUPING SETS, ROLLUP and CUBE stand for several lists of keys."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Sets = list[list[exp.Expr]]
 
 
 def has_sets(group: exp.Group) -> bool:
-    """Tell whether GROUP BY names more than one list of keys."""
+    """Return whether GROUP BY contains GROUPING SETS, ROLLUP or CUBE."""
     return any(isinstance(e, exp.Rollup | exp.Cube | exp.GroupingSets) for e in group.expressions)
 
 
 def grouping_sets(elements: Sequence[exp.Expr]) -> Sets:
-    """Return the lists of keys that the elements of GROUP BY stand for: every combination of what each stands for."""
+    """Return the grouping sets, lists of keys, of the elements of GROUP BY: all combinations of the sets of each element."""
     return [list(chain.from_iterable(parts)) for parts in product(*map(_sets, elements))]
 
 
 def count_sets(elements: Sequence[exp.Expr]) -> int:
-    """Return how many lists of keys `grouping_sets` would return."""
+    """Return the number of sets that `grouping_sets` would return."""
     return prod(map(_count, elements))
 
 
@@ -54,7 +54,7 @@ def _sets(element: exp.Expr) -> Sets:
 
 
 def _keys(element: exp.Expr) -> list[exp.Expr]:
-    """Return what parentheses hold, which may be nothing."""
+    """Return the keys in parentheses, which may be none, or the key itself."""
     if isinstance(element, exp.Tuple):
         return [key for e in element.expressions for key in _keys(e)]
     return [element.unnest()]

@@ -1,4 +1,4 @@
-"""Arguments of the user's functions: named ones and default values become positional ones before anything runs."""
+"""Arguments of the user's functions: binding turns named arguments and default values into positional ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from sqlstream.sql.statements import parse_expression
 
 
 def place_arguments(call: exp.Anonymous, function: DuckFunction, source: SourceText) -> None:
-    """Give a call one argument per parameter, in order: `f(1, scale => 2)` and `f(1)` where Python has a default.
+    """Change a call in place so that it has one argument per parameter, in order, from positional and named ones and defaults.
 
-    A call with too many arguments is left to DuckDB to refuse. Raises BindError at the argument that does not fit.
+    A call with too many arguments stays as it is, and DuckDB refuses it. Raises BindError at the argument that does not fit, and
+    for a parameter without a value.
     """
     given = list(call.expressions)
     named = [a for a in given if isinstance(a, exp.Kwarg | exp.PropertyEQ)]

@@ -1,4 +1,4 @@
-"""The time at which a row came, where an order or a key names it in place: it is computed below, when the row comes."""
+"""Expressions of the current time in orders and keys: a projection below computes them when a row arrives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sqlstream.sql.spans import mark, span_of
 
 
 class ArrivalColumns:
-    """The columns that rows of a plan get for what bound expressions say of the current time: one for each expression."""
+    """Adds a column to a plan for every different expression, in orders and keys above it, that reads the clock."""
 
     def __init__(self, node: Node, checker: TypeChecker, source: SourceText):
         self._below, self._checker, self._source = node, checker, source
@@ -26,14 +26,14 @@ class ArrivalColumns:
 
     @property
     def node(self) -> Node:
-        """The plan with the columns that were asked for; the same one where there are none."""
+        """The plan with a projection that adds the columns; the plan itself if there are none."""
         if not self._items:
             return self._below
         own = (Item(f.name, Expression.of_column(f.name, f.type)) for f in self._below.schema)
         return Projection(self._below, (*own, *self._items.values()))
 
     def of(self, parts: Sequence[exp.Expr]) -> tuple[exp.Expr, ...]:
-        """Return expressions, some with a direction, over the plan with its new columns."""
+        """Return bound expressions, or items of ORDER BY, in which those that read the clock are replaced by their column."""
         return tuple(map(self._of, parts))
 
     def _of(self, part: exp.Expr) -> exp.Expr:

@@ -1,4 +1,4 @@
-"""Binding of scalar expressions: names resolved, the clock made the batch's, what cannot run refused."""
+"""Binding of scalar expressions: resolves names, replaces the clock by the batch's, and refuses what cannot run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 from sqlstream.sql.statements import parse_expression
 
-# What stands for an argument in a form.
+# The placeholder of an argument in a form.
 _PLACE = re.compile(r"_\d+")
 _UNNEST = "Write it into the select list of a subquery in FROM, and use its column here."
 _RANDOM = {"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7"}
-# They ask about a connection, or change it: a worker's connection is nobody's business.
+# Functions that read or change a connection; users must not depend on the connections of workers.
 _OF_A_CONNECTION = {
     *("current_database", "current_schema", "current_schemas", "current_setting", "getvariable", "in_search_path"),
     *("txid_current", "current_connection_id", "current_query", "current_query_id", "current_transaction_id"),
@@ -36,37 +36,42 @@ _OF_A_CONNECTION = {
 }
 
 
-# They have a meaning in GROUP BY, and beside it.
+# Flink's group windows, which only GROUP BY and the clauses above it can name.
 _GROUP_WINDOWS = {
     f"{kind}{suffix}" for kind in ("tumble", "hop", "session") for suffix in ("", "_start", "_end", "_rowtime")
 }
 _IN_FROM = "Write FROM TUMBLE(TABLE t, DESCRIPTOR(ts), size), and GROUP BY window_start, window_end."
-# What can stand only above grouped rows.
+# Expressions over grouped rows.
 _OF_GROUPS = (exp.Window,)
 
 
 class ExpressionBinder:
-    """Binds the expressions of one query block."""
+    """Binds the expressions of one query block.
+
+    A bound expression is a sqlglot tree of DuckDB SQL over the columns of the scope's schema. Methods raise BindError for an
+    expression that is wrong, UnsupportedError for one that cannot run.
+    """
 
     def __init__(self, scope: Scope, catalog: Catalog, checker: TypeChecker, ranks: Ranks | None = None):
         self.scope, self.catalog, self.checker = scope, catalog, checker
-        # Takes ranking calls where the block can have them.
+        # Collects calls with OVER; None: the block cannot have any here.
         self.ranks = ranks
-        # The aliases whose expressions are being bound: they may not name themselves.
+        # The aliases whose expressions are being bound, which they may not name.
         self._aliases: list[str] = []
-        # Whether UNNEST, which makes several rows of one, can stand in what is being bound.
+        # Whether the expression being bound may contain UNNEST.
         self.unnests = False
 
     def bind(self, node: exp.Expr) -> Expression:
-        """Return an expression over the block's input, with its type."""
+        """Return the bound expression of a parsed one, with its type."""
         return self.typed(self.rewrite(node), node)
 
     def typed(self, bound: exp.Expr, node: exp.Expr) -> Expression:
+        """Return a bound tree as an expression with its type; the parsed `node` has the place in the text."""
         kind = self.checker.type(self.scope.rows, bound, self.scope.source)
         return Expression.of(bound, kind, self.span(node), self.is_volatile(bound))
 
     def is_volatile(self, bound: exp.Expr) -> bool:
-        """Tell whether an expression may give another result when its batch is repeated."""
+        """Return whether a bound expression may have another value when its batch runs again, as random() has."""
         for call in bound.find_all(exp.Anonymous):
             function = self.catalog.function(call.name)
             if call.name.lower() in _RANDOM or (function is not None and not function.deterministic):
@@ -74,6 +79,7 @@ class ExpressionBinder:
         return False
 
     def span(self, node: exp.Expr) -> Span:
+        """Return the place of a parsed node in the text."""
         return span_of(node, self.scope.source)
 
     def rewrite(self, node: exp.Expr) -> exp.Expr:
@@ -81,7 +87,7 @@ class ExpressionBinder:
         return self._rewrite(node.copy())
 
     def rewrite_item(self, node: exp.Expr) -> exp.Expr:
-        """Return a bound copy of an item of the select list, where UNNEST makes several rows of one."""
+        """Return a bound copy of an item of the select list, which may contain UNNEST."""
         self.unnests = True
         try:
             return self.rewrite(node)
@@ -141,25 +147,28 @@ class ExpressionBinder:
         return node
 
     def replacement(self, node: exp.Expr) -> exp.Expr | None:
-        """Return what stands for a node as a whole; a plain block refuses aggregates here."""
+        """Return the bound form of a node as a whole, None to bind its parts; a subclass overrides it for aggregates.
+
+        Raises BindError for an aggregate call, which a block without groups cannot have.
+        """
         if self.is_aggregate(node):
             raise self.error("an aggregate is not allowed here", node)
         return None
 
     def refuse_aggregates(self, node: exp.Expr, where: str) -> None:
-        """Raise when there is an aggregate call in an expression; `where` says which one that is."""
-        # What is in a subquery is no aggregate of this block.
+        """Raise BindError for an aggregate call in an expression; `where` ends the message, such as "in WHERE"."""
+        # Aggregates in a subquery belong to the subquery.
         found = node.walk(prune=lambda n: isinstance(n, exp.Query))
         if (call := next((n for n in found if self.is_aggregate(n)), None)) is not None:
             raise self.error(f"an aggregate is not allowed {where}", call)
 
     def has_aggregates(self, node: exp.Expr) -> bool:
-        """Tell whether there is an aggregate call of this block in an expression."""
-        # SUM(x) OVER (..) and (SELECT SUM(x) ..) are no aggregates of the block.
+        """Return whether an expression contains an aggregate call of this block."""
+        # SUM(x) OVER (..) and (SELECT SUM(x) ..) do not aggregate the block.
         return any(self.is_aggregate(n) for n in node.walk(prune=lambda n: isinstance(n, exp.Window | exp.Query)))
 
     def is_aggregate(self, node: exp.Expr) -> bool:
-        """Tell whether a node is an aggregate call, with its FILTER or WITHIN GROUP."""
+        """Return whether a node is an aggregate call, or the FILTER or WITHIN GROUP around one."""
         if isinstance(node, exp.Filter | exp.WithinGroup):
             return True
         return isinstance(node, exp.Anonymous) and self._is_aggregate_name(node.name)
@@ -208,7 +217,7 @@ class ExpressionBinder:
             raise self.error(f"{node.name.upper()} takes a list, not {kind}", node, hint)
 
     def _flink_call(self, node: exp.Anonymous) -> exp.Expr | None:
-        """Return a call of a function of Flink's in DuckDB's words, None when it is not one."""
+        """Return a call of a Flink function as DuckDB SQL, None if DuckDB runs the call as it is."""
         name = node.name.lower()
         if name not in REWRITTEN or self.catalog.function(name) is not None:
             return None
@@ -238,25 +247,31 @@ class ExpressionBinder:
 
     @property
     def rows(self) -> Schema:
-        """What bound expressions are over."""
+        """The columns that bound expressions can read."""
         return self.scope.rows
 
     def type_of(self, bound: exp.Expr) -> str | None:
-        """Return the type of a bound expression, None where it has none by itself, such as inside a lambda."""
+        """Return the type of a bound expression, None if DuckDB cannot tell, as for a parameter of a lambda."""
         try:
             return self.checker.type(self.rows, bound, self.scope.source)
         except SqlStreamError:
             return None
 
     def unsupported(self, what: str, node: exp.Expr, hint: str | None) -> UnsupportedError:
+        """Return the error for SQL that cannot run, at the place of a node."""
         return UnsupportedError(what, self.span(node), hint=hint)
 
     def error(self, message: str, node: exp.Expr, hint: str | None = None) -> BindError:
+        """Return the error for SQL that is wrong, at the place of a node."""
         return BindError(message, self.span(node), hint=hint)
 
 
 class GroupedBinder(ExpressionBinder):
-    """Binds expressions above an aggregation: over its keys and the results of its aggregate calls."""
+    """Binds expressions above an aggregation, over its keys and the results of its aggregate calls.
+
+    `keys` maps the SQL of keys to their names, `aggregate` returns the name of the result of an aggregate call, `grouping` the
+    bound form of a call of GROUPING, and `grouped` the columns of the grouped rows so far.
+    """
 
     def __init__(
         self,
@@ -281,7 +296,10 @@ class GroupedBinder(ExpressionBinder):
         return self.grouped()
 
     def replacement(self, node: exp.Expr) -> exp.Expr | None:
-        """Stand the key or the aggregate's result in for an expression that is one."""
+        """Return the reference to the key, or to the aggregate's result, that a node is; None to bind its parts.
+
+        Raises BindError for a column that is not a key, outside of aggregates.
+        """
         if self.is_aggregate(node):
             return _like(node, column_reference(self.aggregate(node)))
         if isinstance(node, exp.Anonymous) and node.name.lower() in ("grouping", "grouping_id"):
@@ -310,7 +328,7 @@ class GroupedBinder(ExpressionBinder):
         return None
 
     def _field_of_key(self, bound: exp.Expr) -> exp.Expr | None:
-        """Return a field of a key, such as `r.a` where rows are grouped by `r`; None where no key holds it."""
+        """Return a field of a key, such as `r.a` if rows are grouped by `r`; None if it belongs to no key."""
         if not isinstance(bound, exp.Anonymous) or bound.name != "struct_extract":
             return None
         row, field = bound.expressions
@@ -327,14 +345,14 @@ class GroupedBinder(ExpressionBinder):
         )
 
     def _check_function_around(self, node: exp.Column) -> None:
-        """Raise when a column stands in a call of a function that does not exist: it may be meant for an aggregate."""
+        """Raise BindError if a column is an argument of a function that does not exist: an aggregate may be meant."""
         call = node.find_ancestor(exp.Anonymous)
         if call is not None and self.catalog.function(call.name) is None and not self.checker.knows(call.name):
             raise self.checker.no_function(call.name, self.span(call))
 
 
 def name_of(node: exp.Expr) -> str:
-    """Return the name of an output column without an alias."""
+    """Return the output name of a select item without an alias: the column's name, or the SQL in lower case."""
     match node:
         case exp.Column() | exp.Dot():
             return node.name or to_duckdb(node)
@@ -343,13 +361,13 @@ def name_of(node: exp.Expr) -> str:
 
 
 def _like(old: exp.Expr, new: exp.Expr) -> exp.Expr:
-    """Give a node the place in the text of the one that it stands for."""
+    """Return the node `new` with the place in the text of the node that it replaces."""
     new.meta.update(old.meta)
     return new
 
 
 def _filled(form: str, call: exp.Expr, argument: Callable[[int], exp.Expr] | None = None) -> exp.Expr:
-    """Return a form of SQL with arguments for `_0`, `_1`, ..; all of it has the call's place in the text."""
+    """Return the tree of a form with arguments for `_0`, `_1`, ..; all nodes have the call's place in the text."""
     filled = exp.Paren(this=_parsed(form).copy())
     for node in filled.walk():
         node.meta.update(call.meta)

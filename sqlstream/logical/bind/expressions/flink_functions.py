@@ -1,7 +1,7 @@
-"""Flink's functions by name: which are written in DuckDB's words, which DuckDB has, and what to write instead of the rest.
+"""Flink's functions by name: those that are rewritten as DuckDB SQL, those that DuckDB has, and hints for the rest.
 
-A form is DuckDB SQL in which `_0`, `_1`, .. stand for the arguments of a call. The names of lambda parameters in a form
-begin with `__sqlstream_`, so that they hide no column. The lists in the manual are made from this module.
+A *form* is DuckDB SQL in which `_0`, `_1`, .. stand for the arguments of a call. The names of lambda parameters in a form
+begin with `__sqlstream_`, so that they hide no column. The manual's lists of functions are generated from this module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sqlstream.sql.dialect import to_duckdb
 
 
 class WrongArgument(Exception):
-    """An argument that a form cannot take: its number, what is wrong with it, and what to write."""
+    """An argument that a form cannot take: its number, from 0 on, a message and a hint."""
 
     def __init__(self, number: int, message: str, hint: str | None = None):
         super().__init__(message)
@@ -29,21 +29,24 @@ class WrongArgument(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FlinkCall:
-    """A call as it was written; `type_of` tells the DuckDB type of an argument, None where it cannot be known."""
+    """A parsed call, with the function's name in upper case.
+
+    `type_of` returns the DuckDB type of the argument of a number, None if it is not known. Arguments are numbered from 0 on.
+    """
 
     name: str
     arguments: tuple[exp.Expr, ...]
     type_of: Callable[[int], str | None]
 
     def text(self, number: int, what: str) -> str:
-        """Return an argument that must be a text literal."""
+        """Return the text of an argument that must be a text literal; `what` names it in the error. Raises WrongArgument."""
         node = self.arguments[number]
         if isinstance(node, exp.Literal) and node.is_string:
             return node.name
         raise WrongArgument(number, f"{self.name} needs its {what} as a literal", "Write it in quotes.")
 
     def pattern(self, number: int) -> str:
-        """Return an argument that is one of Java's patterns, as a literal of DuckDB's."""
+        """Return the SQL literal of strftime's pattern for an argument that is a Java pattern. Raises WrongArgument."""
         try:
             return quote_text(strftime_pattern(self.text(number, "pattern")))
         except UntranslatablePattern as error:
@@ -51,6 +54,7 @@ class FlinkCall:
             raise WrongArgument(number, f'"{error}" in the pattern of {self.name} has no translation', hint) from error
 
     def is_number(self, number: int) -> bool:
+        """Return whether an argument is known to have a numeric type."""
         type = self.type_of(number) or ""
         return type.startswith("DECIMAL") or type in _NUMBERS
 
@@ -206,7 +210,7 @@ def _charset(form: str) -> Callable[[FlinkCall], str]:
 
 
 def _variadic(form: str) -> Callable[[FlinkCall], str]:
-    """Fill a form with the arguments from a place on: `{1}` for all but the first."""
+    """Return a form with any number of arguments: `{1}` in it stands for the arguments from number 1 on."""
 
     def make(call: FlinkCall) -> str:
         found = re.search(r"\{(\d)\}", form)
@@ -238,7 +242,7 @@ _STR_TO_MAP = (
     + "), lambda __sqlstream_a, __sqlstream_b: map_concat(__sqlstream_a, __sqlstream_b))"
 )
 
-# By the number of arguments; _ANY for any number. What is not listed for a function that DuckDB has is DuckDB's.
+# Forms by the number of arguments; _ANY for any number. DuckDB runs a call with a number that is not listed.
 REWRITTEN: Mapping[str, Mapping[int, Form]] = {
     # Times
     "current_watermark": {1: _current_watermark},
@@ -329,7 +333,7 @@ REWRITTEN: Mapping[str, Mapping[int, Form]] = {
     "try_parse_json": {1: "TRY_CAST(_0 AS JSON)"},
 }
 
-# What DuckDB has under the same name with the same meaning.
+# Functions that DuckDB has under the same name with the same meaning.
 SAME = (
     *("abs", "acos", "asin", "atan", "atan2", "bin", "cos", "cosh", "cot", "degrees", "exp", "ln", "log10", "log2"),
     *("mod", "pi", "power", "radians", "round", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "uuid", "ascii"),
@@ -342,7 +346,7 @@ SAME = (
     "json_quote",
 )
 
-# What DuckDB has under the same name with another meaning; DuckDB's holds. "and X: .." names a second function.
+# Functions that DuckDB has under the same name with another meaning, which applies. "and X: .." names a second function.
 DIFFERENT: Mapping[str, str] = {
     "array_append": "and ARRAY_PREPEND: a NULL list is an empty one",
     "array_concat": "a NULL list is an empty one",
@@ -363,7 +367,7 @@ DIFFERENT: Mapping[str, str] = {
     "unhex": "fails for text that is not hexadecimal",
 }
 
-# What does not run, and what to write instead.
+# Functions that do not run, with a hint what to write instead.
 INSTEAD: Mapping[str, str | None] = {
     "source_watermark": "Write the watermark as an expression: ts - INTERVAL '5' SECOND.",
     "regexp_instr": "Write instr(text, regexp_extract(text, pattern)).",
@@ -381,14 +385,14 @@ _IS_JSON = {"OBJECT": "= 'OBJECT'", "ARRAY": "= 'ARRAY'", "SCALAR": "NOT IN ('OB
 
 
 def form(call: FlinkCall) -> str | None:
-    """Return the DuckDB SQL that a call stands for, None where it is DuckDB's own; raises WrongArgument."""
+    """Return the form of a call, None if DuckDB runs it as it is. Raises WrongArgument."""
     forms = REWRITTEN.get(call.name.lower(), {})
     made = forms.get(len(call.arguments), forms.get(_ANY))
     return made(call) if callable(made) else made
 
 
 def repeated(form: str, number: int) -> bool:
-    """Tell whether a form evaluates an argument more than once.
+    """Return whether a form evaluates an argument more than once.
 
     >>> repeated("f(_0, _1, _0)", 0), repeated("f(_0, _1, _0)", 1)
     (True, False)
@@ -397,7 +401,7 @@ def repeated(form: str, number: int) -> bool:
 
 
 def arities(name: str) -> str:
-    """Return how many arguments a rewritten function takes, in words.
+    """Return the numbers of arguments that a rewritten function takes, in words.
 
     >>> arities("split_index"), arities("to_date"), arities("elt")
     ('3 arguments', '1 or 2 arguments', 'arguments')
@@ -408,7 +412,7 @@ def arities(name: str) -> str:
 
 
 def json_predicate(kind: str | None) -> str:
-    """Return `_0 IS JSON` with the kind that it names, if any."""
+    """Return the form of `_0 IS JSON <kind>`; None, or any other kind than OBJECT, ARRAY and SCALAR, stands for any JSON."""
     if kind not in _IS_JSON:
         return "json_valid(_0)"
     return f"CASE WHEN NOT json_valid(_0) THEN false ELSE json_type(_0) {_IS_JSON[kind]} END"

@@ -13,9 +13,9 @@ from sqlstream.units import Duration
 
 
 def constant_interval(checker: TypeChecker, node: exp.Expr, source: SourceText) -> Duration:
-    """Return the length of a constant interval.
+    """Return the length of a constant interval, in microseconds.
 
-    Raises BindError for what is no constant interval, or one of months or years, whose length varies.
+    Raises BindError for an expression that is not a constant INTERVAL, and for months or years, whose length varies.
     """
     span = span_of(node, source)
     sql = to_duckdb(node)

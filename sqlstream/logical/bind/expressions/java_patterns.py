@@ -1,4 +1,4 @@
-"""Java's patterns for dates and times (DateTimeFormatter), as DATE_FORMAT takes them, in the words of DuckDB's strftime."""
+"""Translates Java's patterns for dates and times (DateTimeFormatter), as in DATE_FORMAT, to those of DuckDB's strftime."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _PART = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']|'")
 
 
 class UntranslatablePattern(Exception):
-    """A part of a pattern has no counterpart; the text of the exception is that part."""
+    """A part of a pattern has no translation; the text of the exception is that part."""
 
 
 def strftime_pattern(pattern: str) -> str:
-    """Return a Java pattern as strftime and strptime take it; raises UntranslatablePattern.
+    """Return the pattern of strftime and strptime for a Java pattern. Raises UntranslatablePattern.
 
     >>> strftime_pattern("yyyy-MM-dd'T'HH:mm:ss.SSS"), strftime_pattern("h 'o''clock' a, 100%")
     ('%Y-%m-%dT%H:%M:%S.%g', "%-I o'clock %p, 100%%")

@@ -1,4 +1,4 @@
-"""DuckDB checks expressions: it says which type an expression has, or what is wrong with it."""
+"""Types of expressions, and errors in them, from DuckDB."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _AMBIGUOUS = re.compile(r'Could not choose a best candidate function for the fun
 _FORM = re.compile(r"\t(.+?\(.*\))(?: -> .*)?$")
 _MADE_UP = re.compile(r"([(]|, )col\d+ ")
 _NO_TYPE = re.compile(r"Type with name (.+?) does not exist")
-# Not all that there are, but those that one may have meant.
+# The types that hints suggest.
 _TYPES = (
     *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "VARCHAR"),
     *("BYTES", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "INTERVAL", "ARRAY", "MAP", "ROW", "UUID", "JSON"),
@@ -40,10 +40,10 @@ _NO_MATCH = re.compile(r"No function matches the given name and argument types '
 
 
 class TypeChecker:
-    """Types of expressions over a schema, by preparing them against an empty table.
+    """Returns the types of expressions over a schema, by preparing them in DuckDB against an empty table.
 
-    The user's functions, whose names are given, are registered in `con`. `broken` says why files with more of them could not be
-    loaded.
+    `functions` are the names of the user's functions, which are registered in `con`. `broken` are the errors of files of
+    functions that could not be loaded.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class TypeChecker:
         return str(zone)
 
     def types(self, schema: Schema, expressions: Sequence[exp.Expr], source: SourceText) -> list[str]:
-        """Return the DuckDB types of bound expressions over a schema; raise BindError at the part that does not fit."""
+        """Return the DuckDB types of bound expressions over a schema. Raises BindError at the smallest part that is wrong."""
         if not expressions:
             return []
         try:
@@ -76,22 +76,26 @@ class TypeChecker:
             raise self.translate(e, expressions[0], source) from e
 
     def type(self, schema: Schema, expression: exp.Expr, source: SourceText) -> str:
+        """Return the type of a bound expression, as `types` does."""
         return self.types(schema, [expression], source)[0]
 
     def parts(self, schema: Schema, sql: str) -> Schema:
-        """Return the fields of a struct, without names where it has none; of any other value that value, without a name."""
+        """Return the fields of a STRUCT, the SQL `sql` over a schema; of any other value one field with an empty name.
+
+        Raises duckdb.Error.
+        """
         [kind] = self._describe(schema, [sql])
         if kind_of(kind) != "struct":
             return (Field("", kind),)
         return self.columns(schema, f"SELECT unnest({sql})")
 
     def columns(self, schema: Schema, select: str) -> Schema:
-        """Return the columns of a SELECT over the values of a row. Raises duckdb.Error."""
+        """Return the columns of a SELECT that may read the columns of a row, as LATERAL does. Raises duckdb.Error."""
         rows = self.con.execute(f"DESCRIBE SELECT _made.* FROM {empty(schema)} AS _row, LATERAL ({select}) AS _made")
         return tuple(Field(row[0], row[1]) for row in rows.fetchall())
 
     def union_types(self, schemas: Iterable[Schema]) -> list[str] | None:
-        """Return the column types of a UNION ALL, None where the inputs do not fit together."""
+        """Return the column types of a UNION ALL, None if the inputs have no common types."""
         try:
             rows = self.con.execute("DESCRIBE " + " UNION ALL ".join(f"SELECT * FROM {empty(s)}" for s in schemas))
             return [row[1] for row in rows.fetchall()]
@@ -99,10 +103,7 @@ class TypeChecker:
             return None
 
     def canonical(self, type: str) -> str:
-        """Return DuckDB's own spelling of a type.
-
-        Raises duckdb.Error when there is no such type.
-        """
+        """Return DuckDB's own spelling of a type. Raises duckdb.Error if there is no such type."""
         [row] = self.con.execute(f"DESCRIBE SELECT CAST(NULL AS {type})").fetchall()
         return str(row[1])
 
@@ -111,11 +112,11 @@ class TypeChecker:
         return [row[1] for row in self.con.execute(f"DESCRIBE SELECT {items} FROM {empty(schema)}").fetchall()]
 
     def _check(self, schema: Schema, expression: exp.Expr, source: SourceText) -> None:
-        """Raise for the smallest part of an expression that DuckDB refuses."""
+        """Raise an error for the smallest part of an expression that DuckDB refuses."""
         try:
             self._describe(schema, [to_duckdb(expression)])
         except duckdb.Error as e:
-            # Inside a lambda its parameters would not resolve.
+            # The parameters of a lambda have no type outside of it.
             if not isinstance(expression, exp.Lambda):
                 for child in expression.iter_expressions():
                     if isinstance(child, exp.Condition) and not isinstance(child, exp.Lambda | exp.Star | exp.Interval):
@@ -123,7 +124,7 @@ class TypeChecker:
             raise self.translate(e, expression, source) from e
 
     def translate(self, error: duckdb.Error, expression: exp.Expr, source: SourceText) -> SqlStreamError:
-        """Return our error for what DuckDB said about an expression."""
+        """Return the error to raise for an error of DuckDB about a bound expression."""
         span = span_of(expression, source)
         text = str(error)
         if no := no_type(text, span):
@@ -145,7 +146,7 @@ class TypeChecker:
         return BindError(plain(text), span)
 
     def knows(self, name: str) -> bool:
-        """Tell whether there is a function of this name."""
+        """Return whether DuckDB or the user has a scalar or aggregate function of this name, in any case."""
         return name.lower() in self.functions
 
     def no_function(self, name: str, span: Span) -> BindError:
@@ -154,13 +155,13 @@ class TypeChecker:
         hint = match and f'did you mean "{match}"?'
         if not self.broken:
             return BindError(f'function "{name}" does not exist', span, hint=hint)
-        # It may be in a file of functions that could not be loaded.
+        # A file of functions that could not be loaded may define it.
         detail = "\n".join(f"{error.message}." for error in self.broken)
         return BindError(f'function "{name}" does not exist', span, detail=detail, hint=self.broken[0].hint or hint)
 
 
 def no_type(text: str, span: Span) -> BindError | None:
-    """Return our error where DuckDB says that a type does not exist."""
+    """Return the error for a type that does not exist; None if the text of DuckDB's error is about something else."""
     found = _NO_TYPE.search(text)
     if found is None:
         return None
@@ -169,7 +170,7 @@ def no_type(text: str, span: Span) -> BindError | None:
 
 
 def plain(text: str) -> str:
-    """Return the first line of an error of DuckDB's as ours begin and end.
+    """Return the first line of an error of DuckDB in the form of a message: lower case, without its kind and full stop.
 
     >>> plain("Conversion Error: Could not convert string 'x' to INT32\\n\\nLINE 1: ...")
     "could not convert string 'x' to INTEGER"
@@ -179,7 +180,7 @@ def plain(text: str) -> str:
 
 
 def _form(text: str) -> str:
-    """Return how a function is called, without the names that DuckDB 2.0.0 makes up for parameters that have none.
+    """Return the signature of a function without the names that DuckDB 2.0.0 invents for nameless parameters.
 
     >>> _form("weighted_mean(col0 DOUBLE, col1 BIGINT, /)"), _form("weighted_mean(DOUBLE, BIGINT)")
     ('weighted_mean(DOUBLE, BIGINT)', 'weighted_mean(DOUBLE, BIGINT)')
@@ -195,7 +196,7 @@ def _built_in() -> tuple[frozenset[str], frozenset[str]]:
         rows = con.execute("SELECT function_name, function_type, macro_definition FROM duckdb_functions()").fetchall()
     functions = frozenset(name for name, kind, _ in rows if kind in ("scalar", "aggregate", "macro"))
     aggregates = {name for name, kind, _ in rows if kind == "aggregate"}
-    # A macro that calls an aggregate is one, such as json_group_array; wavg calls one that does.
+    # A macro that calls an aggregate is an aggregate, such as json_group_array; wavg calls such a macro.
     calls = {name: set(_CALLED.findall(body)) for name, kind, body in rows if kind == "macro" and body}
     while found := {name for name, called in calls.items() if called & aggregates} - aggregates:
         aggregates |= found
@@ -203,5 +204,5 @@ def _built_in() -> tuple[frozenset[str], frozenset[str]]:
 
 
 def empty(schema: Schema) -> str:
-    """Return a relation of the given columns without rows, to go behind FROM."""
+    """Return a FROM item with the columns of a schema and no rows."""
     return f"({no_rows(schema) if schema else 'SELECT 1 WHERE false'})"

@@ -1,4 +1,4 @@
-"""Calls of the user's aggregate functions: their arguments in the order of the parameters, and checks of them."""
+"""Calls of the user's aggregate functions: order and checks of their arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlstream.logical.plan.expressions import Schema
 
 
 class Block(Protocol):
-    """What binds the expressions of a query block: see ExpressionBinder."""
+    """The part of ExpressionBinder that this module uses."""
 
     scope: Scope
     checker: TypeChecker
@@ -30,7 +30,10 @@ class Block(Protocol):
 
 
 def placed(function: AggregateFunction, arguments: Sequence[exp.Expr], node: exp.Expr, block: Block) -> list[exp.Expr]:
-    """Return one argument per parameter, in order. Raises BindError where they do not fit."""
+    """Return the parsed arguments of a call, one per parameter, in order.
+
+    Raises BindError for arguments that do not fit, UnsupportedError for a function that is not deterministic.
+    """
     if not function.deterministic:
         hint = "A replay could differ: leave out deterministic=False where equal rows give equal results."
         what = f"{function.name}, an aggregate function that is not deterministic"
@@ -44,7 +47,7 @@ def placed(function: AggregateFunction, arguments: Sequence[exp.Expr], node: exp
 
 
 def own_type(function: AggregateFunction, arguments: Sequence[exp.Expr], node: exp.Expr, block: Block) -> str:
-    """Return the type of a call whose arguments are not bound yet. Raises BindError where DuckDB finds that they do not fit."""
+    """Return the type of a call with parsed arguments, one per parameter. Raises BindError for an argument of a wrong type."""
     bound = _call(function, [block.rewrite(argument) for argument in arguments], node)
     return block.checker.type(block.rows, bound, block.scope.source)
 

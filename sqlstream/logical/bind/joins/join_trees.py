@@ -1,4 +1,4 @@
-"""From relations and conditions to joins: which conditions are keys, how far times may lie apart, what can be left out before."""
+"""Builds joins from relations and conditions: finds keys and time bounds, and pushes filters below joins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sqlstream.units import Duration, duration
 
 @dataclass(frozen=True, slots=True)
 class Conjunct:
-    """A condition that must be true: as it is bound, with its type, and the places of the inputs that it names."""
+    """An operand of AND: its bound tree, its expression, and the places of the relations that it names."""
 
     bound: exp.Expr
     expression: Expression
@@ -40,17 +40,17 @@ class Conjunct:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What joins one more relation to those before it, or makes it of their rows."""
+    """A join of one more relation with those before it; with `made`, the relation is computed from their rows."""
 
     kind: Kind
     conditions: tuple[Conjunct, ...]
     span: Span
-    # The time of the rows before, where they find what is valid then.
+    # The time of FOR SYSTEM_TIME AS OF.
     as_of: AsOf | None = None
     made: Made | None = None
-    # The columns that USING makes of those of both sides.
+    # The columns of USING that coalesce both sides of a FULL JOIN.
     coalesced: tuple[Item, ...] = ()
-    # Where the conditions stand, if it is one place.
+    # The place of ON in the text, else of the join; None for a join of a subquery.
     on: Span | None = None
 
 
@@ -58,8 +58,8 @@ class Step:
 class JoinTree:
     """The relations of a query block, by their places in FROM, and the steps that join them from left to right.
 
-    `nodes` are what is read, None where a relation is made of the rows before it, and `fields` the columns. `places` says which
-    relation a column is of, `ttls` how long those of some names, in lower case, are kept.
+    `nodes` are the plans of relations, None for UNNEST and LATERAL, and `fields` their columns. `places` are the places of
+    columns' relations, `ttls` the times to live of relations by alias in lower case.
     """
 
     checker: TypeChecker
@@ -72,7 +72,10 @@ class JoinTree:
     steps: Sequence[Step]
 
     def of(self, where: Sequence[Conjunct]) -> Node:
-        """Return the joins, from left to right, with the conditions of WHERE where rows can be left out first."""
+        """Return the joins, from left to right; conditions of WHERE filter as far below as they can, or become join conditions.
+
+        Raises BindError for conditions that cannot be keys or bounds, UnsupportedError for joins that cannot run.
+        """
         rest = list(where)
         nodes: list[Node | None] = []
         for place, node in enumerate(self.nodes):
@@ -97,14 +100,14 @@ class JoinTree:
         return _filtered(tree, rest)
 
     def _is_certain(self, place: int) -> bool:
-        """Tell whether a relation's columns are never NULL for want of a match."""
+        """Return whether WHERE can filter a relation before it is joined: no outer join pads it, and it has no versions."""
         step = self.steps[place - 1] if place > 0 else None
-        # Which version is valid does not depend on what else is asked of it.
+        # The valid version must be picked among all versions.
         own = step is not None and (step.kind in ("left", "full") or step.as_of is not None)
         return not own and all(s.kind not in ("right", "full") for s in self.steps[place:])
 
     def _joined(self, left: Node, right: Node, place: int, step: Step) -> Node:
-        """Return the join of two inputs; a condition on one of them holds before where that means the same."""
+        """Return the join of two inputs; conditions on one of them filter it first if that is equivalent."""
         conditions = list(step.conditions)
         certain = step.kind not in ("right", "full") and step.as_of is None
         of_right = [c for c in conditions if c.places == {place} and certain]
@@ -157,14 +160,14 @@ class JoinTree:
         return Join((left, right), "", step.kind, keys, _all(others), aliases, step.span, ttls, unread)
 
     def _own_names(self, place: int) -> OwnNames:
-        """Return the columns of both inputs of the join with a relation, by the names that they have in their relations."""
+        """Return the columns of both inputs of the join with the relation at `place`, with their names in their relations."""
         first = tuple(self.visible[0].columns.items()) if place == 1 else ()
         return first, tuple(self.visible[place].columns.items())
 
     def _about_times(self, left: Node, right: Node, conditions: Sequence[Conjunct]) -> str | None:
-        """Return the text of a condition that compares the times of two inputs but does not bound how far they lie apart."""
+        """Return the text of a condition on the times of both inputs that is not a bound of an interval join, None if none is."""
         if left.is_changelog or right.is_changelog:
-            # Nothing bounds these: the spelling is not what is wrong.
+            # A changelog cannot be in an interval join, however the condition is written.
             return None
         times = [{*n.time_attributes, *n.processing_times} for n in (left, right)]
         for condition in conditions:
@@ -174,7 +177,7 @@ class JoinTree:
         return None
 
     def _equality(self, condition: Conjunct, place: int) -> tuple[exp.Expr, exp.Expr] | None:
-        """Return both sides of an equality of something of the inputs before with something of one input."""
+        """Return the operands of an equality between the relations before and the relation at `place`; None for others."""
         node = condition.bound.unnest()
         if not isinstance(node, exp.EQ):
             return None
@@ -192,7 +195,7 @@ class JoinTree:
         return [(c, pair) for c in conditions if (pair := self._constant(c, place)) is not None]
 
     def _constant(self, condition: Conjunct, place: int) -> tuple[exp.Expr, exp.Expr] | None:
-        """Return both sides of an equality of a constant with something of one input."""
+        """Return the operands of an equality of a constant with the relation at `place`, the constant first; else None."""
         node = condition.bound.unnest()
         if not isinstance(node, exp.EQ) or condition.places != {place} or condition.expression.volatile:
             return None
@@ -202,7 +205,7 @@ class JoinTree:
         return (sides[1], sides[0]) if sides[1].find(exp.Column) is None else None
 
     def _sides(self, pair: tuple[exp.Expr, exp.Expr], condition: Conjunct) -> tuple[Expression, Expression]:
-        """Return the sides of an equality as they are; the types must be comparable."""
+        """Return the operands of an equality with their own types, which must be comparable."""
         self._comparable(condition, pair)
         fields = tuple(f for fields in self.fields for f in fields)
         types, given = self.checker.types(fields, list(pair), self.source), condition.expression
@@ -210,7 +213,7 @@ class JoinTree:
         return left, right
 
     def _comparable(self, condition: Conjunct, pair: tuple[exp.Expr, exp.Expr]) -> tuple[Expression, Expression]:
-        """Return the sides of an equality as values of one type."""
+        """Return the operands of an equality cast to a common type. Raises BindError if there is none."""
         fields, span = tuple(f for fields in self.fields for f in fields), condition.expression.span
         types = self.checker.types(fields, list(pair), self.source)
         volatile = condition.expression.volatile
@@ -232,7 +235,7 @@ class JoinTree:
     def _windows(
         self, left: Node, right: Node, pairs: Sequence[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]], step: Step
     ) -> tuple[str, str] | None:
-        """Return the columns of the windows' ends where rows of equal windows are joined, None where not."""
+        """Return the columns of both windows' ends if equalities join rows of equal windows, else None."""
         windows = left.window_columns, right.window_columns
         if left.is_changelog or right.is_changelog or windows[0] is None or windows[1] is None:
             return None
@@ -254,13 +257,13 @@ class JoinTree:
     def _interval(
         self, left: Node, right: Node, conditions: Sequence[Conjunct], place: int
     ) -> tuple[Node, Node, tuple[str, str], TimeBounds, list[Conjunct]] | None:
-        """Return inputs, times and bounds where conditions say how far times may lie apart, and those that say so."""
+        """Return inputs, times, bounds and the conditions that set them, if these bound the times from both sides; else None."""
         if left.is_changelog or right.is_changelog:
             return None
         for a in (*left.time_attributes, *left.processing_times):
             for b in (*right.time_attributes, *right.processing_times):
                 types = [next(f.type for f in n.schema if f.name == t) for n, t in ((left, a), (right, b))]
-                # Days of a zone differ in length.
+                # In a time zone days differ in length.
                 if types[0] != types[1] or ("ZONE" in types[0] and self.checker.zone != "UTC"):
                     continue
                 bounds = TimeBounds()
@@ -291,7 +294,7 @@ class JoinTree:
         conditions: Sequence[Conjunct],
         pairs: Sequence[tuple[Conjunct, tuple[exp.Expr, exp.Expr]]],
     ) -> Node:
-        """Return the join with the versions that are valid at the times of the rows before."""
+        """Return the join with the versions valid at the times of the rows before; a lookup join for a processing time."""
         assert step.as_of is not None
         described, as_of = self.visible[place].described, step.as_of
         if as_of.column in left.batch_times:
@@ -330,12 +333,12 @@ class JoinTree:
 
 
 def named_places(bound: exp.Expr, places: Mapping[str, int]) -> Iterator[int]:
-    """Yield the places of the relations that a bound expression names."""
+    """Yield the places of the relations whose columns a bound expression reads, with repetitions."""
     return (places[c.name] for c in bound.find_all(exp.Column) if c.name in places)
 
 
 def _all(conditions: Sequence[Conjunct]) -> Expression | None:
-    """Return one condition that is true where all are."""
+    """Return the conjunction of conditions, None without any."""
     if not conditions:
         return None
     sql = " AND ".join(f"({to_duckdb(c.bound)})" for c in conditions)

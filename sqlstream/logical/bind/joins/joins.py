@@ -28,7 +28,7 @@ from sqlstream.units import Duration
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A bound item of FROM: its plan, the name by which columns qualify, and what errors call it."""
+    """A bound item of FROM: its plan, the alias that qualifies its columns, and its name in errors."""
 
     node: Node
     alias: str
@@ -36,33 +36,36 @@ class Relation:
 
 
 class JoinBinder:
-    """Binds the FROM and the WHERE of one query block that reads several relations.
+    """Binds FROM and WHERE of a query block that reads several relations.
 
-    Columns get names that are all different: those that occur before get a number.
+    A relation is known by its place in FROM, from 0 on. Columns whose names repeat get a number, so that all are different.
     """
 
     def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, ttls: Mapping[str, Duration]):
         self.catalog, self.checker, self.source = catalog, checker, source
-        # By the names of relations in lower case.
+        # Times to live by the names of relations, in lower case.
         self.ttls = ttls
-        # What is read, None where a relation is made of the rows before it; and the columns of all.
+        # By place: the plan of a relation, None for UNNEST and LATERAL; its columns.
         self.nodes: list[Node | None] = []
         self.fields: list[Schema] = []
         self.visible: list[Visible] = []
         self.steps: list[Step] = []
-        # By names that USING has made one, the column that they mean.
+        # Names of USING, in lower case, with the column that they mean.
         self.merged: dict[str, str] = {}
-        # Which relation a column is of.
+        # The place of the relation of each column.
         self.places: dict[str, int] = {}
-        # By places of FULL JOIN, what its columns of USING are made of.
+        # By the place of a FULL JOIN: its columns of USING, which coalesce both sides.
         self.coalesced: dict[int, list[Item]] = {}
-        # Relations of which only a match counts: they cannot be named above.
+        # Places of relations of semi and anti joins, whose columns cannot be named above.
         self.hidden: set[int] = set()
 
     # -- relations
 
     def add(self, relation: Relation, join: exp.Join | None = None) -> None:
-        """Add a relation of FROM; all but the first one come with a join."""
+        """Add a relation of FROM; every one but the first has a join.
+
+        Raises BindError for an alias that is in use, and for wrong conditions; UnsupportedError for joins that cannot run.
+        """
         place = len(self.nodes)
         self._check_alias(relation.alias, join.this if join is not None else None)
         fields = relation.node.schema
@@ -75,7 +78,10 @@ class JoinBinder:
                 self.hidden.add(place)
 
     def add_made(self, join: exp.Join) -> None:
-        """Add UNNEST(..), LATERAL f(..) or LATERAL (..), which is made of the rows of the relations before it."""
+        """Add UNNEST(..), LATERAL f(..) or LATERAL (..), whose rows are computed from those of the relations before it.
+
+        Raises UnsupportedError for any join but inner and left, BindError as LateralBinder does.
+        """
         place, span = len(self.nodes), head_span(join, join.this, self.source)
         kind = self._kind(join, span)
         if kind not in ("inner", "left") or join.args.get("using") or join.args.get("method"):
@@ -119,7 +125,7 @@ class JoinBinder:
 
     @property
     def scope(self) -> Scope:
-        """What can be named: all relations so far but those of which only a match counts."""
+        """The scope of all relations so far, without those of semi and anti joins."""
         return self._scope(self.hidden)
 
     def _scope(self, hidden: Iterable[int] = ()) -> Scope:
@@ -149,7 +155,7 @@ class JoinBinder:
         return Step(kind, tuple(conditions), span, as_of, coalesced=tuple(self.coalesced.get(place, ())), on=at)
 
     def _as_of(self, version: exp.Version, place: int) -> AsOf:
-        """Return the time of the rows before that FOR SYSTEM_TIME AS OF names."""
+        """Return the time of FOR SYSTEM_TIME AS OF, a column of the relations before `place`."""
         span, time = span_of(version, self.source), version.expression.unnest()
         if not isinstance(time, exp.Column):
             hint = "Write FOR SYSTEM_TIME AS OF o.ts, a time attribute of a table before it, or o.p, a column p AS PROCTIME()."
@@ -169,7 +175,7 @@ class JoinBinder:
         return found or "inner"
 
     def _equal(self, name: str, place: int, kind: Kind, span: Span) -> Conjunct:
-        """Return the condition of USING (name), which makes one column of two."""
+        """Return the condition of USING (name), and record the merged column."""
         earlier = [v for p, v in enumerate(self.visible[:place]) if p not in self.hidden]
         known = [c for v in earlier if (c := v.find(name)) is not None]
         left = self.merged.get(name.lower()) or next(iter(known), None)
@@ -188,7 +194,7 @@ class JoinBinder:
         return self.conjunct(bound, Expression.of(bound, "BOOLEAN", span))
 
     def _coalesced(self, name: str, left: str, right: str, place: int, span: Span) -> str:
-        """Add the column that has the value of either side, and return its name."""
+        """Add the column that coalesces both sides, and return its name."""
         bound = exp.Anonymous(this="coalesce", expressions=[column_reference(left), column_reference(right)])
         kind = self.checker.type(tuple(f for fields in self.fields for f in fields), bound, self.source)
         own = unique([*self.places, name])[-1]
@@ -197,10 +203,10 @@ class JoinBinder:
         self.places[own] = place
         return own
 
-    # -- what only has to match
+    # -- semi and anti joins of subqueries
 
     def add_hidden(self, node: Node) -> dict[str, str]:
-        """Add an input of which only a match counts, and return the names of its columns here; `match` must follow."""
+        """Add the input of a semi or anti join, and return its columns' names with their names here; `match` must follow."""
         fields = node.schema
         own = unique([*self.places, *(f.name for f in fields)])[len(self.places) :]
         self.hidden.add(len(self.nodes))
@@ -208,13 +214,13 @@ class JoinBinder:
         return {f.name: name for f, name in zip(fields, own, strict=True)}
 
     def match(self, kind: Kind, conditions: Sequence[Conjunct], span: Span) -> None:
-        """Say which rows of the input that was added last match."""
+        """Add the join, semi or anti, with the input that `add_hidden` added last."""
         self.steps.append(Step(kind, tuple(conditions), span))
 
     # -- conditions
 
     def conjuncts(self, condition: exp.Expr, scope: Scope, clause: str) -> list[Conjunct]:
-        """Return the conditions that must all be true for one to be."""
+        """Return the bound operands of AND of a condition; `clause` names the clause in errors. Raises BindError."""
         found = []
         binder = ExpressionBinder(scope, self.catalog, self.checker)
         for part in parts_of(condition):
@@ -228,23 +234,23 @@ class JoinBinder:
         return found
 
     def conjunct(self, bound: exp.Expr, expression: Expression) -> Conjunct:
-        """Return a bound condition with the inputs that it names."""
+        """Return a bound condition with the places of the relations that it names."""
         return Conjunct(bound, expression, frozenset(named_places(bound, self.places)))
 
     def tree(self, where: Sequence[Conjunct]) -> Node:
-        """Return the joins, with the conditions of WHERE."""
+        """Return the plan of the joins with the conditions of WHERE. Raises BindError and UnsupportedError."""
         return JoinTree(
             self.checker, self.source, self.ttls, self.nodes, self.fields, self.visible, self.places, self.steps
         ).of(where)
 
 
 def _named(relation: exp.Expr) -> exp.Expr:
-    """Return what names a relation: the table without its alias and its version, else all of it."""
+    """Return the part of an item of FROM that names it: of a table, the table without alias and version; else the item."""
     return relation.this if isinstance(relation, exp.Table) and isinstance(relation.this, exp.Expr) else relation
 
 
 def parts_of(condition: exp.Expr) -> list[exp.Expr]:
-    """Return the conditions that must all be true for one to be."""
+    """Return the parsed operands of AND of a condition, nested ones too; the condition itself if there is no AND."""
     inner = condition.unnest()
     if isinstance(inner, exp.And):
         return [part for side in (inner.this, inner.expression) for part in parts_of(side)]
@@ -252,14 +258,14 @@ def parts_of(condition: exp.Expr) -> list[exp.Expr]:
 
 
 def reads_join(node: Node) -> bool:
-    """Tell whether the rows of a node are those of a join, filtered and with what is made of them."""
+    """Return whether a node is a join, or only filters, projections and LATERAL above one."""
     if isinstance(node, Filter | Projection | Lateral):
         return reads_join(node.input)
     return isinstance(node, Joining)
 
 
 def _renamed(node: Node, fields: Schema, names: Sequence[str]) -> Node:
-    """Return a plan with other names for its columns."""
+    """Return a plan whose columns have the names `names`; the same object if they have."""
     if [f.name for f in fields] == list(names):
         return node
     items = (Item(n, Expression.of_column(f.name, f.type)) for f, n in zip(fields, names, strict=True))

@@ -1,4 +1,4 @@
-"""UNNEST, table functions and LATERAL in FROM: the rows that are made of a row's own values."""
+"""UNNEST, table functions and LATERAL in FROM: rows that are computed from a row's own values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sqlstream.logical.plan.relational import Elements
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
-# Their results depend on the order of rows; here it is that of the lists, which nobody else knows.
+# Aggregates that depend on the order of rows: over lists, that is the order of elements, which is added to their calls.
 _ORDERED = {
     *("list", "array_agg", "string_agg", "group_concat", "listagg", "first", "last", "any_value", "arbitrary"),
     *("arg_min", "argmin", "min_by", "arg_max", "argmax", "max_by", "json_group_array", "json_group_object"),
@@ -34,10 +34,10 @@ _OVER_TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A bound item of FROM that is made of the row before it.
+    """A bound item of FROM that is computed from a row of the relations before it.
 
-    `rows` is a SELECT over that row with the columns `fields`, or a list whose elements have them; `key` are those that tell the
-    rows of one row apart, if known.
+    `rows` is a SELECT over that row with the columns `fields`, or a list whose elements have these columns. `key` are columns
+    that are unique among the rows of one row: empty for at most one row, None if nothing is known.
     """
 
     rows: Expression | Elements
@@ -47,19 +47,22 @@ class Made:
 
 
 def is_made(item: exp.Expr) -> bool:
-    """Tell whether an item of FROM is made of the row before it."""
+    """Return whether an item of FROM is UNNEST or LATERAL."""
     return isinstance(item, exp.Unnest | exp.Lateral)
 
 
 class LateralBinder:
-    """Binds items of FROM over a row; `scope` is what they can name, `taken` the names that its columns have."""
+    """Binds items of FROM over a row of the relations before, `scope`; `taken` are the names of their columns."""
 
     def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, scope: Scope, taken: Sequence[str]):
         self.catalog, self.checker, self.source, self.scope = catalog, checker, source, scope
         self.lists = ListBinder(catalog, checker, source, taken)
 
     def bind(self, item: exp.Expr) -> Made:
-        """Return the rows of UNNEST(..), of a call of a table function, or of LATERAL (SELECT ..)."""
+        """Return the rows of UNNEST(..), of a table function, or of LATERAL (SELECT ..).
+
+        Raises BindError for an item that is wrong, UnsupportedError for one that cannot run, such as LATERAL over a table.
+        """
         inner = item.this if isinstance(item, exp.Lateral) else item
         while isinstance(inner, exp.Subquery):
             inner = inner.this
@@ -81,7 +84,7 @@ class LateralBinder:
     # -- LATERAL (SELECT ..)
 
     def _select(self, select: exp.Select, alias: exp.Expr | None) -> Made:
-        """Return the rows of a subquery that names nothing but the row, and what UNNEST makes of it."""
+        """Return the rows of a subquery over the values of the row, and over lists in its FROM."""
         for key, clause in select.args.items():
             if clause and key not in _READ:
                 what = f"{key.strip('_').upper()} in LATERAL"
@@ -112,7 +115,7 @@ class LateralBinder:
         return Made(rows, fields, Visible(called, described, dict(zip(names, own, strict=True))), _one(one))
 
     def _lists(self, select: exp.Select) -> list[BoundList]:
-        """Return what the subquery reads: UNNEST of the row's lists, or of lists in those, and rows of table functions."""
+        """Return the lists in a subquery's FROM; each may use the row and the lists before it."""
         clause = select.args.get("from_")
         joins = select.args.get("joins") or ()
         found: list[BoundList] = []
@@ -127,14 +130,14 @@ class LateralBinder:
         return found
 
     def _inside(self, lists: Sequence[BoundList]) -> Scope:
-        """Return what can be named over some lists: their columns, then the row's."""
+        """Return the scope of the columns of some lists, with the row as outer scope."""
         shown = {own for made in lists for own in made.visible.columns.values()}
         fields = tuple(f for made in lists for f in made.fields if f.name in shown)
         visible = tuple(made.visible for made in lists)
         return Scope("", fields, self.source, "the subquery", {}, visible, outer=self.scope)
 
     def _clauses(self, select: exp.Select, binder: _RowBinder, names: Sequence[str], numbers: Sequence[str]) -> str:
-        """Return the SQL behind FROM."""
+        """Return the SQL of the clauses after FROM."""
         sql = ""
         if (where := select.args.get("where")) is not None:
             binder.refuse_aggregates(where.this, "in WHERE")
@@ -158,7 +161,7 @@ class LateralBinder:
         places = {name.lower(): f"_{i}" for i, name in enumerate(names)}
         items = [binder.ordered(item, places, numbers) for item in order.expressions]
         plain = not binder.aggregates and group is None and not select.args.get("distinct")
-        # Elements that are equal in the order are in that of the list, or of all columns.
+        # Elements that are equal in the order are ordered by their position, or by all columns.
         ties = map(quote_name, numbers if plain else places.values())
         sql += f" ORDER BY {', '.join([*items, *ties])}"
         if not isinstance(limit.expression, exp.Literal) or not limit.expression.name.isdigit():
@@ -176,17 +179,17 @@ class LateralBinder:
 
 
 class _RowBinder(ExpressionBinder):
-    """Binds what stands in LATERAL, where aggregates are over the elements of lists."""
+    """Binds the expressions of LATERAL (SELECT ..), in which aggregates are over the elements of lists."""
 
     aggregates = False
 
     def __init__(self, scope: Scope, catalog: Catalog, checker: TypeChecker):
         super().__init__(scope, catalog, checker)
-        # All that was bound.
+        # All expressions that were bound.
         self.bound: list[Expression] = []
 
     def replacement(self, node: exp.Expr) -> exp.Expr | None:
-        """Let aggregates be: DuckDB computes them."""
+        """Return None, since DuckDB computes aggregates here; note whether there are any. COUNT(*) becomes COUNT()."""
         self.aggregates = self.aggregates or self.is_aggregate(node)
         if (
             isinstance(node, exp.Anonymous)
@@ -197,12 +200,13 @@ class _RowBinder(ExpressionBinder):
         return None
 
     def bind(self, node: exp.Expr) -> Expression:
+        """Return the bound expression, which is added to `bound`."""
         found = super().bind(node)
         self.bound.append(found)
         return found
 
     def item(self, node: exp.Expr, numbers: Sequence[str]) -> str:
-        """Return the SQL of an expression that may have aggregates, whose values come in the order of the lists."""
+        """Return the SQL of an expression that may contain aggregates; ordered ones get the order of elements, by `numbers`."""
         inner = node.this if isinstance(node, exp.Alias) else node
         bound = self.rewrite(inner)
         self.bound.append(Expression.of(bound, "", volatile=self.is_volatile(bound)))
@@ -221,7 +225,7 @@ class _RowBinder(ExpressionBinder):
         return to_duckdb(bound)
 
     def ordered(self, item: exp.Expr, places: dict[str, str], numbers: Sequence[str]) -> str:
-        """Return the SQL of an item of ORDER BY, which may name a column of the select list."""
+        """Return the SQL of an item of ORDER BY with its direction; it may name a column of the select list, by `places`."""
         value = item.this if isinstance(item, exp.Ordered) else item
         if isinstance(value, exp.Column) and not value.table and (place := places.get(value.name.lower())):
             sql = quote_name(place)
@@ -248,7 +252,7 @@ def _name(item: exp.Expr, place: int) -> str:
 
 
 def _rows(parts: Sequence[Expression], sql: str, span: Span) -> Expression:
-    """Return the SELECT that is made of some expressions over a row."""
+    """Return a SELECT as an expression that consists of `parts`."""
     return replace(Expression.over(parts, sql, ""), span=span)
 
 

@@ -1,4 +1,4 @@
-"""Lists in FROM: UNNEST of a value, and the rows of a table function, which DuckDB gets as a list."""
+"""Lists in FROM: UNNEST, and table functions, which DuckDB calls as scalar functions that return a list."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ ORDINALITY = "ordinality"
 
 @dataclass(frozen=True, slots=True)
 class BoundList:
-    """A bound list of FROM: a SELECT of its columns, and that of them which numbers its rows (the last one), shown or not."""
+    """A bound list of FROM: `sql` is a SELECT of the columns `fields`, over the row.
+
+    `number` is the column that numbers the elements, the last one, None without one; `visible` may leave it out.
+    """
 
     sql: str
     fields: Schema
@@ -35,7 +38,7 @@ class BoundList:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """What a list is and what errors and columns are called after it; `offset` is the name of its number, where asked for."""
+    """The expression of a list, and the name for errors and columns; `offset` is the name that the query gives to ordinality."""
 
     values: Expression
     name: str
@@ -44,15 +47,16 @@ class _Values:
 
 
 class ListBinder:
-    """Binds lists over a row. `taken` are the names that columns have already; those of a list get names of their own."""
+    """Binds lists over a row. `taken` are names of columns that a list's columns must not have."""
 
     def __init__(self, catalog: Catalog, checker: TypeChecker, source: SourceText, taken: Sequence[str]):
         self.catalog, self.checker, self.source, self.taken = catalog, checker, source, list(taken)
 
     def bind(self, item: exp.Expr, scope: Scope, *, numbered: bool) -> BoundList:
-        """Return the elements of a list, or the entries of a map: with their numbers where someone, or we, want them.
+        """Return the elements of a list, or the entries of a map; with their numbers if `numbered`, or WITH ORDINALITY.
 
-        `item` is UNNEST(..), a call of a table function, or LATERAL with one of these.
+        `item` is UNNEST(..), a call of a table function, or LATERAL with one of these. Raises BindError for a value that is not a
+        list or a map, and for a function that is not a table function; UnsupportedError for UNNEST of several lists.
         """
         inner = item.this if isinstance(item, exp.Lateral | exp.Table) else item
         alias = item.args.get("alias") or inner.args.get("alias")
@@ -80,12 +84,12 @@ class ListBinder:
             hint = "Name its fields: they are columns already." if kind_of(values.type) == "struct" else None
             raise BindError(message, values.span, hint=hint)
         offset = item.args.get("offset")
-        # The last of the names stands apart in the tree.
+        # sqlglot keeps the last column name apart.
         name = offset.name if isinstance(offset, exp.Identifier) else None
         return _Values(values, "unnest", bool(offset), name)
 
     def _called(self, call: exp.Anonymous, scope: Scope, ordinality: bool) -> _Values:
-        """Return the rows of a table function, as the list that it is to DuckDB."""
+        """Return the call of a table function, whose rows DuckDB gets as a list."""
         function = self._function(call)
         binder = ExpressionBinder(scope, self.catalog, self.checker)
         binder.refuse_aggregates(call, "in FROM")
@@ -149,14 +153,14 @@ class ListBinder:
         )
 
     def own(self, names: Sequence[str]) -> list[str]:
-        """Return names that no other column has."""
+        """Return names for columns that no other column has, numbered where needed; they count as taken from now on."""
         own = unique([*self.taken, *names])[len(self.taken) :]
         self.taken += own
         return own
 
 
 def named(names: Sequence[str], given: Sequence[str], at: exp.Expr, source: SourceText) -> list[str]:
-    """Return names of columns, the first of which are given."""
+    """Return column names of which the first are replaced by `given`. Raises BindError for too many names."""
     if len(given) > len(names):
         columns = "1 column" if len(names) == 1 else f"{len(names)} columns"
         raise BindError(f"{len(given)} names are given for {columns}", span_of(at, source))
@@ -164,6 +168,6 @@ def named(names: Sequence[str], given: Sequence[str], at: exp.Expr, source: Sour
 
 
 def is_list(item: exp.Expr) -> bool:
-    """Tell whether an item of FROM is UNNEST or a call of a function."""
+    """Return whether an item of FROM is UNNEST or a call of a function, with or without LATERAL."""
     inner = item.this if isinstance(item, exp.Lateral | exp.Table) else item
     return isinstance(inner, exp.Unnest | exp.Anonymous)

@@ -1,4 +1,4 @@
-"""Binding of lookup joins: which columns of a lookup table are looked up."""
+"""Binding of lookup joins: picks the columns by which a lookup table is queried."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def lookup_join(
     span: Span,
     on: Span | None,
 ) -> LookupJoin:
-    """Return the join of rows with a lookup table.
+    """Return the join of the rows of `left` with the lookup table `right`.
 
-    `pairs` are the sides of equalities, `constants` those of equalities with a constant; the condition says both, too. Where they
-    cover the table's key, that is looked up, and nothing else.
+    `pairs` are the operands of equalities between both inputs, `constants` those of a constant and the table; the second one is
+    of the table. `condition` includes all equalities. The keys are the PRIMARY KEY if equalities cover it, else the columns of
+    `pairs`, else of `constants`. `described` names the table in errors, `on` is the place of ON in the text.
 
-    Raises UnsupportedError for a changelog, and for anything but a table; BindError where no column is looked up.
+    Raises UnsupportedError for a changelog, and for anything but a table; BindError if there is no key.
     """
     if left.is_changelog:
         hint = "Look up before rows are grouped, ranked or joined: a retraction could find another answer than its row did."
@@ -69,12 +70,12 @@ def _keys(
             continue
         seen.add(name)
         kind = physical[name].type
-        # What the column cannot hold is not there.
+        # A value that the column cannot hold has no match: NULL.
         yield wanted.cast(kind, how="TRY_CAST"), name
 
 
 def _lookup_table(node: Node) -> tuple[Table, tuple[tuple[str, Field], ...]] | None:
-    """Return the table that a relation is, and its columns with their names in the relation."""
+    """Return the table that a relation reads, and pairs of the name of a column and its field in the relation; None otherwise."""
     match node:
         case Scan():
             return node.table, tuple((f.name, f) for f in node.schema)

@@ -1,4 +1,4 @@
-"""IN (SELECT ..) and EXISTS (SELECT ..) in WHERE: rows that have a match in a subquery, or none."""
+"""IN (SELECT ..) and EXISTS (SELECT ..) in WHERE, and their negations, as semi and anti joins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.sql.spans import span_of
 
-# Binds a query that names nothing of the block around it.
+# Binds a subquery without correlated columns.
 BindQuery = Callable[[exp.Expr], Node]
 # Binds the FROM of a subquery, without its WHERE.
 BindFrom = Callable[[exp.Select], JoinBinder]
@@ -30,7 +30,10 @@ _CLAUSES = ("group", "having", "distinct", "qualify", "limit", "offset", "order"
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """A condition on rows: that they have a match in a subquery, or none. For IN, what is looked for there."""
+    """IN or EXISTS as a join with `query`: kind semi, or anti if negated. `wanted` is the left operand of IN, None for EXISTS.
+
+    `written` is the parsed condition, which has the place in the text.
+    """
 
     kind: Kind
     query: exp.Expr
@@ -39,7 +42,7 @@ class Matched:
 
 
 def split(where: exp.Expr) -> tuple[list[exp.Expr], list[Matched]]:
-    """Return the parts of a condition that are about a row alone, and those that look for matches in subqueries."""
+    """Return the operands of AND in a condition: those without a subquery, and those that are IN or EXISTS with one."""
     plain: list[exp.Expr] = []
     found: list[Matched] = []
     for part in parts_of(where):
@@ -63,7 +66,10 @@ class Subqueries:
         self.joins, self.query, self.from_ = joins, query, from_
 
     def add(self, matched: Matched, scope: Scope) -> None:
-        """Join a subquery; `scope` is what the block around it can name."""
+        """Add the join with a subquery; `scope` is the scope of the block around it.
+
+        Raises BindError if IN and the subquery differ in their numbers of columns, and as binding the subquery does.
+        """
         select = matched.query
         while isinstance(select, exp.Subquery):
             select = select.this
@@ -98,7 +104,7 @@ class Subqueries:
         self.joins.match(matched.kind, found, span)
 
     def _is_plain(self, select: exp.Select) -> bool:
-        """Tell whether a subquery is a FROM with a WHERE: then it may name columns of the block around it."""
+        """Return whether a subquery has only FROM and WHERE, so that it may be correlated."""
         if any(select.args.get(clause) for clause in _CLAUSES) or select.args.get("from_") is None:
             return False
         names = self.joins.checker.aggregates
@@ -107,7 +113,7 @@ class Subqueries:
         return not windows and not any(c.name.lower() in names for c in calls)
 
     def _correlated(self, select: exp.Select, inner: JoinBinder) -> tuple[list[exp.Expr], list[exp.Expr]]:
-        """Return the parts of a subquery's WHERE that are about its own rows, and those that name the block around it."""
+        """Return the operands of AND in a subquery's WHERE: those over its own columns, and the correlated ones."""
         where = select.args.get("where")
         own: list[exp.Expr] = []
         others: list[exp.Expr] = []
@@ -122,7 +128,7 @@ class Subqueries:
             return False
 
     def _equal(self, matched: Matched, wanted: exp.Expr, value: exp.Expr, scope: Scope, below: Scope) -> Conjunct:
-        """Return a condition of IN; where one may be NULL, a row that is not in the subquery is not known not to be."""
+        """Return the join condition of IN; for NOT IN, sides that may be NULL also match if one of them is NULL."""
         joins = self.joins
         sides = [
             ExpressionBinder(s, joins.catalog, joins.checker).rewrite(e) for s, e in ((scope, wanted), (below, value))
@@ -138,7 +144,7 @@ class Subqueries:
         return joins.conjunct(equal, Expression.of(equal, "BOOLEAN", span))
 
     def _is_certain(self, side: exp.Expr) -> bool:
-        """Tell whether a value is known not to be NULL: a column that is declared so, or that a filter below keeps so."""
+        """Return whether a value is known not to be NULL: a literal, a NOT NULL column, or one that a filter below checks."""
         if isinstance(side, exp.Literal):
             return True
         if not isinstance(side, exp.Column) or side.name not in self.joins.places:
@@ -148,9 +154,9 @@ class Subqueries:
 
 
 def _with_correlations_in_where(select: exp.Select, outer: Scope) -> exp.Select:
-    """Return a subquery whose WHERE has what ON says of the block around it: for inner joins that means the same.
+    """Return a subquery with correlated conditions of ON moved to WHERE, which is equivalent for inner joins.
 
-    Raises UnsupportedError where a join in it is an outer one.
+    Raises UnsupportedError if the subquery has any other join, too.
     """
     joins = select.args.get("joins") or ()
     own = {r.alias_or_name.lower() for r in (select.args["from_"].this, *(j.this for j in joins))}
@@ -174,7 +180,7 @@ def _with_correlations_in_where(select: exp.Select, outer: Scope) -> exp.Select:
 
 
 def _names(outer: Scope, own: Collection[str], condition: exp.Expr) -> Iterator[exp.Column]:
-    """Yield the columns of a condition that say that they are of a relation around a subquery, which has others of its `own`."""
+    """Yield the columns of a condition that a relation of the outer block qualifies, and none of the subquery's `own`."""
     for column in condition.find_all(exp.Column):
         table = column.table.lower()
         if table and table not in own and outer.relation(table) is not None:
@@ -182,7 +188,7 @@ def _names(outer: Scope, own: Collection[str], condition: exp.Expr) -> Iterator[
 
 
 def _several(wanted: exp.Expr | None) -> Sequence[exp.Expr]:
-    """Return what IN looks for: one value, those of (a, b), or none for EXISTS."""
+    """Return the left operands of IN: one value, those of (a, b), or none for EXISTS."""
     if wanted is None:
         return ()
     inner = wanted.unnest()

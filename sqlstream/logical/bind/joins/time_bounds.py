@@ -1,4 +1,4 @@
-"""What conditions say of how far the times of two rows may lie apart."""
+"""Bounds of interval joins: how far conditions let the times of two rows lie apart."""
 
 from __future__ import annotations
 
@@ -16,31 +16,35 @@ Length = Callable[[exp.Expr], Duration]
 
 @dataclass(frozen=True, slots=True)
 class TimeBounds:
-    """The right row's time lies from `before` before the left one's to `after`; None where nothing bounds it."""
+    """The bounds left time - `before` <= right time <= left time + `after`, in microseconds; None: no bound."""
 
     before: Duration | None = None
     after: Duration | None = None
 
     def and_(self, other: TimeBounds) -> TimeBounds:
-        """Return what holds where both hold."""
+        """Return the bounds of both conditions together."""
         return TimeBounds(_least(self.before, other.before), _least(self.after, other.after))
 
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """Columns of times, each so often, and a length."""
+    """A sum of times: columns with their factors, and a constant length."""
 
     columns: Mapping[str, int]
     length: Duration = NO_TIME
 
     def plus(self, other: _Sum, sign: int) -> _Sum:
+        """Return this sum plus `sign` times another one."""
         names = {*self.columns, *other.columns}
         times = {name: self.columns.get(name, 0) + sign * other.columns.get(name, 0) for name in names}
         return _Sum({name: n for name, n in times.items() if n}, Duration(self.length + sign * other.length))
 
 
 def time_bounds(condition: exp.Expr, left: str, right: str, length: Length) -> TimeBounds | None:
-    """Return what a bound condition says of two columns, None where it is about something else."""
+    """Return the bounds that a bound condition sets for two time columns; None for any other condition.
+
+    `length` returns the length of a constant interval, and raises SqlStreamError for anything else.
+    """
     match condition:
         case exp.Paren():
             return time_bounds(condition.this, left, right, length)

@@ -1,4 +1,4 @@
-"""Which relations are versions: rows that say what is so for a key from a time on."""
+"""Versioned tables, as in Flink: relations whose rows are valid for a key from a time on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlstream.logical.plan.tables import Scan
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """The time at which something is to be valid: a column of the rows before, as it is written, and its place."""
+    """The time of FOR SYSTEM_TIME AS OF: a column of the relations before, its text in the query, and the clause's place."""
 
     column: str
     written: str
@@ -25,7 +25,7 @@ class AsOf:
 
 @dataclass(frozen=True, slots=True)
 class VersionedTable:
-    """A plan whose rows, or changes, are versions, with the columns that are the key and the time."""
+    """A plan whose rows, or changes, are versions, with its key columns and its time column."""
 
     node: Node
     keys: tuple[str, ...]
@@ -33,11 +33,15 @@ class VersionedTable:
 
     @property
     def sqls(self) -> tuple[str, ...]:
+        """The SQL of the key columns."""
         return tuple(map(quote_name, self.keys))
 
 
 def versions(node: Node) -> VersionedTable | None:
-    """Return the versions that a relation is made of, if it is: those of a table with a key and a watermark, or newest rows."""
+    """Return the versioned table behind a relation, None if it is none.
+
+    It is a table with a PRIMARY KEY and a watermark, or the input of a deduplication that keeps the newest row of each key.
+    """
     match node:
         case StatefulNode() if node.is_table:
             return versions(node.children[0])
@@ -55,7 +59,7 @@ def versions(node: Node) -> VersionedTable | None:
 
 
 def _newest(node: Node, column: str | None) -> VersionedTable | None:
-    """Return the versions of which a node has the newest, where a column is 1."""
+    """Return the versions whose newest rows a node has where `column`, a ROW_NUMBER by descending time, is 1; else None."""
     match node:
         case Projection():
             below = next((i.expression.column for i in node.items if i.name == column), None)
@@ -78,7 +82,7 @@ def _is_newest_first(node: Rank, time: str) -> bool:
 
 
 def _projected(node: Projection, below: VersionedTable | None) -> VersionedTable | None:
-    """Return versions under the names that a projection gives them; None where it leaves out the key or the time."""
+    """Return versions under the names of a projection; None if it drops a key column or the time."""
     if below is None:
         return None
     names = {i.expression.column: i.name for i in reversed(node.items)}
@@ -89,7 +93,7 @@ def _projected(node: Projection, below: VersionedTable | None) -> VersionedTable
 
 
 def check_time(node: Node, as_of: AsOf) -> None:
-    """Raise unless the rows of a node are in the order of the time that AS OF names, and stay."""
+    """Raise BindError unless AS OF names a time attribute of a node, UnsupportedError if the node is a changelog."""
     if as_of.column not in node.time_attributes:
         existing = ", ".join((*node.time_attributes, *node.batch_times)) or "none"
         hint = f"Time attributes of the rows before: {existing}."

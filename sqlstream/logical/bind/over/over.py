@@ -1,4 +1,4 @@
-"""Binding of calls with OVER whose rows are in the order of time: aggregates over frames, LAG and LEAD, first and last values."""
+"""Binding of calls with OVER in the order of time: aggregates over frames, LAG and LEAD, first and last values."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from sqlstream.logical.plan.tables import by_clock
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
-# They tell a row's place among all rows, which are never all there.
+# Functions over all rows of a partition, which a stream never has.
 _OF_WHOLE_PARTITIONS = ("ntile", "percent_rank", "cume_dist")
 _HINT = "Aggregates run, LAG, LEAD, FIRST_VALUE, LAST_VALUE, NTH_VALUE, ROW_NUMBER, RANK and DENSE_RANK."
 WAITED = "LEAD and n FOLLOWING emit rows behind the watermark: do this before them."
-# Up to the parenthesis that closes OVER.
+# A frame, up to the parenthesis that closes OVER.
 _FRAME = re.compile(r"\b(?:ROWS|RANGE|GROUPS)\b(?:[^()]|\([^()]*\))*", re.IGNORECASE)
 _DIRECTION = re.compile(r"\s+(ASC|DESC)\b", re.IGNORECASE)
 _FRAMES = "Frames run from UNBOUNDED, n or INTERVAL .. PRECEDING to CURRENT ROW, or to n or INTERVAL .. FOLLOWING."
 
 
 class OverBlock(Protocol):
-    """What binds the expressions of a query block: see ExpressionBinder."""
+    """The part of ExpressionBinder that binds calls with OVER."""
 
     scope: Scope
     catalog: Catalog
@@ -55,19 +55,19 @@ class OverBlock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What rows a call with OVER is computed among, and in which order: bound, but for the input that they are of."""
+    """PARTITION BY and ORDER BY of a call with OVER, as bound expressions."""
 
     keys: tuple[exp.Expr, ...]
     order: tuple[exp.Expr, ...]
 
     @property
     def sql(self) -> tuple[object, ...]:
-        """What two must agree on to be one."""
+        """The value by which partitions are compared: the SQL of keys and order."""
         return *map(to_duckdb, self.keys), "", *map(to_duckdb, self.order)
 
 
 def with_windows(select: exp.Select) -> exp.Select:
-    """Return a query block whose calls say themselves what its WINDOW clause says for them."""
+    """Return a query block without WINDOW clause: its named windows are copied into the calls with OVER."""
     if not select.args.get("windows"):
         return select
     select = select.copy()
@@ -93,7 +93,10 @@ def _complete(window: exp.Window, named: Mapping[str, exp.Window]) -> None:
 
 
 def bind_call(window: exp.Window, block: OverBlock) -> OverItem:
-    """Return an aggregate or another call with OVER, without a name."""
+    """Return an aggregate, or another call in the order of time, with OVER; its result has no name yet.
+
+    Raises UnsupportedError for a function that cannot run with OVER, or for a frame; BindError for a call that is wrong.
+    """
     span = block.span(window)
     call = window.this.this if isinstance(window.this, exp.Filter) else window.this
     function = call.name.lower() if isinstance(call, exp.Anonymous) else ""
@@ -143,7 +146,7 @@ def _python_call(function: AggregateFunction, window: exp.Window, block: OverBlo
 
 
 def _bound(node: exp.Expr, block: OverBlock) -> exp.Expr:
-    """Return a call whose arguments are bound."""
+    """Return a copy of a call whose arguments are bound."""
     found = node.copy()
     for child in list(found.iter_expressions()):
         if isinstance(node, exp.Filter) and child is found.this:
@@ -204,7 +207,7 @@ def _frame_of(item: AggregateItem, ignore_nulls: bool, window: exp.Window, block
 
 
 def _frame(window: exp.Window, block: OverBlock) -> OverFrame:
-    """Return the frame of an OVER clause; by default all rows up to the current one and those equal to it in the order."""
+    """Return the frame of an OVER clause; by default all rows up to the current row and its peers."""
     spec = window.args.get("spec")
     if spec is None:
         return OverFrame("range", None)
@@ -231,7 +234,7 @@ def _frame(window: exp.Window, block: OverBlock) -> OverFrame:
 
 
 def _frame_span(window: exp.Window, block: OverBlock) -> Span:
-    """Return where the frame of an OVER clause stands: behind its order."""
+    """Return the place of the frame of an OVER clause in the text, after its ORDER BY."""
     order = block.span(window.args["order"])
     found = _FRAME.search(order.source.text, order.end)
     if found is None:
@@ -240,7 +243,10 @@ def _frame_span(window: exp.Window, block: OverBlock) -> Span:
 
 
 def _bound_of(value: object, side: str | None, mode: str, block: OverBlock) -> int | None:
-    """Return how far before the current row a bound of a frame lies, None for UNBOUNDED."""
+    """Return the distance of a frame's bound before the current row (negative: after it), None for UNBOUNDED.
+
+    The unit is rows for ROWS, microseconds for RANGE.
+    """
     if value is None or value == "CURRENT ROW":
         return 0
     if value == "UNBOUNDED":
@@ -261,7 +267,10 @@ def _bound_of(value: object, side: str | None, mode: str, block: OverBlock) -> i
 
 
 def time_of(node: Node, order: Sequence[exp.Expr]) -> str | None:
-    """Return the time attribute or the processing time of a node, if it is what an order begins with, ascending."""
+    """Return the time attribute, or the processing time, that is the first item of an order, ascending.
+
+    None if it is another column, and over a changelog.
+    """
     first = order[0]
     value = first.this if isinstance(first, exp.Ordered) else first
     if node.is_changelog or (isinstance(first, exp.Ordered) and first.args.get("desc")):
@@ -271,7 +280,10 @@ def time_of(node: Node, order: Sequence[exp.Expr]) -> str | None:
 
 
 def by_time(node: Node, time: str, checker: TypeChecker, span: Span) -> Node:
-    """Return a plan whose rows are in the order of a column that `time_of` has found."""
+    """Return a plan for rows in the order of `time`, a result of `time_of`: by clock for a processing time.
+
+    Raises UnsupportedError for a TIMESTAMP_LTZ if the session's time zone is not UTC.
+    """
     if time in node.processing_times:
         node = by_clock(node)
     kind = next(f.type for f in node.schema if f.name == time)
@@ -285,7 +297,7 @@ def by_time(node: Node, time: str, checker: TypeChecker, span: Span) -> Node:
 
 
 def typed(parts: Sequence[exp.Expr], fields: Schema, block: OverBlock, span: Span | None) -> tuple[Expression, ...]:
-    """Return bound keys, or items of an order with their directions, over columns; `span` is the place of those without one."""
+    """Return bound keys, or items of an order with their directions, with types; `span` is the place of parts without one."""
     source = block.scope.source
     types = block.checker.types(fields, [p.this if isinstance(p, exp.Ordered) else p for p in parts], source)
     return tuple(
@@ -294,7 +306,10 @@ def typed(parts: Sequence[exp.Expr], fields: Schema, block: OverBlock, span: Spa
 
 
 def over(node: Node, partition: Partition, calls: Sequence[OverItem], block: OverBlock) -> Over:
-    """Return calls over the rows of a node; raise where those are not in the order that the calls want."""
+    """Return the node of calls with OVER of one partition and order.
+
+    Raises UnsupportedError if the order does not begin with a time of the input, or does not fit the frames.
+    """
     span, source = calls[0].call.span, block.scope.source
     assert span is not None
     ordered = span_of(partition.order[0], source, span).to(span_of(partition.order[-1], source, span))
@@ -314,12 +329,12 @@ def over(node: Node, partition: Partition, calls: Sequence[OverItem], block: Ove
 
 
 def waits_for_later(node: Node) -> bool:
-    """Tell whether rows leave a plan behind the watermark, because they have waited for later ones."""
+    """Return whether rows leave a plan after the watermark has passed them, because they wait for later rows."""
     return any(isinstance(n, StatefulNode) and n.waits_for_later_rows for n in walk(node))
 
 
 def lost_in_join(node: Node) -> str | None:
-    """Return what to do where a join has made of a time attribute a column like any other, None where none has."""
+    """Return a hint if a join below has lost a time attribute, None if none has."""
     joins = [n for n in walk(node) if isinstance(n, Joining)]
     if any(isinstance(n, Join) for n in joins):
         bound = "AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts"

@@ -1,4 +1,4 @@
-"""Binding of calls with OVER in a query block: ranks in windows and over all rows, and calls in the order of time."""
+"""Collects the calls with OVER of a query block, and builds their nodes: ranks in windows, other ranks, calls by time."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ class _Call:
     partition: Partition
     windowed: bool
     span: Span
-    # The bounds of windows that it is partitioned by.
+    # The window bounds in its PARTITION BY.
     bounds: tuple[str, ...] = ()
 
     @property
     def sql(self) -> tuple[object, ...]:
-        """What two calls must agree on to be one."""
+        """The value by which calls are compared."""
         return self.function, self.windowed, *self.partition.sql
 
     def in_order(self, column: str) -> OverItem:
-        """Return the call as one over rows in the order of time."""
+        """Return the ranking call as an item of an Over node, with the name of its result."""
         return OverItem(
             AggregateItem(column, self.function, (), False, (), None, "BIGINT", self.span), OverFrame("rows", None)
         )
 
 
 class Ranks:
-    """The calls with OVER of one query block over the rows of `node`; equal ones are computed once."""
+    """The calls with OVER of one query block over the rows of `node`; equal calls are computed once."""
 
     def __init__(self, node: Node):
         self.node = node
-        # The output name of the select item being bound, where that is a call.
+        # The output name of the select item being bound, if the item is a call with OVER.
         self.output: str | None = None
         self._calls: dict[str, _Call] = {}
         self._overs: dict[str, tuple[Partition, OverItem]] = {}
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The columns that the calls add."""
+        """The columns that the calls so far add."""
         ranks = (Field(column, "BIGINT") for column in self._calls)
         return (*ranks, *(Field(column, item.call.type) for column, (_, item) in self._overs.items()))
 
     def column(self, call: exp.Window, block: OverBlock) -> str:
-        """Return the name of the column that a call becomes. Raises UnsupportedError for a call that cannot run."""
+        """Return the column of a call's result; the call is added if it is new. Raises UnsupportedError if it cannot run."""
         function = call.this.name.lower() if isinstance(call.this, exp.Anonymous) else ""
         if function not in RANKS:
             return self._over(call, block)
@@ -101,14 +101,17 @@ class Ranks:
         return column
 
     def _free(self, prefix: str) -> str:
-        """Return the output name where there is one that is free, else a number behind the prefix."""
+        """Return the output name of the select item if it is free, else the prefix with a number."""
         taken = {f.name.lower() for f in (*self.node.schema, *self.fields)}
         wanted, self.output = self.output, None
         number = 1 + len(self._calls if prefix == "_rank" else self._overs)
         return wanted if wanted and wanted.lower() not in taken else f"{prefix}_{number}"
 
     def above(self, node: Node, block: OverBlock) -> Node:
-        """Return the rows of a node, over whose columns the calls were rewritten, with the results of the calls."""
+        """Return the node with nodes above it that add the results of all calls; it has the columns over which they were bound.
+
+        Raises UnsupportedError for a call in the order of time that cannot run there.
+        """
         arrival = ArrivalColumns(node, block.checker, block.scope.source)
         calls = {name: replace(c, partition=_arrived(c.partition, arrival)) for name, c in self._calls.items()}
         overs = [(_arrived(partition, arrival), item) for partition, item in self._overs.values()]
@@ -128,7 +131,7 @@ class Ranks:
                 node = WindowRank(
                     node, "", column, call.function, keys, window, order, None, span=call.span, named_bounds=call.bounds
                 )
-        # What waits for later rows leaves behind the watermark: nothing above it is in the order of time.
+        # Rows that wait for later rows leave out of time order, so calls that wait come last.
         return _in_order(node, overs, block, waiting=True)
 
 
@@ -137,9 +140,9 @@ def _arrived(partition: Partition, arrival: ArrivalColumns) -> Partition:
 
 
 def _in_order(node: Node, overs: Sequence[tuple[Partition, OverItem]], block: OverBlock, *, waiting: bool) -> Node:
-    """Return a node with the calls in the order of time above it, one of those for every partition.
+    """Return a node with an Over node above it for every partition, with the calls that wait for later rows, or the others.
 
-    Where rows wait for later ones, calls that look at some rows before them are computed then, too.
+    The waiting calls include those of the same partition whose frame begins a number of rows before the current one.
     """
     found: dict[object, tuple[Partition, list[OverItem]]] = {}
     frames = [(partition.sql, item.frame) for partition, item in overs]
@@ -163,10 +166,10 @@ def _in_order(node: Node, overs: Sequence[tuple[Partition, OverItem]], block: Ov
 
 
 def filtered(node: Filter) -> Filter:
-    """Return a filter in whose input a rank in the order of time that it bounds from above is one that changes, as any other.
+    """Return a filter in which a rank by time with an upper bound n > 1 is a Rank, which updates its result, not an Over.
 
-    The first rows of a key are known before the watermark has passed them, and the rest need not be kept. But the very first
-    one is emitted once, when it is final, and needs no row to be kept.
+    A Rank emits the first n rows of a key before the watermark has passed them, and does not store the others. With n = 1 the
+    Over stays: it emits the first row once, when it is final, and stores no rows for that.
     """
     below = node.input
     for column, limit in node.predicate.claims.at_most.items():

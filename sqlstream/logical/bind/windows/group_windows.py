@@ -1,4 +1,4 @@
-"""Flink's older windows: `GROUP BY TUMBLE(ts, INTERVAL '1' HOUR)`, with TUMBLE_START, TUMBLE_END and TUMBLE_ROWTIME beside it."""
+"""Flink's group windows: `GROUP BY TUMBLE(ts, INTERVAL '1' HOUR)`, with TUMBLE_START, TUMBLE_END and TUMBLE_ROWTIME."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlstream.logical.plan.node import Node
 from sqlstream.sql.dialect import to_duckdb
 from sqlstream.sql.spans import span_of
 
-# How many intervals each takes.
+# The number of intervals that each kind takes.
 KINDS = {"tumble": 1, "hop": 2, "session": 1}
 _USAGE = {"tumble": "TUMBLE(ts, size)", "hop": "HOP(ts, slide, size)", "session": "SESSION(ts, gap)"}
 _BOUNDS = {"_start": "window_start", "_end": "window_end", "_rowtime": "window_time", "_proctime": "window_time"}
@@ -20,7 +20,7 @@ NAMES = {*KINDS, *(f"{kind}{suffix}" for kind in KINDS for suffix in _BOUNDS)}
 
 
 def find_group_window(select: exp.Select) -> exp.Anonymous | None:
-    """Return the window in a block's GROUP BY, if there is one."""
+    """Return the call of a group window in a block's GROUP BY, None if there is none."""
     group = select.args.get("group")
     for node in group.expressions if group is not None else ():
         if isinstance(node, exp.Anonymous) and node.name.lower() in KINDS:
@@ -29,13 +29,17 @@ def find_group_window(select: exp.Select) -> exp.Anonymous | None:
 
 
 class GroupWindows:
-    """Rewrites a block that groups by a window into one over the rows in such windows."""
+    """Rewrites a block that groups by a window into a block that groups rows by the bounds of a window function."""
 
     def __init__(self, checker: TypeChecker, scope: Scope, node: Node):
         self.checker, self.scope, self.node = checker, scope, node
 
     def rewrite(self, select: exp.Select) -> tuple[Node, exp.Select]:
-        """Return the rows in windows, and the block with the windows' columns in the place of its calls."""
+        """Return the node with rows in windows, and a copy of the block with window columns in place of its calls.
+
+        Raises BindError for wrong arguments, and for a call such as TUMBLE_END that does not match the window;
+        UnsupportedError for a session whose other keys are not columns.
+        """
         found = find_group_window(select)
         assert found is not None
         kind, arguments = found.name.lower(), found.expressions
@@ -66,7 +70,7 @@ class GroupWindows:
         return str(bound.name)
 
     def _keys(self, select: exp.Select, window: exp.Anonymous) -> list[str]:
-        """Return the other keys of GROUP BY: a session is one of those."""
+        """Return the other keys of GROUP BY, by which sessions are partitioned."""
         keys = []
         for node in select.args["group"].expressions:
             if node is window:
@@ -104,7 +108,7 @@ class GroupWindows:
         group.set("expressions", [*group.expressions[:place], *columns, *group.expressions[place + 1 :]])
         for key in ("expressions", "group", "having", "qualify"):
             parts = copy.args.get(key)
-            # Blocks in FROM have windows of their own.
+            # FROM is left out: its blocks have their own group windows.
             if isinstance(parts, list):
                 copy.set(key, [part.transform(bound, copy=False) for part in parts])
             elif parts is not None:

@@ -1,4 +1,4 @@
-"""What ALLOWED_LATENESS, EARLY_FIRE and LATE_ROWS behind SELECT mean for the windows of a query block."""
+"""The hints ALLOWED_LATENESS, EARLY_FIRE and LATE_ROWS after SELECT, for the windows of a query block."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _IN_WINDOWS = "Put it behind the SELECT that has GROUP BY window_start, window_e
 
 
 def with_window_hints(select: exp.Expr, node: Node, base: Node, source: SourceText) -> Node:
-    """Return the plan of a query block over `base` whose windows do what the block's hints say.
+    """Return the plan of a query block with its hints applied to its windows; `base` is the node of its FROM.
 
-    Raises BindError where it has no windows, UnsupportedError where they cannot do it.
+    Raises BindError if the block has no windows or a hint is malformed, UnsupportedError if its windows cannot follow a hint.
     """
     hint = select.args.get("hint")
     calls = [call for call in hint.expressions if call.this in _USAGE] if hint is not None else []
@@ -48,7 +48,7 @@ def with_window_hints(select: exp.Expr, node: Node, base: Node, source: SourceTe
             raise BindError(f"{call.this} in a SELECT without windows", span, hint=_IN_WINDOWS)
         _check(call.this, found, span)
     assert found is not None
-    # What is wrong with such windows is wrong because of the hints.
+    # Later errors about the node are about the hints, so they point there.
     new = replace(found, span=span_of(calls[0], source))
     for call in calls:
         new = _with(new, call, source)
@@ -56,14 +56,14 @@ def with_window_hints(select: exp.Expr, node: Node, base: Node, source: SourceTe
 
 
 def _process_below(node: Node) -> Process:
-    """Return the call that a block has in FROM."""
+    """Return the process function that a block has in FROM."""
     while not isinstance(node, Process):
         [node] = node.children
     return node
 
 
 def _windowed(node: Node, base: Node) -> Windowed | None:
-    """Return the operator of a block to which rows come that can be late: the lowest, or the aggregate that makes sessions."""
+    """Return the windowed node of a block that gets late rows: the lowest, or the aggregate that makes the sessions below it."""
     above = list(_path(node, base))
     found = [n for n in reversed(above) if isinstance(n, Windowed)]
     if isinstance(base, SessionWindow):

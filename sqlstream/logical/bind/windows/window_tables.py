@@ -1,4 +1,4 @@
-"""Binding of window table functions: TUMBLE, HOP, CUMULATE and SESSION over any relation."""
+"""Binding of window table functions: TUMBLE, HOP, CUMULATE, SESSION and count windows over any relation."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from sqlstream.units import MILLISECOND, NO_TIME, Duration
 
 
 def tells_windows_apart(node: Node, window: WindowColumns, named: Collection[str]) -> bool:
-    """Tell whether some of a node's bounds, by their SQL, say which window a row is in."""
+    """Return whether the bounds `named`, by their SQL, identify the window of a row."""
     ends = [quote_name(c) for c in (window.end, window.time) if c is not None]
     if any(name in named for name in ends):
         return True
-    # Several cumulative windows begin at one time.
+    # Several cumulative windows share a start.
     return window.start is not None and quote_name(window.start) in named and not _is_cumulative(node)
 
 
@@ -44,7 +44,7 @@ def _is_cumulative(node: Node) -> bool:
         seen.add(id(below))
         if isinstance(below, TimeWindows) and below.kind == "CUMULATE":
             return True
-        # What is below other windows is in theirs.
+        # A window function hides the windows below it.
         pending += () if below.makes_windows else below.children
     return False
 
@@ -53,11 +53,14 @@ DAY: Final = Duration(86_400_000_000)
 
 
 def _without_bounds(node: Node, used: Collection[str], kind: str) -> tuple[Node, dict[str, str]]:
-    """Return a plan without the columns that windows of a kind add, and the names that it gives to those that are `used`."""
+    """Return a plan without the window columns that windows of a kind would add again, and the new names of `used` columns.
+
+    A used window column is kept under another name. A plan without windows is returned as it is.
+    """
     added = (*BOUNDS, WINDOW_ID) if kind.endswith("_ROWS") else BOUNDS
     fields = node.schema
     names = {name: name for name in used}
-    # A table's own column of such a name is no bound of a window.
+    # A column of a table with such a name is not a window column.
     in_windows = any(n.makes_windows for n in walk(node))
     if not in_windows or not any(f.name.lower() in added for f in fields):
         return node, names
@@ -77,9 +80,9 @@ def _kept(fields: Iterable[Field]) -> tuple[Item, ...]:
 
 
 class WindowBinder:
-    """Binds one window table function; `described` is what errors call its input.
+    """Binds a window table function; `described` is the name of its input in errors.
 
-    `of_row` binds an expression over a row of the input: only sessions have such a gap.
+    `of_row` binds an expression over a row of the input, the gap of sessions; without it a gap must be constant.
     """
 
     def __init__(
@@ -92,15 +95,18 @@ class WindowBinder:
         self.checker, self.source, self.described, self.of_row = checker, source, described, of_row
 
     def bind(self, below: Node, node: WindowTVF) -> Node:
-        """Return the rows of a relation in windows. Their bounds hide those of windows that the rows are in already."""
+        """Return the node with the rows of a relation in windows, whose window columns hide existing ones.
+
+        Raises BindError and UnsupportedError as `windows` does, and for a column that does not exist.
+        """
         column = node.args["time_column"]
-        # Whatever its name: of a call that has no event time, none is there.
+        # The hint applies to any name if a process function has no event time.
         hint = without_rowtime(below).get(ROWTIME) if below.time_attribute is None else None
         time, at = self._existing(below, column, hint), span_of(column, self.source)
         keys = [self._existing(below, key) for key in node.args.get("partition_by") or ()]
         self._check_time(below, time, at)
         renamed, names = below, {name: name for name in (time, *keys)}
-        # Where the gap of sessions is of a bound, both have to be there: that is refused below.
+        # If the gap reads a window column, the columns stay, and `windows` refuses them.
         if not any(c.name.lower() in BOUNDS for i in node.args["intervals"] for c in i.find_all(exp.Column)):
             renamed, names = _without_bounds(below, {time, *keys}, node.args["kind"])
         found = self.windows(
@@ -128,7 +134,12 @@ class WindowBinder:
         keys: Sequence[str],
         span: Span,
     ) -> Node:
-        """Return the rows of a relation in windows of a kind over its column `time`, which stands at a place."""
+        """Return the node with the rows of a relation in windows of a kind over its column `time`, at place `at` in the text.
+
+        `intervals` are the size; slide (or step) and size; or the gap; for count windows, numbers of rows. `keys` are those of
+        sessions and count windows. Raises BindError for a column that is not a time attribute, an interval that does not fit, or
+        existing window columns; UnsupportedError for windows that cannot follow the session's time zone.
+        """
         self._check_time(below, time, at)
         if time in below.processing_times:
             below = by_clock(below)
@@ -143,7 +154,7 @@ class WindowBinder:
             self._zone(below, time, at, kind, [])
             return SessionWindow(below, "", tuple(dict.fromkeys(keys)), time, self._own_gap(intervals[0]), span=span)
         if kind in ("TUMBLE_ROWS", "HOP_ROWS"):
-            # Where clocks are set back, the time does not say which row came first.
+            # When clocks are set back, local times do not order rows.
             self._zone(below, time, at, kind, [MILLISECOND])
             return self._by_rows(below, time, at, [int(number.name) for number in intervals], keys, span)
         lengths = [self._length(interval) for interval in intervals]
@@ -200,9 +211,9 @@ class WindowBinder:
             raise BindError(f'column "{name}" of {self.described} is not a time attribute', at, hint=hint)
 
     def _zone(self, below: Node, name: str, at: Span, kind: str, lengths: Sequence[Duration]) -> str | None:
-        """Return the zone whose midnight windows follow, None where that is UTC's or times have no zone.
+        """Return the time zone to whose midnight windows are aligned, None for UTC or a TIMESTAMP without a zone.
 
-        Where clocks are set back an hour comes twice: only windows of whole days hold both.
+        When clocks are set back, an hour comes twice: only windows of whole days contain both.
         """
         zone = self.checker.zone
         if zone == "UTC" or next(f.type for f in below.schema if f.name == name) != "TIMESTAMP WITH TIME ZONE":
