@@ -1,17 +1,17 @@
-"""How two plans of one job differ, for people."""
+"""The difference between two plans of a job, as text for people."""
 
 from __future__ import annotations
 
 import difflib
 import itertools
 
-# Of a long difference the first so many lines are shown, and of a long line what differs.
+# The most lines of a difference that are shown, and the most characters of a line.
 _DIFFERENCES = 6
 _LINE = 120
 
 
 def difference(before: str, after: str) -> str:
-    """Return the lines in which two plans differ: the first few, long ones cut to where they differ.
+    """Return the changed lines of two plan texts: at most 6, each long one cut to about 120 characters around its difference.
 
     >>> difference("Filter x", "Filter x")
     'Both plans are described in the same words; their values differ.'
@@ -37,7 +37,7 @@ def difference(before: str, after: str) -> str:
 
 
 def _excerpt(line: str, start: int) -> str:
-    """Return a line, or of a long one the part from shortly before a place on.
+    """Return a line; a long one is cut to 120 characters that begin shortly before `start`.
 
     >>> _excerpt("x" * 150 + " AS y", 151)
     '...xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx AS y'

@@ -1,4 +1,4 @@
-"""Jobs that some process runs, or that none does: to stop them, to let their input end, and to delete them."""
+"""Stops, drains and drops jobs of a warehouse, also jobs that another process runs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sqlstream.warehouse.paths import JobPaths, Warehouse
 from sqlstream.warehouse.status import DRAINED, FINISHED, STOPPED, effective_status, request_stop
 
 STOP_SECONDS = 60.0
-# All that waits leaves at the end of the input: one large batch after another.
+# Draining closes all windows, in large batches.
 DRAIN_SECONDS = 600.0
 POLL_SECONDS = 0.05
 
 
 def running(warehouse: Warehouse) -> list[str]:
-    """Return the names of the jobs that some process runs."""
+    """Return the names of the jobs that a process runs now."""
     found = []
     for name in warehouse.jobs():
         status = effective_status(warehouse.fs, warehouse.job(name))
@@ -34,7 +34,7 @@ def running(warehouse: Warehouse) -> list[str]:
 
 
 def running_with(warehouse: Warehouse, table: str) -> list[str]:
-    """Return the names of the jobs that some process runs, and that read or write a table."""
+    """Return the names of the jobs that a process runs now and that read or write a table, by its name."""
     found = []
     for name in running(warehouse):
         record = read_record(warehouse.fs, warehouse.job(name))
@@ -45,13 +45,16 @@ def running_with(warehouse: Warehouse, table: str) -> list[str]:
 
 
 def stop(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: float | None = None) -> None:
-    """Ask the process that runs a job to end it, and wait until it has, for so many seconds."""
+    """Request a stop of a job that a process runs, and wait for its end: see `ask` and `await_end`."""
     ask(warehouse, name, drain=drain)
     await_end(warehouse, name, drain=drain, timeout=timeout)
 
 
 def ask(warehouse: Warehouse, name: str, *, drain: bool = False) -> None:
-    """Ask the process that runs a job to end it after its batch, with `drain` when every window has been emitted."""
+    """Request that a job stops after its running batch; with `drain`, that it closes all windows first.
+
+    Raises UsageError when there is no such job, or no process runs it.
+    """
     paths = existing(warehouse, name)
     status = effective_status(warehouse.fs, paths)
     if status is None or not status.is_active:
@@ -63,7 +66,10 @@ def ask(warehouse: Warehouse, name: str, *, drain: bool = False) -> None:
 
 
 def await_end(warehouse: Warehouse, name: str, *, drain: bool = False, timeout: float | None = None) -> None:
-    """Wait until a job that was asked to end has; raise JobError when it takes longer, or failed before it was drained."""
+    """Wait for the end of a job that was asked to stop, at most `timeout` seconds (default: 60, with `drain` 600).
+
+    Raises JobError when that is not long enough, or when a job that was to be drained ended otherwise.
+    """
     fs, paths = warehouse.fs, warehouse.job(name)
     timeout = timeout if timeout is not None else DRAIN_SECONDS if drain else STOP_SECONDS
     deadline = time.monotonic() + timeout
@@ -86,12 +92,13 @@ def drop(
     *,
     before: Callable[[JobRecord], None] = lambda record: None,
 ) -> None:
-    """Delete a job that nobody runs: its state, its checkpoint, and the rows that it wrote, also into the project's folders.
+    """Delete a job that no process runs: its state, its checkpoint, its results, also in the project's folders, and its checks.
 
-    `before` is called with its record, if that can be read, when nobody else can run the job any more.
+    `before` is called with the job's record, if it can be read, once the job's lock is held. Raises UsageError when there is no
+    such job, or a process runs it.
     """
     paths = existing(warehouse, name)
-    # A process that says that the job has ended lets go of it a moment later.
+    # A process writes that the job has ended shortly before it releases the lock.
     lock = lock_job(warehouse.fs, paths, session, in_turn=has_ended(warehouse, name))
     try:
         if isinstance(record := _record(warehouse, paths), JobRecord):
@@ -104,15 +111,15 @@ def drop(
 
 
 def has_ended(warehouse: Warehouse, name: str) -> bool:
-    """Tell whether a job says that it was stopped, or has ended; its process may still be there."""
+    """Return whether the status of a job is STOPPED, FINISHED or DRAINED; its process may not have exited yet."""
     status = effective_status(warehouse.fs, warehouse.job(name))
     return status is not None and status.state in (STOPPED, FINISHED, DRAINED)
 
 
 def existing(warehouse: Warehouse, name: str) -> JobPaths:
-    """Return where a job is; raise UsageError when there is none of this name."""
+    """Return the paths of a job. Raises UsageError when the warehouse has no job of this name, or the name is empty."""
     if not name:
-        # Its folder would be the one of all jobs.
+        # The path would be the folder of all jobs.
         detail = None
         if warehouse.fs.exists(f"{warehouse.root}/jobs/job.json"):
             detail = (
@@ -130,16 +137,18 @@ def _record(warehouse: Warehouse, paths: JobPaths) -> JobRecord | SqlStreamError
     try:
         return read_record(warehouse.fs, paths)
     except (DamageError, OtherVersionError) as error:
-        # There is a job, which can be dropped.
+        # The job exists, and can be dropped.
         return error
 
 
 def discard(warehouse: Warehouse, name: str, project: str, *, lock: bool = False) -> None:
-    """Delete what a job left, its results first: what is half deleted can be deleted again. Its lock stays unless asked."""
+    """Delete all that a job wrote; its lock stays, unless `lock` is set. The caller holds the lock.
+
+    Results go before the record that names them, so that an interrupted call can be repeated.
+    """
     assert name, "the folder of no name is that of all jobs"
     fs, paths = warehouse.fs, warehouse.job(name)
-    # Commits without a record would be a job that has lost it, and a status with a version that is not committed one that has
-    # lost its commits.
+    # Commits without a record would look like a lost record, a status with a version that has no commit like lost commits.
     fs.delete(paths.status)
     fs.delete_tree(paths.commits)
     record = _record(warehouse, paths)

@@ -1,4 +1,4 @@
-"""Whether a job of the warehouse is the one that a statement asks for."""
+"""The identity of a job: whether a planned job is the one that the warehouse has."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from sqlstream.logical.plan.tables import STARTUP
 from sqlstream.physical.plan import SinkPlan
 from sqlstream.warehouse.jobs import JobRecord, PlanDigests
 
-# Tables that are written, with the columns of their keys.
+# Written tables that have a key: their names and key columns, in lower case.
 Keys = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a job computes: the digests by which it is known, its plan in words, and the keys of its tables in words.
+    """What makes a job the same job: digests of its plan, its plan as text, and a line of text for each table with a key.
 
-    Words may change from version to version, digests may not. A job that an earlier version recorded has no digests: its words
-    are compared, once, and then its record is written anew.
+    Texts may change from version to version, digests may not. The record of an earlier version has no digests: then texts are
+    compared, and the next start of the job records its digests.
     """
 
     digests: PlanDigests | None
@@ -35,13 +35,13 @@ class Identity:
 
     @property
     def text(self) -> str:
-        """What it computes, for people: how it differs from another one is shown in this."""
+        """The plan and the keys as text; people are shown the difference of two such texts."""
         return "\n".join([self.plan_text, *self.keys])
 
     def is_same(self, other: Identity) -> bool:
-        """Tell whether two jobs are the same one: by their digests, and by their words where one has none.
+        """Return whether two identities are of the same job: by their digests, or by their texts where one has no digests.
 
-        Digests that were made with another release of sqlglot may differ without a cause: then words decide.
+        Equal plans may have different digests if they were made with different releases of sqlglot: then texts decide.
         """
         one, two = self.digests, other.digests
         if one is None or two is None:
@@ -52,29 +52,31 @@ class Identity:
 
     @property
     def without_sinks(self) -> Identity:
-        """The job, whichever tables it writes."""
+        """The identity without the tables that the job writes."""
         digests = replace(self.digests, tables="") if self.digests is not None else None
         return data_replace(self, digests=digests, plan_text=_without_sinks(self.plan_text), keys=())
 
     @property
     def without_starts(self) -> Identity:
-        """The job, wherever its sources begin."""
+        """The identity without the positions at which the sources start."""
         digests = replace(self.digests, plan="") if self.digests is not None else None
         return data_replace(self, digests=digests, plan_text=_without_starts(self.plan_text))
 
 
 def recorded_identity(record: JobRecord) -> Identity:
+    """Return the identity of a job in the warehouse."""
     keys = key_lines(keys_of((sink.table, sink.key) for sink in record.sinks))
     return Identity(record.digests, record.plan_text, keys)
 
 
 def planned_identity(planned: PlannedJob) -> Identity:
+    """Return the identity of a planned job."""
     keys = key_lines(_planned_keys(planned))
     return Identity(planned_digests(planned), planned.plan_text, keys)
 
 
 def planned_digests(planned: PlannedJob) -> PlanDigests:
-    """Return the digests of a planned job. What may change while a job lives, such as a time to live, is in none of them."""
+    """Return the digests of a planned job. They ignore what may change while a job lives, such as rates of reading."""
     plans = lasting(planned.optimized)
     names = [(plan.table.name, plan.table.connector) for plan in planned.optimized]
     tables = digest_of((names, _planned_keys(planned)))
@@ -86,17 +88,17 @@ def _planned_keys(planned: PlannedJob) -> Keys:
 
 
 def is_planned(record: JobRecord, planned: PlannedJob) -> bool:
-    """Tell whether a job of the warehouse is the planned one."""
+    """Return whether a job in the warehouse and a planned job have the same identity."""
     return recorded_identity(record).is_same(planned_identity(planned))
 
 
 def written_key(sink: SinkPlan) -> tuple[str, ...]:
-    """Return the columns by which a table tells apart the rows that a job changes in it."""
+    """Return the primary key of a sink's table if the job updates or deletes rows by it, else no columns."""
     return sink.table.primary_key if sink.changing else ()
 
 
 def keys_of(tables: Iterable[tuple[str, tuple[str, ...]]]) -> Keys:
-    """Return the tables that have keys, whatever the order of their columns.
+    """Return the tables that have a key, in lower case, with sorted key columns.
 
     >>> keys_of([("A", ("y", "X")), ("b", ())])
     (('a', ('x', 'y')),)
@@ -105,7 +107,7 @@ def keys_of(tables: Iterable[tuple[str, tuple[str, ...]]]) -> Keys:
 
 
 def key_lines(keys: Keys) -> tuple[str, ...]:
-    """Return a line for each key of a table: plans say nothing of them.
+    """Return a line of text for each table with a key, which plan texts do not show.
 
     >>> key_lines((("a", ("x", "y")),))
     ('Key of a: x, y',)

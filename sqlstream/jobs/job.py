@@ -1,4 +1,4 @@
-"""A job as its session sees it: how it is doing, and what can be asked of it."""
+"""The handle of a job that a session returns: its status, progress, savepoints and verification."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlstream.warehouse.status import FINISHED
 
 
 class Job:
-    """A job that was started, or skipped because it had finished before."""
+    """The handle of a job that a session has started, or has skipped because the job had ended before."""
 
     def __init__(
         self,
@@ -33,9 +33,9 @@ class Job:
         self._run = run
         self._lock = lock
         self._on_end = on_end
-        # Set by whoever knows its plan.
+        # Set by the session, which knows the plan.
         self.verifier: Callable[[Version | None], Verification] | None = None
-        # How a job that was skipped had ended.
+        # The state of a job that was skipped: FINISHED or DRAINED.
         self._ended = ended
 
     def __dir__(self) -> list[str]:
@@ -66,37 +66,39 @@ class Job:
 
     @property
     def error(self) -> SqlStreamError | None:
+        """The error that ended the job; None while it runs, and after any other end."""
         return None if self._run is None else self._run.error
 
     @property
     def cause(self) -> BaseException | None:
-        """What Spark or Python raised, for debugging."""
+        """The exception of Spark or Python behind `error`, for debugging."""
         return None if self._run is None else self._run.cause
 
     def warnings(self) -> list[str]:
-        """Return what the job has to say since the last call: files that were rewritten after they had been read."""
+        """Return the warnings since the last call, such as restarts and input files that changed after the job had read them."""
         return [] if self._run is None else self._run.take_warnings()
 
     def stop(self, *, drain: bool = False) -> None:
-        """Ask the job to stop after the batch that is running; `wait` tells when it has.
+        """Request a stop after the running batch, and return at once; `wait` waits for the end.
 
-        With `drain` it reads no more, and closes all windows as at the end of its input: it cannot go on later.
+        With `drain` the job reads no more input and closes all windows, as at the end of its input; it cannot continue later.
         """
         if self._run is not None:
             self._run.request_stop(drain=drain)
 
     def savepoint(self, name: str | None = None, *, to: str | None = None) -> str:
-        """Take a savepoint of the newest version of the job, which goes on meanwhile; return its name.
+        """Take a savepoint of the newest version of the job, while the job runs on; return the savepoint's name.
 
-        Without a name it is called `<job>-<version>`. With `to` it is written into that folder, whole and by itself, and not
-        into the warehouse. Raises UsageError when the job has no version yet, or a savepoint has the name.
+        The default name is `<job>-<version>`, with a number appended if it is taken. With `to`, the savepoint is a self-contained
+        folder there, outside of the warehouse. Raises UsageError when the job has no version yet, or a savepoint of the name
+        exists.
         """
         assert self._warehouse is not None
         with plainly():
             return take_savepoint(self._warehouse, self.name, name, to).record.name
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end (or so many seconds) and return whether it came; raise the error that ended it, if one did."""
+        """Wait for the end of the job, at most `timeout` seconds; return whether it has ended. Raises the error that ended it."""
         if self._run is None:
             return True
         self._run.join(timeout)
@@ -109,10 +111,10 @@ class Job:
         return True
 
     def verify(self, *, at: Version | None = None) -> Verification:
-        """Compare what the job had written at a version (by default its newest) with a batch over all that it had read.
+        """Compare what the job had written at a version (default: its newest) with a batch query over all that it had read.
 
-        The result is true where every difference is explained; as text it says which there are. Raises CannotVerify where the
-        query, or what it read or wrote, has nothing to compare with.
+        The result is true if every difference is explained; its text lists the differences. Raises CannotVerify when the query,
+        its input or its output cannot be compared, and UsageError when the job or the version is not kept.
         """
         if self.verifier is None:
             raise UsageError(f'of job "{self.name}" nothing is kept that could be verified')
@@ -120,7 +122,7 @@ class Job:
             return self.verifier(at)
 
     def release(self) -> None:
-        """Give back what the job holds; it has ended."""
+        """Release the lock of the job, which has ended, and call `on_end`; further calls do nothing."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None

@@ -1,4 +1,4 @@
-"""From a planned job to one that can start: what its workers must know, and what the warehouse records about it."""
+"""A planned job before its start: its description for workers, its record for the warehouse, and checks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from sqlstream.warehouse.records import digest
 
 
 def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> set[str]:
-    """Return the names of the jobs that are to begin anew: all or none of them, or those named. Raises UsageError."""
+    """Return the names of the jobs to start from scratch: all, none, or the named ones. Raises UsageError for other names."""
     names = {job.name.lower(): job.name for job in compiled if isinstance(job, PlannedJob) and not job.is_query}
     if isinstance(fresh, bool):
         return set(names.values()) if fresh else set()
@@ -48,7 +48,7 @@ def fresh_jobs(compiled: Iterable[Compiled], fresh: bool | Collection[str]) -> s
 
 
 def check_fresh(anew: Collection[str], *, savepoint: str | None, upgrades: bool) -> None:
-    """Raise UsageError where jobs that begin anew are to go on, too."""
+    """Raise UsageError when some jobs start from scratch and a savepoint or an upgrade is requested as well."""
     if anew and savepoint is not None:
         raise UsageError("a job begins anew, or from a savepoint", hint="Leave out --fresh, or --from.")
     if anew and upgrades:
@@ -56,7 +56,7 @@ def check_fresh(anew: Collection[str], *, savepoint: str | None, upgrades: bool)
 
 
 def only_jobs(compiled: Iterable[Compiled], wanted: Collection[str]) -> list[Compiled]:
-    """Return those of some jobs that have one of some names, and nothing else. Raises UsageError for a name that none has."""
+    """Return only the jobs with the `wanted` names, in any case. Raises UsageError for a name that no job has."""
     jobs = [one for one in compiled if isinstance(one, PlannedJob) and not one.is_query]
     names = [job.name for job in jobs]
     for name in wanted:
@@ -75,7 +75,10 @@ def job_spec(
     project: str = "",
     key_hash: int = BY_VALUE,
 ) -> JobSpec:
-    """Return the job as workers know it, under its own name or another one; `key_hash` is the version in which it hashes keys."""
+    """Return the description of a job for workers, under its own name or `name`; its plan has no logical nodes.
+
+    `labels` name the buckets of state, relative paths start at `project`, `key_hash` is the version of the hash of keys.
+    """
     options, plan = planned.options, planned.physical
     return JobSpec(
         name=name or planned.name,
@@ -97,7 +100,7 @@ def job_spec(
 
 
 def key_hash_of(record: JobRecord | None) -> int:
-    """Return the version in which a job with a record hashes keys: the newest, unless its state is spread by an older one."""
+    """Return the version of the hash of keys: the newest, or the record's if state is hashed by columns with intervals."""
     for operator in record.operators if record is not None else ():
         types = {name: type for table in operator.tables for name, type in table.columns}
         if any(has_intervals(types[name]) for name in operator.hash_columns if name in types):
@@ -107,9 +110,10 @@ def key_hash_of(record: JobRecord | None) -> int:
 
 
 def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str, *, is_new: bool = True) -> None:
-    """Raise UsageError when another job writes a table that is published, or one with a PRIMARY KEY that a new job is to write.
+    """Raise UsageError when another job writes a table that only one job may write.
 
-    Each would change the rows of a key, or what is published, as if it were alone.
+    Such tables are published, or have a PRIMARY KEY; the latter matters for new jobs only (`is_new`). Two jobs would each change
+    the rows of a key, or the published table, as if there were no other.
     """
     tables = [s.table for s in planned.physical.sinks if s.kind == TABLE]
     alone = {t.name: "has a PRIMARY KEY" for t in tables if t.primary_key and is_new}
@@ -129,18 +133,18 @@ def check_only_writer(warehouse: Warehouse, planned: PlannedJob, name: str, *, i
                 )
 
 
-# Options that say where a table is that is not in the warehouse.
+# Options that say where a table outside of the warehouse is.
 _PLACES = ("path", "topic", "url", "table", "table-name", "catalog", "class", "function")
 
 
 def _place(table: Table) -> str:
-    """Return what tells the place of a table outside of the warehouse from others, without what may be secret in it."""
+    """Return a digest of the options that say where a table is; "" if it has none, or is in the warehouse. No secret is in it."""
     said = {key: table.options[key] for key in _PLACES if key in table.options}
     return digest(repr((table.connector, said))) if table.connector is not None and said else ""
 
 
 def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
-    """Return what the warehouse keeps about a job as long as it lives."""
+    """Return the record of a job that is created now, with its number of tasks, `partitions`."""
     plan = planned.physical
     return JobRecord(
         job=job.name,
@@ -201,7 +205,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
 
 
 def _script(planned: PlannedJob) -> ScriptRecord | None:
-    """Return what is kept of the script of a job that goes on."""
+    """Return what the record keeps of the job's script: nothing of INSERT .. VALUES, or of a script with secrets."""
     script = planned.script
     if script is None or planned.appends:
         return None
@@ -209,7 +213,7 @@ def _script(planned: PlannedJob) -> ScriptRecord | None:
 
 
 def _window(windows: ResultWindows | None) -> WindowRecord | None:
-    """Return where the view of an operator shows the windows that its result is of, if it is of windows of time."""
+    """Return the columns of an operator's view that bound its windows, None if its result is not per window."""
     if windows is None:
         return None
     columns = windows.columns

@@ -1,4 +1,4 @@
-"""Another parallelism: the state of a job that goes on is spread over as many buckets as it has tasks now."""
+"""Rescaling: the state of a job is spread over as many buckets as the job has tasks now."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sqlstream.warehouse.paths import Warehouse
 
 
 def newest_entry(warehouse: Warehouse, name: str) -> LogEntry | None:
-    """Return the log's entry of the last version of a job, None before the first."""
+    """Return the log entry of the newest version of a job, None before the first. Raises DamageError when it is missing."""
     version = last_committed(warehouse.fs, warehouse.job(name))
     log = JobLog(warehouse.fs, warehouse.job(name).log)
     if version is None:
@@ -38,21 +38,21 @@ def newest_entry(warehouse: Warehouse, name: str) -> LogEntry | None:
 
 
 def begun_outside(warehouse: Warehouse, job: JobSpec, entry: LogEntry | None) -> bool:
-    """Tell whether a batch has begun of which a sink outside of the warehouse may have a part.
+    """Return whether the next batch has begun, and a sink outside of the warehouse may have a part of it.
 
-    It has to be repeated as it was: where several tasks write, each writes its part of the rows once.
+    The batch must then be repeated with the same tasks: each task writes its own part of the rows, once.
     """
     next_version = entry.version + 1 if entry is not None else 0
     outside = any(sink.kind != TABLE for sink in job.plan.sinks)
     return outside and read_begun(warehouse.fs, warehouse.job(job.name), next_version) is not None
 
 
-# How often people are told how far it is, in seconds: as often as they are told of a job that runs.
+# Seconds between two notices, as for the progress of a running job.
 TELL_SECONDS = 5.0
 
 
 class SpreadProgress:
-    """Says now and then how many rows of a job's state have been spread, as they are stored."""
+    """Gives notice of the progress of a rescaling, in stored rows, at most every TELL_SECONDS."""
 
     def __init__(self, job: str, notice: Callable[[str], None]):
         self._job, self._notice = job, notice
@@ -60,11 +60,11 @@ class SpreadProgress:
         self._told = time.monotonic()
 
     def begin(self, rows: int) -> None:
-        """Take note of how many rows are to be spread."""
+        """Set the number of stored rows to spread."""
         self._rows = rows
 
     def add(self, rows: int) -> None:
-        """Take note of some rows more that have been spread."""
+        """Count rows that have been spread, and give notice if the last notice is old enough."""
         self._written += rows
         if time.monotonic() - self._told >= TELL_SECONDS:
             self._told = time.monotonic()
@@ -72,13 +72,14 @@ class SpreadProgress:
 
 
 def spread(job: JobSpec, entry: LogEntry, before: Sequence[int], progress: SpreadProgress | None = None) -> int:
-    """Spread the state of a job after its last version over the buckets that its labels name; return how many rows it has.
+    """Spread the state of a job, at its newest version, over the buckets `job.labels`; return the number of rows of state.
 
-    The entry of that version names the new manifests then. Whoever is killed before has changed nothing. Raises DamageError.
+    `entry` is the log entry of that version, `before` has the labels so far. The last step writes the entry again, with the new
+    manifests: a process that dies earlier has moved no state. Raises DamageError, and JobError when the job's lease is lost.
     """
     warehouse = Warehouse(job.warehouse)
     log = JobLog(warehouse.fs, warehouse.job(job.name).log)
-    # Should the job have to go back behind this version, its state is in the buckets of before.
+    # A job that returns to one of these versions finds its state in the buckets of before.
     for older in log.entries(entry.version - 1, entry.version - LABELLED, faults=[]):
         if not older.labels:
             log.append(replace(older, labels=tuple(before)), durable=True)
@@ -95,13 +96,13 @@ def spread(job: JobSpec, entry: LogEntry, before: Sequence[int], progress: Sprea
             buckets = state.over(con, job.labels, entry.version, job.retention) if state.manifests else {}
             metrics = {label: bucket_metrics(bucket, state.tables) for label, bucket in buckets.items()}
             operators[name] = OperatorMetrics.of(metrics)
-    # Until here nothing has changed; afterwards the old buckets are those of older versions only.
+    # Until here no state has moved; from here on, only older versions use the old buckets.
     check_held(warehouse.job(job.name))
     log.append(replace(entry, operators=operators, labels=job.labels), durable=True)
     return sum(metrics.state_rows for metrics in operators.values())
 
 
-# The manifests of older versions are gone, so a job does not go back to these.
+# How many older versions get their labels recorded. Manifests of versions before them are gone.
 LABELLED = 10
 
 
@@ -119,7 +120,7 @@ def _state(
 
 @contextmanager
 def _all_cores(job: JobSpec) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield a connection that uses all cores: nothing else runs yet."""
+    """Yield a connection with a thread per core: no task runs yet."""
     with connection(job) as con:
         con.execute(f"SET threads = {os.cpu_count() or 1}")
         try:

@@ -16,44 +16,44 @@ _EPOCH = datetime(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """What a job has read of one source.
+    """What a job has read from one source.
 
-    Event times have no zone, as those of TIMESTAMP columns; those of TIMESTAMP_LTZ columns are in UTC.
+    Event times are datetimes without a zone; for TIMESTAMP_LTZ columns they are in UTC.
     """
 
     rows: int
-    #: Rows that could not be read and were skipped, where the table says so.
+    #: Rows that could not be parsed and were skipped, if the options of the table allow that.
     malformed_rows: int
     #: Rows that were dropped because their event time is NULL.
     null_rows: int
     newest_event_time: datetime | None
-    #: How far this source alone is: `datetime.max` when it has ended, None before its first row and where it has no watermark.
+    #: The source's own watermark: `datetime.max` at its end, None before its first row and for a source without a watermark.
     watermark: datetime | None
     #: Whether the job's watermark waits for this source.
     holds_watermark: bool
-    #: After so long without a row it does not hold the watermark; None where it does for ever, or has none.
+    #: How long the source may have no rows before the watermark stops waiting for it; None for ever, or without a watermark.
     idle_timeout: timedelta | None
-    #: Since when it is idle (with a zone: UTC).
+    #: When it became idle, with the zone UTC; None if it is not idle.
     idle_since: datetime | None
     has_watermark: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorProgress:
-    """What one operator keeps."""
+    """The state of one operator."""
 
-    #: Rows as they are stored: of a window's key several, until they are merged. The view of the state shows them as one.
+    #: Stored rows. A key may have several per window until they are merged; the view of the state shows one.
     state_rows: int
     state_bytes: int
-    #: Rows that came too late for their window, and were dropped.
+    #: Rows that came too late for their window and were dropped.
     late_rows: int
-    #: The watermark at which the next window closes, or the next row leaves; `datetime.max`: at the end of the input.
+    #: The watermark at which the next window closes, or the next row expires or is emitted; `datetime.max`: the end of the input.
     next_close: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a job has done since it first started, as of its last batch. It does not change: ask the job again."""
+    """What a job has done from its first start to its last batch. It is a snapshot: `Job.progress` returns a new one."""
 
     #: The number of the last batch, which is a version of the state; None before the first.
     batch: int | None = None
@@ -66,12 +66,12 @@ class Progress:
 
     @property
     def newest_event_time(self) -> datetime | None:
-        """The event time of the newest row of all sources."""
+        """The newest event time of all sources."""
         return max((t for s in self.sources.values() if (t := s.newest_event_time) is not None), default=None)
 
     @property
     def lag(self) -> timedelta | None:
-        """How far the watermark is behind the newest row; None where there is none of both."""
+        """How far the watermark is behind the newest event time; None until both exist."""
         newest = self.newest_event_time
         return None if newest is None or self.watermark is None else max(newest - self.watermark, timedelta())
 
@@ -89,12 +89,12 @@ class Progress:
 
     @property
     def next_close(self) -> datetime | None:
-        """The watermark at which the next window of all closes, or the next row leaves."""
+        """The earliest `next_close` of all operators."""
         return min((t for o in self.operators.values() if (t := o.next_close) is not None), default=None)
 
 
 def progress_of(totals: Totals) -> Progress:
-    """Return a job's numbers in public types."""
+    """Return the metrics of a job as Progress, with datetimes in place of microseconds."""
     return Progress(
         batch=totals.version if totals.version >= 0 else None,
         rows_in=totals.rows_in,
@@ -130,7 +130,7 @@ def _operator(metrics: OperatorMetrics) -> OperatorProgress:
 
 
 def event_time(time: EventTime | None) -> datetime | None:
-    """Return an event time as a datetime.
+    """Return an event time in microseconds as a datetime without a zone, the nearest one if the year is not in 1..9999.
 
     >>> event_time(EventTime(1_000_000)), event_time(None), event_time(END_OF_INPUT) == datetime.max
     (datetime.datetime(1970, 1, 1, 0, 0, 1), None, True)
@@ -143,5 +143,5 @@ def event_time(time: EventTime | None) -> datetime | None:
 
 
 def instant(time: ProcessingTime) -> datetime:
-    """Return a processing time as a datetime in UTC."""
+    """Return a processing time in microseconds since 1970 as a datetime in UTC."""
     return _EPOCH.replace(tzinfo=UTC) + timedelta(microseconds=time)

@@ -25,25 +25,25 @@ class Attempt:
 
 
 class RestartStrategy(ABC):
-    """Decides by the attempts so far, all of which have failed, the last one just now."""
+    """Decides whether a failed job starts again, from its attempts so far; all have failed, the last one just now."""
 
     @property
     @abstractmethod
     def limits(self) -> str:
-        """The strategy and how often a job starts again with it, for people."""
+        """The name of the strategy, and how many restarts it allows, for people."""
 
     @abstractmethod
     def delay(self, attempts: Sequence[Attempt]) -> Duration | None:
-        """Return how long to wait before the job starts again, None when it stays as it is."""
+        """Return how long to wait before the next attempt, None if there is none: the job has failed for good."""
 
     @abstractmethod
     def needed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Return the attempts that later decisions depend on: a job that runs for years may fail very often."""
+        """Return the attempts that later decisions depend on. The others need not be kept: a job may fail often in a year."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoRestart(RestartStrategy):
-    """`none`: a job that fails has failed."""
+    """`none`: a failed job does not start again."""
 
     @property
     def limits(self) -> str:
@@ -58,7 +58,7 @@ class NoRestart(RestartStrategy):
 
 @dataclass(frozen=True, slots=True)
 class FixedDelay(RestartStrategy):
-    """`fixed-delay`: so many times, each after the same time."""
+    """`fixed-delay`: at most so many restarts (`attempts`), each after the same pause."""
 
     attempts: int
     pause: Duration
@@ -88,7 +88,7 @@ class FixedDelay(RestartStrategy):
 
 @dataclass(frozen=True, slots=True)
 class FailureRate(RestartStrategy):
-    """`failure-rate`: as long as no more than so many attempts fail in an interval."""
+    """`failure-rate`: a restart after each failure, unless more than `most` attempts have failed within an interval."""
 
     interval: Duration
     most: int
@@ -121,7 +121,11 @@ class FailureRate(RestartStrategy):
 
 @dataclass(frozen=True, slots=True)
 class ExponentialDelay(RestartStrategy):
-    """`exponential-delay`: after a time that grows with each failure, until the job has run well for long enough."""
+    """`exponential-delay`: a restart after a pause that grows from `initial` to `most`; it is `initial` again after a good run.
+
+    A run is good if it took at least `reset`. Without a good run in between, at most so many restarts (`attempts`, None: any
+    number). `jitter` is the fraction by which each pause varies at random.
+    """
 
     initial: Duration
     most: Duration
@@ -143,7 +147,7 @@ class ExponentialDelay(RestartStrategy):
         return f"exponential-delay: at most {self.attempts} {restarts} until the job has run for {duration(self.reset)}"
 
     def delay(self, attempts: Sequence[Attempt]) -> Duration | None:
-        """Return the pause, which differs by the jitter.
+        """Return the pause, varied by the jitter.
 
         >>> strategy = ExponentialDelay(Duration(10), Duration(30), 2.0, Duration(1000), 0.0, None)
         >>> first = Attempt(ProcessingTime(0), ProcessingTime(1))
@@ -161,7 +165,7 @@ class ExponentialDelay(RestartStrategy):
         return Duration(round(min(pause, self.most) * (1 + random.uniform(-self.jitter, self.jitter))))
 
     def needed(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Return those since the job last ran well; where there may be any number, as many as make the longest pause.
+        """Return the attempts since the last good run; if any number is allowed, as many as lead to the longest pause.
 
         >>> strategy = ExponentialDelay(Duration(10), Duration(30), 2.0, Duration(1000), 0.0, None)
         >>> first = Attempt(ProcessingTime(0), ProcessingTime(1))
@@ -178,7 +182,7 @@ class ExponentialDelay(RestartStrategy):
         return left[-count:]
 
     def _since_reset(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Return the last attempt that ran well for long enough, and those after it."""
+        """Return the last attempt that ran for at least `reset`, and those after it; all if there is none."""
         last = 0
         for number, attempt in enumerate(attempts):
             if attempt.failed - attempt.began >= self.reset:
@@ -187,12 +191,12 @@ class ExponentialDelay(RestartStrategy):
 
 
 def covered_errors(options: Options) -> tuple[type[JobError], ...]:
-    """Return the kinds of errors after which a job starts again, if its strategy says so."""
+    """Return the classes of errors after which a restart strategy is asked; other errors end the job."""
     return (OutageError, UserCodeError) if options.text(USER_CODE).lower() == "any" else (OutageError,)
 
 
 def strategy_of(options: Options, *, bounded: bool) -> RestartStrategy:
-    """Return the strategy of a job by its options; without them one whose input ends does not start again."""
+    """Return the strategy that the options ask for; by default none for bounded input, else `exponential-delay`."""
     kind = options.text(f"{PREFIX}.type").lower() or ("none" if bounded else "exponential-delay")
     if kind == "none":
         return NoRestart()

@@ -1,4 +1,4 @@
-"""A job that starts again after an outage: each attempt goes on after the last committed batch, in the same process."""
+"""A run with restarts: after an outage, a new attempt continues after the last committed batch, in the same process."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _POLL_SECONDS = 0.05
 
 
 class RestartingRun:
-    """Runs a job, and runs it again after errors that are `covered`, as its strategy says; otherwise like the run of an attempt.
+    """A run that starts again after errors of the classes `covered`, as its restart strategy decides.
 
-    `attempt` makes a run that goes on after the last committed batch. The first one is made at once, so that what is wrong
-    from the start is raised to whoever starts the job.
+    `attempt` returns a run that continues after the last committed batch. It is called first by the constructor, so an error at
+    the start of the job is raised to the caller.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class RestartingRun:
         self._attempts: list[Attempt] = []
         # When the latest attempt began.
         self._began = now()
-        # Nobody may ever take them.
+        # Bounded, because a caller need not take them.
         self._warnings: deque[str] = deque(maxlen=MOST_WARNINGS)
         self._stop_requested = threading.Event()
         self._drain_requested = False
         self._waits = False
-        # How it has ended where no attempt ran then.
+        # The state and the error, if the job ended between two attempts.
         self._ended: tuple[str, SqlStreamError | None] | None = None
         self._thread = threading.Thread(target=self._supervise, name=f"sqlstream-restarts-{paths.name}", daemon=True)
 
@@ -104,20 +104,20 @@ class RestartingRun:
         self._thread.start()
 
     def request_stop(self, *, drain: bool = False) -> None:
-        """Ask the job to stop after the batch that is running; one that waits to start again stops at once."""
+        """Request a stop after the running batch; a job that waits for its next attempt stops at once."""
         self._drain_requested = self._drain_requested or drain
         self._stop_requested.set()
         self._run.request_stop(drain=drain)
 
     def take_warnings(self) -> list[str]:
-        """Return the warnings that nobody has taken yet, restarts among them."""
+        """Return the pending warnings, with those about restarts, and remove them."""
         taken = []
         while self._warnings:
             taken.append(self._warnings.popleft())
         return [*taken, *self._run.take_warnings()]
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for the end of the last attempt, or so many seconds."""
+        """Wait for the end of the last attempt, at most `timeout` seconds."""
         self._thread.join(timeout)
 
     def is_alive(self) -> bool:
@@ -152,19 +152,19 @@ class RestartingRun:
                     return
 
     def _new_run(self) -> Run:
-        """Return a run that leaves it to this one to say of an error whether the job starts again."""
+        """Return the run of a new attempt, which leaves the job's status to this object after a covered error."""
         run = self._attempt()
         run.untold = self._covered
         return run
 
     def _next_pause(self, began: ProcessingTime) -> float | None:
-        """Return how long to wait after a failure, in seconds; None when the job has failed for good."""
+        """Return how many seconds to wait after a failure; None when the job has failed for good."""
         self._attempts = self._strategy.needed([*self._attempts, Attempt(began, now())])
         pause = self._strategy.delay(self._attempts)
         return None if pause is None else seconds(pause)
 
     def _wait(self, error: SqlStreamError, pause: float) -> None:
-        """Say that the job starts again, and wait until then, or until it is to stop."""
+        """Record the restart, and wait for the pause, in seconds, or until a stop is requested."""
         made = Restart(now(), self.totals.version, error.render(), Duration(round(pause * 1e6)), self._strategy.limits)
         number = add_restart(self._fs, self._paths, made)
         self._warnings.append(f"{error.message}; restart {number} in {pause:.1f} s, after the last committed batch")
@@ -178,7 +178,7 @@ class RestartingRun:
         return self._stop_requested.is_set() or requested_stop(self._fs, self._paths) is not None
 
     def _begin_again(self) -> SqlStreamError | None:
-        """Make the next attempt and let it run; return the error that it meets at once, if that is covered."""
+        """Start the next attempt. Return a covered error of its start; any other error ends the job."""
         self._warnings.extend(self._run.take_warnings())
         try:
             run = self._new_run()

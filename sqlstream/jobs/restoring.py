@@ -1,4 +1,4 @@
-"""Restoring a job from a savepoint: as itself, or as another job beside the first, a fork."""
+"""Restores from savepoints: of a job itself, or of a fork, which is another job that begins with its state."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from sqlstream.warehouse.savepoints import Savepoint, find_savepoint
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """From which savepoint a job is to begin, by its name or its folder; `is_fork` where it is another job than that one's.
+    """The savepoint that a job begins from, by name or folder; with `is_fork` the job is another one than the savepoint's.
 
-    The tables `overruled`, in lower case, are read from where their options say, and not from where the savepoint is.
+    The tables `overruled`, in lower case, are read from where their options say, not from the positions in the savepoint.
     """
 
     savepoint: str
@@ -52,11 +52,11 @@ def plan_restore(
     name: str | None = None,
     overruled: frozenset[str] = frozenset(),
 ) -> tuple[list[Compiled], Mapping[str, Restore]]:
-    """Return what a script asks for, and which of its jobs begin from a savepoint, by their names.
+    """Return the statements of a script, and the job that begins from the savepoint, if any: a Restore by the job's name.
 
-    Without `name` it is the job that the savepoint is of. With it, it is the only job of the script, as a fork of that name.
-    `overruled` are tables for which options were given from outside that say where to begin. Raises UsageError when there is no
-    such job.
+    Without `name` it is the job of the savepoint. With `name`, the script must have one job: it is renamed, and becomes a fork.
+    For the tables `overruled` (see `Restore`) the caller has set options that say where to start. Raises UsageError when the
+    script has no such job.
     """
     if savepoint is None:
         if name is not None:
@@ -81,9 +81,10 @@ def plan_restore(
 
 
 class Restorer:
-    """Restores one job under the name that it is planned with. Whoever calls it holds the lock of the job.
+    """Restores a planned job, under its planned name. The caller holds the lock of the job.
 
-    `make_record` makes the record of the job from the one in the savepoint. With an `upgrader` its query may be another one.
+    `make_record` makes the job's record from the record in the savepoint, `start_over` makes scans start where their options
+    say, `notice` receives messages for people. With an `upgrader` the query may have changed.
     """
 
     def __init__(
@@ -99,7 +100,10 @@ class Restorer:
         self._start_over, self._upgrader = start_over, upgrader
 
     def run(self, asked: Restore) -> None:
-        """Lay the job out. Raises UsageError or DamageError when it cannot go on from the savepoint, and changes nothing then."""
+        """Restore the job; a job that is still at the savepoint's version stays as it is.
+
+        Raises UsageError or DamageError, before it changes anything, when the job cannot continue from the savepoint.
+        """
         savepoint = find_savepoint(self._warehouse, asked.savepoint)
         saved = _saved(savepoint)
         scans = [scan.table for scan in self._planned.physical.scans]
@@ -109,7 +113,7 @@ class Restorer:
         if asked.is_fork:
             self._check_fork(saved, made, is_changed=comparison is not None)
         elif comparison is None and self._is_there(savepoint, saved) and not overruled:
-            # The job has not gone on since, and need not go back.
+            # The job has committed nothing since, so it need not go back.
             return
         else:
             made = self._check_itself(savepoint, saved, made)
@@ -122,7 +126,7 @@ class Restorer:
         pairs = zip(_results(saved.sinks), _results(made.sinks), strict=True)
         tables = {old.table.lower(): new.table for old, new in pairs if old.kind == new.kind == TABLE}
         if not asked.is_fork:
-            # A fork keeps the rows that it finds malformed itself; those before are the first job's.
+            # A fork stores malformed rows of its own; earlier ones belong to the first job.
             tables |= {one.table.lower(): one.table for one in saved.sinks if has_malformed_rows(one)}
         inside = savepoint.warehouse.root.startswith(f"{self._warehouse.root}/")
         place = savepoint.record.name if inside else savepoint.warehouse.root
@@ -142,7 +146,7 @@ class Restorer:
         asked: Restore,
         overruled: Sequence[int],
     ) -> None:
-        """Lay the job out from a savepoint that is rewritten for another query."""
+        """Restore the job from a copy of the savepoint, rewritten for the changed query."""
         assert self._upgrader is not None
         draft = self._upgrader.rewritten(savepoint, saved, made, comparison)
         going_on = () if asked.is_fork else self._going_on(savepoint, made.sinks)
@@ -156,16 +160,16 @@ class Restorer:
         self._tell_overruled(overruled)
 
     def _unpublish(self, made: JobRecord, *, is_fork: bool) -> None:
-        """Delete what is published of tables that the job writes now, and will not write any more."""
+        """Delete the published form of tables that the job has written and will not write any more."""
         current = read_record(self._warehouse.fs, self._warehouse.job(made.job))
         if current is not None and not is_fork:
             unpublish(self._warehouse, current, made)
 
     def _going_on(self, savepoint: Savepoint, sinks: Sequence[SinkRecord]) -> tuple[int, ...]:
-        """Return the places of the tables that know the job which goes back, and the batches that they have of it.
+        """Return the places of the sinks that continue; to the other sinks it is a new job.
 
-        A sink that removes rows knows of which batches they are. Elsewhere the batches after the savepoint must not be taken
-        for those that were written before under the same numbers.
+        A sink that removes rows knows their batches. Any other sink would take the batches after the savepoint for those that
+        it has received under the same numbers before.
         """
         gone_on = has_gone_on(self._warehouse, savepoint)
         return tuple(i for i, sink in enumerate(sinks) if rollback(sink.kind) is Rollback.ROWS_REMOVED or not gone_on)
@@ -180,7 +184,7 @@ class Restorer:
     def _check_plan(
         self, savepoint: Savepoint, saved: JobRecord, *, is_fork: bool, overruled: bool
     ) -> Comparison | None:
-        """Raise UsageError unless the query is that of the savepoint, or may be another one: then return what changes."""
+        """Return the changes of the query, None if it has not changed. Raises UsageError when it must not have changed."""
         planned = self._planned
         if not is_fork and planned.name.lower() != saved.job.lower():
             raise UsageError(
@@ -209,14 +213,14 @@ class Restorer:
         return None
 
     def _check_fork(self, saved: JobRecord, made: JobRecord, *, is_changed: bool) -> None:
-        """Raise UsageError when there is a job of the name, or it would read or write as if it were the first one."""
+        """Raise UsageError when a job has the fork's name, or the fork would use a slot or write a table of the first job."""
         planned = self._planned
         self._check_slots()
         if planned.name.lower() == saved.job.lower():
             hint = "Give the fork another name with --as; without --as that job itself is taken back."
             raise UsageError(f'job "{planned.name}" is the job of the savepoint', hint=hint)
         paths = self._warehouse.job(planned.name)
-        # One of which the restore was interrupted is laid out again.
+        # A job whose restore was interrupted is restored again.
         if read_record(self._warehouse.fs, paths) is not None and not self._warehouse.fs.exists(paths.restoring):
             hint = f'Give the fork another name with --as, or drop that job first: sqlstream drop "{planned.name}".'
             raise UsageError(f'job "{planned.name}" exists already', hint=hint)
@@ -237,7 +241,7 @@ class Restorer:
                 )
 
     def _is_there(self, savepoint: Savepoint, saved: JobRecord) -> bool:
-        """Tell whether the job is there, still at the version of the savepoint, and no upgrade has made another one of it."""
+        """Return whether the job still has the version, query and files of the savepoint, and no restore is half done."""
         fs, paths = self._warehouse.fs, self._warehouse.job(savepoint.record.job)
         if fs.exists(paths.restoring):
             return False
@@ -252,11 +256,11 @@ class Restorer:
         return restoring.has_rows_of(self._warehouse, savepoint)
 
     def _check_itself(self, savepoint: Savepoint, saved: JobRecord, made: JobRecord) -> JobRecord:
-        """Return the record of a job that goes back. Raises UsageError where that would leave sinks ahead of it."""
+        """Return the record of a job that goes back. Raises UsageError where a sink or a source cannot."""
         half = restoring.interrupted(self._warehouse, saved.job)
         paths = self._warehouse.job(saved.job)
         current = half.record if half is not None else read_record(self._warehouse.fs, paths)
-        # With another time of creation, whoever has read of its tables knows that rows may be gone that it has read.
+        # From a new time of creation, readers of the job's tables learn that rows which they have read may be gone.
         made = replace(made, lives=_lives(saved, current, savepoint.record.version))
         gone_on = has_gone_on(self._warehouse, savepoint) if half is None else had_gone_on(half, savepoint)
         if current is None or (half is not None and not gone_on):
@@ -275,7 +279,7 @@ class Restorer:
         return made
 
     def _check_slots(self) -> None:
-        """Raise UsageError when a source of the fork would read from what the first job has on a server."""
+        """Raise UsageError when a source of the fork would use a slot that the first job has on a server."""
         for scan in self._planned.physical.scans:
             if (slot := source_of(scan.table).slot) is not None:
                 raise self._refusal("a fork cannot read", scan.table, f"Its {slot} is that of the first job.")
@@ -305,12 +309,12 @@ class Restorer:
 
 
 def _lives(saved: JobRecord, current: JobRecord | None, version: int) -> tuple[tuple[ProcessingTime, int], ...]:
-    """Return the earlier lives of a job that goes back to a version, with the last version of each that it has then."""
+    """Return the earlier lives of a job that goes back to a version: times of creation, each with its last remaining version."""
     lives = {saved.created_at: version}
     for created_at, last in saved.lives:
         lives[created_at] = min(last, version)
     if current is not None and current.created_at not in lives:
-        # What it has in common with the life of the savepoint.
+        # The versions that it shares with the life of the savepoint.
         common = min(dict(current.lives).get(saved.created_at, -1), version)
         for created_at, last in ((current.created_at, common), *current.lives):
             lives[created_at] = max(lives.get(created_at, -1), min(last, common))
@@ -322,7 +326,7 @@ def _named(sinks: list[SinkRecord]) -> str:
 
 
 def _saved(savepoint: Savepoint) -> JobRecord:
-    """Return the record of the job in a savepoint. Raises UsageError when no job can go on from it, and DamageError."""
+    """Return the record of the job in a savepoint. Raises UsageError when no job can continue from it, and DamageError."""
     fs, paths = savepoint.warehouse.fs, savepoint.warehouse.job(savepoint.record.job)
     restoring.check_present(savepoint)
     record, entry = read_record(fs, paths), JobLog(fs, paths.log).entry(savepoint.record.version)
@@ -338,12 +342,12 @@ def _saved(savepoint: Savepoint) -> JobRecord:
 
 
 def _results(sinks: Sequence[SinkRecord]) -> list[SinkRecord]:
-    """Return the tables that a query writes."""
+    """Return the sinks of the query, without the tables of malformed rows."""
     return [sink for sink in sinks if not has_malformed_rows(sink)]
 
 
 def _is_outside(sink: SinkRecord) -> bool:
-    """Tell whether rows of a sink stay somewhere outside of the warehouse."""
+    """Return whether a sink stores rows outside of the warehouse."""
     return sink.kind != TABLE and rollback(sink.kind) is not Rollback.NO_ROWS
 
 

@@ -1,4 +1,4 @@
-"""Savepoints as users ask for them: taken, found by their names, and dropped."""
+"""Takes and drops savepoints by name."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from sqlstream.warehouse.savepoints import Savepoint
 
 
 def take_savepoint(warehouse: Warehouse, job: str, name: str | None = None, to: str | None = None) -> Savepoint:
-    """Take a savepoint of a job, whether it runs or not, as of its newest version; without a name it is called `<job>-<version>`.
+    """Take a savepoint of a job's newest version; the job may be running.
 
-    With `to` it is written into a folder, or below a URI, whole and by itself, and not into the warehouse.
-    Raises UsageError when there is no such job, or a savepoint of the name.
+    The default name is `<job>-<version>`, with a number appended if it is taken. With `to` the savepoint is a self-contained
+    folder there, or below a URI, outside of the warehouse. Raises UsageError when there is no such job, the job has no version
+    yet, or a savepoint of the name exists.
     """
     paths = ending.existing(warehouse, job)
     if name is None:
@@ -27,19 +28,19 @@ def take_savepoint(warehouse: Warehouse, job: str, name: str | None = None, to: 
 
 
 def default_name(warehouse: Warehouse, job: str, version: int | None) -> str:
-    """Return how a savepoint of a version is called, unless there is another one of that name."""
+    """Return the default name of a savepoint of a version; a savepoint of that name may exist."""
     return f"{warehouse.job(job).name}-{version}"
 
 
 def _free_name(warehouse: Warehouse, wanted: str) -> str:
-    """Return a name, with a number behind it where there is a savepoint of that name."""
+    """Return a name, with a number appended if a savepoint of the name exists."""
     taken = {*warehouse.savepoints()}
     numbered = (wanted if n == 1 else f"{wanted}-{n}" for n in range(1, len(taken) + 2))
     return next(name for name in numbered if name.lower() not in taken)
 
 
 def drop_savepoint(warehouse: Warehouse, name: str) -> None:
-    """Delete a savepoint of a warehouse. Raises UsageError when there is none of this name, or a job is half restored from it."""
+    """Delete a savepoint of a warehouse. Raises UsageError when it does not exist, or a restore from it is half done."""
     names = warehouse.savepoints()
     if "/" in name:
         hint = "One that was written with --to is a folder: delete that."

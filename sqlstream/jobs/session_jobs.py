@@ -1,4 +1,4 @@
-"""The jobs of one session: each on the engine that suits it, under one lock, until the session ends."""
+"""The jobs of one session: the session's lock, its engines, and starting, dropping and repairing jobs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from sqlstream.warehouse.status import RESTARTING, RUNNING
 
 
 class SessionJobs:
-    """Starts jobs, and does to those of the warehouse what must not be done while another process runs them.
+    """Starts the jobs of a session, and drops and repairs jobs of the warehouse.
 
-    Engines and the lock of the session are opened when a job first needs them.
+    It opens each engine, and the session's lock, when a job first needs it.
     """
 
     def __init__(self, project: Project, warehouse: Warehouse, notice: Callable[[str], None]):
@@ -52,9 +52,10 @@ class SessionJobs:
         restore: Restore | None = None,
         upgrade: Upgrade | None = None,
     ) -> Job:
-        """Start a job, or go on with it: without an engine to run it, on the one that suits it.
+        """Start a job, or continue it, on `engine`: by default this process if all its rows are literals in the SQL, else Spark.
 
-        Raises UsageError when another process runs it, or a job of this name has another plan.
+        `fresh`, `restore` and `upgrade` are as in `Starter.start`. Raises UsageError when another process runs the job, or a job
+        of this name has another plan.
         """
         if planned.is_query:
             self._queries += 1
@@ -65,16 +66,16 @@ class SessionJobs:
         return job
 
     def drop(self, name: str) -> None:
-        """Delete a job: its state, its checkpoint, and the rows that it wrote."""
+        """Delete a job: its state, its checkpoint, and the rows that it wrote. Raises UsageError when a process runs it."""
         for job in self.started:
             if job.name.lower() == name.lower() and job.status not in (RUNNING, RESTARTING):
-                # What it ended with was told, or is not asked for any more.
+                # The error has been reported, or nobody needs it any more.
                 with suppress(SqlStreamError):
                     job.wait()
         ending.drop(self._warehouse, self._lock(), name, self._project.root, before=self._retain)
 
     def _retain(self, record: JobRecord) -> None:
-        """Take a savepoint of the last version of a job that is about to be dropped, if its options say so."""
+        """Take a savepoint of a job before it is dropped, if its options ask for one and it has a version."""
         paths = self._warehouse.job(record.job)
         if not record.retains_state or last_committed(self._warehouse.fs, paths) is None:
             return
@@ -87,7 +88,10 @@ class SessionJobs:
         self._notice(f'savepoint "{name}" keeps the last version of job "{record.job}"; drop it with --savepoint')
 
     def repair(self, name: str) -> list[str]:
-        """Take a job back to its newest whole version; return sentences on what was done. Raises when a process runs it."""
+        """Return a job to its newest intact version; return sentences that say what was done.
+
+        Raises UsageError when there is no such job, or a process runs it, and JobError when no version is intact.
+        """
         paths = ending.existing(self._warehouse, name)
         lock = lock_job(self._warehouse.fs, paths, self._lock())
         try:
@@ -101,14 +105,14 @@ class SessionJobs:
             job.wait()
 
     def close(self) -> None:
-        """Stop what still runs, after its batch, and the engines."""
+        """Stop the running jobs after their batches, wait for their ends, and close the engines and the session's lock."""
         for job in self.started:
             job.stop()
         for job in self.started:
             try:
                 job.wait()
             except SqlStreamError:
-                # Whoever waited for the job was told.
+                # `wait` has raised it to the caller of the session.
                 continue
         for engine in (self.spark, self._local):
             engine.close()

@@ -1,4 +1,4 @@
-"""Starting a job: whether it may run here, whether it goes on, and what the warehouse records about it."""
+"""Starting a job: its lock, whether it continues, its record, and its run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from sqlstream.warehouse.status import DRAINED, FINISHED, read_status, restarts
 
 
 class Starter:
-    """Starts the jobs of one session; `notice` takes what its user should know."""
+    """Starts the jobs of one session; `notice` receives messages for its user."""
 
     def __init__(
         self,
@@ -64,18 +64,18 @@ class Starter:
         restore: Restore | None = None,
         upgrade: Upgrade | None = None,
     ) -> Job:
-        """Start a job under a name, or go on with it; one that has finished is skipped with a notice.
+        """Start a job under a name, or continue it; a job that has finished is skipped with a notice.
 
-        With `restore` it goes on from a savepoint, in place of what it had; with `upgrade` also where its query has changed.
-
-        Raises UsageError when another process runs it, or a job of this name has another plan.
+        With `fresh` the job starts from scratch, with `restore` from a savepoint, and what it had is deleted. With `upgrade` its
+        query may have changed. Raises UsageError when another process runs the job, or a job of this name has another plan, and
+        DamageError.
         """
         # Before anything is discarded, or recorded.
         check_places(self.warehouse, (sink.table for sink in planned.physical.sinks))
         paths = self.warehouse.job(name)
         lock = lock_job(self.warehouse.fs, paths, self._session_lock(), in_turn=planned.appends)
         try:
-            # What was asked of an earlier process is no matter of this one's; what is asked from now on, while it starts, is.
+            # A stop request to an earlier process does not count; one from now on, while the job starts, does.
             self.warehouse.fs.delete(paths.stop)
             restarts(self.warehouse.fs, paths)
             if fresh and name not in self._appended:
@@ -112,7 +112,7 @@ class Starter:
             raise
 
     def _complete(self, planned: PlannedJob, name: str, upgrade: Upgrade | None) -> None:
-        """Complete the restore or the upgrade of a job that was interrupted, if there was one."""
+        """Complete a restore or an upgrade of the job that was interrupted, if there is one."""
         savepoint = complete(self.warehouse, name, self._start_over(planned, name))
         if savepoint is None:
             return
@@ -150,7 +150,7 @@ class Starter:
         return Upgrader(self.warehouse, planned, self.project.root, upgrade, self.notice)
 
     def _upgrade(self, planned: PlannedJob, upgrade: Upgrade) -> None:
-        """Let a job go on with a changed query, if it is one."""
+        """Upgrade the job if its query has changed, or if migrations make its state."""
         if (record := upgradable(self.warehouse, planned, upgrade)) is not None:
             self._upgrader(planned, upgrade).run(record)
         elif upgrade.migrates(planned.name):
@@ -161,10 +161,10 @@ class Starter:
         return lambda which: start_over(self.warehouse.fs, paths.splits, scans, which, self.project.root)
 
     def _settle(self, name: str) -> None:
-        """Let a job go on that a power cut has damaged. Raises DamageError when it cannot by itself."""
+        """Return the job to its newest intact version, such as after a power failure. Raises DamageError when it cannot."""
         versions = Versions(self.warehouse, name)
         if versions.newest < 0 and isinstance(record := versions.record(), DamageError) and record.torn:
-            # It had hardly begun.
+            # The job died before its first commit.
             self._discard(name)
         newest = versions.newest
         if faults := versions.settle():
@@ -173,20 +173,20 @@ class Starter:
             self.notice(f'job "{name}": {batches} repeated, because of damage: {faults[0].message}')
 
     def _record(self, planned: PlannedJob, name: str) -> JobRecord | None:
-        """Return what the warehouse has about a job; what never committed a batch is forgotten if the query is another now."""
+        """Return the job's record. A job that never committed a batch is discarded if its query has changed."""
         fs, paths = self.warehouse.fs, self.warehouse.job(name)
         record = read_record(fs, paths)
         if record is None or is_planned(record, planned) or last_committed(fs, paths) is not None:
             return record
         status = read_status(fs, paths)
         if status is not None and status.version is not None:
-            # It has, and what says so is gone.
+            # The job has committed a batch, and the commit is gone.
             return record
         self._discard(name)
         return None
 
     def _ended(self, planned: PlannedJob, record: JobRecord) -> str | None:
-        """Return how a job has ended for good, None for one that can go on; raise when it cannot go on with this query."""
+        """Return FINISHED or DRAINED if the job has ended for good, else None. Raises UsageError if it has another query."""
         check_same_query(planned, record)
         ended = ended_for_good(self.warehouse, planned.name)
         if ended is None:
@@ -199,10 +199,10 @@ class Starter:
         self, planned: PlannedJob, name: str, record: JobRecord | None, engine: Engine, receivers: Receivers
     ) -> Run:
         if record is None:
-            # One that goes on may have read all that it needs.
+            # A job that continues may already have read all its input.
             check_input(planned.physical.scans, self.project.root)
         options = planned.options
-        # Nobody gave a query its name.
+        # The name of a SELECT is generated, and says nothing to people.
         known_as = {} if planned.is_query else {"name": name}
         engine.prepare(Resources(options.parallelism, options.spark, **known_as))
         wanted = engine.layout(options.parallelism)
@@ -231,7 +231,7 @@ class Starter:
         )
 
     def _spread(self, spec: JobSpec, record: JobRecord, wanted: Layout) -> Layout:
-        """Spread the state of a job that goes on over as many tasks as it has now; return how it is spread then."""
+        """Spread the state of a job over its new number of tasks, if that has changed; return the layout that it runs with."""
         entry = newest_entry(self.warehouse, spec.name)
         before = labels_of(record, entry)
         if before == wanted.labels:
@@ -250,7 +250,7 @@ class Starter:
         return wanted
 
     def _write_record(self, made: JobRecord, before: JobRecord | None) -> None:
-        """Record a job as it starts; of one that goes on, what it may go on with changed, which its views must know."""
+        """Write the job's record. A job that continues keeps its creation time, versions, lives and savepoint of its upgrade."""
         if before is not None:
             made = replace(
                 made,
@@ -267,7 +267,7 @@ class Starter:
 
 
 def ended_for_good(warehouse: Warehouse, name: str) -> tuple[str, str] | None:
-    """Return how a job has ended that cannot go on, and what to say of it; None for one that can."""
+    """Return FINISHED or DRAINED, and a notice for people, if a job has ended for good; None if it can continue."""
     status = read_status(warehouse.fs, warehouse.job(name))
     if status is None or status.state not in (FINISHED, DRAINED):
         return None
@@ -281,7 +281,7 @@ def ended_for_good(warehouse: Warehouse, name: str) -> tuple[str, str] | None:
 
 
 def check_same_query(planned: PlannedJob, record: JobRecord) -> None:
-    """Raise UsageError when a job of the warehouse has another query."""
+    """Raise UsageError when a job in the warehouse has another query than the planned job."""
     before, now = recorded_identity(record), planned_identity(planned)
     if not before.is_same(now):
         raise UsageError(
@@ -294,7 +294,7 @@ def check_same_query(planned: PlannedJob, record: JobRecord) -> None:
 
 
 def _check_appended(planned: PlannedJob, record: JobRecord | None) -> None:
-    """Raise when the job of INSERT .. VALUES is another one, or wrote a table of the same name with other columns."""
+    """Raise UsageError when a job of this name is none of INSERT .. VALUES, or writes other columns."""
     [sink] = planned.physical.sinks
     if record is None:
         return

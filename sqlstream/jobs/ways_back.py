@@ -1,4 +1,4 @@
-"""Whether a job can go back to a savepoint: what it has written and read since must be taken back, or come again."""
+"""Whether a job can go back to a savepoint: which sinks keep rows written after it, and which sources can read again."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sqlstream.warehouse.savepoints import Savepoint
 
 
 def rollback(kind: str) -> Rollback:
-    """Return what becomes of rows after a savepoint in tables of a connector, which a record names.
+    """Return what a sink does with rows after a savepoint, by the name of its connector in a record.
 
-    Without its package they stay.
+    Of a connector that is not installed, the rows stay.
     """
     connector = find(kind)
     sink = connector.sink_type if connector is not None else None
@@ -30,9 +30,9 @@ def rollback(kind: str) -> Rollback:
 
 
 def ahead(warehouse: Warehouse, saved: JobRecord, tables: Iterable[Table] = ()) -> list[str]:
-    """Return the tables that would keep what a job writes after a savepoint, as errors name them.
+    """Return the tables, as errors name them, that would keep rows which a job writes after a savepoint.
 
-    Of `tables` of the warehouse those are among them that are to be published.
+    These are outside of the warehouse, or published; tables of the warehouse in `tables` count as published if they will be.
     """
     outside = [sink for sink in saved.sinks if sink.kind != TABLE]
     staying = [f'"{sink.table}" ({sink.kind})' for sink in outside if rollback(sink.kind) is Rollback.ROWS_STAY]
@@ -42,16 +42,16 @@ def ahead(warehouse: Warehouse, saved: JobRecord, tables: Iterable[Table] = ()) 
 
 
 def has_gone_on(warehouse: Warehouse, savepoint: Savepoint) -> bool:
-    """Tell whether sinks of a job may have more than a savepoint of it says.
+    """Return whether sinks of a job may have rows that a savepoint of it does not have.
 
-    That is so if the job has committed a batch since, if one has begun, or if rows of the last one wait to be sent.
+    They may if the job has committed a batch since, if a batch has begun, or if rows of the last batch wait to be sent.
     """
     job = savepoint.record.job
     return _has_more(warehouse, job, read_record(warehouse.fs, warehouse.job(job)), savepoint)
 
 
 def had_gone_on(half: Interrupted, savepoint: Savepoint) -> bool:
-    """Tell the same of a job whose restore or upgrade was interrupted: what it is laid out from says how far it was."""
+    """Return the same as `has_gone_on` for a job whose restore or upgrade was interrupted, from the savepoint it restores."""
     if half.savepoint is None:
         return True
     return _has_more(half.savepoint.warehouse, half.savepoint.record.job, half.record, savepoint)
@@ -64,25 +64,28 @@ def _has_more(warehouse: Warehouse, job: str, record: JobRecord | None, savepoin
     entry = JobLog(savepoint.warehouse.fs, savepoint.warehouse.job(taken.job).log).entry(taken.version)
     if entry is None or last_committed(fs, paths) != taken.version or may_have_begun(fs, paths, entry):
         return True
-    # What waits is in folders below those of the sinks.
+    # Rows that wait to be sent are in folders below the folders of sinks.
     return any(path.removeprefix(f"{paths.output}/").count("/") > 1 for path in fs.walk(paths.output))
 
 
 def may_have_begun(fs: Filesystem, paths: JobPaths, entry: LogEntry) -> bool:
-    """Tell whether a batch may have begun after the newest version of a job, of which sinks may have rows then."""
+    """Return whether a batch after the newest version may have begun, so that sinks may have rows of it."""
     if begun.may_have_begun(fs, paths, entry):
         return True
-    # Of the batch that follows when the watermark has moved only jobs on Spark say that it begins, and they say so of each.
+    # Only jobs on Spark record the begin of the empty batch after a change of the watermark; they record every begin.
     try:
         reached = from_spark_millis(committed_spark_millis(fs, paths, entry.version))
     except FileNotFoundError:
-        # The job runs, and is further by now.
+        # The job runs, and has committed a newer version by now.
         return True
     return reached != entry.watermark and not fs.exists(paths.begun)
 
 
 def way_back(warehouse: Warehouse, saved: JobRecord, declared: Iterable[Table] = ()) -> str:
-    """Say when `run --from` goes back to a savepoint of a job that has just been taken, some of whose sources are declared."""
+    """Return a clause for people: when `run --from` can go back to a savepoint that was just taken.
+
+    `declared` are those of the job's tables whose declarations are known.
+    """
     tables_by_name = {(table.name.lower(), table.connector): table for table in declared}
     scans = [(scan, tables_by_name.get((scan.table.lower(), scan.kind))) for scan in saved.scans]
     once = [f'"{scan.table}" ({scan.kind})' for scan, table in scans if not _rewinds(scan, table)]
@@ -93,7 +96,7 @@ def way_back(warehouse: Warehouse, saved: JobRecord, declared: Iterable[Table] =
 
 
 def _rewinds(scan: ScanRecord, table: Table | None) -> bool:
-    """Tell whether rows of a source come again, as it is declared, or as its connector says of its tables."""
+    """Return whether a source can read its rows again, by its declared table or else by its connector."""
     # Records of earlier versions name no connector.
     if scan.kind in (TABLE, ""):
         return True

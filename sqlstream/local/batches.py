@@ -1,4 +1,4 @@
-"""Micro-batches of a job in this process: what Spark does for a job, without Spark."""
+"""Micro-batches of a job in this process, without Spark."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from sqlstream.warehouse.commits import committed_spark_millis, write_commit
 
 
 class LocalBatches:
-    """Runs batches of a job one after the other; after a restart from the last committed one on.
+    """Runs the batches of a job one after the other, from the batch after the last committed one on.
 
-    It keeps what Spark keeps between batches: the state of each bucket, its timers, and the watermarks.
+    It holds what Spark holds between batches: the manifest of each bucket's state, the next timers, and the watermarks.
     """
 
     def __init__(self, commits: Commits):
         self.commits, self.job = commits, commits.job
         self.number = commits.totals.version + 1
-        # By stage and bucket.
+        # By stage and bucket: the manifest as JSON, and the next event-time timer.
         self.manifests: dict[tuple[int, int], str] = {}
         self.timers: dict[tuple[int, int], EventTime] = {}
-        # Spark's watermark, and those of the scans, on its own scale, in milliseconds.
+        # The watermarks of the job and of its scans, in milliseconds on Spark's scale.
         self.watermark = 0
         self._marks: dict[int, int] = {}
         if self.number > 0:
@@ -54,14 +54,14 @@ class LocalBatches:
                 self._marks[number] = to_spark_micros(mark) // 1000
 
     def run(self, lines: str, now: ProcessingTime) -> None:
-        """Run the batch that a descriptor's lines describe, and an empty one when the watermark has moved."""
+        """Run the batch of a descriptor's lines at a processing time, then an empty batch if the watermark has moved."""
         before = self.watermark
         self._run(lines, now)
         if self.watermark > before:
             self._run("", now)
 
     def catch_up(self, now: ProcessingTime) -> None:
-        """Run the empty batch that a process did not come to, which ended after the watermark had moved."""
+        """Run the empty batch that is due after the last one, if the process ended before it ran."""
         if self.number > 0 and from_spark_millis(self.watermark) != self.commits.totals.watermark:
             self._run("", now)
 

@@ -1,4 +1,4 @@
-"""This process as an engine: jobs run in it one batch after the other, without Spark."""
+"""An engine in this process: jobs run without Spark, one batch after the other."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from sqlstream.runtime.worker import JobSpec
 
 
 class LocalEngine:
-    """Runs jobs in this process. A session gives it those of nothing but VALUES, which have ended when `start` returns.
+    """Runs jobs in this process, without Spark.
 
-    It runs any other job, too, in a thread. A job goes on with the engine that began it: a batch that Spark has begun
-    is not known here.
+    A session uses it for jobs whose rows are all in VALUES: these have ended when `start` returns. Any other job runs in a
+    thread. A job continues on the engine that began it: this engine does not know of a batch that Spark has begun.
     """
 
     can_run_again = True
 
     def layout(self, partitions: int) -> Layout:
-        # One task at a time: more buckets would only be more files.
+        """Return a layout with one task and one bucket: tasks run one at a time, so more buckets would only be more files."""
         return Layout(1, (0,))
 
     def prepare(self, resources: Resources) -> None:

@@ -1,4 +1,4 @@
-"""Tables that somebody feeds by hand: those without a connector that no job writes."""
+"""Fed tables: tables without a connector that no job writes, whose rows come from a test or a user."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from sqlstream.sql.nodes import CreateTable, Drop, Insert, Statement, StatementS
 
 
 class FedTables:
-    """Compiles statements so that a table without a connector which nobody writes gets the options given for it.
+    """Compiles statements, and makes fed tables of tables without a connector that no job writes: they get `options`.
 
-    `replaced` says what a declared table is taken for. One that it returns with a problem can be written, but not fed.
+    `replaced` returns what a declared table is replaced by. If that has a problem, jobs can write the table, but it cannot be
+    fed.
     """
 
     def __init__(
@@ -25,28 +26,29 @@ class FedTables:
         replaced: Callable[[Table], Table] = lambda table: table,
     ):
         self._compiler, self._options, self._replaced = compiler, options, replaced
-        # Tables that are fed, as they were declared; those that jobs write, and those that jobs of this script will.
+        # Fed tables as they were declared; tables that jobs write; tables that jobs of this script will write.
         self._declared: dict[str, Table] = {}
         self._written: set[str] = set()
         self._expected: set[str] = set()
-        # The first job that reads each table that is fed.
+        # The first job that reads each fed table.
         self._readers: dict[str, str] = {}
 
     @property
     def names(self) -> set[str]:
-        """The tables that are fed."""
+        """The names of the fed tables, in lower case."""
         return set(self._declared)
 
     def expect(self, statements: Iterable[Statement]) -> None:
-        """Learn which tables the statements write that come next: a job that reads one may come before."""
+        """Set the statements that come next: tables that they write are not fed, even if a job reads them earlier."""
         self._expected = {name.lower() for statement in statements for name in _targets(statement)}
 
     def feed_catalog(self) -> None:
-        """Let the tables that are declared already be fed."""
+        """Make fed tables of the tables that are declared already."""
         for table in list(self._compiler.catalog.tables.values()):
             self._feed(table.name)
 
     def compile(self, statement: Statement) -> Compiled | None:
+        """Compile a statement, as `Compiler.statement` does. Raises UsageError if a job writes a fed table that another reads."""
         if isinstance(statement, CreateTable | Drop):
             self._declare_again(statement.name.text)
         for name in _targets(statement):
@@ -62,7 +64,7 @@ class FedTables:
         return planned
 
     def _note(self, planned: PlannedJob) -> None:
-        """Note what a job reads and writes. Raises UsageError if it writes what another one reads as fed."""
+        """Note what a job reads and writes. Raises UsageError if it writes a fed table that another job reads."""
         for sink in planned.physical.sinks:
             if (reader := self._readers.get(sink.table.name.lower())) is not None:
                 message = (
@@ -87,7 +89,7 @@ class FedTables:
         self._compiler.catalog.add(replace(plain, options={**plain.options, **self._options(plain)}))
 
     def _declare_again(self, name: str) -> None:
-        """Make a table what its declaration says."""
+        """Restore the declaration of a fed table: it is not fed any more."""
         if (table := self._declared.pop(name.lower(), None)) is not None:
             self._compiler.catalog.add(table)
 

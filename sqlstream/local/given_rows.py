@@ -1,4 +1,4 @@
-"""Rows that somebody gives by hand, as Python values or text, in files that jobs read."""
+"""Rows from a test or a user, as Python values or text, in files that jobs read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from sqlstream.errors import BindError, missing
 
 
 def write_rows(table: Table, rows: Iterable[Sequence[object] | Mapping[str, object]], path: str) -> None:
-    """Write rows given as Python values or text to a Parquet file, each column as its declared type."""
+    """Write rows to a Parquet file, with each value cast to the type of its column.
+
+    A row is a sequence in the order of the table's physical columns, or a mapping by column, in which missing columns are NULL.
+    Raises BindError for a row or a value that does not fit.
+    """
     columns = table.physical
     given = [_row(table, row) for row in rows]
     names = ", ".join(quote_name(c.name) for c in columns)
@@ -32,7 +36,7 @@ def write_rows(table: Table, rows: Iterable[Sequence[object] | Mapping[str, obje
 
 
 def _row(table: Table, row: Sequence[object] | Mapping[str, object]) -> tuple[object, ...]:
-    """Return a row in the order of the physical columns; a mapping is taken by names, what it lacks is NULL."""
+    """Return a row in the order of the physical columns; columns that a mapping lacks are NULL. Raises BindError."""
     columns = table.physical
     if not isinstance(row, Mapping):
         if len(row) != len(columns):
@@ -48,7 +52,7 @@ def _row(table: Table, row: Sequence[object] | Mapping[str, object]) -> tuple[ob
 
 
 def _value(value: object, type: str) -> object:
-    """Return what DuckDB takes for a value of a column: of a mapping alone it cannot tell a MAP from a STRUCT."""
+    """Return a value as DuckDB takes it: it cannot tell by itself whether a mapping is a MAP or a STRUCT."""
     is_named = isinstance(value, Mapping | list | tuple) and ("MAP(" in type or "STRUCT(" in type)
     if not is_named and "JSON" not in type:
         return value
@@ -58,7 +62,7 @@ def _value(value: object, type: str) -> object:
 
 
 def _shaped(value: object, type: DuckDBPyType) -> object:
-    """Return a nested value with all fields of its STRUCTs; what a mapping lacks is NULL. What is JSON becomes text."""
+    """Return a nested value with all fields of its STRUCTs, NULL for missing ones, and with JSON values as text."""
     if str(type) == "JSON":
         return value if value is None or _is_document(value) else json.dumps(value, default=str)
     if type.id not in ("struct", "map", "list", "array") or not isinstance(value, Mapping | list | tuple):
@@ -67,7 +71,7 @@ def _shaped(value: object, type: DuckDBPyType) -> object:
     if isinstance(value, Mapping) and type.id == "struct":
         names = {name.lower(): name for name in value}
         fields = {n: _shaped(value.get(names.pop(n.lower(), n)), child) for n, child in children.items()}
-        # What the STRUCT does not have is for DuckDB to refuse.
+        # DuckDB raises an error for fields that the STRUCT does not have.
         return {**fields, **{name: value[name] for name in names.values()}}
     if isinstance(value, Mapping) and type.id == "map":
         return {key: _shaped(inner, children["value"]) for key, inner in value.items()}
@@ -77,7 +81,7 @@ def _shaped(value: object, type: DuckDBPyType) -> object:
 
 
 def _is_document(value: object) -> bool:
-    """Tell whether a value is the text of an object or an array: as in lines of JSON, any other text is a string."""
+    """Return whether a value is the JSON text of an object or an array. Any other text is a JSON string, as in JSON lines."""
     if not isinstance(value, str):
         return False
     try:
@@ -87,7 +91,7 @@ def _is_document(value: object) -> bool:
 
 
 def _misfit(con: duckdb.DuckDBPyConnection, table: Table, rows: Sequence[tuple[object, ...]]) -> BindError | None:
-    """Return the error for the first value that its column cannot hold."""
+    """Return the error for the first value that does not fit its column, None if all fit."""
     for number, row in enumerate(rows, 1):
         for column, value in zip(table.physical, row, strict=True):
             try:

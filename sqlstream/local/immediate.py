@@ -1,4 +1,4 @@
-"""Jobs whose rows all stand in the query: this process runs them as one batch, without Spark."""
+"""Jobs whose rows are all in VALUES: they run in this process, as one batch, without Spark."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sqlstream.warehouse.status import FAILED, FINISHED, RUNNING, Status, write_
 
 
 def values_splits(job: JobSpec) -> Mapping[int, Sequence[Split]]:
-    """Return the splits of all scans of VALUES."""
+    """Return the splits of the scans of VALUES, one for each, by the place of the scan in the plan."""
     return {i: [ALL] for i, scan in enumerate(job.plan.scans) if scan.table.is_values}
 
 
 class ImmediateRun:
-    """A job that is run by `start`; a further one of the same name adds a batch to it. Otherwise like a run on Spark."""
+    """A run that `start` completes; another job of the same name adds a batch to what it wrote. Otherwise it is like any Run."""
 
     is_waiting = is_stopping = False
     untold: tuple[type[SqlStreamError], ...] = ()
@@ -44,7 +44,7 @@ class ImmediateRun:
         return self._commits.totals
 
     def start(self) -> None:
-        """Run the batch to its end."""
+        """Run the batch; return when it is committed or has failed."""
         started = now()
         try:
             self._run(started)
@@ -66,7 +66,7 @@ class ImmediateRun:
         for work in from_lines(to_lines(descriptor, self.job.labels)):
             outputs += [output for _, output in stages.run_scan(self.job, work.scan, [work], batch, None)]
         commits.commit(batch, [o for o in outputs if isinstance(o, stages.Output)], END_OF_INPUT, time)
-        # From here on the rows are there for readers.
+        # From here on, readers see the rows.
         write_commit(fs, paths, batch)
         commits.tell_sinks(batch)
         if batch >= KEPT_COMMITS:

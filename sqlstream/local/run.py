@@ -1,4 +1,4 @@
-"""One job in this process, without Spark: its thread composes batches, and runs each of them itself."""
+"""A run of a job in this process, without Spark: its thread composes batches and runs them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LocalRun(JobThread):
 
     def _run_next(self, tasks: Sequence[str]) -> None:
         self._batches.run("\n".join(tasks), now())
-        # Two batches at most were run since the last time.
+        # At most two batches have run since the last call.
         oldest = self._batches.number - KEPT_COMMITS
         self.fs.delete_all(f"{self.paths.commits}/{old}" for old in (oldest - 2, oldest - 1) if old >= 0)
         self._ran = True

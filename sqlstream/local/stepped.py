@@ -1,4 +1,4 @@
-"""Jobs that run a batch when somebody says so, and at a time that somebody says: the engine of tests."""
+"""An engine for tests: a job runs a batch only when the test calls for it, at a processing time of the test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sqlstream.warehouse.status import RUNNING, STOPPED
 
 
 class SteppedRun:
-    """A job that does nothing by itself; `clock` is its processing time."""
+    """A run whose batches run when its caller asks for them, in the caller's thread; `clock` returns the processing time."""
 
     is_waiting = True
     untold: tuple[type[SqlStreamError], ...] = ()
@@ -39,7 +39,7 @@ class SteppedRun:
         self.commits = Commits(job, partial(hand_on, receivers, self), began=clock())
         self.batches = LocalBatches(self.commits)
         self.sequence = self.totals.sequence
-        # What reads each kind of sources, and the scans of those.
+        # The feed of each kind of sources, and the places of its scans in the plan.
         self._feeds: dict[str, Feed] = {}
         self._numbers: dict[str, list[int]] = {}
 
@@ -54,19 +54,19 @@ class SteppedRun:
         return self.state != RUNNING
 
     def start(self) -> None:
-        """Read what stands in the query."""
+        """Run a batch with the rows in VALUES, if there are any."""
         if splits := values_splits(self.job):
             self.batch(splits)
 
     def request_stop(self, *, drain: bool = False) -> None:
-        """Run no further batch."""
+        """Set the state to STOPPED: no further batch runs."""
         self.state = STOPPED
 
     def take_warnings(self) -> list[str]:
         return []
 
     def join(self, timeout: float | None = None) -> None:
-        """No batch runs but in the thread that asks for it."""
+        """Return at once: batches run only in the thread of the caller."""
 
     def is_alive(self) -> bool:
         return self.state == RUNNING
@@ -74,9 +74,10 @@ class SteppedRun:
     # -- steps
 
     def batch(self, splits: Mapping[int, Sequence[Split]], ticks: Mapping[int, EventTime] | None = None) -> None:
-        """Run a batch of splits and ticks, by scan, and an empty one when the watermark has moved.
+        """Run a batch of splits and ticks, by scan, then an empty batch if the watermark has moved.
 
-        Nothing, once the job was stopped, or has given all rows that it was to give.
+        A tick is an event time to which the watermark of its scan moves. Nothing runs after a stop, or when a receiver with a
+        limit is full.
         """
         if self.is_stopping or have_enough(self.receivers):
             return
@@ -90,36 +91,36 @@ class SteppedRun:
         self.run(descriptor)
 
     def run(self, descriptor: Descriptor) -> None:
-        """Run the batch that a descriptor says, and an empty one when the watermark has moved."""
+        """Run the batch of a descriptor, then an empty batch if the watermark has moved."""
         lines = to_lines(descriptor, self.job.labels)
-        # Where the feed of other engines writes them, for whoever asks what the job has read.
+        # Other engines store descriptors there, too; verification reads them.
         write_sealed(
             self.commits.warehouse.fs, f"{self.commits.paths.root}/splits/next/{descriptor.sequence:010d}.json", lines
         )
         self.batches.run(lines, self.clock())
 
     def follow(self) -> bool:
-        """Read what other jobs have committed since the last time; tell whether there was something."""
+        """Read what other jobs have committed since the last call; return whether there was something."""
         scans = {i: replace(s, table=_followed(s.table)) for i, s in self._scans() if s.table.connector is None}
         return self._read("tables", scans)
 
     def pull(self) -> None:
-        """Read what sources have that feed themselves; of one without an end, a batch."""
+        """Read sources with connectors, other than files: to their end, or one batch if one of them has no end."""
         self._read("sources", self._own())
 
     def read_files(self, fed: Container[str] = ()) -> None:
-        """Read the files that tables have, but for those of `fed` tables, which somebody gives.
+        """Read the files of tables, except `fed` tables, whose rows come from the caller.
 
-        Raises UsageError where there are none, unless they are waited for, or could be given.
+        Raises UsageError for a table without files, unless it waits for files, or has the format Parquet and could be fed.
         """
         files = {i: s for i, s in self._scans() if takes_files(s.table) and s.table.name.lower() not in fed}
         if not self.commits.warehouse.fs.exists(f"{self.commits.paths.root}/files"):
-            # What has rows already was given them.
+            # A table that has rows has been fed.
             files = {i: s for i, s in files.items() if not self._has_read(s) and self._is_there(s)}
         self._read("files", files)
 
     def _is_there(self, scan: ScanStage) -> bool:
-        """Tell whether a table has files. Raises UsageError where there are none, and nobody could give it some."""
+        """Return whether a table has files. Raises UsageError if it has none and cannot be fed."""
         try:
             check_input([scan], self.job.project)
         except UsageError:
@@ -133,19 +134,19 @@ class SteppedRun:
         return bool(source.rows or source.malformed_rows)
 
     def _own(self) -> dict[int, ScanStage]:
-        """Return the scans of sources that feed themselves."""
+        """Return the scans of sources with connectors, other than files."""
         given = values_splits(self.job)
         own = {i: s for i, s in self._scans() if i not in given and s.table.connector is not None}
         return {i: s for i, s in own.items() if not takes_files(s.table)}
 
     def tick_idle(self) -> None:
-        """Move the watermarks of idle sources as far as those of the others allow."""
+        """Move the watermarks of idle sources as far as the other sources allow."""
         self._tick_partitions()
         if ticks := idle_ticks(self.commits.clocks(), self.clock()):
             self.batch({}, ticks)
 
     def _tick_partitions(self) -> None:
-        """Move the watermarks of sources as far as those of their partitions allow."""
+        """Move the watermarks of sources with partitions as far as their partitions allow."""
         if (feed := self._feeds.get("sources")) is None:
             return
         numbers = list(self._own())
@@ -159,7 +160,7 @@ class SteppedRun:
             self.batch({}, ticks)
 
     def fire_timers(self) -> None:
-        """Run a batch without rows if windows over processing time are to close, or an operator asked for it."""
+        """Run a batch without rows if windows over processing time have ended, or an operator's timer is due."""
         clocks = [i for i, scan in self._scans() if scan.by_clock]
         now = self.clock()
         if self._is_called() or (clocks and any(timer <= now for timer in self.batches.timers.values())):
@@ -173,7 +174,7 @@ class SteppedRun:
         return list(enumerate(self.job.plan.scans))
 
     def _read(self, name: str, scans: Mapping[int, ScanStage]) -> bool:
-        """Read what scans have; tell whether there was something."""
+        """Read all that scans have, with the feed of a name; return whether there was something."""
         if not scans:
             return False
         before = self.sequence
@@ -203,7 +204,7 @@ class SteppedRun:
 
 
 def takes_files(table: Table) -> bool:
-    """Tell whether a batch can be given to a table as a file."""
+    """Return whether a table reads files, so that rows can be passed to it as a file."""
     return isinstance(source_of(table), Files)
 
 
@@ -212,7 +213,7 @@ def _followed(table: Table) -> Table:
 
 
 class SteppedEngine:
-    """Runs jobs a batch at a time; `clock` gives their processing time."""
+    """Runs jobs batch by batch; `clock` returns their processing time."""
 
     can_run_again = False
 

@@ -1,6 +1,6 @@
-"""A collector for prometheus_client: at every scrape it reads what the jobs of a warehouse have written down of themselves.
+"""A collector for prometheus_client: at each scrape it reads what the jobs of a warehouse have recorded there.
 
-Jobs do nothing for it, and it does not matter which process runs them.
+Jobs do nothing for it, and any process may run them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sqlstream.warehouse.restarts import read_restarts
 from sqlstream.warehouse.status import Status, effective_status
 
 _FAMILIES: Mapping[str, Any] = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
-# A sample: the metric, its labels, its value; of a summary the number and the sum.
+# A sample: the name of its family, its labels, and its value, of a summary the count and the sum.
 _Sample = tuple[str, tuple[str, ...], float | tuple[int, float]]
 
 
 class JobCollector:
-    """The metrics of jobs of a warehouse: of all, or of those that `jobs` names at the time.
+    """Collects the metrics of the jobs of a warehouse: of all jobs, or of those that `jobs` returns at a scrape.
 
-    Register it with a `CollectorRegistry`. A job whose files cannot be read has none, or fewer, and does not hide others.
+    Register it with a `CollectorRegistry`. A job whose files cannot be read has fewer metrics, or none; other jobs have theirs.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class JobCollector:
         self._jobs = jobs or warehouse.jobs
 
     def describe(self) -> list[Any]:
-        """Return nothing: whoever registers the collector would read all jobs to learn the names of metrics."""
+        """Return nothing: otherwise registering the collector would read all jobs, to learn the names of metrics."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """Yield every metric that some job has."""
+        """Yield the metric families of which a job has a sample."""
         found: dict[str, list[_Sample]] = {}
         for name in sorted(self._jobs()):
             for sample in self._samples(name):
@@ -57,7 +57,7 @@ class JobCollector:
     def _samples(self, name: str) -> Iterator[_Sample]:
         history = JobHistory(self._warehouse, name)
         try:
-            # As the script spells it.
+            # The name as it is in the script.
             label = history.record.job if history.record is not None else name
             status = effective_status(self._warehouse.fs, self._warehouse.job(name))
             yield from _status_samples(label, status)
@@ -65,7 +65,7 @@ class JobCollector:
             yield "job_restarts", (label,), restarts
             entry = history.newest_entry
         except (SqlStreamError, FileNotFoundError):
-            # It is damaged, of another version, or was dropped just now; `sqlstream.jobs` says more.
+            # The job is damaged, of another version, or was just dropped; `sqlstream.jobs` says more.
             return
         if entry is not None:
             yield from _entry_samples(label, entry, self._clock())
@@ -129,7 +129,7 @@ def _operator_samples(labels: tuple[str, ...], operator: OperatorMetrics) -> Ite
 
 
 def _behind(watermark: EventTime | None, time: ProcessingTime) -> float | None:
-    """Return by how many seconds a watermark is behind the clock; None where there is none, or the input has ended."""
+    """Return how many seconds a watermark is behind the clock; None if there is none, and at the end of the input."""
     return None if watermark is None or watermark >= END_OF_INPUT else (time - watermark) / 1_000_000
 
 

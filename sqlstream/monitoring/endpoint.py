@@ -1,4 +1,4 @@
-"""Serves the metrics of jobs over HTTP, for a process that has no server of its own."""
+"""Serves metrics of jobs over HTTP, for processes without a server of their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def registry(warehouse: Warehouse, jobs: Callable[[], Collection[str]] | None = None) -> Any:
-    """Return a registry of prometheus_client with the jobs of a warehouse, or those that `jobs` names, and this process.
+    """Return a prometheus_client registry with the metrics of jobs (see `JobCollector`), and of this process.
 
     Raises UsageError when the library is not installed.
     """
@@ -40,7 +40,7 @@ def exposition(of: Any) -> bytes:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return the host and the port of `PORT` or `HOST:PORT`. Raises UsageError.
+    """Return the host and the port in `PORT` or `HOST:PORT`; the default host is LOOPBACK. Raises UsageError.
 
     >>> parse_address("9464"), parse_address("0.0.0.0:9464"), parse_address("[::1]:0")
     (('127.0.0.1', 9464), ('0.0.0.0', 9464), ('::1', 0))
@@ -53,7 +53,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 @contextmanager
 def serving(address: tuple[str, int], of: Any) -> Iterator[int]:
-    """Serve the metrics of a registry at `/metrics` meanwhile; give the port. Raises UsageError when it is taken."""
+    """Serve the metrics of a registry at `/metrics` within the block; yield the port. Raises UsageError if that fails."""
     from prometheus_client import start_http_server
 
     host, port = address

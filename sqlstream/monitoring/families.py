@@ -1,6 +1,6 @@
-"""The metrics that jobs have: their names, types, labels and meanings. All are listed here.
+"""The families of metrics of jobs: their names, types, labels and meanings. All are listed here.
 
-The label of a job is `job_name`, as in Flink: `job` is the one that Prometheus gives to what it scrapes.
+The label with the name of a job is `job_name`, as in Flink: Prometheus uses the label `job` for its scrape jobs.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-# What sources count their backlog in: `Discovery.backlog_unit`.
+# The units in which sources count their backlog: `Discovery.backlog_unit`.
 BACKLOG_UNITS = ("offsets", "files", "bytes", "batches", "partitions", "rows", "splits")
 STATUSES = ("RUNNING", "RESTARTING", "FINISHED", "STOPPED", "DRAINED", "FAILED", "LOST")
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric: its name without the ending that Prometheus wants of its type, its labels, and what it means.
+    """A family of metrics: its name without the ending for its type, its type (`kind`), its labels, and its meaning.
 
     A counter is exported with `_total`, a summary with `_sum` and `_count`.
     """
@@ -28,7 +28,7 @@ class Family:
 
     @property
     def exported(self) -> tuple[str, ...]:
-        """The names of its samples."""
+        """The names of its samples, as Prometheus sees them."""
         endings = {"counter": ("_total",), "gauge": ("",), "summary": ("_sum", "_count")}[self.kind]
         return tuple(f"sqlstream_{self.name}{ending}" for ending in endings)
 

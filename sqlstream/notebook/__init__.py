@@ -15,7 +15,7 @@ def load_ipython_extension(ipython: Any) -> None:
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """Close the session of the magic, which stops its jobs after their batch."""
+    """Close the session that the magic has opened, which stops its jobs after their batches."""
     from sqlstream.notebook.magic import unload
 
     unload(ipython)

@@ -1,4 +1,4 @@
-"""Results and jobs as tables of HTML."""
+"""Results and jobs as HTML tables."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sqlstream.session.job_texts import facts
 from sqlstream.session.rendering import texts
 from sqlstream.session.texts import is_number
 
-# So many rows of a result are shown.
+# The most rows of a result that are shown.
 MOST = 100
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[str | None]], numbers: Sequence[bool], note: str = "") -> str:
-    """Return a table; a cell of None is NULL.
+    """Return an HTML table, with a note below it; None is NULL, columns with True in `numbers` are right-aligned.
 
     >>> table(["n"], [["<1>"], [None]], [True])
     '<table><thead><tr><th>n</th></tr></thead><tbody><tr><td style="text-align:right">&lt;1&gt;</td></tr><tr><td \
@@ -38,19 +38,19 @@ def _cells(row: Sequence[str | None], styles: Sequence[str]) -> str:
 def _value(value: str | None) -> str:
     if value is None:
         return "<i>NULL</i>"
-    # Such as a line of a plan.
+    # Such as the text of a plan: its line breaks and spaces stay.
     is_laid_out = "\n" in value or value.startswith(" ")
     return f'<span style="white-space:pre-wrap">{escape(value)}</span>' if is_laid_out else escape(value)
 
 
 def relation_html(relation: duckdb.DuckDBPyRelation) -> str:
-    """Return the first rows of a relation."""
+    """Return the first rows of a relation, at most MOST, as an HTML table."""
     rows = list(itertools.islice(texts(relation), MOST + 1))
     note = f"the first {MOST} rows" if len(rows) > MOST else f"{len(rows)} row{'' if len(rows) == 1 else 's'}"
     return table(relation.columns, rows[:MOST], [is_number(str(type)) for type in relation.types], note)
 
 
 def job_html(job: Job) -> str:
-    """Return how a job is doing, without what there is not."""
+    """Return the status, the progress and the error of a job as an HTML table, without values that are missing."""
     found = {name: text for name, text in facts(job).items() if text is not None}
     return table(list(found), [list(found.values())], [False] * len(found))

@@ -1,4 +1,4 @@
-"""`%%sqlstream`: a cell of SQL, which a session of the notebook runs as the shell would."""
+"""`%%sqlstream`: a cell of SQL, which runs in a session of the notebook, as in the shell."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from sqlstream.shell.result_views import MaterializedTable
 from sqlstream.shell.routing import Route, route
 
 _REDRAW_SECONDS = 0.25
-# What a notebook calls the session, so that its Python can use the same one.
+# The notebook's variable with the session, so that Python cells can use the same one.
 SESSION = "sqlstream_session"
 
 
 class Magic:
-    """Runs cells in the session that the notebook has under the name SESSION; makes one where there is none."""
+    """Runs cells in the session that the notebook's variable SESSION has; opens a session if there is none."""
 
     def __init__(self, ipython: Any):
         self._ipython = ipython
@@ -37,6 +37,7 @@ class Magic:
 
     @property
     def session(self) -> Session:
+        """The session of the notebook, which is opened if there is none."""
         given = self._ipython.user_ns.get(SESSION)
         if isinstance(given, Session):
             return given
@@ -45,7 +46,10 @@ class Magic:
         return self._own
 
     def run(self, line: str, cell: str | None = None) -> object:
-        """Run `%sqlstream SELECT ..`, or a cell below `%%sqlstream [NAME]`, which keeps its last result under a name."""
+        """Run `%sqlstream SELECT ..`, or the cell below `%%sqlstream [NAME]`; return the last result, or store it as NAME.
+
+        Without a NAME, the changes of an unbounded result are shown until it ends. Raises SqlStreamError.
+        """
         name = line.strip() if cell is not None else ""
         if name and not name.isidentifier():
             raise UsageError(f'"{name}" is not a name of Python', hint="Write %%sqlstream NAME, and the SQL below it.")
@@ -53,7 +57,7 @@ class Magic:
         with plainly():
             for part in parts(SourceText("cell", line if cell is None else cell)):
                 if isinstance(result, Changes):
-                    # Nobody else has it: its job would go on.
+                    # Nothing else refers to it: its job would run on.
                     result.close()
                     span = part.span if isinstance(part, Command) else part
                     raise UsageError("a SELECT over input that does not end is the last statement of a cell", span)
@@ -82,7 +86,7 @@ class Magic:
             return session.run(session.compile(source))
 
     def _follow(self, changes: Changes) -> None:
-        """Show a result as it changes, until it ends or the kernel is interrupted."""
+        """Show a result while it changes, until it ends or the kernel is interrupted; then stop its job."""
         rows, count = MaterializedTable(1_000_000), 0
         display = self._ipython.display_pub
         handle = f"sqlstream-{id(changes)}"
@@ -100,7 +104,7 @@ class Magic:
         try:
             ended = False
             while not ended:
-                # Asked first: what comes before the answer is there when the changes are taken.
+                # First, so that no change is missed that comes between this call and the next.
                 ended = changes.has_ended()
                 while taken := changes.take(0.0 if ended else _REDRAW_SECONDS):
                     count += len(taken)
@@ -109,12 +113,13 @@ class Magic:
                         rows.apply(change.kind, tuple(None if v is None else str(v) for v in change.row.values()))
                     draw(again=True)
         except KeyboardInterrupt:
-            # Whoever looks has seen enough.
+            # The user has seen enough.
             return
         finally:
             changes.close()
 
     def close(self) -> None:
+        """Close the session if the magic has opened it; a session of the user stays open."""
         if self._own is not None:
             self._own.close()
             self._ipython.user_ns.pop(SESSION, None)
@@ -127,7 +132,7 @@ def _is_number(value: object) -> bool:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Show warnings as they read, without the place in sqlstream that gives them."""
+    """Show warnings without the line of code that gives them."""
 
     def show(message: Warning | str, *rest: object, **named: object) -> None:
         print(message, file=sys.stderr)
@@ -139,7 +144,7 @@ def _plain_warnings() -> Iterator[None]:
 
 
 def load(ipython: Any) -> None:
-    """Register the magic `sqlstream`, and how relations and jobs are shown."""
+    """Register the magic `sqlstream`, and the HTML of relations and jobs, in an IPython shell."""
     magic = Magic(ipython)
     ipython.register_magic_function(magic.run, "line_cell", "sqlstream")
     html = ipython.display_formatter.formatters["text/html"]
@@ -149,10 +154,10 @@ def load(ipython: Any) -> None:
 
 
 def unload(ipython: Any) -> None:
-    """Close the session that the magic has made."""
+    """Close the session that the magic has opened in an IPython shell."""
     if (magic := _loaded.pop(id(ipython), None)) is not None:
         magic.close()
 
 
-# By the IPython shell: there may be several in a process.
+# By the id of the IPython shell: a process may have several.
 _loaded: dict[int, Magic] = {}

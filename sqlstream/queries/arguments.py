@@ -1,4 +1,4 @@
-"""The arguments of the table functions `sqlstream.*`, by their places and by their names."""
+"""The arguments of the table functions `sqlstream.*`: positional and named ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlstream.warehouse.paths import Warehouse
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The value of an argument, with its name if it has one."""
+    """An argument of a call: its value, and its name if it is a named one."""
 
     name: str | None
     value: Any
@@ -23,9 +23,10 @@ class Given:
 
 
 class Maker(Protocol):
-    """Creates the relation of a call in a catalog, which it attaches, and returns its name as SQL.
+    """Creates the relation of a call, and returns the relation's name as SQL.
 
-    Raises QueryError, VersionGone, and what reading of files raises.
+    The relation is in a new catalog of the connection, named `catalog`. `jobs` are the jobs of the warehouse by lower-case name,
+    `span` is the place of the call. Raises QueryError; VersionGone; FileNotFoundError or DamageError when a file cannot be read.
     """
 
     def __call__(
@@ -40,7 +41,7 @@ class Maker(Protocol):
 
 
 def placed(given: Sequence[Given], names: Sequence[str], usage: str, span: Span) -> list[Given]:
-    """Return the arguments of some names, which stand in their order or have their names. Raises QueryError."""
+    """Return the arguments in the order of their `names`. Raises QueryError with the hint `usage` if one is wrong or missing."""
     found: dict[str, Given] = {}
     for place, one in enumerate(given):
         name = (one.name or (names[place] if place < len(names) else "")).lower()

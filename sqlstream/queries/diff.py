@@ -40,13 +40,13 @@ from sqlstream.warehouse.paths import Warehouse
 USAGE = (
     "Write sqlstream.diff('job.operator', 10, 20): two versions, as numbers, times or savepoints, the older one first."
 )
-# How often a row is there in the newer version, less how often in the older one; the kind of its key.
+# How often the newer version has a row, minus how often the older one has it; and the kind of the row's key (`_keep_keys`).
 _COUNT, _KIND = internal("count"), internal("kind")
-# The rows of keys that nothing has written in between.
+# The kind of keys of which nothing was written between the versions.
 _REST = 4
-# Rows that no batch has changed, or not batches alone: the state was written anew, by an upgrade of the query or a migration.
+# Kinds of keys whose rows no batch has changed, or perhaps not only batches: an upgrade or a migration wrote the state.
 _MIGRATED, _PERHAPS_MIGRATED = 8, 9
-# The column of the time at which a row last came for a key, in milliseconds.
+# The column with the processing time of the last row of a key, in milliseconds.
 _AT = "_at"
 # The tables of a process function's timers.
 _TIMERS = ("event_timers", "processing_timers")
@@ -61,11 +61,11 @@ def create_diff(
     span: Span,
     folders: Mapping[str, Warehouse] | None = None,
 ) -> str:
-    """Create the relation of a call of `sqlstream.diff`: see `Maker`. `folders` are those of savepoints that may be read, too."""
+    """Create the relation of a call of `sqlstream.diff`: see `Maker`. `folders` are savepoints by the folders that name them."""
     state, *named = placed(given, ("state", "older", "newer"), USAGE, span)
     folders = folders or {}
     opened = [find_savepoint_named(warehouse, one.value, one.span, folders) for one in named]
-    # A job that was dropped is known from its savepoints.
+    # A job that was dropped is still in its savepoints.
     known = {**{one.job.name: one.job for one in opened if one is not None}, **jobs}
     relation = find_state(known, state.value, state.span)
     older, newer = (find_moment(connection, warehouse, relation, one.value, one.span, folders) for one in named)
@@ -91,7 +91,7 @@ class _Difference:
 
     @property
     def relation(self) -> StateRelation:
-        """The relation as the newer version has it."""
+        """The relation in the newer version."""
         return self.newer.relation
 
     @property
@@ -100,7 +100,7 @@ class _Difference:
 
     @property
     def is_one_life(self) -> bool:
-        """Whether both are versions of one life of a job: it has not begun anew, or gone back, in between."""
+        """Whether both are versions of one life of a job, without a fresh start or a return to a savepoint in between."""
         older, newer = (side.relation.job.record for side in self.sides)
         return older is newer or (older is not None and newer is not None and older.created_at == newer.created_at)
 
@@ -114,14 +114,14 @@ class _Difference:
 
     @property
     def is_rewritten(self) -> bool:
-        """Whether something else than a batch has changed the state."""
+        """Whether an upgrade or a migration, and not only batches, may have changed the state."""
         older, newer = self.versions
         is_outside = any(side.relation.savepoint is not None for side in self.sides)
         return not self.is_alike or (is_outside and self.is_one_life and older.version == newer.version)
 
     @cached_property
     def schemas(self) -> tuple[str, str]:
-        """Schemas for the older and the newer version, whose views tell the time of their version."""
+        """The schemas for the older and the newer version. Views in them see the clock of their version."""
         return f"{quote_name(f'{self.catalog}older')}.main", f"{quote_name(f'{self.catalog}newer')}.main"
 
     @cached_property
@@ -143,7 +143,7 @@ class _Difference:
 
     @cached_property
     def own(self) -> tuple[JobVersion, JobVersion]:
-        """The versions as the operator knows them."""
+        """The versions with the operator's watermark in place of the job's."""
         older, newer = (operator_version(side.relation.operator, side.version) for side in self.sides)
         assert older is not None
         assert newer is not None
@@ -172,7 +172,7 @@ class _Difference:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """The hash columns, as SQL, none where not every table that changed has them: then all rows are one key."""
+        """The hash columns, as SQL; none if a table that changed lacks them: then all rows count as one key."""
         columns = self.relation.operator.hash_columns
         lacking = [table for table in self.tables if not {c.name for c in table.columns}.issuperset(columns)]
         if len(lacking) == len(self.tables):
@@ -183,7 +183,7 @@ class _Difference:
 
     @cached_property
     def asked(self) -> frozenset[str]:
-        """The variables of the clock that the view asks for and that differ between the versions."""
+        """The variables of the clock that the view reads and that differ between the versions."""
         tokens = tokenize(self.sql[1])
         named = (tokens[i + 2].text.strip("'") for i, t in enumerate(tokens) if t.name.lower() == "getvariable")
         older, newer = self.versions
@@ -192,20 +192,20 @@ class _Difference:
 
     @property
     def _tells_expired(self) -> bool:
-        """Whether it is by the times of keys alone that rows go which nothing has taken away."""
+        """Whether the rows that no batch has removed can only be gone because the time to live of their keys was over."""
         operator = self.relation.operator
         return self.asked == {"_now"} and operator.ttl > 0 and self.relation.name == operator.name and bool(self.keys)
 
     @property
     def _due(self) -> str:
-        """The condition that the time to live of a key was over in between, if no row has come since."""
+        """The condition that a key has expired between the versions, unless a row has come for it."""
         older, newer = (version.time - self.relation.operator.ttl for version in self.versions)
         return f"{_AT} * {MILLISECOND} > {older} AND {_AT} * {MILLISECOND} <= {newer}"
 
     # -- steps
 
     def create(self) -> str:
-        """Create the table of the difference, and return its name."""
+        """Create the table of the difference (`change`, `reason`, `before`, `after`), and return its name as SQL."""
         name = quote_name(self.catalog)
         self.connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {name}")
         for schema, version in zip(self.schemas, self.versions, strict=True):
@@ -226,10 +226,10 @@ class _Difference:
         return result
 
     def _keep_keys(self, name: str) -> list[int]:
-        """Keep the keys that were written, with their kind, and those whose time has come; return which kinds there are.
+        """Store the keys that were written, with their kinds, and the keys that time may have changed; return all kinds.
 
-        A kind is the sum of 1, if rows were added, and 2, if the watermark, or a timer, has passed rows of the key; or it says
-        that not only batches have written.
+        A kind is 1 if rows were added, plus 2 if the watermark or a timer has passed rows of the key. Other kinds say that not
+        only batches have written.
         """
         written, passed = self._key_rows()
         by = ", ".join([*self.keys, "_all"])
@@ -252,9 +252,9 @@ class _Difference:
         return [kind for (kind,) in kinds]
 
     def _key_rows(self) -> tuple[list[str], list[str]]:
-        """Return SELECTs of the keys that were written, and whether rows were added, and of those whose time has come.
+        """Return SELECTs of the keys that were written, with whether rows were added, and of the keys that time may have changed.
 
-        Of the latter the watermark, or a timer, has passed rows if they have `_moved`; else their time to live may be over.
+        For the latter, `_moved` says that the watermark or a timer has passed rows; otherwise the key may have expired.
         """
         items = ", ".join([*self.keys, "true AS _all"])
         written = [f"SELECT {self._no_keys()}, true AS _adds, true AS _by_batch WHERE false"]
@@ -281,7 +281,7 @@ class _Difference:
         return " AND ".join(f"{a}.{k} IS NOT DISTINCT FROM {b}.{k}" for k in self.keys) or "true"
 
     def _columns(self) -> list[str]:
-        """Return the columns of the view, those that only the older version has last, and make the view of all rows."""
+        """Create the view of all rows. Return its columns; those that only the older version has come last."""
         for side, rows, schema, sql in zip(self.sides, self.rows, self.schemas, self.sql, strict=True):
             known = {table.name: rows[table.name] for table in self._tables(side)}
             self.connection.execute(f'CREATE VIEW {schema}."all" AS {over(known, sql)}')
@@ -290,7 +290,7 @@ class _Difference:
 
     @cached_property
     def _own_columns(self) -> tuple[list[str], list[str]]:
-        """The columns of the view in both versions, which has been made."""
+        """The columns of the created view in both versions."""
         older, newer = (self.connection.sql(f'FROM {schema}."all"').columns for schema in self.schemas)
         return older, newer
 
@@ -301,7 +301,7 @@ class _Difference:
         return {quote_name(c.name) for c in table.columns}.issuperset(self.keys)
 
     def _written(self, name: str, kind: int, columns: Sequence[str]) -> str:
-        """Make views of the rows of keys of a kind; return the SELECT of their differences."""
+        """Create views of the rows of keys of one kind; return the SELECT of their differences."""
         if not self.keys:
             return self._differing("all", columns, kind)
         for rows, schema in zip(self.rows, self.schemas, strict=True):
@@ -318,7 +318,7 @@ class _Difference:
         return self._differing(f"kind {kind}", columns, kind)
 
     def _rest(self, name: str, columns: Sequence[str]) -> list[str]:
-        """Return the SELECTs of the differences of keys that nothing has written in between: what time has done."""
+        """Return the SELECTs of differences in keys that nothing has written in between: what the passing of time has changed."""
         [(passed,)] = self.connection.execute(f"SELECT count(*) FROM {name}.main.passed").fetchall()
         [(written,)] = self.connection.execute(f"SELECT count(*) FROM {name}.main.written").fetchall()
         unmoved = not self.asked or self._tells_expired
@@ -350,12 +350,12 @@ class _Difference:
         return f"SELECT {listed}, {kind} AS {_KIND}, {count} AS {_COUNT} FROM {self.schemas[place]}.{quote_name(view)}"
 
     def _differing(self, view: str, columns: Sequence[str], kind: int) -> str:
-        """Return the SELECT of the rows of two views of a name that are not the same, each once, with how often."""
+        """Return the SELECT of the distinct rows of which two views of a name have different numbers, with the difference."""
         both = " UNION ALL ".join(self._select(place, view, columns, kind) for place in (0, 1))
         return f"SELECT * EXCLUDE ({_COUNT}), sum({_COUNT}) AS {_COUNT} FROM ({both}) GROUP BY ALL HAVING sum({_COUNT}) <> 0"
 
     def _gone(self, columns: Sequence[str], row: str = "") -> str | None:
-        """Return the condition that a row of the older version is of a window that has closed, None where there are none."""
+        """Return the condition that a row of the older version is of a window that has closed; None if rows are in no windows."""
         window, watermark = self.relation.operator.window, self.own[1].watermark
         if self.relation.name != self.relation.operator.name or window is None:
             return None
@@ -371,7 +371,7 @@ class _Difference:
         return f"{EXPIRES_AT} <= make_timestamptz({self.versions[1].time})"
 
     def _identity(self, columns: Sequence[str]) -> list[str]:
-        """Return the columns that say which row of one version is which of the other, none where they are bags."""
+        """Return the columns that identify a row in both versions; none if the view may have several rows for them."""
         operator = self.relation.operator
         keys = list(operator.key_columns)
         if self.relation.name == operator.name:
@@ -383,7 +383,7 @@ class _Difference:
         return keys if set(keys) <= set(columns) else []
 
     def _reason(self, columns: Sequence[str]) -> str:
-        """Return the SQL of why a row differs, over the columns `change`, `before` and the kind of its key."""
+        """Return the SQL of the reason why a row differs, over `change`, `before` and the kind of the row's key."""
         timers = any(table.name in _TIMERS for table in self.relation.operator.tables)
         expires = EXPIRES_AT in columns
         forgets_keys = expires or "_now" in self.asked
@@ -395,7 +395,7 @@ class _Difference:
         )
         if expires:
             due = f"change = 'removed' AND before.{self._expired}"
-            # A row that came in between may have made it last longer, and then may have been taken away.
+            # A row in between may have extended the time to live, and then have been retracted.
             cases.append(f"WHEN {due} AND {_KIND} IN (1, 3) THEN 'not known'")
             cases.append(f"WHEN {due} THEN 'expired'")
         rest = "'watermark'"
@@ -410,7 +410,7 @@ class _Difference:
 
 
 def _paired(net: str, columns: Sequence[str], identity: Sequence[str], reason: str) -> str:
-    """Return the SELECT of differences: `change`, `reason`, and the row `before` and `after`, of one row of a key together."""
+    """Return the SELECT of differences: `change`, `reason`, `before`, `after`. Two single rows of one identity are one change."""
     row = f"struct_pack({', '.join(f'{quote_name(c)} := {quote_name(c)}' for c in columns)})"
     by = ", ".join(f"{quote_name(c)} AS _i{i}" for i, c in enumerate(identity))
     listed = ", ".join(f"_i{i}" for i in range(len(identity)))

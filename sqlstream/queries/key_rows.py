@@ -1,4 +1,4 @@
-"""The rows of one key in the state tables of a view: from indexes in memory, where there is room for them, else from files."""
+"""The rows of single keys in the state tables of a view, from indexes in memory where they fit, else from files."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _PLAIN = {
     "BIGINT": pa.int64(),
     "DOUBLE": pa.float64(),
 }
-# Whole numbers by their bits, and how they are written where nothing is left to DuckDB.
+# Bits of the types of whole numbers, and how a whole number is written that needs no DuckDB to parse.
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
 class AskedView:
-    """A view of an operator, and what a lookup needs to know of it that stays the same as long as the job's record.
+    """A view of an operator, with what its lookups need, which stays the same until the job's record changes.
 
-    `columns` are those of the key, `tables` the state tables that the view reads, `labels` those of the buckets.
+    `columns` are the key columns, `tables` the state tables that the view reads, `labels` the labels of the buckets.
     """
 
     record: JobRecord
@@ -61,8 +61,8 @@ class AskedView:
     def sql(self) -> str:
         """The SELECT of the view.
 
-        Rows that a table's changes add up to have a name in it where it takes them more than once: without its optimizer, DuckDB
-        plans a subquery, and runs it, as often as it stands there.
+        Where it has the merged rows of a table more than once, they become a named, materialized CTE: without its optimizer,
+        DuckDB plans and runs each copy of a subquery.
         """
         view, named = self.relation.operator.views[self.relation.name], list[str]()
         for table in self.tables:
@@ -75,7 +75,7 @@ class AskedView:
 
     @cached_property
     def key_sql(self) -> str:
-        """The statement of a key as it is stored, and of its bucket; its parameters are texts."""
+        """The SELECT of a key as it is stored, and of its bucket; the parameters are the key's values as VARCHAR."""
         stored = [Column(c.name, stored_type(c.type)) for c in self.columns]
         items = ", ".join(
             f"CAST({_parameter(i, c)} AS {s.type}) AS {quote_name(c.name)}"
@@ -87,18 +87,18 @@ class AskedView:
 
     @cached_property
     def are_whole(self) -> Sequence[bool]:
-        """Whether each column of the key is one of whole numbers."""
+        """Whether each key column has a type of whole numbers."""
         return [is_whole(c.type) for c in self.columns]
 
     @cached_property
     def plain_types(self) -> Sequence[pa.DataType] | None:
-        """The types of the stored columns in Arrow; None where a value of Python may not say exactly what is stored."""
+        """The Arrow types of the stored key columns; None if a Python value may not represent a stored value exactly."""
         found = [_PLAIN.get(stored_type(c.type)) for c in self.columns]
         known = [kind for kind in found if kind is not None]
         return known if len(known) == len(found) else None
 
     def plain_key(self, key: Sequence[str | None]) -> list[int | str | None] | None:
-        """Return the values of a key of texts and whole numbers; None where only DuckDB can tell what is stored."""
+        """Return a key of texts and whole numbers as stored values; None for a key that only DuckDB can convert."""
         found = list[int | str | None]()
         for column, text in zip(self.columns, key, strict=True):
             if text is None or (column.type == "VARCHAR" and text.isprintable()):
@@ -112,20 +112,21 @@ class AskedView:
 
     @cached_property
     def is_of_key(self) -> str:
+        """The condition that a row has the key of the first parameters."""
         return " AND ".join(
             f"{quote_name(c.name)} IS NOT DISTINCT FROM {_parameter(i, c)}" for i, c in enumerate(self.columns, 1)
         )
 
     @cached_property
     def shows_key(self) -> bool:
-        """Whether each row of the view has its key in the key columns: of an outer join they may be NULL."""
+        """Whether each row of the view has its key in the key columns; in an outer join they may be NULL."""
         operator = self.relation.operator
         columns = {name for name, _ in operator.view_columns}
         is_result = self.relation.name == operator.name
         return is_result and operator.kind != "join" and columns >= set(operator.key_columns)
 
     def seen_rows(self, table: TableDeclaration, rows: str, at: JobVersion, keys: int) -> str:
-        """Return the SELECT of those rows of a table that a version sees, by parameters that follow those of so many keys."""
+        """Return the SELECT of the rows of a table that a version sees; its parameters follow those of so many `keys`."""
         parameter = keys * len(self.columns) + 1
         seen = f"{BATCH_COLUMN} <= CAST(${parameter} AS BIGINT)"
         if table.time_column is not None and at.watermark is not None:
@@ -136,16 +137,16 @@ class AskedView:
         return f"SELECT {names(table.columns)} FROM ({rows}) WHERE {seen}"
 
     def values_of(self, at: JobVersion) -> list[str]:
-        """Return the values of the parameters behind those of keys: the version, the watermarks."""
+        """Return the values of the parameters that follow the keys, as SQL: the version, and watermarks."""
         found = [f"{at.version}::BIGINT"]
         if at.watermark is not None:
             found += [time_literal(at.watermark, t.time_type) for t in self.tables if t.time_column is not None]
         return found
 
     def several(self, rows: Mapping[str, str], at: JobVersion, keys: int) -> str:
-        """Return the SELECT of the view's rows of so many keys, each behind the number of its key, or NULL for a row of others.
+        """Return the SELECT of the view's rows of several keys, each after its key's number; NULL is the number of other keys.
 
-        `rows` are the names of relations with the rows of the tables.
+        `rows` are relations with the stored rows of the tables, by table. `keys` is the number of keys.
         """
         relations = {
             table.name: self.seen_rows(table, f"SELECT {self.selected[table.name]} FROM {rows[table.name]}", at, keys)
@@ -168,12 +169,12 @@ class AskedView:
 
     @cached_property
     def selected(self) -> Mapping[str, str]:
-        """The columns of each table as the items of a SELECT over its stored rows."""
+        """The columns of each table, and of the batch, as items of a SELECT over the table's stored rows."""
         return {table.name: f"{typed(table.columns)}, {BATCH_COLUMN}" for table in self.tables}
 
     @cached_property
     def empty(self) -> Mapping[str, pa.Table]:
-        """No rows of each table, as they are stored."""
+        """Empty Arrow tables with the stored columns of each state table."""
         found = {}
         with duckdb.connect() as connection:
             for table in self.tables:
@@ -184,12 +185,12 @@ class AskedView:
 
 
 def _parameter(number: int, column: Column) -> str:
-    """Return the value of a key column that a statement is given as a text."""
+    """Return the value of a key column, from a parameter of type VARCHAR."""
     return f"CAST(CAST(${number} AS VARCHAR) AS {column.type})"
 
 
 class StoredKey:
-    """A key as it is stored, and its hashes. Raises duckdb.Error for what is no value of its column."""
+    """A key as it is stored: its bucket's label and its hashes. Raises duckdb.Error if a value does not fit its column."""
 
     def __init__(self, view: AskedView, statements: PreparedStatements, key: Sequence[str | None]):
         self.values = ["NULL::VARCHAR" if value is None else quote_text(value) for value in key]
@@ -199,7 +200,7 @@ class StoredKey:
             if own is not None:
                 bucket = key_hash.bucket_of(own, len(view.labels))
             else:
-                # It costs a third of what an Arrow table does.
+                # This takes a third of the time of an Arrow table.
                 [(*own, bucket)] = statements.execute(view.key_sql, self.values).fetchall()
             self._columns = [pa.array([value], kind) for value, kind in zip(own, types, strict=True)]
         else:
@@ -213,12 +214,12 @@ class StoredKey:
         self.can_hash = is_exact and all(can_hash(column.type) for column in self._columns)
 
     def is_as_written(self, key: Sequence[str | None]) -> bool:
-        """Tell whether each value that is not NULL is one of its column, and was not rounded to be one."""
+        """Return whether each value but NULL has, as it is written, the type of its column, and was not rounded to it."""
         pairs = [(v, c, w) for v, c, w in zip(key, self._columns, self._are_whole, strict=True) if v is not None]
         return all(not c.null_count and (not whole or has_whole_number(v)) for v, c, whole in pairs)
 
     def hashes(self, types: tuple[pa.DataType, ...]) -> Hashes | None:
-        """Return the hashes of the key among keys of some types, None where these are not those of the key."""
+        """Return the hashes of the key for key columns of some types; None if a key of these types has other hashes."""
         if types not in self._hashes:
             self._hashes[types] = self._hashed(types)
         return self._hashes[types]
@@ -236,9 +237,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The rows that a version sees of keys of a bucket; indexes of segments take at most `memory` bytes.
+    """The rows that a version sees of keys in one bucket. Indexes of segments take at most `memory` bytes.
 
-    What takes long runs in `aside`.
+    Work that takes long runs within the context `aside`.
     """
 
     warehouse: Warehouse
@@ -255,7 +256,11 @@ class StoredRows:
         table: TableDeclaration,
         segments: Sequence[Segment],
     ) -> tuple[pa.Table, list[Segment]]:
-        """Return stored rows of a table in memory among which are all of the keys, but for those of the segments to read."""
+        """Return rows of a table from indexes, and the segments that have no index.
+
+        The rows, as they are stored, include all rows of the keys in indexed segments; other keys with the same hashes may be
+        among them.
+        """
         found, unindexed = list[pa.Table](), list[Segment]()
         for segment in segments:
             if segment.first_batch > self.at.version or (segment.until or self.at.version + 1) <= self.at.version:
@@ -274,7 +279,7 @@ class StoredRows:
         return found[0] if len(found) == 1 else pa.concat_tables(found, promote_options="permissive"), unindexed
 
     def _hashes(self, types: tuple[pa.DataType, ...]) -> Hashes | None:
-        """Return the hashes of the keys among keys of some types, each once; None where those of a key are others."""
+        """Return the distinct hashes of the keys for key columns of some types; None if that is None for one of them."""
         found = [key.hashes(types) for key in self.keys]
         known = [hashes for hashes in found if hashes is not None]
         if len(known) < len(found):
@@ -284,7 +289,7 @@ class StoredRows:
     def _index(
         self, connection: duckdb.DuckDBPyConnection, directory: str, table: TableDeclaration, segment: Segment
     ) -> KeyIndex | None:
-        """Return the index of a segment, None where there is none: it has no room, or the key cannot be looked for in it."""
+        """Return the index of a segment; None if it does not fit into the memory, or the keys cannot be hashed."""
         if not all(key.can_hash for key in self.keys):
             return None
         columns = [*table.columns, *([Column(BATCH_COLUMN, "BIGINT")] if segment.compacted else [])]
@@ -297,7 +302,7 @@ class StoredRows:
             return indexes.index(connection, segment)
 
     def relation(self, table: TableDeclaration, rows: str, directory: str, unindexed: Sequence[Segment]) -> str:
-        """Return the SELECT of the only key's rows of a table: of those behind a name, and in segments."""
+        """Return the SELECT of a table's rows of the only key: from the relation `rows`, and from unindexed segments."""
         selects = [f"SELECT {self.view.selected[table.name]} FROM {rows}"]
         if unindexed:
             selects.append(scan(self.warehouse.fs, directory, table.columns, unindexed, batch=True))

@@ -1,4 +1,4 @@
-"""All that is stored of one key of an operator, in every version that is kept: read once, from the files of its bucket."""
+"""All stored rows of one key of an operator, in all retained versions: read once, from the files of the key's bucket."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord
 from sqlstream.warehouse.paths import BucketedPaths, Warehouse
 
-# From this version on other rows stand for one.
+# The first version in which merged rows replace a row; NULL: none.
 _UNTIL = internal("until")
 
 
 @dataclass(frozen=True)
 class KeyState:
-    """The rows of a key in an operator's state tables, in tables of a schema; `values` are those of the operator's keys.
+    """The rows of a key in an operator's state tables, as tables of a schema; `values` are the values of the key columns.
 
-    An index as those of `storage/point_reads.py` would have to read as much, and to sort it: it pays off where keys are looked
-    for again and again.
+    An index as in `storage/point_reads.py` would have to read as much, and to sort it. It pays off for many lookups only.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -51,14 +50,15 @@ class KeyState:
 
     @cached_property
     def tables(self) -> tuple[TableDeclaration, ...]:
+        """All state tables of the operator."""
         return tuple(table.declaration for table in self.operator.tables)
 
     def is_keyed(self, table: TableDeclaration) -> bool:
-        """Tell whether the rows of a table are of single keys."""
+        """Return whether each row of a table belongs to one key."""
         return {c.name for c in self._columns} <= {c.name for c in table.columns}
 
     def load(self) -> None:
-        """Read the rows. Raises DamageError, also when a file has been replaced meanwhile."""
+        """Read the rows into the schema. Raises DamageError, also when a file has been replaced in the meantime."""
         for table in self.tables:
             if not self.is_keyed(table):
                 continue
@@ -81,7 +81,7 @@ class KeyState:
         return f"{self.schema}.{quote_name(f'key {table.name}')}"
 
     def _rows(self, table: TableDeclaration) -> Iterator[str]:
-        """Yield SELECTs of a table's rows of all versions in the bucket of the key, or in all buckets without one."""
+        """Yield SELECTs of a table's rows of all versions, from the bucket of the key, or from all buckets if there is no key."""
         fs, paths = self.warehouse.fs, self._paths
         for bucket, manifest in self._manifests.items():
             if table.replicated and bucket != min(self._manifests):
@@ -101,7 +101,7 @@ class KeyState:
 
     @cached_property
     def _manifests(self) -> dict[int, Manifest]:
-        """The manifests of the buckets in which the key can be."""
+        """The manifests of the buckets that may have the key."""
         named = self.newest.newest.state_manifests(self.operator.name)
         buckets = {self._bucket()} & named.keys() if self._columns else named
         fs = self.warehouse.fs
@@ -109,7 +109,7 @@ class KeyState:
 
     @cached_property
     def oldest(self) -> int:
-        """The oldest version of which all rows are still there."""
+        """The oldest version of which all rows are still stored."""
         return max((manifest.oldest for manifest in self._manifests.values()), default=0)
 
     def _bucket(self) -> int:
@@ -127,7 +127,7 @@ class KeyState:
         return int(labels[place])
 
     def batches(self) -> list[int]:
-        """Return the batches that changed what is stored of the key, in order."""
+        """Return the batches that wrote rows of the key, in ascending order."""
         changes = [f"SELECT {BATCH_COLUMN} AS batch FROM {self._table(t)}" for t in self.tables if self.is_keyed(t)]
         if not changes:
             return []
@@ -137,12 +137,12 @@ class KeyState:
         return [batch for (batch,) in rows]
 
     def tables_of(self, sql: str) -> list[TableDeclaration]:
-        """Return the tables that a view reads."""
+        """Return the state tables that a view reads, by the SQL of the view."""
         named = {name.lower() for name in self.connection.get_table_names(sql)}
         return [table for table in self.tables if table.name.lower() in named]
 
     def view(self, name: str, sql: str, version: JobVersion) -> str:
-        """Create a view as it is for the key at a version, and return its name as SQL."""
+        """Create a view over the rows of the key at a version, and return the view's name as SQL."""
         own = operator_version(self.operator, version)
         assert own is not None
         tables = self.tables_of(sql)

@@ -1,9 +1,9 @@
-"""The rows that a state has for one key, found again and again: what never changes of a warehouse is kept in memory.
+"""Lookups: the rows of a state for one key. What does not change in the warehouse stays in memory between lookups.
 
-A key is in one bucket. Of the segments of that bucket a process keeps the rows, with an index by their keys' hashes
-(`storage/key_index.py`). So a lookup lists the commits, takes rows in memory, and runs the view over them as a statement that is
-parsed already. Nearly all of what a query of so few rows costs is to parse and to plan it, so keys that are asked for at the same
-time are looked up by one statement.
+A key is in one bucket. The process keeps the rows of that bucket's segments in memory, indexed by the hashes of their keys
+(`storage/key_index.py`). A lookup lists the commits, takes rows from memory, and runs the view over them, as a prepared
+statement. Most of the time of such a small query goes into parsing and planning, so one statement answers several lookups that
+wait at the same time.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from sqlstream.warehouse.jobs import JobRecord
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.records import GONE
 
-# A reader that is overtaken by the deletion of old files looks again.
+# How often a lookup is tried: files that it needs may be deleted while it runs.
 _ATTEMPTS = 4
 _MOST_MANIFESTS = 1_000
 _MOST_ASKED = 100
-# So many keys are looked up by one statement.
+# The most keys that one statement looks up.
 _MOST_TOGETHER = 32
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """The rows of a view of a key at a version, and the types of its columns."""
+    """The rows of a view for a key at a version, and the view's DuckDB types by column."""
 
     version: JobVersion
     types: Mapping[str, str]
@@ -56,19 +56,19 @@ class FoundRows:
 
 
 class Manifests:
-    """The manifest of each bucket that was read last; those of buckets that were asked for least lately go.
+    """A cache of the manifest that was last read of each bucket, for the 1,000 buckets that were last used.
 
-    A lookup reads the newest one, at an older version, too. A job that commits several times a second would fill the memory with
-    those before it, which nobody asks for again.
+    Lookups read the newest manifest of a bucket, also for older versions. Keeping earlier manifests would fill the memory: a job
+    may commit several times per second.
     """
 
     def __init__(self) -> None:
-        # By the directory of the bucket's manifests, with its file.
+        # The name of the manifest and the manifest, by the directory of the bucket's manifests.
         self._found: OrderedDict[str, tuple[str, Manifest]] = OrderedDict()
         self._changing = threading.Lock()
 
     def get(self, directory: str, name: str, read: Callable[[], Manifest]) -> Manifest:
-        """Return the manifest of a name, and read it if it is not known."""
+        """Return the manifest `name` of a directory: the cached one, or the result of `read`."""
         with self._changing:
             known = self._found.get(directory)
             if known is not None and known[0] == name:
@@ -93,7 +93,7 @@ class _Lent:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A key of a state that is looked for, at a version or the newest one."""
+    """A lookup: a key of a state, at a version or the newest one (None). A value of the key is a text, or None for NULL."""
 
     job: str
     operator: str
@@ -106,7 +106,7 @@ _Request: TypeAlias = Waiting[Question, FoundRows]
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A key that is looked for in a view, as its operator stands at a version, with the segments of its bucket by table."""
+    """A key to look up in a view, at a version (`at`: as the operator has it), with the segments of its bucket by table."""
 
     asked: AskedView
     version: JobVersion
@@ -117,13 +117,13 @@ class _Wanted:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """The variables by which the view tells the time."""
+        """The clock variables that the view reads, as SQL by name."""
         tells_time = "getvariable" in self.asked.sql
         return clock.view_variables(self.version.time, self.version.watermark) if tells_time else {}
 
 
 class _Alone(Exception):
-    """A key has to be looked up by a statement of its own."""
+    """A key needs a statement of its own."""
 
 
 def _not_now() -> AbstractContextManager[None]:
@@ -131,9 +131,9 @@ def _not_now() -> AbstractContextManager[None]:
 
 
 class Lookups:
-    """Looks for keys in the states of a warehouse, in several threads; `prepare` registers functions in a connection.
+    """Looks up keys in the states of a warehouse; several threads may call `find`.
 
-    Indexes take at most `memory` bytes.
+    `prepare` registers functions in a new connection. Indexes take at most `memory` bytes.
     """
 
     def __init__(self, warehouse: Warehouse, memory: int, prepare: Callable[[duckdb.DuckDBPyConnection], object]):
@@ -145,15 +145,18 @@ class Lookups:
         self._turns = Turns[Question, FoundRows](self._together, self._alone, _MOST_TOGETHER)
 
     def find(self, job: str, operator: str, key: Sequence[str | None], version: Version | None = None) -> FoundRows:
-        """Return the rows of a key, which has a value for each key column, in their order. Raises QueryError."""
+        """Return the rows of a key. Raises QueryError if the state, the version or the key's values are wrong, and DamageError.
+
+        `key` has a text, or None for NULL, for each key column, in their order.
+        """
         return self._turns.ask(Question(job, operator, key, version))
 
     def _together(self, requests: Sequence[_Request]) -> None:
-        """Set the answers of requests that a common statement can answer: their rows are in memory, and nothing is wrong."""
+        """Answer requests by common statements where that is possible: when their rows are indexed, and nothing fails."""
         groups: dict[tuple[int, int], list[tuple[_Request, _Wanted]]] = {}
         with self._lent() as lent:
             for request in requests:
-                # What fails is asked alone, which tells why.
+                # The error is raised when the request is repeated alone.
                 with suppress(Exception):
                     wanted = self._wanted(lent, request.question)
                     if wanted.asked.shows_key and None not in request.question.key:
@@ -177,7 +180,7 @@ class Lookups:
         raise AssertionError("unreachable")
 
     def _wanted(self, lent: _Lent, question: Question) -> _Wanted:
-        """Return what a question is about. Raises QueryError."""
+        """Return what a lookup needs. Raises QueryError."""
         history = self._histories.of(question.job.lower())
         title = f"{question.job}.{question.operator}"
         newest = history.newest
@@ -222,12 +225,12 @@ class Lookups:
             answer = lent.statements.execute(sql, values, wanted.variables)
             return FoundRows(wanted.version, _types(answer), answer.fetchall())
         with self._turns.left():
-            # Which files there are to read changes with each batch.
+            # The statement names the files to read, which change with each batch.
             answer = lent.statements.execute_once(sql, values, wanted.variables)
             return FoundRows(wanted.version, _types(answer), answer.fetchall())
 
     def _found_together(self, lent: _Lent, group: Sequence[_Wanted]) -> list[FoundRows]:
-        """Return the rows of several keys, by one statement. Raises _Alone where some are in files, or of other keys."""
+        """Return the rows of several keys by one statement. Raises _Alone when rows are in files, or are of other keys."""
         first, relations = group[0], dict[str, str]()
         buckets: dict[str, list[_Wanted]] = {}
         for wanted in group:
@@ -248,7 +251,7 @@ class Lookups:
     def _asked_of(
         self, connection: duckdb.DuckDBPyConnection, history: JobHistory, title: str, labels: tuple[int, ...]
     ) -> AskedView:
-        """Return what is asked about. Raises QueryError for what is not there, or not stored by key."""
+        """Return the view to look up in. Raises QueryError if there is none, or it is not stored by key."""
         record, known = _record(history), (title.lower(), labels)
         if (asked := self._asked.get(known)) is not None and (asked.record is record or asked.record == record):
             return asked
@@ -271,11 +274,11 @@ class Lookups:
         try:
             found = self._free.pop()
         except IndexError:
-            # Nothing that people write runs in it: the view is the job's own.
+            # No SQL of users runs in it: the view comes from the job's record.
             connection = duckdb.connect(
                 config={"python_enable_replacements": False, "threads": 1, **databases.FORGETS_FILES}
             )
-            # Of a few rows a plan costs more than it saves when it is improved.
+            # Optimizing a plan over a few rows takes longer than it saves.
             connection.execute("SET TimeZone = 'UTC'; PRAGMA disable_optimizer")
             key_hash.register(connection)
             self._prepare(connection)
@@ -286,14 +289,15 @@ class Lookups:
             self._free.append(found)
 
     def close(self) -> None:
+        """Close the connections that no lookup is using."""
         for lent in self._free:
             lent.connection.close()
 
 
 def _split(lent: _Lent, group: Sequence[_Wanted], relations: Mapping[str, str]) -> list[FoundRows]:
-    """Return what a view says of each key, where `relations` have the rows of them all."""
+    """Return the view's rows of each key, from relations with the stored rows of all of them. Raises _Alone."""
     first = group[0]
-    # DuckDB parses a statement for each number of keys: there are few.
+    # The number of keys is rounded up to a power of two, so that few statements are parsed.
     count = 1 << (len(group) - 1).bit_length()
     keys = [wanted.key.values for wanted in group]
     keys += [keys[-1]] * (count - len(group))
@@ -304,7 +308,7 @@ def _split(lent: _Lent, group: Sequence[_Wanted], relations: Mapping[str, str]) 
     found: list[list[Sequence[Any]]] = [[] for _ in range(count)]
     for number, *row in answer.fetchall():
         if number is None:
-            # Another key may have the hash of one of these.
+            # Another key has the same hash as one of these.
             raise _Alone
         found[number].append(tuple(row))
     return [FoundRows(first.version, types, rows) for rows in found[: len(group)]]
@@ -321,7 +325,7 @@ def _record(history: JobHistory) -> JobRecord:
 
 
 def _stored(lent: _Lent, asked: AskedView, key: Sequence[str | None]) -> StoredKey:
-    """Return a key as it is stored. Raises QueryError unless there is a value for each key column, of its type."""
+    """Return a key as it is stored. Raises QueryError unless it has a value of the right type for each key column."""
     names = asked.relation.operator.key_columns
     if len(key) != len(names):
         columns = "1 column" if len(names) == 1 else f"{len(names)} columns"

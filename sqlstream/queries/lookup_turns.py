@@ -1,4 +1,4 @@
-"""Answers questions of several threads: one at a time, or together those that wait at the same time."""
+"""Turns of threads: one question is answered at a time, or several questions that wait at the same time together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ A = TypeVar("A")
 
 
 class Waiting(Generic[Q, A]):
-    """A question whose answer a thread waits for. One that `is_single` is answered by that thread itself."""
+    """A question that a thread waits for an answer to. With `is_single` that thread answers it, alone."""
 
     def __init__(self, question: Q):
         self.question = question
@@ -21,12 +21,12 @@ class Waiting(Generic[Q, A]):
 
 
 class Turns(Generic[Q, A]):
-    """Lets one thread at a time answer its question, together with those of threads that wait by then, `most` at a time.
+    """Lets one thread at a time answer its question, together with up to `most` - 1 questions that wait.
 
-    A lookup leaves the interpreter to other threads for each of its statements. If several were at it, each would wait to get it
-    back, up to 5 ms (`sys.getswitchinterval`) each time: all would take several times as long as one after the other.
+    A lookup releases the interpreter lock for each of its statements. If several threads ran lookups, each would wait up to 5 ms
+    (`sys.getswitchinterval`) to get the lock back, every time: all together would take several times as long.
 
-    `together` sets the answers that it can. Each question that it leaves is asked `alone`, by its own thread.
+    `together` sets the answers that it can. A question that it leaves open is answered by `alone`, in its own thread.
     """
 
     def __init__(self, together: Callable[[Sequence[Waiting[Q, A]]], None], alone: Callable[[Q], A], most: int) -> None:
@@ -35,12 +35,12 @@ class Turns(Generic[Q, A]):
         self._changing, self._running, self._reading = threading.Lock(), threading.Lock(), threading.Lock()
 
     def ask(self, question: Q) -> A:
-        """Return the answer to a question. Raises what `alone` does."""
+        """Return the answer to a question. Raises what `alone` raises."""
         own = Waiting[Q, A](question)
         with self._changing:
             self._waiting.append(own)
         with self._running:
-            # A thread that had its turn before may have answered it; otherwise it is among those that wait.
+            # Another thread may have answered it, and removed it from the waiting questions.
             if own.answer is None:
                 self._answer_with_others(own)
             return self._alone(question) if own.answer is None else own.answer
@@ -63,7 +63,7 @@ class Turns(Generic[Q, A]):
 
     @contextmanager
     def left(self) -> Iterator[None]:
-        """Let others have their turns while a block runs that takes long; there is one such block at a time."""
+        """Give up the turn while a long block runs, and take it again at the end. One such block runs at a time."""
         self._running.release()
         try:
             with self._reading:

@@ -1,4 +1,4 @@
-"""What becomes of what a state holds: when windows close and who holds them open, when keys expire, what came too late."""
+"""The outlook of a key's state: when its windows close, what holds the watermark, when the key expires, and late rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A thing to say of a key: a row of a view, or a text, with the time that it is about."""
+    """A row of `sqlstream.why`: content of a view as a row, or a sentence (`text`) with the time that it is about."""
 
     part: str
     name: str | None
@@ -28,12 +28,13 @@ class Finding:
     content: Mapping[str, Any] | None = None
 
     def row(self) -> Mapping[str, Any]:
+        """Return the columns of `sqlstream.why`, with the time in microseconds; the end of the input has no time."""
         time = None if self.time is None or self.time >= END_OF_INPUT else self.time
         return {"part": self.part, "name": self.name, "text": self.text, "time": time, "content": self.content}
 
 
 def event_time(time: EventTime) -> str:
-    """Return an event time for people.
+    """Return an event time as text for people, without a zone.
 
     >>> event_time(EventTime(1_357_034_400_000_000)), event_time(EventTime(1_500_000))
     ('2013-01-01 10:00:00', '1970-01-01 00:00:01.5')
@@ -51,7 +52,7 @@ def event_time(time: EventTime) -> str:
 def due_times(
     operator: OperatorRecord, rows: Sequence[Mapping[str, Any]], watermark: EventTime | None
 ) -> Iterator[Finding]:
-    """Yield when each open window closes that some rows of the main view are of."""
+    """Yield when each window closes that rows of the operator's main view belong to."""
     window = operator.window
     if window is None or window.end is None:
         return
@@ -85,17 +86,17 @@ def _parsed(text: str) -> EventTime:
 
 
 def expiries(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Finding]:
-    """Yield until when the rows of each view are kept for their time to live."""
+    """Yield when rows of each view expire."""
     for name, of in rows.items():
         for shown in sorted({str(row[EXPIRES_AT]) for row in of if row.get(EXPIRES_AT) is not None}):
-            # Instants end in +00.
+            # A TIMESTAMPTZ ends in +00 as text.
             time = _parsed(shown + ":00" if shown[-3] in "+-" else shown)
             text = f"is forgotten at {event_time(time)} of the clock, unless a row comes for it before"
             yield Finding("expires", name, f"{name} {text}", time)
 
 
 def sources(operator: OperatorRecord, entry: LogEntry) -> Iterator[Finding]:
-    """Yield how far the watermark is, which sources hold it there, and how far the others are."""
+    """Yield the watermark, and the progress of each source; those that hold the watermark come first."""
     marks = {name: s.watermark for name, s in entry.sources.items() if s.idle_timeout is not None}
     if not marks:
         return
@@ -127,7 +128,7 @@ def _read(source: SourceMetrics) -> str:
 
 
 def _partitions(name: str, source: SourceMetrics) -> Iterator[Finding]:
-    """Yield the partitions that hold back a source whose partitions have watermarks of their own."""
+    """Yield the partitions that hold the watermark of a source whose partitions have watermarks of their own."""
     open_ = {n: p for n, p in source.partitions.items() if not p.ended}
     idle = {n for n, p in open_.items() if p.idle_since is not None}
     for partition in sorted(holders({n: p.watermark for n, p in open_.items()}, idle)):
@@ -137,7 +138,7 @@ def _partitions(name: str, source: SourceMetrics) -> Iterator[Finding]:
 
 
 def late_rows(operator: OperatorRecord, entry: LogEntry) -> Iterator[Finding]:
-    """Yield what is known of rows that came too late, and of keys that were forgotten: numbers over all keys."""
+    """Yield the numbers of late rows and of expired keys of an operator, over all keys."""
     metrics = entry.operators.get(operator.name, OperatorMetrics())
     if metrics.late_rows:
         text = f"{_rows(metrics.late_rows)} of all keys came too late so far"

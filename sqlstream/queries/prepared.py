@@ -1,4 +1,4 @@
-"""Statements that a connection parses once and runs often, over rows that are others each time."""
+"""Prepared statements of a connection: parsed once, and run often over other rows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-# So many statements are kept. Jobs have few views, but one that tells the time has a statement for each version.
+# The most statements that are kept. A job has few views, but a view that reads the clock has a statement for each version.
 _MOST_STATEMENTS = 200
 _ONCE = "_once"
 
 
 class _Slot:
-    """Rows in memory as DuckDB scans them: those that are in the slot when a statement runs."""
+    """Rows in memory that DuckDB scans; a statement reads the rows that are in the slot when it runs."""
 
     def __init__(self, rows: pa.Table):
         self.rows = rows
@@ -27,10 +27,10 @@ class _Slot:
 
 
 class PreparedStatements:
-    """The statements of one connection. Over a few rows, to parse one takes several times as long as all the rest.
+    """The prepared statements of one connection. Parsing a statement takes several times as long as running it over a few rows.
 
-    DuckDB 2 plans a prepared statement anew each time that it runs, but does not parse it. The values of a statement are
-    constants, as SQL, of the types to which it casts its parameters `$1` to `$n`.
+    DuckDB 2 plans a prepared statement each time that it runs, but does not parse it again. The values of a statement are SQL
+    constants, of the types to which the statement casts its parameters `$1` to `$n`.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection):
@@ -41,7 +41,7 @@ class PreparedStatements:
         self._variables: dict[str, str] = {}
 
     def put(self, number: int, rows: pa.Table) -> str:
-        """Give rows to the next statement, and return how it names them: always alike for a number and a schema."""
+        """Set the rows of the input `number` of the next statement; return the input's name, the same for equal schemas."""
         name = self._names.get((number, rows.schema))
         if name is None:
             name = f"_rows_{len(self._names)}"
@@ -54,9 +54,9 @@ class PreparedStatements:
     def execute(
         self, sql: str, values: Sequence[str], variables: Mapping[str, str] | None = None
     ) -> duckdb.DuckDBPyConnection:
-        """Run a statement, which sees DuckDB's `variables`, given as SQL."""
+        """Run a statement, prepared before if it has run before; `values` and DuckDB's `variables` are SQL constants."""
         self._set(variables or {})
-        # DuckDB may take a variable for a constant when it plans.
+        # When it plans, DuckDB may replace a variable by its value.
         known = (sql, *(variables or {}).items())
         name = self._statements.get(known)
         if name is None:
@@ -70,13 +70,13 @@ class PreparedStatements:
     def execute_once(
         self, sql: str, values: Sequence[str], variables: Mapping[str, str] | None = None
     ) -> duckdb.DuckDBPyConnection:
-        """Run a statement that is not going to be asked for again."""
+        """Run a statement without keeping it prepared."""
         self._set(variables or {})
         self._connection.execute(f"PREPARE {_ONCE} AS {sql}")
         return self._connection.execute(_call(_ONCE, values))
 
     def relation(self, sql: str, values: Sequence[str]) -> duckdb.DuckDBPyRelation:
-        """Return what a statement finds, which is parsed and kept as by `execute`."""
+        """Return the relation of a statement, which is kept prepared as in `execute`."""
         if (sql,) not in self._statements:
             self.execute(sql, values)
         return self._connection.sql(_call(self._statements[sql,], values))

@@ -1,4 +1,4 @@
-"""Queries over state: one statement, in a DuckDB that sees nothing but the warehouse and what was declared."""
+"""State queries: one statement, in a DuckDB that can reach nothing but the warehouse and declared tables."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from sqlstream.warehouse.records import GONE
 
 __all__ = ["QueryLimits", "Sandbox", "list_relations", "open_query", "translate"]
 
-# A reader that is overtaken by the deletion of old files looks again; being overtaken twice in a row takes bad luck.
+# How often a query is tried whose files are deleted while it starts; two such failures in a row are rare.
 _ATTEMPTS = 4
 
-# DuckDB's own listing has the parts of a name in columns of their own. A line stays short: DESCRIBE tells the types.
+# DuckDB's own listing shows the parts of a name as columns. Lines stay short, because DESCRIBE shows the types.
 _LISTING = """
 SELECT concat_ws('.', nullif(database_name, 'memory'), nullif(schema_name, 'main'), table_name) AS name,
     regexp_replace(string_agg(column_name, ', ' ORDER BY column_index), '^(.{77}).{4,}$', '\\1...') AS columns
@@ -40,18 +40,18 @@ ORDER BY schema_name = 'sqlstream', database_name <> 'state', name
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """What a query may use: bytes of memory, bytes of temporary files, and threads. None leaves it to DuckDB."""
+    """The limits of a query: bytes of memory, bytes of temporary files, and threads. None is DuckDB's default."""
 
     memory: int | None = None
     spilled: int | None = None
     threads: int | None = None
 
     def settings(self) -> str:
-        """Return the statements that set the limits in a connection."""
+        """Return the SET statements of the limits, as one text."""
         sizes = {"memory_limit": self.memory, "max_temp_directory_size": self.spilled}
         found = [f"SET {name} = '{size // 1024}KiB';" for name, size in sizes.items() if size is not None]
         if found:
-            # Queries of clients would fill what their server writes.
+            # A progress bar would go to the output of the server.
             found.append("SET enable_progress_bar = false;")
         return " ".join([*found, *([f"SET threads = {self.threads};"] if self.threads is not None else [])])
 
@@ -76,12 +76,13 @@ def open_query(
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of one SELECT-like statement, not yet computed, over one committed version of each job.
 
-    `catalog_tables` are DuckDB relations by table name, `others` names that are declared with why a query cannot read them
-    (nothing for those that it can), `functions` register functions on the connection, `table_functions` are the names of those
-    of them that stand in FROM, `calls` make what more calls of `sqlstream.*` stand for, `allowed_paths` are files, directories or
-    globs that may be read besides the warehouse and `more_warehouses`, `given` relations in schemas, by both names. Raises
-    QueryError; an error while rows are fetched is for `translate`. `functions` are called with the connection before anything
-    runs in it: who keeps it can interrupt the query.
+    `catalog_tables` are DuckDB relations by table name, `given` further relations by schema and name. `others` are declared
+    names; a text says why queries cannot read the table, "" that they can. `calls` are further functions of the schema
+    `sqlstream`. `allowed_paths` are files, directories and globs that may be read besides the warehouse and `more_warehouses`.
+    `functions` are called with the connection before anything runs in it: they register functions of the user, or keep the
+    connection to interrupt the query. `table_functions` are the names of registered functions that may stand in FROM.
+
+    Raises QueryError, DamageError and OtherVersionError; pass errors while rows are fetched to `translate`.
     """
     sandbox = Sandbox(
         warehouse,
@@ -96,9 +97,9 @@ def open_query(
 
 
 class Sandbox:
-    """A DuckDB that can reach nothing but a warehouse and some paths, for one query after another.
+    """A DuckDB connection that can reach nothing but a warehouse and some paths, for one query after another.
 
-    Its arguments, and those of `query`, are those of `open_query`.
+    See `open_query` for the arguments of the constructor and of `query`.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class Sandbox:
         temp_directory: str | None = None,
         limits: QueryLimits = _NO_LIMITS,
     ):
-        # Another one, if it is below what can be reached, may take its place between two queries.
+        # Callers may set another warehouse between two queries, below the folders that the connection can reach.
         self.warehouse = warehouse
         self._functions, self._table_functions = functions, table_functions
         self._connection = _connect((warehouse, *more_warehouses), allowed_paths, temp_directory, limits)
@@ -128,9 +129,9 @@ class Sandbox:
         given: Mapping[tuple[str, str], str] | None = None,
         only: str | None = None,
     ) -> duckdb.DuckDBPyRelation:
-        """Return the result of a query, not yet computed; the result of the query before cannot be read any more.
+        """Return the result of a query, not yet computed; the result of the previous query becomes invalid.
 
-        Who asks about one job names it as the `only` one: no other is looked at.
+        With `only`, the query sees no other job than that one.
         """
         source = SourceText("query", sql)
         statement = parse_statement(source, self._connection, self._table_functions)
@@ -148,7 +149,7 @@ class Sandbox:
         raise AssertionError("unreachable")
 
     def _prepare(self) -> None:
-        """Register the functions, and forget the names of the query before."""
+        """Register the functions at the first query; before later ones, drop the names of the previous query."""
         if self._prepared:
             drop_names(self._connection)
             return
@@ -157,11 +158,12 @@ class Sandbox:
         self._prepared = True
 
     def close(self) -> None:
+        """Close the connection; results that have not been fetched are lost."""
         self._connection.close()
 
 
 def list_relations(warehouse: Warehouse) -> list[tuple[str, ...]]:
-    """Return the names that a query can use, by their parts: state views, tables of the warehouse, `sqlstream.*`."""
+    """Return the names that a query can use, as their parts: state views, tables of the warehouse, `sqlstream.*`, savepoints."""
     return list(Relations(warehouse, {}, {}).paths())
 
 
@@ -173,14 +175,14 @@ def _open(
     except duckdb.IOException:
         raise
     except duckdb.Error as error:
-        # A file of a declared table is looked into.
+        # DuckDB opens the files of a declared table here.
         raise translate(error, statement.source) from error
     text = _LISTING if statement.shows_tables else text
     try:
         return connection.sql(text)
     except duckdb.Error as error:
         failed = error
-    # As a relation a statement has lost its text, and the error its place: run it as it is for an error with both.
+    # An error of a relation has no position, because the relation has lost its text: run the text for an error that has both.
     try:
         connection.execute(text)
     except duckdb.IOException:
@@ -192,7 +194,7 @@ def _open(
 
 
 def _columns(connection: duckdb.DuckDBPyConnection, statement: Statement) -> list[str]:
-    """Return the columns of the relations that a statement names, of those that can be read."""
+    """Return the columns of those relations in a statement that can be read."""
     found: dict[str, None] = {}
     for path in (*statement.relations, *(travel.path for travel in statement.travels)):
         try:
@@ -216,7 +218,7 @@ def _check_warehouse(warehouse: Warehouse, statement: Statement) -> None:
 
 def _overtaken(error: Exception, source: SourceText) -> SqlStreamError:
     if isinstance(error, DamageError):
-        # What is missing each time was not replaced.
+        # A file that is missing in each attempt has not been replaced.
         return error
     if isinstance(error, duckdb.IOException):
         return translate(error, source)
@@ -226,7 +228,7 @@ def _overtaken(error: Exception, source: SourceText) -> SqlStreamError:
 def _connect(
     warehouses: Sequence[Warehouse], allowed_paths: Sequence[str], temp_directory: str | None, limits: QueryLimits
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection that can reach nothing but some warehouses and some paths, for good."""
+    """Return a connection that can reach nothing but some warehouses and some paths, and keeps these settings."""
     directories, files = _reachable([*(w.root for w in warehouses if w.fs.local), *allowed_paths])
     directories += [w.fs.path_for_duckdb(f"{w.root}/") for w in warehouses if not w.fs.local]
     spill = temp_directory or process_folder(SPILL)
@@ -251,16 +253,16 @@ def _connect(
 
 
 def _reachable(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the directories that may be read with all below them, and the files, for some directories, globs and files."""
+    """Return the directories, with all below them, and the files that DuckDB may read for some directories, globs and files."""
     directories, files = set(), []
     for path in map(os.path.abspath, paths):
         if glob.has_magic(path) and not os.path.exists(path):
-            # Which directories a glob matches is not known before it is read: all below its fixed part.
+            # The directories that a glob matches are not known beforehand, so all below its fixed part may be read.
             fixed = re.split(r"[*?\[]", path, maxsplit=1)[0]
             directories.add(os.path.dirname(fixed))
         elif os.path.isfile(path):
             files.append(path)
         else:
             directories.add(path)
-    # A pattern that escapes a path's special characters is compared as it is written.
+    # DuckDB compares an escaped pattern as it is written.
     return sorted(directories | set(map(glob.escape, directories))), files

@@ -1,4 +1,4 @@
-"""The names that a query can use, and the views behind them: state, warehouse tables, declared tables, and `sqlstream.*`."""
+"""The names in a query and their views: state, warehouse tables, declared tables, savepoints, and `sqlstream.*`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Pick = Callable[[JobHistory], JobVersion | None]
 
 @dataclass(frozen=True, slots=True)
 class WarehouseTable:
-    """A table that jobs write into, with those that did or will."""
+    """A table of the warehouse, with the jobs that have written it or will write it; or as a savepoint has it."""
 
     name: str
     writers: tuple[JobHistory, ...]
@@ -42,7 +42,7 @@ class WarehouseTable:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTable:
-    """A table with a connector, whose rows are read where they are; or in a schema what a query is given besides."""
+    """A table with a connector, which is read directly; or, in a schema, a relation that was passed to the query."""
 
     name: str
     relation: str
@@ -51,7 +51,7 @@ class DeclaredTable:
 
 @dataclass(frozen=True, slots=True)
 class SystemTable:
-    """`sqlstream.<name>`."""
+    """The table `sqlstream.<name>`."""
 
     name: str
 
@@ -60,9 +60,9 @@ Relation = StateRelation | WarehouseTable | DeclaredTable | SystemTable
 
 
 class Relations:
-    """What the names of one query mean.
+    """The meaning of the names in one query.
 
-    Each job is looked at once: all views show the same version of it, unless AT names another. With `only` there is no other job.
+    Each job is read once: all views show the same version of it, unless AT names another. With `only` there is no other job.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Relations:
         only: str | None = None,
     ):
         self._only = None if only is None else only.lower()
-        # Names that are declared, with why no query can read them, if none can.
+        # Why queries cannot read a declared table, by lower-case name.
         self.others = {name.lower(): why for name, why in others.items() if why}
         self._named = list(others)
         self._warehouse = warehouse
         self._calls = {**_CALLS, **(calls or {})}
         self._declared = {name.lower(): DeclaredTable(name, relation) for name, relation in declared.items()}
-        # What there is for this query alone, by schema and name.
+        # Relations of this query alone, by schema and name.
         self._given = {
             (schema.lower(), name.lower()): DeclaredTable(name, relation, schema)
             for (schema, name), relation in (given or {}).items()
@@ -108,15 +108,15 @@ class Relations:
         return {name: JobHistory(self._warehouse, name) for name in names if self._only in (None, name)}
 
     def names(self) -> Iterator[str]:
-        """Yield every name that a query can use, state first."""
+        """Yield all names that a query can use, with dots; state comes first."""
         yield from map(".".join, self.paths())
 
     def paths(self) -> Iterator[tuple[str, ...]]:
-        """Yield the same names by their parts."""
+        """Yield all names that a query can use, as their parts."""
         yield from map(_path, self._all())
 
     def known(self) -> list[str]:
-        """Return the names that a query can use, and those that are declared."""
+        """Return the names that a query can use, and all declared names, for hints in errors."""
         return list(dict.fromkeys([*self.names(), *self._named]))
 
     def _all(self) -> Iterator[Relation]:
@@ -127,7 +127,7 @@ class Relations:
         tables = {name.lower() for name in self._warehouse.tables()} | set(self._declared)
         tables |= {sink.table.lower() for _, record in records for sink in record.sinks if sink.kind == TABLE}
         for name in sorted(tables):
-            # A list leaves out what cannot be read; whoever names it gets the error.
+            # A list leaves out what cannot be read; a query that names it gets the error.
             with contextlib.suppress(DamageError, OtherVersionError):
                 if table := self._table(name):
                     yield table
@@ -137,7 +137,7 @@ class Relations:
                 yield from self._in_savepoint(savepoint)
 
     def _in_savepoint(self, name: str) -> Iterator[StateRelation | WarehouseTable]:
-        """Yield what a savepoint has: state, and the tables that its job wrote, unless state has their name."""
+        """Yield the relations in a savepoint: state, and the tables that its job wrote, unless a state has the same name."""
         if (found := self._savepoint(name)) is None or (record := found[1].record) is None:
             return
         savepoint, job = found
@@ -150,7 +150,7 @@ class Relations:
                 yield WarehouseTable(sink.table, (job,), savepoint)
 
     def find(self, path: tuple[str, ...]) -> Relation | None:
-        """Return what a name stands for, without regard to case; None for those that are not ours."""
+        """Return the relation of a name, without regard to case; None if there is none. Raises DamageError, OtherVersionError."""
         match tuple(part.lower() for part in path):
             case (schema, name) if (schema, name) in self._given:
                 return self._given[schema, name]
@@ -168,7 +168,7 @@ class Relations:
         return None
 
     def _table(self, name: str) -> WarehouseTable | DeclaredTable | None:
-        # Before anything is written a table is there too, and empty.
+        # A table exists, without rows, before its first row is written.
         names = self._warehouse.writers(name)
         jobs = [(job, job.record) for name in names if (job := self._jobs.get(name))]
         if not names:
@@ -179,10 +179,10 @@ class Relations:
         return self._declared.get(name)
 
     def create(self, connection: duckdb.DuckDBPyConnection, statement: Statement, *, last: bool = True) -> str:
-        """Create the views that a statement needs, and return it in terms of them.
+        """Create the views that a statement needs; return the statement's text with time travels and calls replaced.
 
-        Raises FileNotFoundError, VersionGone or DuckDB's IOException when files were replaced meanwhile: start over then. In the
-        `last` attempt a list leaves out those whose files are gone.
+        Raises QueryError; and FileNotFoundError, VersionGone or DuckDB's IOException when files were replaced in the meantime:
+        then the caller starts over. In the `last` attempt, a list of relations leaves out those whose files are gone.
         """
         connection.execute("CREATE SCHEMA IF NOT EXISTS sqlstream; ATTACH IF NOT EXISTS ':memory:' AS state")
         if statement.lists_relations:
@@ -199,7 +199,7 @@ class Relations:
         return statement.rewritten(targets, made)
 
     def _list(self, connection: duckdb.DuckDBPyConnection, last: bool) -> None:
-        """Create the views of all relations but those that cannot be read; whoever names one of these gets the error."""
+        """Create the views of all relations that can be read; a query that names another one gets the error."""
         for relation in self._all():
             try:
                 self._create(connection, _path(relation), relation, lambda job: job.newest)
@@ -213,7 +213,7 @@ class Relations:
                 pass
 
     def _make(self, connection: duckdb.DuckDBPyConnection, catalog: str, call: StateCall) -> str:
-        """Create the relation that a call stands for, in a catalog of its own, and return its name."""
+        """Create the relation of a call in a new catalog, and return the relation's name as SQL."""
         make = self._calls.get(call.function)
         if make is None:
             raise QueryError(f"sqlstream.{call.function} cannot be called here", call.span)
@@ -224,7 +224,7 @@ class Relations:
         try:
             return make(connection, catalog, self._warehouse, self._jobs, given, call.span)
         except VersionGone as gone:
-            # The first argument names a job: that is how it was found.
+            # The first argument names the job, or the call would have failed before.
             job = find_state(self._jobs, given[0].value, given[0].span).job
             raise no_version(job, "version that old", call.span, gone.oldest) from gone
 
@@ -254,7 +254,7 @@ class Relations:
         connection.execute(f"CREATE OR REPLACE VIEW {'.'.join(name)} AS {sql}")
 
     def _create_older(self, connection: duckdb.DuckDBPyConnection, catalog: str, travel: TimeTravel) -> str:
-        """Create the view of a relation as it was, and return its name."""
+        """Create the view of a relation at an older version or in a savepoint, and return the view's name as SQL."""
         relation = self.find(travel.path)
         if relation is None:
             error = missing_table(".".join(travel.path), travel.relation, self.known(), self.others)
@@ -286,7 +286,7 @@ class Relations:
     def _at_savepoint(
         self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, relation: StateRelation | WarehouseTable
     ) -> StateRelation | WarehouseTable:
-        """Return a relation as a savepoint of its job has it, or of one of the jobs that write a table."""
+        """Return a relation in a savepoint of its job; of a table, in a savepoint of a job that writes it."""
         name = str(self._value(connection, travel, "?::VARCHAR"))
         if relation.savepoint is not None or (found := self._savepoint(name)) is None:
             raise QueryError(
@@ -311,7 +311,7 @@ class Relations:
     def _versions(
         self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, jobs: tuple[JobHistory, ...]
     ) -> Mapping[str, JobVersion | None]:
-        """Return the version of each job that an AT clause means."""
+        """Return the version of each job that an AT clause asks for."""
         if travel.unit == "VERSION":
             if len(jobs) > 1:
                 names = ", ".join(f'"{job.name}"' for job in jobs)
@@ -328,14 +328,14 @@ class Relations:
             found = {job.name: job.at_time(time) for job in jobs}
             asked = f"version of {instant(time)} or before"
         for job in jobs:
-            # One of several jobs may have begun later: it had written nothing then.
+            # If another job has a version, this one may have begun later: it had written nothing.
             began_later = any(found.values()) and job.oldest == 0
             if found[job.name] is None and not began_later:
                 raise no_version(job, asked, travel.clause)
         return found
 
     def _value(self, connection: duckdb.DuckDBPyConnection, travel: TimeTravel, conversion: str) -> Any:
-        """Return what an AT clause says, converted: a constant, or what a query over `sqlstream.*` finds."""
+        """Return the value in an AT clause, converted: a constant, or the result of a query over `sqlstream.*`."""
         value = self._evaluated(connection, travel.value, travel.clause, "AT takes one value that is not NULL")
         if value is None:
             raise QueryError("AT takes one value that is not NULL", travel.clause)
@@ -346,7 +346,7 @@ class Relations:
         return said
 
     def _evaluated(self, connection: duckdb.DuckDBPyConnection, sql: str, place: Span, wanted: str) -> Any:
-        """Return the one value of a SELECT that has its expression where the statement has it."""
+        """Return the only value of a SELECT. Its expression is at the same position as in the statement, for errors."""
         origin = place.source
         value = SourceText(origin.name, sql)
         try:
@@ -359,7 +359,7 @@ class Relations:
                 what = "AT" if place.text[:2].upper() == "AT" else "an argument"
                 raise QueryError(f"{what} takes a constant, or a query over sqlstream.*", place, hint=hint)
             for _, relation in named:
-                # What is none of ours may be a CTE.
+                # Another name may be a CTE.
                 if relation is not None:
                     self._create(connection, _path(relation), relation, lambda job: job.newest)
             rows = connection.execute(sql).fetchall()
@@ -373,12 +373,12 @@ class Relations:
         return rows[0][0]
 
 
-# What makes the relation of a call, by the name of the function; some sessions know more.
+# The functions `sqlstream.*` of all sessions; see the argument `calls` of Relations for more.
 _CALLS: Mapping[str, Maker] = {"diff": create_diff, "ttl": create_ttl, "why": create_why}
 
 
 def drop_names(connection: duckdb.DuckDBPyConnection) -> None:
-    """Drop what `Relations.create` made in a connection, for another query."""
+    """Drop all that `Relations.create` has created in a connection."""
     connection.execute("DROP SCHEMA IF EXISTS sqlstream CASCADE")
     for (name,) in connection.execute(
         "SELECT database_name FROM duckdb_databases() WHERE NOT internal AND database_name <> 'memory'"

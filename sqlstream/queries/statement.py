@@ -1,8 +1,8 @@
-"""The text of a state query: whether it may run, which relations it names, and where it asks for an older version.
+"""The text of a state query: whether it may run, the relations that it names, and its time travels.
 
-DuckDB is asked for its own tokens and its own syntax tree, so that nothing here can read a statement differently from
-what runs. The kind of a statement is not enough: `WITH x AS (COPY .. TO 'file') ..` is a SELECT to DuckDB and writes the
-file. Hence the whole tree is walked, and what may occur in it is listed, not what may not.
+DuckDB tokenizes and parses it, so nothing here can understand a statement differently from what runs. The kind of a statement
+is not enough: `WITH x AS (COPY .. TO 'file') ..` is a SELECT to DuckDB, and writes the file. Hence the whole syntax tree is
+checked against a list of what it may contain.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ALLOWED = "Write one SELECT, WITH, VALUES, FROM, SHOW, DESCRIBE, SUMMARIZE or EX
 
 _QUERY_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 
-# Table functions that only read. Not among them: those that run SQL given as a string (its relations and effects are hidden from
-# this module), that change the database or its settings, or that take a pointer.
+# Table functions that only read. Functions that run SQL from a string are missing, because the relations and effects of that SQL
+# are hidden here; and functions that change the database or its settings, or take a pointer.
 _TABLE_FUNCTIONS = {
     *("range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree", "test_all_types"),
     *("glob", "sniff_csv", "read_text", "read_blob", "read_csv", "read_csv_auto", "read_parquet", "parquet_scan"),
@@ -35,18 +35,18 @@ _TABLE_FUNCTIONS = {
     *("duckdb_settings", "duckdb_tables", "duckdb_types", "duckdb_views", "pg_timezone_names", "pragma_version"),
 }
 
-# The schema of the tables, and the table functions, that tell of jobs and of their state.
+# The schema of the system tables and of the table functions about jobs and state; and the names of these functions.
 SCHEMA = "sqlstream"
 CALLS = ("diff", "ttl", "verify", "why")
 
-# A relation's name follows one of these. After any other word the last name before AT is an alias, and the word ends the
-# relation's name.
+# Words before a relation's name. The last name before AT is an alias if any other word comes before it; that word ends the
+# name of the relation.
 _BEFORE_RELATION = {"FROM", "JOIN", "TABLE", "DESCRIBE", "DESC", "SHOW", "SUMMARIZE", "LATERAL"}
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of a statement, without comments; start and end count characters."""
+    """A token of a statement; comments are no tokens. `start` and `end` are offsets in characters."""
 
     text: str
     start: int
@@ -54,10 +54,12 @@ class Token:
 
     @property
     def word(self) -> str:
+        """The text in upper case."""
         return self.text.upper()
 
     @property
     def is_name(self) -> bool:
+        """Whether the token can be an identifier, quoted or not, or is a keyword."""
         return self.text[0] == '"' or self.text[0] == "_" or (self.text[0].isalpha() and self.text[-1] != "'")
 
     @property
@@ -68,9 +70,9 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class TimeTravel:
-    """`path AT (VERSION => expression)`, TIMESTAMP, or SAVEPOINT: a relation as it was.
+    """A relation at an older version: `path AT (VERSION => expression)`, or TIMESTAMP or SAVEPOINT as the `unit`.
 
-    `value` is a SELECT of the expression that has the expression where the statement has it.
+    `value` is a SELECT of the expression, padded so that the expression is at the same position as in the statement.
     """
 
     path: tuple[str, ...]
@@ -82,7 +84,7 @@ class TimeTravel:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of a call: its name, if it has one, and a SELECT of it that has it where the statement has it."""
+    """An argument of a call; `value` is a SELECT of it, padded so that it is at the same position as in the statement."""
 
     name: str | None
     value: str
@@ -91,7 +93,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class StateCall:
-    """`sqlstream.<function>(..)` in FROM: a relation that is made for the statement; `function` is in lower case."""
+    """A call of a table function, `sqlstream.<function>(..)`; `function` is in lower case."""
 
     function: str
     arguments: tuple[Argument, ...]
@@ -102,8 +104,8 @@ class StateCall:
 class Statement:
     """A statement that may run.
 
-    `relations` are the paths that it names, CTEs among them, those of `travels` not. A statement that `shows_tables` is SHOW
-    TABLES or the like; one that `lists_relations` is one, too, or has it inside: for both, every relation counts.
+    `relations` are the paths that it names, including CTEs, without those of `travels`. With `shows_tables` it is SHOW TABLES or
+    the like; with `lists_relations` it is one or contains one, so that it depends on all relations.
     """
 
     source: SourceText
@@ -115,13 +117,13 @@ class Statement:
 
     @property
     def names(self) -> frozenset[str]:
-        """The last parts, in lower case, of all paths that it names."""
+        """The last parts of all paths that the statement names, in lower case."""
         return frozenset(path[-1].lower() for path in (*self.relations, *(t.path for t in self.travels)))
 
     def rewritten(self, targets: Sequence[str], made: Sequence[str] = ()) -> str:
-        """Return the text with each time travel replaced by a relation of `targets`, each call by one of `made`.
+        """Return the text with each time travel replaced by a relation of `targets`, and each call by one of `made`.
 
-        Every line, and what follows on it, stays in its place, so that DuckDB's errors point into the user's text.
+        Blanks fill the gaps and lines stay lines, so that positions in DuckDB's errors are positions in the user's text.
         """
         text = self.source.text
         pieces = [(t.relation, t.clause, target) for t, target in zip(self.travels, targets, strict=True)]
@@ -139,9 +141,9 @@ class Statement:
 def parse_statement(
     source: SourceText, connection: duckdb.DuckDBPyConnection, table_functions: Iterable[str] = ()
 ) -> Statement:
-    """Read a statement, or raise QueryError when it is not one query. The connection only parses.
+    """Parse a statement, without running it. Raises QueryError unless it is one query that only reads.
 
-    `table_functions` are those of the user, which can stand in FROM beside the harmless ones of DuckDB.
+    `table_functions` are functions of the user that may stand in FROM, besides those of DuckDB that only read.
     """
     own = frozenset(name.lower() for name in table_functions)
     tokens = tokenize(source.text)
@@ -159,7 +161,7 @@ def parse_statement(
     paths = [tuple(n["qualified_name"]["path"]) for n in nodes if n.get("type") in ("BASE_TABLE", "SHOW_REF")]
     relations = [path for path in paths if path]
     for travel in travels:
-        # A relation may be named twice, now and then; take away only the mention that travels.
+        # The statement may name a relation with and without AT: remove one mention for each AT.
         if travel.path not in relations:
             raise QueryError("AT must follow the name of a table or view", travel.clause)
         relations.remove(travel.path)
@@ -170,12 +172,12 @@ def parse_statement(
 
 
 def tokenize(text: str) -> list[Token]:
-    """Split a text into DuckDB's tokens, leaving out comments."""
+    """Split a text into DuckDB's tokens, without comments."""
     data = text.encode()
     found = duckdb.tokenize(text)
     ends = [*(start for start, _ in found[1:]), len(data)][: len(found)]
     tokens = []
-    # So many characters are before so many bytes: counted on from token to token, as a statement may have very many.
+    # The characters before a byte offset are counted from token to token: a statement may have very many tokens.
     first = at = 0
     for (start, kind), end in zip(found, ends, strict=True):
         first, at = first + len(data[at:start].decode()), start
@@ -255,7 +257,7 @@ def _closing(tokens: list[Token], opening: int) -> int | None:
 
 
 def _relation_before(tokens: list[Token], at: int) -> tuple[int | None, int]:
-    """Return the first and the last token of the relation that an AT clause belongs to.
+    """Return the places of the first and the last token of the relation before an AT clause; None if there is no relation.
 
     The form is `path [[AS] alias [(columns)]] AT (..)`.
     """
@@ -277,7 +279,7 @@ def _relation_before(tokens: list[Token], at: int) -> tuple[int | None, int]:
 
 
 def _syntax_tree(source: SourceText, text: str, tokens: list[Token], connection: duckdb.DuckDBPyConnection) -> Any:
-    """Return DuckDB's syntax tree of a text, the source's with parts blanked out, or raise QueryError unless it is one query."""
+    """Return DuckDB's syntax tree of a text: the source's with parts blanked out. Raises QueryError unless it is one query."""
     _check_not_ours(source, tokens)
     kind = _statement_kind(source, text, tokens, connection)
     first = next(t for t in tokens if t.text not in (";", "("))
@@ -300,7 +302,7 @@ def _syntax_tree(source: SourceText, text: str, tokens: list[Token], connection:
 
 
 def _check_not_ours(source: SourceText, tokens: list[Token]) -> None:
-    """Raise QueryError for a statement about jobs that DuckDB does not know, and would call a mistake in the syntax."""
+    """Raise QueryError for a statement of sqlstream about jobs, which DuckDB would report as a syntax error."""
     words = [t for t in tokens if t.text != ";"][:4]
     if not re.match(r"(CREATE|DROP|MIGRATE) (OR REPLACE )?(SAVEPOINT|STATE)\b", " ".join(t.word for t in words)):
         return
@@ -331,7 +333,7 @@ def _statement_kind(
 
 
 def _explained(text: str, tokens: list[Token]) -> tuple[str, list[Token]]:
-    """Return the text and the tokens with EXPLAIN, its ANALYZE and its options blanked out."""
+    """Return the text and the tokens without EXPLAIN, its ANALYZE and its options, which are blank in the text."""
     start = 1 + (tokens[1].word == "ANALYZE")
     if tokens[start].text == "(" and tokens[start + 1].word in ("ANALYZE", "FORMAT"):
         start = (_closing(tokens, start) or start) + 1
@@ -351,7 +353,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _check(node: dict[str, Any], source: SourceText, tokens: list[Token], own: frozenset[str]) -> None:
-    """Raise QueryError when a node of the syntax tree may do more than read."""
+    """Raise QueryError when a node of the syntax tree may do more than read data."""
     kind = str(node.get("type", ""))
     if (kind.endswith("_NODE") or "cte_map" in node) and kind not in _QUERY_NODES:
         verb = kind.split("_")[0]

@@ -1,4 +1,4 @@
-"""The tables `sqlstream.*`: what there is to know about the jobs of a warehouse."""
+"""The system tables `sqlstream.*`, about the jobs of a warehouse."""
 
 from __future__ import annotations
 
@@ -115,17 +115,17 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-# A schema for the views that count windows, which comes and goes.
+# A schema for the views that count windows, which is dropped after each count.
 _COUNTED = internal("counted")
 SYSTEM_TABLES = tuple(_COLUMNS)
 
 
 def system_columns(name: str) -> Mapping[str, str]:
-    """Return the columns of one of the SYSTEM_TABLES, with their types."""
+    """Return the DuckDB types of one of the SYSTEM_TABLES, by column."""
     return _COLUMNS[name]
 
 
-# Times come in microseconds: event times as TIMESTAMP, processing times as TIMESTAMPTZ.
+# Rows have times in microseconds: event times for TIMESTAMP, processing times for TIMESTAMPTZ.
 _CONVERSIONS = {
     "TIMESTAMP": f"CASE WHEN {{0}} >= {END_OF_INPUT} THEN 'infinity'::TIMESTAMP ELSE make_timestamp({{0}}) END",
     "TIMESTAMPTZ": "make_timestamptz({0})",
@@ -136,7 +136,7 @@ Connection = duckdb.DuckDBPyConnection
 
 
 def create_system_table(connection: Connection, name: str, warehouse: Warehouse, jobs: Iterable[JobHistory]) -> None:
-    """Create one of the SYSTEM_TABLES, over the same versions of the jobs that the rest of a query reads."""
+    """Create one of the SYSTEM_TABLES in the schema `sqlstream`, over the versions of the jobs that the rest of a query sees."""
     if name == "savepoints":
         rows = [*_savepoints(warehouse)]
     else:
@@ -145,7 +145,7 @@ def create_system_table(connection: Connection, name: str, warehouse: Warehouse,
 
 
 def create_table(connection: Connection, name: str, columns: Mapping[str, str], rows: Sequence[Row]) -> None:
-    """Create a table of rows, whose times are microseconds; the name is SQL."""
+    """Create a table with rows, whose times are in microseconds; `name` is SQL, `columns` are DuckDB types by name."""
     stored = {column: "BIGINT" if type in _CONVERSIONS else type for column, type in columns.items()}
     items = ", ".join(
         f"{_CONVERSIONS.get(type, '{0}').format(f'r.{column}')} AS {column}" for column, type in columns.items()
@@ -158,7 +158,7 @@ def create_table(connection: Connection, name: str, columns: Mapping[str, str], 
 
 
 def _rows(con: Connection, name: str, warehouse: Warehouse, job: JobHistory) -> Iterator[Row]:
-    """Yield what a table says of a job. One that cannot be read is a row of `jobs`, and does not hide the others."""
+    """Yield a table's rows about a job. A job that cannot be read has only a row in `jobs`, with the error."""
     if name != "jobs":
         if record := job.readable_record:
             yield from _ROWS[name](con, warehouse, job, record)
@@ -170,7 +170,7 @@ def _rows(con: Connection, name: str, warehouse: Warehouse, job: JobHistory) -> 
         yield _unreadable(job, "INCOMPATIBLE", error)
     except DamageError as error:
         if error.fault == GONE:
-            # It may have been replaced meanwhile: whoever asks looks again.
+            # The job may have been replaced in the meantime: the caller starts over.
             raise
         yield _unreadable(job, "DAMAGED", error)
 
@@ -217,7 +217,7 @@ def _operators(con: Connection, warehouse: Warehouse, job: JobHistory, record: J
 
 
 def _open_windows(con: Connection, warehouse: Warehouse, job: JobHistory, operator: OperatorRecord) -> int | None:
-    """Count the windows that wait, by the bounds that the state's rows have: far cheaper than a view of the state."""
+    """Return the number of open windows, None if the operator has none. Reading stored bounds is far cheaper than its view."""
     if not operator.count_sql:
         return None
     sql = operator_view(warehouse, job.name, operator, job.newest, operator.count_sql)
@@ -229,7 +229,7 @@ def _open_windows(con: Connection, warehouse: Warehouse, job: JobHistory, operat
 
 
 def _snapshots(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
-    # The log goes back further than the state: it is pruned now and then, and not at all by a process that is killed before.
+    # The log may reach back further than the state: it is pruned now and then, and not if the process is killed before.
     for entry in job.entries_since(oldest_queryable(warehouse, job)):
         yield {
             "job": record.job,
@@ -240,7 +240,7 @@ def _snapshots(con: Connection, warehouse: Warehouse, job: JobHistory, record: J
 
 
 def oldest_queryable(warehouse: Warehouse, job: JobHistory) -> int:
-    """Return the oldest version at which all state and results of a job can be read, but for what is damaged."""
+    """Return the oldest version for which all state and results of a job are kept; damaged manifests are ignored."""
     newest = job.newest_entry
     if newest is None:
         return 0
@@ -278,7 +278,7 @@ def _watermarks(con: Connection, warehouse: Warehouse, job: JobHistory, record: 
 
 
 def _partitions(job: str, name: str, source: SourceMetrics) -> Iterator[Row]:
-    """Yield a row for each partition of a source whose partitions have watermarks of their own, as of the last batch."""
+    """Yield a row for each partition of a source whose partitions have watermarks of their own, at the last batch."""
     open_ = {n: p for n, p in source.partitions.items() if not p.ended}
     holding = holders(
         {n: p.watermark for n, p in open_.items()}, {n for n, p in open_.items() if p.idle_since is not None}
@@ -309,13 +309,13 @@ def _restarts(con: Connection, warehouse: Warehouse, job: JobHistory, record: Jo
 
 
 def _savepoints(warehouse: Warehouse) -> Iterator[Row]:
-    """Yield a row for each savepoint; of one that cannot be read its name, and why."""
+    """Yield a row for each savepoint; a savepoint that cannot be read has only its name and the error."""
     for name in warehouse.savepoints():
         row: dict[str, Any] = {**dict.fromkeys(_COLUMNS["savepoints"]), "savepoint": name}
         try:
             found = read_savepoint(warehouse.savepoint(name), name).record
         except FileNotFoundError:
-            # It was dropped just now.
+            # It has just been dropped.
             continue
         except SqlStreamError as error:
             yield {**row, "error": error.render()}
@@ -325,10 +325,10 @@ def _savepoints(warehouse: Warehouse) -> Iterator[Row]:
 
 
 def _idle(warehouse: Warehouse, job: JobHistory, logged: Mapping[str, SourceMetrics]) -> dict[str, ProcessingTime]:
-    """Return since when sources are idle: of a running job by now, else as of its last batch.
+    """Return since when sources are idle: for a running job by the current time, else at its last batch.
 
-    Sources that say how far they are, without a row, may have done so since: they are as they were in the last batch. There is a
-    batch as soon as one that is idle holds up another source.
+    A source that reports its progress without rows may have done so since the last batch, so its state at the last batch counts.
+    When an idle source of that kind holds another source up, the job runs a batch at once.
     """
     status = effective_status(warehouse.fs, warehouse.job(job.name))
     found = {name: source.idle_since for name, source in logged.items()}

@@ -1,4 +1,4 @@
-"""`sqlstream.ttl('job.operator', '1 h', ..)`: what times to live would keep of a job's state, and which keys came back later."""
+"""`sqlstream.ttl('job.operator', '1 h', ..)`: what a state would keep with times to live, and which keys came back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COLUMNS: Mapping[str, str] = {
     "exact": "BOOLEAN",
 }
 
-# The temporary tables: when a row last came for each key and what it has; the times between the rows of a key.
+# Temporary tables: for each key the time of its last row, and its rows per table; and the times between the rows of a key.
 _AGES, _GAPS = internal("ages"), internal("gaps")
 _AT, _EXACT, _ALL = internal("at"), internal("exact"), internal("all")
 _HINT = "Write sqlstream.ttl('job.operator', '1 h', '1 d'): a job or one of its operators, and times to live."
@@ -72,7 +72,10 @@ def ttl_rows(
     arguments: Sequence[object],
     span: Span,
 ) -> Iterator[Row]:
-    """Yield a row for each time to live, and each part of the state that it would bound. Raises QueryError with the span."""
+    """Yield a row with COLUMNS for each time to live, and each part of the state that it would bound.
+
+    `arguments` are the name of a job or an operator, and times to live, as texts. Raises QueryError at the span.
+    """
     if len(arguments) < 2 or not all(isinstance(a, str) for a in arguments):
         raise QueryError("sqlstream.ttl takes a job or an operator, and times to live", span, hint=_HINT)
     name, *texts = map(str, arguments)
@@ -103,7 +106,7 @@ def _duration(text: str, span: Span) -> Duration:
 
 
 def _found(jobs: Mapping[str, JobHistory], name: str, span: Span) -> tuple[JobHistory, tuple[OperatorRecord, ...]]:
-    """Return the job of a name, or the one that the name begins with, and its operators that are meant."""
+    """Return the job that a name is, or begins with, and its operators, or the one that the name says."""
     records = {key: (job, record) for key, job in jobs.items() if (record := job.record)}
     if found := records.get(name.lower()):
         return found[0], found[1].operators
@@ -120,7 +123,7 @@ def _found(jobs: Mapping[str, JobHistory], name: str, span: Span) -> tuple[JobHi
 
 
 class _Part:
-    """A part of an operator's state at the newest version, in temporary tables: its keys, and how long apart their rows came."""
+    """A part of an operator's state at the newest version, in temporary tables: its keys, and the times between their rows."""
 
     def __init__(
         self,
@@ -135,7 +138,7 @@ class _Part:
         self.kept, self.newest = kept, newest
         self.declared = {t.name: t.declaration for t in operator.tables}
         self.keys = ", ".join(map(quote_name, kept.keys)) or _ALL
-        # Without keys all rows are those of one.
+        # Without keys, all rows are of one key.
         self.made = self.keys if kept.keys else f"true AS {_ALL}"
         oldest = oldest_readable(warehouse, job.name, operator, newest)
         entries = {e.version: e.committed_at for e in job.entries if e.version >= oldest}
@@ -149,7 +152,7 @@ class _Part:
         self.bytes = [sizes[t] for t in kept.tables]
 
     def row(self, text: str, ttl: Duration) -> Row:
-        """Return what a time to live would keep."""
+        """Return the row of a time to live, which `text` is."""
         lives = f"({_AT} > {self.newest.time - ttl} OR ({self.kept.lasts}))"
         is_counted = [not (self.kept.bare and table == self.kept.clocked) for table in self.kept.tables]
         counts = ", ".join(
@@ -189,7 +192,7 @@ class _Part:
         return changes_of(self.warehouse, self.job.name, self.operator, declaration, self.newest, self.oldest)
 
     def _versions(self, tables: Iterable[str], holds: str = "true") -> str:
-        """Return the SELECT of the keys that each version has changed in some tables, and of its time."""
+        """Return the SELECT of the keys that each version has changed in some tables, with the version's time."""
         rows = " UNION ALL ".join(
             f"SELECT {self.made}, {VERSION}, {WEIGHT} FROM ({self._changes(t)}) WHERE {holds}" for t in tables
         )
@@ -199,9 +202,9 @@ class _Part:
         )
 
     def _touches(self) -> str:
-        """Return the SELECT of when rows came for keys: the version, the time, and by how many rows each key then changed.
+        """Return the SELECT of when rows came for keys: version, time, and by how many rows the key's state changed.
 
-        The first of a key is what the oldest version knows of it: then the time is that of its last row, if it is known.
+        The first row of a key is its state at the oldest version; its time is when the key's last row came, if that is known.
         """
         kept, base = (
             self.kept,
@@ -220,20 +223,20 @@ class _Part:
             )
             came = f"SELECT {self.keys}, {VERSION}, _at, _weight FROM ({added})"
             if not kept.ttl:
-                # What took the last row of a key away came for it, too.
+                # A row that removed the last row of a key came for that key, too.
                 left = f"({added}) JOIN (VALUES {self.times}) _times(_version, _time) ON {VERSION} = _version"
                 came = f"SELECT {self.keys}, {VERSION}, coalesce(_at, _time) AS _at, _weight FROM {left}"
         known = f"SELECT {self.keys}, {VERSION}, max(_at) AS _at, sum({WEIGHT}) AS _weight FROM ({first}) GROUP BY ALL"
         return f"{known} UNION ALL {came}"
 
     def _keep_gaps(self) -> None:
-        """Keep how long before each row of a key that was there its last row had come."""
+        """Store, for each row that came for an existing key, the time since the key's last row."""
         own = f"SELECT {self.keys}, {VERSION}, _at, _weight, _at AS _own FROM ({self._touches()})"
         if self.kept.asks:
             asked = self._versions(self.kept.asks)
             own += f" UNION ALL SELECT {self.keys}, {VERSION}, _time, 0, NULL FROM ({asked})"
         self._create(f"{_GAPS}_rows", own)
-        # What a time to live has taken out of the state was there, too.
+        # A key that a time to live has removed from the state counts as existing.
         there = "true" if self.kept.ttl else "_there > 0"
         before = f"OVER (PARTITION BY {self.keys} ORDER BY {VERSION} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         moments = (
@@ -247,14 +250,14 @@ class _Part:
         )
 
     def _keep_ages(self) -> None:
-        """Keep the keys that are there, when a row last came for each, whether that is known, and its rows by table."""
+        """Store the existing keys: the time of the last row, whether that is exact, and the number of rows by table."""
         kept = self.kept
         if kept.at:
             at = f"{quote_name(kept.at)} * {kept.unit} AS {_AT}"
             seen = f"SELECT {self.made}, {at}, true AS {_EXACT} FROM ({self.tables[kept.clocked]}) WHERE {kept.holds}"
             seen += f" GROUP BY ALL HAVING sum({WEIGHT}) > 0"
         else:
-            # What the first version of all has found came with it.
+            # Rows at version 0 came with that version.
             known = f"{VERSION} > {self.oldest} OR {self.oldest} = 0"
             seen = f"SELECT {self.keys}, _own AS {_AT}, {known} AS {_EXACT} FROM {_GAPS}_rows WHERE _own IS NOT NULL"
         counted = [
@@ -272,13 +275,13 @@ class _Part:
             f"SELECT {self.keys}, {_AT}, {_EXACT}, {nothing} FROM ({seen}) "
             f"UNION ALL SELECT {self.keys}, NULL, NULL, {', '.join(numbers)} FROM ({named})"
         )
-        # Times of a key come in order: the last one says whether it is known.
+        # The times of a key ascend with its rows: the last one says whether it is exact.
         newest = f"max({_AT}) AS {_AT}, coalesce(arg_max({_EXACT}, {_AT}), false) AS {_EXACT}"
         there = f"max({_AT}) IS NOT NULL" if kept.at else f"sum({numbers[0]}) > 0"
         self._create(_AGES, f"SELECT {self.keys}, {newest}, {sums} FROM ({both}) GROUP BY {self.keys} HAVING {there}")
 
     def close(self) -> None:
-        """Drop the temporary tables: the connection is the user's."""
+        """Drop the temporary tables, because the connection is the user's."""
         for name in (_AGES, _GAPS, f"{_GAPS}_rows"):
             self.con.execute(f"DROP TABLE IF EXISTS {name}")
 

@@ -1,4 +1,4 @@
-"""Operators and versions as people name them: `job.operator`, a number, a time; and the errors that say which there are."""
+"""Operators and versions by the names that people use: `job.operator`, a number, a time, a savepoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OR_SAVEPOINT = "Write a number, such as 10, a time, such as '2026-03-01 10:05:0
 
 @dataclass(frozen=True, slots=True)
 class StateRelation:
-    """`state.<job>.<operator>`, or another name under which an operator keeps rows; or `savepoint.<name>.<operator>`."""
+    """`state.<job>.<operator>`, or a further view of the operator in its place; or `savepoint.<name>.<operator>`."""
 
     job: JobHistory
     operator: OperatorRecord
@@ -33,12 +33,15 @@ class StateRelation:
 
     @property
     def title(self) -> str:
-        """The relation as people name it beside the word state."""
+        """`<job>.<operator>`: the name of the relation after `state.`."""
         return f"{self.job.record.job if self.job.record else self.job.name}.{self.name}"
 
 
 def find_state(jobs: Mapping[str, JobHistory], name: object, span: Span | None) -> StateRelation:
-    """Return what `job.operator` names, without regard to case. Raises QueryError, which says which names there are."""
+    """Return the relation `job.operator`, without regard to case; `jobs` are by lower-case name.
+
+    Raises QueryError, which lists the existing names, DamageError and OtherVersionError.
+    """
     text = str(name)
     parts = text.split(".")
     if parts[0].lower() == "state" and len(parts) > 2 and "state" not in jobs:
@@ -65,7 +68,7 @@ def find_state(jobs: Mapping[str, JobHistory], name: object, span: Span | None) 
 
 @dataclass(frozen=True, slots=True)
 class StateAt:
-    """A state at a version, in the warehouse, or the savepoint, that has it."""
+    """A state at a version, with the warehouse that has it: the job's, or a savepoint's."""
 
     warehouse: Warehouse
     relation: StateRelation
@@ -80,9 +83,9 @@ def find_moment(
     span: Span | None,
     folders: Mapping[str, Warehouse],
 ) -> StateAt:
-    """Return a state at a version, as `find_version` finds it, or in a savepoint of that name. Raises QueryError.
+    """Return a state at the version that `find_version` returns, or in the savepoint of that name. Raises QueryError.
 
-    `folders` are those of savepoints elsewhere that may be read, by how they are named.
+    `folders` are savepoints outside of the warehouse that may be read, by the texts that name them.
     """
     found = find_savepoint_named(warehouse, asked, span, folders)
     if found is None:
@@ -103,7 +106,7 @@ def find_moment(
 
 @dataclass(frozen=True, slots=True)
 class OpenedSavepoint:
-    """A savepoint, and the history of its job in it, which has one version."""
+    """A savepoint, and the history of its job, which has one version."""
 
     savepoint: Savepoint
     job: JobHistory
@@ -112,7 +115,7 @@ class OpenedSavepoint:
 def find_savepoint_named(
     warehouse: Warehouse, asked: object, span: Span | None, folders: Mapping[str, Warehouse]
 ) -> OpenedSavepoint | None:
-    """Return the savepoint that a text names, None where it names none. Raises QueryError for a folder that cannot be read."""
+    """Return the savepoint that `asked` names, None if it is no savepoint's name. Raises QueryError for another folder."""
     if not isinstance(asked, str) or _number(asked) is not None:
         return None
     if asked in folders:
@@ -130,9 +133,9 @@ def find_savepoint_named(
 def find_version(
     connection: duckdb.DuckDBPyConnection, job: JobHistory, asked: object, span: Span | None, hint: str = _WRITE
 ) -> JobVersion:
-    """Return the version that a number means, or the newest one of a time or before. Raises QueryError.
+    """Return the version of a number, or the newest version at a time. Raises QueryError when it is not kept.
 
-    A time is a TIMESTAMP, with a zone or in UTC, or a text of one.
+    A time is a date or timestamp, or a text that DuckDB casts to TIMESTAMPTZ; without a zone it is in UTC.
     """
     number = _number(asked)
     if number is not None:
@@ -161,7 +164,7 @@ def _time(connection: duckdb.DuckDBPyConnection, asked: object, span: Span | Non
 
 
 def no_version(job: JobHistory, asked: str, span: Span | None, oldest: int | None = None) -> QueryError:
-    """Return the error that a job does not keep what was asked for, with the versions that it keeps."""
+    """Return the error that a job does not keep a version, with its oldest and newest versions; `asked` says which one."""
     name = job.record.job if job.record else job.name
     newest = job.newest_entry
     oldest = job.oldest if oldest is None else oldest
@@ -177,7 +180,7 @@ def no_version(job: JobHistory, asked: str, span: Span | None, oldest: int | Non
 
 
 def instant(time: ProcessingTime) -> str:
-    """Return a time for people, in UTC."""
+    """Return a processing time as text for people, in UTC, to the second."""
     try:
         return f"{datetime.fromtimestamp(seconds(Duration(time)), UTC):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError):

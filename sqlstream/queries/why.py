@@ -1,4 +1,4 @@
-"""`sqlstream.why('job.operator', column := value)`: what a state holds for one key, and what becomes of it when."""
+"""`sqlstream.why('job.operator', column := value)`: the state of one key, and when it will change."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ USAGE = (
     " a version: a number, a time or a savepoint."
 )
 COLUMNS = {"part": "VARCHAR", "name": "VARCHAR", "text": "VARCHAR", "time": "TIMESTAMP", "content": "JSON"}
-# So many rows of a view are shown.
+# The most rows of a view that are shown.
 MOST_ROWS = 100
-# A DOUBLE keeps so many digits of any number.
+# A DOUBLE keeps this many digits of any decimal number.
 _DIGITS = 15
 _WHOLE = (
     "tinyint",
@@ -45,7 +45,7 @@ _WHOLE = (
 
 
 def place_of_key(number: int) -> str:
-    """Return the name of the argument that has the value of a key column which is known by its place, from 0 on."""
+    """Return the name of the argument with the value of a key column, by the column's place (from 0) in the key."""
     return internal(f"key_{number}")
 
 
@@ -58,7 +58,7 @@ def create_why(
     span: Span,
     folders: Mapping[str, Warehouse] | None = None,
 ) -> str:
-    """Create the relation of a call of `sqlstream.why`: see `Maker`. `folders` are those of savepoints that may be read, too."""
+    """Create the relation of a call of `sqlstream.why`: see `Maker`. `folders` are savepoints by the folders that name them."""
     places = [g for g in given if g.name is None]
     if not 1 <= len(places) <= 2 or places[0].value is None:
         raise QueryError("sqlstream.why takes an operator, and a version if need be", span, hint=USAGE)
@@ -84,10 +84,10 @@ def _state(
     places: Sequence[Given],
     folders: Mapping[str, Warehouse],
 ) -> StateAt:
-    """Return the state that is asked about: as it is now, at a version, or in a savepoint. Raises QueryError."""
+    """Return the state that the positional arguments name: now, at a version, or in a savepoint. Raises QueryError."""
     state, *moment = places
     opened = [find_savepoint_named(warehouse, one.value, one.span, folders) for one in moment]
-    # A job that was dropped is known from its savepoints.
+    # A job that was dropped is still in its savepoints.
     known = {**{one.job.name: one.job for one in opened if one is not None}, **jobs}
     relation = find_state(known, state.value, state.span)
     if moment:
@@ -137,7 +137,7 @@ def _key(
 def check_key_value(
     connection: duckdb.DuckDBPyConnection, column: str, value: Any, type: str, span: Span | None = None
 ) -> Any:
-    """Return a value of a key column if it is one of a type: as it is, DuckDB casts it. Raises QueryError."""
+    """Return a value if it can be cast to the type of its key column, uncast. Raises QueryError at the span otherwise."""
     if value is None:
         return None
     fits = not is_whole(type) or has_whole_number(value)
@@ -151,18 +151,18 @@ def check_key_value(
 
 
 def is_whole(type: str) -> bool:
-    """Tell whether a type is one of whole numbers: DuckDB rounds what is cast to it."""
+    """Return whether a DuckDB type has whole numbers only. DuckDB would round fractions to it."""
     return kind_of(type) in _WHOLE
 
 
 def has_whole_number(value: Any) -> bool:
-    """Tell whether a value is written as a whole number."""
+    """Return whether a value is written as a whole number."""
     return str(value).strip().lstrip("+-").isdecimal()
 
 
 @dataclass(frozen=True)
 class _Explanation:
-    """What there is to say of a key at a version; a relation that is not the main view of its operator is shown alone."""
+    """The explanation of a key at a version: of all views of the operator, or of one that is not the main view."""
 
     connection: duckdb.DuckDBPyConnection
     schema: str
@@ -183,7 +183,7 @@ class _Explanation:
 
     @cached_property
     def views(self) -> dict[str, str]:
-        """The views to show, by name; of an operator with keys those that have them."""
+        """The SELECTs of the views to show, by name; with a key, only views whose rows can be assigned to keys."""
         operator = self.relation.operator
         shown = (
             operator.views
@@ -193,10 +193,10 @@ class _Explanation:
         return {name: sql for name, sql in shown.items() if self._condition(name, sql) is not None}
 
     def _condition(self, name: str, sql: str) -> str | None:
-        """Return the condition that a row of a view is of the key, None where that cannot be told."""
+        """Return the condition that a row of a view is of the key, None if the view does not tell."""
         if not self.values or any(map(self.state.is_keyed, self.state.tables_of(sql))):
             return "true"
-        # Late rows are stored without the key, but their view may have its columns.
+        # Late rows are stored without hash columns, but their view may have the key columns.
         view = self.state.view(name, sql, self.version)
         columns = {c.lower(): c for c in self.connection.sql(f"FROM {view}").columns}
         keys = [columns.get(key.lower()) for key in self.relation.operator.key_columns]
@@ -209,7 +209,7 @@ class _Explanation:
         return " AND ".join(same)
 
     def _rows(self, name: str, version: JobVersion) -> list[Mapping[str, Any]]:
-        """Return rows of a view that are of the key, at most one more than are shown."""
+        """Return the key's rows of a view, as JSON objects: at most MOST_ROWS + 1."""
         view, condition = self._of_key(name, version)
         of_key = f"FROM {view} WHERE {condition} ORDER BY ALL LIMIT {MOST_ROWS + 1}"
         relation = self.connection.sql(f"FROM {view}")
@@ -223,7 +223,7 @@ class _Explanation:
         return [json.loads(text) for (text,) in found.fetchall()]
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what there is to say, in the order in which people read it."""
+        """Yield the rows of `sqlstream.why`, in the order in which people read them. Raises VersionGone."""
         if self.version.version < self.state.oldest:
             raise VersionGone(self.state.oldest)
         of = f' of savepoint "{saved.place}"' if (saved := self.relation.savepoint) is not None else ""
@@ -242,10 +242,10 @@ class _Explanation:
         yield from late_rows(operator, log)
 
     def _last(self) -> Iterator[Finding]:
-        """Say that nothing is kept, and which version was the last that had something."""
+        """Yield that the state has nothing for the key, and the last version that had something."""
         of = "this key" if self.values else "this operator"
         if self.relation.savepoint is not None:
-            # It has one version.
+            # A savepoint has one version.
             yield Finding("nothing", None, f"nothing is kept for {of} in the savepoint")
             return
         found = self._last_version()
@@ -260,9 +260,9 @@ class _Explanation:
         yield from _contents("last", {name: self._rows(name, found) for name in self.views})
 
     def _last_version(self) -> JobVersion | None:
-        """Return the last version up to this one in which something is kept of the key.
+        """Return the newest version, up to this one, with rows of the key; None if there is none.
 
-        Between two batches that changed what is stored, rows can only go as time passes: so there a version is found by halves.
+        Between two batches that wrote rows of the key, its rows can only disappear: so bisection finds the version there.
         """
         versions = [e.version for e in self.relation.job.entries if e.version <= self.version.version]
         versions = [v for v in versions if v >= self.state.oldest]
@@ -291,14 +291,14 @@ class _Explanation:
         return bool(self.connection.execute(f"SELECT 1 FROM {view} WHERE {condition} LIMIT 1").fetchall())
 
     def _of_key(self, name: str, version: JobVersion) -> tuple[str, str | None]:
-        """Return a view at a version, as SQL, and the condition that a row of it is of the key."""
+        """Return the name of a view at a version, as SQL, and the condition that a row of it is of the key."""
         sql = self.relation.operator.views[name]
         condition = self._condition(name, sql)
         return self.state.view(name, sql, version), condition
 
 
 def _is_long(kind: Any) -> bool:
-    """Tell whether a type is a DECIMAL with more digits than a number of JSON keeps: DuckDB writes that as a DOUBLE."""
+    """Return whether a type is a DECIMAL with more digits than a DOUBLE: DuckDB writes it to JSON as a DOUBLE."""
     return kind.id == "decimal" and int(dict(kind.children)["precision"]) > _DIGITS
 
 

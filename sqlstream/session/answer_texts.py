@@ -1,4 +1,4 @@
-"""What a session answers to SHOW, DESCRIBE, EXPLAIN and the like, for people."""
+"""Writes the answers to SHOW, DESCRIBE, EXPLAIN and the like, for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlstream.sql.nodes import CreateStateCheck, DropStateCheck
 
 
 def write_answer(session: Session, question: Question, stream: TextIO | io.TextIOBase) -> None:
-    """Write what a session answers to SHOW, DESCRIBE, EXPLAIN and the like; what was done to a state check is a notice."""
+    """Write the answer to a statement such as SHOW, DESCRIBE or EXPLAIN; a changed state check is only a notice."""
     if isinstance(question, Explanation):
         stream.write(explained(question.job, question.stage) + "\n")
         return

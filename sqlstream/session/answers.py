@@ -1,4 +1,4 @@
-"""What SHOW, DESCRIBE and EXPLAIN answer, and what becomes of savepoints, as relations."""
+"""The answers to SHOW, DESCRIBE and EXPLAIN, and the results of statements about savepoints and state checks, as relations."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from sqlstream.warehouse.paths import Warehouse
 def answered(
     question: Question, warehouse: Warehouse, query: Callable[[str], duckdb.DuckDBPyRelation]
 ) -> duckdb.DuckDBPyRelation:
-    """Return the answer to a question; `query` answers those that are state queries."""
+    """Run a statement such as SHOW, EXPLAIN or CREATE SAVEPOINT, and return its answer. `query` runs state queries."""
     match question:
         case WarehouseQuery(sql):
             if warehouse.fs.local:
-                # Before the first job there is nothing to show, which is an answer.
+                # Before the first job the answer has no rows; it is not an error.
                 make_folder(warehouse.root)
             return query(sql)
         case Explanation(job, stage):
@@ -46,7 +46,7 @@ def answered(
 
 
 def _of_savepoint(statement: CreateSavepoint | DropSavepoint, warehouse: Warehouse) -> Answer:
-    """Do what a statement asks for; errors point at its name."""
+    """Create or drop a savepoint; errors point at a name in the statement."""
     name = statement.name.text
     try:
         if isinstance(statement, CreateSavepoint):
@@ -64,7 +64,7 @@ def _of_savepoint(statement: CreateSavepoint | DropSavepoint, warehouse: Warehou
 
 
 def relation_of(answer: Answer) -> duckdb.DuckDBPyRelation:
-    """Return an answer as a relation of text columns."""
+    """Return an answer as a relation of VARCHAR columns."""
     columns = list(zip(*answer.rows, strict=True)) or [()] * len(answer.columns)
     arrays = [pa.array(column, pa.string()) for column in columns]
     return duckdb.connect().from_arrow(pa.table(arrays, names=list(answer.columns)))

@@ -1,4 +1,4 @@
-"""What a bare SELECT gives in Python: an iterator of changes while its job runs, or a relation of what there is at the end."""
+"""The results of a bare SELECT in Python: an iterator of changes while its job runs, or a relation at the end."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from sqlstream.runtime.changelog import OPERATION, changelog
 from sqlstream.storage.zsets import WEIGHT_COLUMN, current
 from sqlstream.warehouse.process_folders import SPILL, process_folder
 
-# So many changes wait to be taken; the job waits with the next ones.
+# The most changes that wait to be taken; with so many, the job waits.
 HELD = 10_000
 _CHUNK = 1000
 _POLL_SECONDS = 0.1
 
 
 class Change(NamedTuple):
-    """A row of a result, and what becomes of it: `for kind, row in changes`.
+    """A change of a result, for `for kind, row in changes`.
 
-    `kind` is `+I` for a row that is added, `-D` for one that is taken away, `-U` and `+U` for a row before and after an update.
+    `kind` is `+I` for an inserted row, `-D` for a deleted one, `-U` and `+U` for a row before and after an update. `row` maps
+    the columns to values.
     """
 
     kind: str
@@ -36,11 +37,11 @@ class Change(NamedTuple):
 
 
 class Changes:
-    """The changes of a result, as they come: what `Session.sql` gives for a bare SELECT over input that does not end.
+    """The changes of a result, as they come: what `Session.sql` returns for a bare SELECT over unbounded input.
 
-    Iterating waits for the next change. It ends after `LIMIT` changes, when the job is stopped, and with the error that ends
-    the job. The job waits while nobody takes what it gives: some 10,000 changes are held. `close`, and the end of a `with`
-    block, stop the job; changes that nobody has taken are dropped then.
+    Iterating waits for the next change. It ends after LIMIT changes, when the job stops, and with the error that ends the job.
+    The job waits while about 10,000 changes are not taken. `close`, and the end of a `with` block, stop the job; changes that
+    are not taken by then are dropped.
     """
 
     def __init__(self, columns: Sequence[str], job: Job, held: Held):
@@ -69,7 +70,7 @@ class Changes:
     def __next__(self) -> Change:
         with plainly():
             while True:
-                # Asked first: what comes before the answer is there when the changes are looked at.
+                # First, so that no change is missed that comes between this call and the next.
                 ended = self._job.wait(0)
                 change = self._held.take(0.0 if ended else _POLL_SECONDS)
                 if change is not None:
@@ -79,27 +80,27 @@ class Changes:
         raise StopIteration
 
     def take(self, timeout: float) -> list[Change]:
-        """Return the changes that wait to be taken, none if none has come within so many seconds."""
+        """Return the changes that are ready; wait for the first one at most `timeout` seconds."""
         first = self._held.take(timeout)
         return [] if first is None else [first, *self._held.take_more()]
 
     def has_ended(self) -> bool:
-        """Tell whether the job has ended: all its changes can be taken then. Raises the error that ended it."""
+        """Return whether the job has ended: then all its changes are ready. Raises the error that ended it."""
         with plainly():
             return self._job.wait(0)
 
     def leave(self) -> None:
-        """Ask the job to stop, and do not wait for the batch that is running."""
+        """Drop the changes and request a stop of the job, without waiting for the running batch."""
         self._held.close()
         self._job.stop()
 
     def close(self) -> None:
-        """Stop the job, after the batch that is running."""
+        """Drop the changes, and stop the job after the running batch."""
         self.leave()
         try:
             self._job.wait()
         except SqlStreamError:
-            # Whoever took the changes was told.
+            # The caller that took the changes got this error.
             return
 
     def __enter__(self) -> Changes:
@@ -112,17 +113,17 @@ class Changes:
 
 
 class Held:
-    """Changes between the job that gives them and whoever takes them."""
+    """A bounded buffer of changes, between the job that emits them and the caller that takes them."""
 
     def __init__(self) -> None:
         self.is_closed = False
-        # Whether the job is to end: it must not wait then, as whoever asked may take no more.
+        # Whether the job is ending: then it must not wait, because the caller may take no more changes.
         self.is_ending: Callable[[], bool] = lambda: False
         self._changes: deque[Change] = deque()
         self._moved = threading.Condition()
 
     def put(self, changes: Sequence[Change]) -> None:
-        """Add changes, once there is room."""
+        """Wait for room, and add changes; after `close` they are dropped."""
         with self._moved:
             while len(self._changes) >= HELD and not self.is_closed and not self.is_ending():
                 self._moved.wait(_POLL_SECONDS)
@@ -131,7 +132,7 @@ class Held:
                 self._moved.notify_all()
 
     def take(self, timeout: float) -> Change | None:
-        """Return the next change, None when none has come within the timeout."""
+        """Remove and return the next change, None if none comes within `timeout` seconds."""
         with self._moved:
             if not self._changes and timeout:
                 self._moved.wait(timeout)
@@ -141,7 +142,7 @@ class Held:
             return self._changes.popleft()
 
     def take_more(self) -> list[Change]:
-        """Return all changes that are there now."""
+        """Remove and return all changes that are there now."""
         with self._moved:
             taken = list(self._changes)
             self._changes.clear()
@@ -149,6 +150,7 @@ class Held:
             return taken
 
     def close(self) -> None:
+        """Drop all changes, now and later."""
         with self._moved:
             self.is_closed = True
             self._changes.clear()
@@ -156,7 +158,7 @@ class Held:
 
 
 class ChangeReceiver:
-    """Hands the rows of a job on as changes; `as_text` with values as DuckDB writes them, and None for NULL."""
+    """Passes the rows of a job on as changes; with `as_text` values are texts as DuckDB casts them, None for NULL."""
 
     is_gone = False
 
@@ -171,7 +173,7 @@ class ChangeReceiver:
         return self.limit is not None and self._count >= self.limit
 
     def receive(self, files: Sequence[str]) -> None:
-        """Take the rows of the Parquet files of one batch."""
+        """Add the rows of a batch's Parquet files to the changes, once there is room for them."""
         names = list(map(quote_name, (OPERATION, *self.columns)))
         columns = ", ".join(f"CAST({name} AS VARCHAR)" for name in names) if self._as_text else ", ".join(names)
         with duckdb.connect() as con:
@@ -185,7 +187,7 @@ class ChangeReceiver:
 
 
 class RowReceiver:
-    """Keeps the rows of a job that ends; `relation` is what they amount to then."""
+    """Stores the rows of a bounded job; `relation` returns the result at its end."""
 
     is_gone = False
 
@@ -206,7 +208,7 @@ class RowReceiver:
         return self.limit is not None and self._count >= self.limit
 
     def receive(self, files: Sequence[str]) -> None:
-        """Take the rows of the Parquet files of one batch."""
+        """Store the rows of a batch's Parquet files."""
         casts = ", ".join(f"CAST({quote_name(c.name)} AS {c.type})" for c in self._stored)
         for file in files:
             [(count,)] = self._con.execute(
@@ -215,7 +217,7 @@ class RowReceiver:
             self._count += count
 
     def relation(self) -> duckdb.DuckDBPyRelation:
-        """Return the rows that there are at the end."""
+        """Return the rows of the result: without retracted ones, and at most LIMIT."""
         rows = current(self._columns, "rows") if self.sink.changing else "FROM rows"
         limit = "" if self.sink.limit is None else f" LIMIT {self.sink.limit}"
         return self._con.sql(f"SELECT * FROM ({rows}){limit}")

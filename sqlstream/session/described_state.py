@@ -1,4 +1,4 @@
-"""DESCRIBE STATE and EXPLAIN STATE: the state tables of a job's operators, and those that a query would keep."""
+"""DESCRIBE STATE and EXPLAIN STATE: the state tables of a job's operators, and of the operators of a query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLUMNS = ("operator", "table", "column", "type", "holds", "in a migration")
 
 
 def described_state(statement: DescribeState, warehouse: Warehouse) -> Answer:
-    """Return the columns of the state tables of an operator, or of all of a job. Raises BindError when there is none."""
+    """Return a row for each state column of an operator, or of all operators of a job. Raises BindError when there is none."""
     job, wanted = statement.job, statement.operator
     record = read_record(warehouse.fs, warehouse.job(job.text))
     if record is None:
@@ -42,7 +42,7 @@ def _given(table: ShownTable, column: ShownColumn) -> str:
 
 
 def state_text(planned: PlannedJob) -> str:
-    """Return the state tables that a query keeps, with the columns that a migration gives."""
+    """Return the state tables of a query's operators as text, with their columns and which of these a migration needs."""
     record = job_record(planned, job_spec(planned, "", (0,)), 1)
     lines = []
     for operator in record.operators:

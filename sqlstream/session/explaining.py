@@ -1,4 +1,4 @@
-"""EXPLAIN and `sqlstream explain`: a job as people read it, and at each stage on its way."""
+"""EXPLAIN and `sqlstream explain`: a job as text for people, and at each stage of its compilation."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _CHANGELOG = "changelog"
 
 
 def explained(job: PlannedJob, stage: str) -> str:
-    """Return a job as text: `plan` for people, and for those who look inside `ast`, `logical`, `optimized` or `physical`.
+    """Return a job as text at a stage: `plan` for people; `ast`, `logical`, `optimized` and `physical` for developers.
 
-    `state` is what its operators keep, `batch` the query as DuckDB computes it over all rows at once. Raises CannotVerify
-    where there is no such one.
+    `state` lists its state tables, `batch` is its query as one batch in DuckDB. Raises CannotVerify for `batch` if there is
+    no such query.
     """
     match stage:
         case "plan":
@@ -44,7 +44,7 @@ def explained(job: PlannedJob, stage: str) -> str:
             body = "\n".join(map(logical_text, job.optimized))
             body += f"\nrules that changed it: {', '.join(job.rules) or 'none'}"
         case "batch":
-            # Loaded where it is asked for, as whatever a state query does not need.
+            # Imported here, because it is large and state queries do not need it.
             from sqlstream.jobs.verification.verify import batch_query
 
             body = batch_query(job)
@@ -56,7 +56,7 @@ def explained(job: PlannedJob, stage: str) -> str:
 
 
 def plan_text(job: PlannedJob) -> str:
-    """Return the steps of a job, from what it reads to what it writes: keys, time, state and its bound, what is emitted."""
+    """Return the steps of a job, from sources to sinks, as text: keys, time, state and its bound, and what each emits."""
     plan = job.physical
     leaves = _leaves(job)
     lines: list[str] = []
@@ -75,7 +75,7 @@ def plan_text(job: PlannedJob) -> str:
 
 
 def _leaves(job: PlannedJob) -> Leaves:
-    """Return the steps whose rows others read, with their numbers."""
+    """Return the scans and stateful nodes, from which other steps read, with the numbers of their steps."""
     plan = job.physical
     found: list[tuple[Node, int]] = [
         (scan, number)
@@ -130,7 +130,7 @@ def _operator_step(
 
 
 def _reads(node: Node, leaves: Leaves) -> list[str]:
-    """Return from which steps rows come to a node, and what is done to them on the way."""
+    """Return the numbers of the steps whose rows a node reads, each with what happens to the rows on the way, as text."""
     return [" ".join([str(n), *([", ".join(done)] if done else [])]) for n, done in paths(node, leaves)]
 
 
@@ -152,9 +152,10 @@ def _sink_step(plan: PhysicalPlan, sink: SinkPlan, read: Iterable[str]) -> tuple
 
 
 def physical_text(plan: PhysicalPlan, parallelism: int, *, spark: bool = True) -> str:
-    """Return the physical plan by Spark stages: what runs between two exchanges runs in the same tasks.
+    """Return the physical plan as text, by Spark stages: what is between two exchanges runs in the same tasks.
 
-    Per scan and operator it says which rows come out, their time attribute, the state and its bound, and the SQL.
+    For each scan and operator it has the emitted rows, their time attribute, the state with its bound, and the SQL. Without
+    `spark` the plan runs in this process.
     """
     lines = []
     targets = [*plan.levels, None]

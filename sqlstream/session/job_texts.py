@@ -1,4 +1,4 @@
-"""Sentences about jobs, for whoever shows them."""
+"""Sentences about jobs, for people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sqlstream.jobs.progress import Progress
 
 
 def ended_text(job: Job) -> str:
-    """Return what a job did in all, nothing if it had no batch."""
+    """Return a line about what a job did from its first start to its end, "" if it had no batch."""
     progress = job.progress
     if progress.batch is None:
         return ""
@@ -16,7 +16,7 @@ def ended_text(job: Job) -> str:
 
 
 def progress_text(job: Job) -> str:
-    """Return how far a job is."""
+    """Return a line about how far a job has come."""
     progress = job.progress
     if progress.batch is None:
         return f"{job.name}: no batch yet"
@@ -25,7 +25,7 @@ def progress_text(job: Job) -> str:
 
 
 def losses(progress: Progress) -> list[str]:
-    """Return what was left out of a job, if anything was."""
+    """Return texts with the numbers of skipped and dropped rows, without zeros."""
     counts = {
         "malformed {} skipped": progress.malformed_rows,
         "{} without a time dropped": progress.null_rows,
@@ -35,7 +35,7 @@ def losses(progress: Progress) -> list[str]:
 
 
 def facts(job: Job) -> dict[str, str | None]:
-    """Return how a job is doing, as texts by what they are."""
+    """Return the status, the progress and the error of a job, as texts by label; None if there is none yet."""
     progress = job.progress
     return {
         "job": job.name,

@@ -1,4 +1,4 @@
-"""The statements of a file of migrations, in a session: their SELECTs read what state queries read."""
+"""Files with MIGRATE STATE statements, in a session: their SELECTs can read what state queries read."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def upgrade_with(
     source: SourceText,
     restored: Iterable[Restore] = (),
 ) -> Upgrade:
-    """Return the upgrade of some jobs by the migrations in a text. Raises errors that point into it.
+    """Return the upgrade of compiled jobs with the MIGRATE STATE statements in `source`. Raises errors that point into it.
 
-    A job that is `restored` can have the name there that it has in its savepoint.
+    The statements may name a job of `restored` by its name in the savepoint, too.
     """
     names = [one.name for one in compiled if isinstance(one, PlannedJob) and not (one.appends or one.is_query)]
     names += [find_savepoint(Warehouse(project.warehouse), one.savepoint).record.job for one in restored]

@@ -1,4 +1,4 @@
-"""Rows of a job on a terminal: a header once, then a line per change, in columns."""
+"""Rows of a job on a terminal: a header once, then a line for each change, in columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_WIDTH = 40
 
 
 class Writable(Protocol):
-    """Where lines can go."""
+    """A stream of text, such as a file."""
 
     def write(self, text: str, /) -> object: ...
 
@@ -26,9 +26,9 @@ class Writable(Protocol):
 
 
 class RowPrinter:
-    """Prints what a `print` table or a bare SELECT emits. `limit` ends it after so many rows.
+    """Prints the rows of a `print` table or a bare SELECT, at most `limit` of them.
 
-    It `is_gone` once nobody reads the stream any more, as in `sqlstream run .. | head`.
+    `is_gone` becomes true when the reader of the stream has closed it, as in `sqlstream run .. | head`.
     """
 
     def __init__(self, stream: Writable, sink: SinkPlan, *, title: str = ""):
@@ -59,7 +59,7 @@ class RowPrinter:
                     self.write(rows)
 
     def write(self, rows: Iterable[Sequence[str | None]]) -> None:
-        """Print changes: the kind of each, and the texts of its values."""
+        """Print changes, as rows of the kind of change and the values, all as texts; None is printed as NULL."""
         shown = [["NULL" if v is None else printable(v) for v in row] for row in rows]
         if self.limit is not None:
             shown = shown[: self.limit - self.count]
@@ -90,9 +90,9 @@ class RowPrinter:
 
 
 def printers(sinks: Sequence[SinkPlan], stream: Writable, *, titled: bool) -> dict[int, RowPrinter]:
-    """Return what prints the rows of those sinks that a session shows, by their place in the plan.
+    """Return printers for the sinks that a session prints, by their places in the plan.
 
-    Where they are `titled`, the name of the table is above the rows, unless LIMIT ends them.
+    With `titled`, the name of the table is above the rows, unless it has a LIMIT.
     """
     shown = {number: sink for number, sink in enumerate(sinks) if isinstance(sink_of(sink.table), SessionSink)}
     titles = {number: sink.table.name if titled and sink.limit is None else "" for number, sink in shown.items()}

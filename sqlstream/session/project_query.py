@@ -1,8 +1,8 @@
-"""A state query of a project that no session has open, as quick as can be: what knows SQL is imported where it is needed.
+"""A state query of a project without a session, as fast as possible: the compiler is imported only if it is needed.
 
-Most queries name what the warehouse has, and call functions of DuckDB's. Nothing that the catalog declares changes their meaning:
-a table of the warehouse goes before a declared one, and no function may have the name of one of DuckDB's. So a query is tried
-without the project's tables and functions. Where it fails, it is run anew with them: it may need one, or its error may name one.
+Most queries use only relations of the warehouse and functions of DuckDB. No declaration changes their meaning: a table of the
+warehouse takes precedence over a declared one, and no function may have the name of a function of DuckDB. So a query first runs
+without the project's tables and functions. If it fails, it runs again with them: it may need one, or its error may name one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from sqlstream.warehouse.paths import Warehouse
 
 Opened = Callable[[duckdb.DuckDBPyConnection], object]
 
-# DuckDB's own views have such names: before them goes what is declared under one.
+# Prefixes of DuckDB's own views. A declared table of such a name takes precedence over the view.
 _OF_DUCKDB = ("duckdb_", "pg_", "pragma_", "sqlite_")
-# Names behind SHOW and DESCRIBE that may be words of a statement of ours.
+# Names after SHOW and DESCRIBE that may belong to a statement of sqlstream.
 _WORDS = ("savepoints", "state")
 
 
@@ -40,10 +40,10 @@ def open_project_query(
 ) -> duckdb.DuckDBPyRelation:
     """Return the result of a state query, not yet computed. Raises SqlStreamError.
 
-    `folders` are savepoints outside of the warehouse that it may read, by how it names them. `opened` is called with each
-    connection in which the query is tried, before it runs.
+    `folders` are savepoints outside of the warehouse that the query may read, by the texts that name them. `opened` is called
+    with each connection in which the query is tried, before it runs.
     """
-    # Options that are wrong are refused whatever is asked.
+    # Wrong options are an error for every query.
     Options(project.configuration.options)
     with contextlib.suppress(SqlStreamError):
         found = _without_catalog(project, sql, folders or {}, limits or QueryLimits(), opened)
@@ -62,7 +62,7 @@ def open_project_query(
 def _without_catalog(
     project: Project, sql: str, folders: Mapping[str, Warehouse], limits: QueryLimits, opened: Opened | None
 ) -> duckdb.DuckDBPyRelation | None:
-    """Return the result of a query, None where it may mean something else beside a catalog. Raises SqlStreamError."""
+    """Return the result of a query, None if it may mean something else with a catalog. Raises SqlStreamError."""
     with duckdb.connect() as connection:
         statement = parse_statement(SourceText("query", sql), connection)
     if statement.lists_relations or any(n in _WORDS or n.startswith(_OF_DUCKDB) for n in statement.names):

@@ -1,4 +1,4 @@
-"""What a session can name in FROM: tables, views, state and system tables, with their columns."""
+"""The relations that queries of a session can name: tables, views, state and system tables, with their columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A relation: its whole name, what it is, and its columns, each with its type. Of some the columns are not known."""
+    """A relation: its full name, what it is, and its columns, as (name, type); no columns if they are not known."""
 
     name: str
     kind: str
@@ -26,7 +26,7 @@ class Known:
 
 
 def known_relations(session: Session) -> Iterator[Known]:
-    """Yield the relations of a session: those that are declared, state, what jobs have written, system tables."""
+    """Yield the relations of a session: declared tables and views, state, undeclared warehouse tables, system tables."""
     catalog = session.compiler.catalog
     declared = set[str]()
     for entry in sorted(catalog, key=lambda e: e.name.lower()):
@@ -42,7 +42,7 @@ def known_relations(session: Session) -> Iterator[Known]:
         try:
             record = read_record(warehouse.fs, warehouse.job(name))
         except SqlStreamError:
-            # Whoever names its state is told.
+            # A query that names its state gets the error.
             continue
         if record is None:
             continue
@@ -62,12 +62,12 @@ def _columns_of(session: Session, view: View) -> tuple[tuple[str, str], ...]:
     try:
         return tuple((f.name, f.type) for f in session.compiler.binder.view(view).schema)
     except SqlStreamError:
-        # Whoever uses it is told.
+        # A query that names the view gets the error.
         return ()
 
 
 def relations(session: Session) -> Answer:
-    """Return a line for each relation."""
+    """Return a row for each relation: its name, what it is, and its columns, cut to 80 characters."""
     found = [(r.name, r.kind, ", ".join(name for name, _ in r.columns) or None) for r in known_relations(session)]
     return Answer(("name", "kind", "columns"), tuple((name, kind, _short(text)) for name, kind, text in found))
 
@@ -77,7 +77,7 @@ def _short(text: str | None) -> str | None:
 
 
 def described(session: Session, name: Span) -> Answer:
-    """Return the columns of a relation. Raises QueryError when there is none of this name."""
+    """Return the columns of a relation, as rows (column, type). Raises QueryError when there is no relation of this name."""
     found = list(known_relations(session))
     wanted = name.text.replace('"', "").lower()
     relation = next((r for r in found if r.name.lower() == wanted), None)
@@ -89,7 +89,7 @@ def described(session: Session, name: Span) -> Answer:
 
 
 def _queried(session: Session, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the columns that DuckDB finds."""
+    """Yield the columns of a relation and their types, from a query."""
     found = session.query(f"FROM {name}")
     for column, type in zip(found.columns, found.types, strict=True):
         yield column, str(type)

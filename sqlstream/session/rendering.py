@@ -26,20 +26,23 @@ PIPE_WIDTH = 10_000
 
 
 def show_relation(relation: duckdb.DuckDBPyRelation, form: str, output: str | None, sql: str = "") -> None:
-    """Write a relation's rows to the terminal, or into a file; `sql` is what an error while they are computed points into."""
+    """Write a relation's rows to the terminal or the file `output`: see `write_relation`. Raises UsageError for the file."""
     with _stream(output) as stream:
         write_relation(relation, form, stream, sql)
 
 
 def write_relation(relation: duckdb.DuckDBPyRelation, form: str, stream: TextIO, sql: str = "") -> None:
-    """Write a relation's rows to a stream, as `table`, `csv` or `json`."""
+    """Write a relation's rows to a stream, as `table`, `csv` or `json`.
+
+    Raises SqlStreamError for an error while rows are computed, which points into `sql`, and BrokenPipeError.
+    """
     try:
         {"table": write_table, "csv": _csv, "json": _json}[form](relation, stream)
     except BrokenPipeError:
-        # Whoever reads has seen enough.
+        # The reader has closed the pipe.
         raise
     except (duckdb.Error, OSError) as e:
-        # All that functions are made of, which most queries do not need.
+        # Imported here, because most queries do not need functions.
         from sqlstream.functions.registration import recover
 
         raise (recover(e) if isinstance(e, duckdb.Error) else None) or translate(e, sql) from e
@@ -58,7 +61,7 @@ def _stream(output: str | None) -> Iterator[TextIO]:
 
 
 def texts(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[str | None]]:
-    """Yield rows as DuckDB writes their values."""
+    """Yield the rows with their values cast to VARCHAR, None for NULL."""
     texts = (f"CAST({quote_name(name)} AS VARCHAR)" for name in relation.columns)
     yield from values_of(relation.project(", ".join(texts)))
 
@@ -68,12 +71,12 @@ def _terminal(stream: TextIO | io.TextIOBase) -> Console:
 
     class Terminal(Console):
         def on_broken_pipe(self) -> None:
-            # Rich would end the process, with a code of its own.
+            # Rich would exit the process, with a code of its own.
             raise BrokenPipeError
 
-    # A pipe has no width: a line per row, however long.
+    # A pipe has no width: each row is one line, however long.
     width = None if stream.isatty() else PIPE_WIDTH
-    # In a notebook Rich would show it in a place of its own, and colour what goes into a text.
+    # In a notebook, Rich would display the output itself, and colour it.
     plain = False if isinstance(stream, io.StringIO) else None
     return Terminal(
         file=cast(TextIO, stream),
@@ -91,7 +94,7 @@ def write_rows(
     stream: TextIO | io.TextIOBase,
     numbers: Sequence[bool] | None = None,
 ) -> None:
-    """Write rows of texts as a table for people, columns of `numbers` to the right."""
+    """Write rows of texts as a table for people; columns with True in `numbers` are right-aligned."""
     rights = list(numbers or [False] * len(names))
     table = _table(list(map(printable, names)), rights, [None] * len(names), header=True)
     for row in rows:
@@ -100,7 +103,7 @@ def write_rows(
 
 
 def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBase, *, count: bool = True) -> None:
-    """Write a relation's rows, and their number, as a table for people; in parts: a large one is never whole in memory."""
+    """Write a relation's rows as a table for people, in parts, so that few are in memory; with `count`, their number, too."""
     console = _terminal(stream)
     names = list(map(printable, relation.columns))
     numbers = [is_number(str(type)) for type in relation.types]
@@ -121,7 +124,7 @@ def write_table(relation: duckdb.DuckDBPyRelation, stream: TextIO | io.TextIOBas
 
 
 def text_table(relation: duckdb.DuckDBPyRelation, most: int) -> RenderableType:
-    """Return the first rows of a relation as a table for people, with the number of all."""
+    """Return a table of at most `most` rows of a relation, and the number of all rows, for Rich to print."""
     from rich.console import Group
 
     names = list(map(printable, relation.columns))
@@ -140,7 +143,7 @@ def _printed(row: Sequence[str | None]) -> list[str]:
 
 
 def _table(names: Sequence[str], numbers: Sequence[bool], widths: Sequence[int | None], *, header: bool) -> Table:
-    """Return an empty table for rows; columns without a width are as wide as they have to be."""
+    """Return an empty table with columns; without a width (None), a column is as wide as its values."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -158,7 +161,7 @@ def _csv(relation: duckdb.DuckDBPyRelation, stream: TextIO) -> None:
 
 
 def _csv_cell(value: str | None) -> str:
-    """Return a value as CSV has it: NULL is nothing, an empty text is quoted, as DuckDB and PostgreSQL write them.
+    """Return a CSV cell: NULL is empty, and an empty text is quoted, as DuckDB and PostgreSQL write them.
 
     >>> [_csv_cell(value) for value in (None, "", "a", 'a "b", c')]
     ['', '""', 'a', '"a ""b"", c"']

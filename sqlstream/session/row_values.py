@@ -1,4 +1,4 @@
-"""The rows of a relation as Python values, and these as JSON has them."""
+"""The rows of a relation as Python values, and such values in JSON."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ROWS = 10_000
 
 
 def values_of(relation: duckdb.DuckDBPyRelation) -> Iterator[Sequence[Any]]:
-    """Yield rows as Python values, as they are computed."""
+    """Yield the rows of a relation as Python values, while they are computed."""
     for batch in relation.to_arrow_reader(ROWS):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def finite(value: Any) -> Any:
-    """Return a value for JSON, which has no NaN and no infinity: they are text, also inside of lists and structs.
+    """Return a value for JSON: NaN and infinities, also in lists and structs, become texts.
 
     >>> finite([1.5, {"a": float("nan")}])
     [1.5, {'a': 'nan'}]
@@ -38,7 +38,7 @@ def finite(value: Any) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """Return what JSON has for a value of another type: the `default` of `json.dumps`."""
+    """Return a value of a type that JSON lacks as a number or a text; for the argument `default` of `json.dumps`."""
     match value:
         case datetime() | date() | time():
             return value.isoformat()
@@ -53,7 +53,7 @@ def plain_value(value: Any) -> Any:
 
 
 def json_row(row: Sequence[Any]) -> list[Any]:
-    """Return the values of a row as JSON has them.
+    """Return the values of a row as JSON values.
 
     >>> json_row([1, Decimal("1.5"), date(2026, 3, 1), float("nan")])
     [1, 1.5, '2026-03-01', 'nan']

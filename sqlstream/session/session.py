@@ -1,4 +1,4 @@
-"""A session: SQL text in, running jobs and query results out. The only module that knows every phase."""
+"""A session: SQL text in, running jobs and query results out. This is the only module that uses every phase."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ from sqlstream.warehouse.paths import Warehouse
 
 
 class Session:
-    """Tables, functions and jobs of one project in one process. Use it as a context manager; Spark starts with the first job.
+    """The tables, functions and jobs of one project in one process, as a context manager. Spark starts with the first job.
 
-    `sql` runs statements, `query` reads state and results, `register` makes a function of Python one of SQL; `jobs` are those
-    that were started here, `stop` and `drop` end any job of the warehouse, `wait` and `close` all of this session.
+    `sql` runs statements, `query` reads state and results, `register` makes a Python function callable in SQL. `jobs` are the
+    jobs that this session has started; `wait` waits for them, `close` stops them. `stop` and `drop` work on any job of the
+    warehouse.
 
-    `conf` holds options as `SET` takes them, `table_options` by table what goes over the options of its CREATE TABLE (an empty
-    value takes an option away); `output` is where `print` tables and bare SELECTs
-    print. Without `load`, the project's tables and functions stay unknown: enough to stop and drop jobs.
+    `conf` has options as `SET` takes them. `table_options` override the options of CREATE TABLE, by table; "" removes an option.
+    `print` tables and bare SELECTs print to `output`, `notice` receives messages for people. Without `load`, the project's
+    tables and functions are not loaded, which is enough to stop and drop jobs.
     """
 
     def __init__(
@@ -98,15 +99,16 @@ class Session:
         upgrade: bool = False,
         migrate: str | None = None,
     ) -> Job | Changes | duckdb.DuckDBPyRelation | None:
-        """Run statements; return what the last of them gives: a job, changes, a relation, or nothing.
+        """Run statements; return the result of the last one: a job, changes, a relation, or None.
 
-        INSERT gives a job, which is not waited for (see `Job.wait`). A bare SELECT over input that ends gives a relation of its
-        rows, once there are all; over other input an iterator of changes (see `Changes`). SHOW, DESCRIBE and EXPLAIN give
-        relations. Where there are several jobs, a bounded one has ended before the next begins; one of nothing but VALUES has
-        always ended. `fresh` discards what the jobs, or those that it names, had before. With a `savepoint`, by its name or its
-        folder, its job goes on from there; or, under the name `as_job`, the only job of the text does beside it. With `upgrade`
-        jobs go on also where their queries have changed, with what these can use of their state.
-        `migrate` has MIGRATE STATE statements, which make the state of operators, whether their query has changed or not.
+        INSERT returns a job, and does not wait for it (see `Job.wait`). A bare SELECT over bounded input returns a relation of
+        its rows, at its end; over unbounded input it returns an iterator of changes (see `Changes`). SHOW, DESCRIBE and EXPLAIN
+        return relations. A bounded job ends before the next statement runs, a job of INSERT .. VALUES before `sql` returns.
+
+        With `fresh`, all jobs, or those that it names, start from scratch. `savepoint` is the name or the folder of a savepoint:
+        its job continues from there; with `as_job`, the only job of the text does, as a fork of that name beside it. With
+        `upgrade`, jobs whose queries have changed continue with the state that the new queries can use. `migrate` has MIGRATE
+        STATE statements, which make the state of operators, also for unchanged queries.
         """
         with plainly():
             compiled = self.compile(SourceText("sql", text))
@@ -126,7 +128,7 @@ class Session:
         restored: Mapping[str, Restore] = MappingProxyType({}),
         upgrade: Upgrade | None = None,
     ) -> Job | Changes | duckdb.DuckDBPyRelation | None:
-        """Do what compiled statements ask for, as `sql` does; return what the last of them gives."""
+        """Run compiled statements, as `sql` does; return the result of the last one."""
         result: Job | Changes | duckdb.DuckDBPyRelation | None = None
         anew = fresh_jobs(compiled, fresh)
         for number, one in enumerate(compiled, 1):
@@ -134,7 +136,7 @@ class Session:
                 result = self.answer(one)
                 continue
             for warning in one.warnings:
-                # That of whoever called `sql`: contextlib's is between.
+                # The warning is for the caller of `sql`; a frame of contextlib is in between.
                 warnings.warn(f"{one.name}: {warning.render()}", stacklevel=3)
             if one.is_query and number == len(compiled):
                 return self._select(one)
@@ -145,7 +147,7 @@ class Session:
         return result
 
     def _select(self, planned: PlannedJob) -> Changes | duckdb.DuckDBPyRelation:
-        """Return the result of a bare SELECT: as a relation where its input ends."""
+        """Return the result of a bare SELECT: a relation if its input is bounded, else changes."""
         [sink] = planned.physical.sinks
         if planned.bounded:
             rows = RowReceiver(sink)
@@ -154,7 +156,7 @@ class Session:
         return self.changes(planned)
 
     def changes(self, planned: PlannedJob, *, as_text: bool = False) -> Changes:
-        """Start the job of a bare SELECT and return its changes; `as_text` has their values as DuckDB writes them."""
+        """Start the job of a bare SELECT, and return its changes; with `as_text` values are texts as DuckDB casts them."""
         [sink] = planned.physical.sinks
         receiver = ChangeReceiver(sink, as_text=as_text)
         changes = Changes(receiver.columns, self.start(planned, receiver=receiver), receiver.held)
@@ -162,11 +164,11 @@ class Session:
         return changes
 
     def answer(self, question: Question) -> duckdb.DuckDBPyRelation:
-        """Return what SHOW, DESCRIBE or EXPLAIN asks for, as a relation."""
+        """Run a statement such as SHOW, DESCRIBE, EXPLAIN or CREATE SAVEPOINT, and return its answer as a relation."""
         return answered(question, self.warehouse, self.query)
 
     def compile(self, source: SourceText) -> list[Compiled]:
-        """Parse and bind a script; definitions take effect, jobs and questions are returned and wait for their turn."""
+        """Parse and bind a script. Definitions take effect; jobs and other statements are returned, and do not run yet."""
         return self.compiler.scripts([source])
 
     def register(
@@ -179,7 +181,7 @@ class Session:
         deterministic: bool | None = None,
         vectorized: bool | None = None,
     ) -> None:
-        """Make a Python function callable in SQL: from a notebook or `__main__`, too. Options are those of its decorator."""
+        """Make a Python function callable in SQL, also one of a notebook or `__main__`. The options are its decorator's."""
         declared = declare_any(
             function,
             name=name,
@@ -191,40 +193,41 @@ class Session:
         self.compiler.add_functions([declared])
 
     def query(self, sql: str) -> duckdb.DuckDBPyRelation:
-        """Query state, tables and `sqlstream.*`; needs no running job, and no Spark."""
+        """Return the result of a query over state, tables and `sqlstream.*`; it needs no running job, and no Spark."""
         with plainly():
             return query(self.project, self.compiler, sql)
 
     def diff(self, state: str, older: Version, newer: Version) -> duckdb.DuckDBPyRelation:
         """Return the rows of a state, `job.operator`, that differ between two versions: numbers, times in UTC, or savepoints.
 
-        Its columns are `change` (added, removed or changed), `reason`, and the row `before` and `after`. Raises QueryError.
+        The columns are `change` (added, removed or changed), `reason`, and the row `before` and `after`. Raises QueryError.
         """
         with plainly():
             folders = folders_in(older, newer)
             return asked(lambda sql: query(self.project, self.compiler, sql, folders), diff_sql(state, older, newer))
 
     def why(self, state: str, key: Key = (), *, at: Version | None = None) -> duckdb.DuckDBPyRelation:
-        """Return what a state, `job.operator`, holds for a key, and what becomes of it.
+        """Return what a state, `job.operator`, has for a key, and when that will change.
 
-        The key has values by the names of the key columns, or in their order, or is the value of the only one.
+        `key` maps key columns to values, or has values in the order of the columns, or is the value of the only column. `at` is
+        an older version, or a savepoint.
 
-        Each row is a thing to say: the `part`, the `name` of a view, window or source, a `text` or the `content` of a row, and
-        the `time` that it is about. `at` is an older version, or a savepoint. Raises QueryError.
+        Each row has its `part` of the answer, the `name` of a view, window or source, a `text` or the `content` of a row of
+        state, and the `time` that the row is about. Raises QueryError.
         """
         with plainly():
             folders = folders_in(*(() if at is None else (at,)))
             return asked(lambda sql: query(self.project, self.compiler, sql, folders), why_sql(state, key, at))
 
     def ttl(self, state: str, *ttls: str) -> duckdb.DuckDBPyRelation:
-        """Return what times to live, such as "1 h", would keep of the state of `job` or `job.operator`."""
+        """Return how many keys, rows and bytes times to live, such as "1 h", would keep of the state `job` or `job.operator`."""
         return self.query(f"FROM sqlstream.ttl({', '.join(map(quote_text, (state, *ttls)))})")
 
     # -- jobs
 
     @property
     def jobs(self) -> list[Job]:
-        """The jobs that were started here."""
+        """The jobs that this session has started."""
         return self._jobs.started
 
     def start(
@@ -236,13 +239,11 @@ class Session:
         restore: Restore | None = None,
         upgrade: Upgrade | None = None,
     ) -> Job:
-        """Start a job, or go on with it, with `restore` from a savepoint; one that has finished is skipped with a notice.
+        """Start a job, or continue it; a job that has finished is skipped with a notice.
 
-        With `upgrade` it goes on also where its query has changed.
-
-        What a bare SELECT gives goes to the receiver, without one to `output`.
-
-        Raises UsageError when another process runs it, or a job of this name has another plan.
+        `fresh`, `restore` and `upgrade` are as in `Starter.start`. A `receiver` gets the rows of a bare SELECT, which are
+        printed to `output` without it. Raises UsageError when another process runs the job, or a job of this name has another
+        plan.
         """
         if receiver is not None:
             return self._jobs.start(planned, {0: receiver}, fresh=fresh)
@@ -258,39 +259,40 @@ class Session:
         return verify_planned(self.project, self.compiler, planned, record, at)
 
     def verify(self, job: str, *, at: Version | None = None, compiled: Iterable[Compiled] = ()) -> Verification:
-        """Compare what a job of the warehouse wrote with a batch over all that it read; see `Job.verify`.
+        """Compare what a job of the warehouse wrote with a batch query over all that it read; see `Job.verify`.
 
-        Its plan comes from compiled scripts, or from the catalog of the project.
+        Its plan comes from `compiled` scripts if there are any, else from its recorded script or the project's catalog.
         """
         with plainly():
             return verify(self.project, self.compiler, job, at, compiled)
 
     @property
     def is_unread(self) -> bool:
-        """Whether the reader of `output` has gone."""
+        """Whether the reader of `output` has closed it."""
         return any(printer.is_gone for printer in self._printers)
 
     # -- the warehouse
 
     def stop(self, name: str, timeout: float | None = None, *, drain: bool = False) -> None:
-        """Ask the process that runs a job to end it, and wait until it has, by default for a minute (ten with `drain`).
+        """Stop a job that any process runs, and wait for its end, by default a minute (with `drain` ten).
 
-        It ends after its batch, and goes on when its script runs again. With `drain` it reads no more, closes all windows as at
-        the end of its input, and is over for good.
+        The job stops after its running batch, and continues when its script runs again. With `drain` it reads no more and closes
+        all windows, as at the end of its input, and cannot continue. Raises UsageError when no process runs it, and JobError when
+        it does not end in time.
         """
         ending.stop(self.warehouse, name, drain=drain, timeout=timeout)
 
     def check(self, name: str | None = None) -> list[Checkup]:
-        """Look whether the files of a job, or of all, are as they were written."""
+        """Check whether the files of a job, or of all jobs, are as they were written; return the result for each job."""
         names = self.warehouse.jobs() if name is None else [ending.existing(self.warehouse, name).name]
         return [check_job(self.warehouse, job) for job in names]
 
     def repair(self, name: str) -> list[str]:
-        """Take a job back to its newest whole version; return sentences on what was done. Raises when a process runs it."""
+        """Return a job to its newest intact version; return sentences that say what was done. See `SessionJobs.repair`."""
         return self._jobs.repair(name)
 
     def drop(self, name: str) -> None:
-        """Delete a job: its state, its checkpoint, and the rows that it wrote."""
+        """Delete a job: its state, its checkpoint, and the rows that it wrote. Raises UsageError when a process runs it."""
         self._jobs.drop(name)
 
     # -- the end
@@ -300,7 +302,7 @@ class Session:
         self._jobs.wait(jobs)
 
     def close(self) -> None:
-        """Stop what still runs, after its batch, and Spark."""
+        """Stop the running jobs after their batches, and Spark."""
         for changes in self._changes:
             changes.close()
         self._jobs.close()

@@ -1,4 +1,4 @@
-"""CREATE STATE CHECK and DROP STATE CHECK, as a warehouse carries them out."""
+"""Runs CREATE STATE CHECK and DROP STATE CHECK in a warehouse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Query = Callable[[str], duckdb.DuckDBPyRelation]
 
 
 def change_state_check(statement: CreateStateCheck | DropStateCheck, warehouse: Warehouse, query: Query) -> Answer:
-    """Create or drop a check; a running job knows it with its next batch. Raises errors that point into the statement."""
+    """Create or drop a state check; a running job applies it from its next batch on. Raises errors in the statement."""
     if isinstance(statement, DropStateCheck):
         return _drop(statement, warehouse)
     return _create(statement, warehouse, query)
@@ -68,7 +68,7 @@ def _check(statement: CreateStateCheck) -> StateCheck:
 
 
 def _fitting(statement: CreateStateCheck, check: StateCheck, record: JobRecord) -> StateCheck:
-    """Return a check with the names that the job and its operator have. Raises BindError for one that it has not."""
+    """Return a check with the names of the job and its operator as recorded. Raises BindError if there is no such operator."""
     if statement.operator is None:
         return replace(check, job=record.job)
     wanted = statement.operator.text
@@ -80,7 +80,7 @@ def _fitting(statement: CreateStateCheck, check: StateCheck, record: JobRecord) 
 
 
 def _compile(place: Span, query: Query) -> None:
-    """Raise for a query that does not fit the state, pointing to where it stands in the statement."""
+    """Raise the error of a query that does not fit the state, at its position in the statement."""
     try:
         query(place.text)
     except SqlStreamError as error:

@@ -1,4 +1,4 @@
-"""State queries of a project: its functions and its declared files beside what the warehouse holds."""
+"""State queries of a project, which can use its functions and declared tables besides the warehouse."""
 
 from __future__ import annotations
 
@@ -43,20 +43,21 @@ def query(
     limits: QueryLimits | None = None,
     opened: Callable[[duckdb.DuckDBPyConnection], object] | None = None,
 ) -> duckdb.DuckDBPyRelation:
-    """Return the result of a state query; declared tables of files and the project's functions can be used in it.
+    """Return the result of a state query, not yet computed; it may use declared tables and the project's functions.
 
-    `folders` are those of savepoints outside of the warehouse that it may read, by how it names them, `given` more relations, by
-    schema and name. `opened` is called with the connection before the query runs, for whoever may interrupt it.
+    `folders` are savepoints outside of the warehouse that the query may read, by the texts that name them; `given` are further
+    relations, by schema and name. `opened` is called with the connection before the query runs, so that the caller can interrupt
+    it. Raises SqlStreamError.
     """
     try:
         return _query(project, compiler, sql, folders or {}, given, limits, opened)
     except SqlStreamError as error:
-        # A file of the project that is broken matters only to a query that needs it.
+        # A broken file of the project matters only to a query that needs it.
         raise _unloaded(compiler.catalog, error) or error from None
 
 
 def _unloaded(catalog: Catalog, error: SqlStreamError) -> SqlStreamError | None:
-    """Return why what a query names does not exist, where a file would have declared or defined it."""
+    """Return the error of the file that would have declared a missing table or function, None if no such file is broken."""
     found = _MISSING.match(error.message)
     if found is None:
         return None
@@ -123,31 +124,31 @@ def _query(
 def _snapshots(
     con: duckdb.DuckDBPyConnection, statement: Statement, readable: Sequence[Table], project: Project
 ) -> dict[str, Snapshot]:
-    """Return the declared tables that a query reads, as they are now; with their columns alone, those that it lists."""
+    """Return the current rows of the declared tables that a query reads; of tables that it only lists, their columns."""
     named = [t for t in readable if t.name.lower() in statement.names]
     snapshots = {t.name: snapshot(con, t, project.root) for t in named}
     if statement.lists_relations:
-        # A list looks into no files: one that cannot be read would make all of it fail.
+        # A list reads no files, so that one unreadable file does not make it fail.
         return {**{t.name: Snapshot(_no_rows(t)) for t in readable}, **snapshots}
     return snapshots
 
 
 def _verified(project: Project, compiler: Compiler, *call: Any) -> str:
-    """Make what `sqlstream.verify` stands for: see `Maker`."""
-    # Few queries ask for it, and half of what plans jobs comes with it.
+    """Create the relation of a call of `sqlstream.verify`: see `Maker`."""
+    # Imported here, because few queries verify jobs, and it imports half of the compiler.
     from sqlstream.session.verifying import MakesDifferences
 
     return MakesDifferences(project, compiler)(*call)
 
 
 def _no_rows(table: Table) -> str:
-    """Return a relation with the columns of a declared table."""
+    """Return a relation without rows that has the columns of a declared table."""
     columns = ", ".join(f"CAST(NULL AS {c.type}) AS {quote_name(c.name)}" for c in table.visible)
     return f"(SELECT {columns} WHERE false)"
 
 
 def _described(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
-    """Return the answer to DESCRIBE STATE, which is no statement of DuckDB's."""
+    """Return the answer to DESCRIBE STATE, a statement that DuckDB does not have."""
     from sqlstream.session.answers import relation_of
     from sqlstream.session.described_state import described_state
 
@@ -159,7 +160,7 @@ def _described(project: Project, sql: str) -> duckdb.DuckDBPyRelation:
 
 
 def _shown(compiler: Compiler, sql: str, warehouse: Warehouse) -> Answer | WarehouseQuery:
-    """Return what a script answers to SHOW."""
+    """Return the answer that SHOW has in a script."""
     statement, *more = parse_script(SourceText("query", sql))
     if more:
         raise QueryError("one statement is run at a time", more[0].span)
@@ -178,7 +179,7 @@ def _shown(compiler: Compiler, sql: str, warehouse: Warehouse) -> Answer | Wareh
 
 
 def _not_queried(compiler: Compiler) -> Mapping[str, str]:
-    """Return what there is to say about names that are declared: those that a query cannot read, and those of files."""
+    """Return why queries cannot read a declared table or view, by name; "" for what they can read."""
     declared = compiler.catalog.tables.values()
     tables = {t.name: "" if is_queried(t) else not_queried(t) for t in declared}
     tables |= {t.name: f"{t.problem.message}.".capitalize() for t in declared if t.problem and not t.columns}
@@ -187,7 +188,7 @@ def _not_queried(compiler: Compiler) -> Mapping[str, str]:
 
 
 class ProjectQueries:
-    """State queries of a project that no session has open, one after the other."""
+    """State queries of a project without a session, one after the other."""
 
     def __init__(self, project: Project):
         self._project = project
@@ -202,19 +203,20 @@ class ProjectQueries:
         limits: QueryLimits | None = None,
         opened: Callable[[duckdb.DuckDBPyConnection], object] | None = None,
     ) -> duckdb.DuckDBPyRelation:
-        """Return the result of a query; for its arguments see `query` of this module."""
+        """Return the result of a query; the arguments are those of the function `query`."""
         return query(self._project, self._compiler, sql, folders, limits=limits, opened=opened)
 
     def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Give a connection the project's functions."""
+        """Register the project's functions in a connection."""
         register_for_queries(connection, self._compiler.catalog.duck_functions)
 
     def close(self) -> None:
+        """Close the compiler."""
         self._compiler.close()
 
 
 def snapshot(con: duckdb.DuckDBPyConnection, table: Table, project: str) -> Snapshot:
-    """Return the rows that a declared table has now, with its computed columns."""
+    """Return the current rows of a declared table, with its computed columns."""
     columns = ", ".join(
         quote_name(c.name) if c.expression is None else f"{c.expression} AS {quote_name(c.name)}" for c in table.visible
     )

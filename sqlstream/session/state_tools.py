@@ -1,4 +1,4 @@
-"""What asks about the state of an operator: calls of the table functions `sqlstream.*`, written out as SQL."""
+"""Calls of the table functions `sqlstream.*` about the state of an operator, as SQL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.savepoints import is_savepoint
 
 T = TypeVar("T")
-# The key of a state: values by columns, or in their order; of one column the value itself.
+# The key of a state: values by column, values in the order of the columns, or the value of the only column.
 Key: TypeAlias = Mapping[str, object] | Sequence[object] | str | int | float | bool | None
 
 
@@ -28,7 +28,7 @@ def diff_sql(state: str, older: Version, newer: Version) -> str:
 
 
 def folders_in(*versions: Version) -> dict[str, Warehouse]:
-    """Return the folders of savepoints that some versions name, by how they name them."""
+    """Return the savepoints that versions name by their folders, by these texts. Raises UsageError for other folders."""
     named = [one for one in versions if isinstance(one, str) and ("/" in one or os.sep in one)]
     found = {one: Warehouse(one) for one in named}
     for name, folder in found.items():
@@ -39,7 +39,7 @@ def folders_in(*versions: Version) -> dict[str, Warehouse]:
 
 
 def why_sql(state: str, key: Key, version: Version | None = None) -> str:
-    """Return the query of what a state holds for a key: its values by the names of their columns, or in the order of these.
+    """Return the query of what a state has for a key: values by column, or values in the order of the columns.
 
     >>> print(why_sql("departures.by_hour", {"origin": "EWR", "gate": None}))
     FROM sqlstream.why('departures.by_hour', "origin" := 'EWR', "gate" := NULL)
@@ -57,7 +57,7 @@ def _version(version: Version) -> str:
 
 
 def asked(query: Callable[[str], T], sql: str) -> T:
-    """Run a query that nobody wrote: its errors have no place in it."""
+    """Run SQL that no user wrote: errors lose their position, which would say nothing to the user."""
     try:
         return query(sql)
     except QueryError as error:
@@ -65,7 +65,7 @@ def asked(query: Callable[[str], T], sql: str) -> T:
 
 
 def ttl_listing(state: str, ttls: Sequence[str]) -> str:
-    """Return the query of what times to live would keep of a state, for people."""
+    """Return the query of what times to live would keep of a state, with columns for people."""
     listed = ", ".join(map(quote_text, (state, *ttls)))
     columns = (
         "concat(operator, ' (' || state || ')') AS operator, ttl, concat(keys, ' of ', keys_now) AS keys, "

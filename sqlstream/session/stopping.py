@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM do while a program shows what its jobs do, or waits for an answer of DuckDB's."""
+"""Ctrl-C and SIGTERM: they stop jobs that a program shows, and interrupt queries of DuckDB."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from types import FrameType
 
 import duckdb
 
-# So often a query is interrupted again, until it ends: between two of its statements nothing is interrupted.
+# Seconds between two interrupts of a query, until it ends: between two of its statements an interrupt has no effect.
 _AGAIN_SECONDS = 0.1
 
 
 @contextmanager
 def stop_on_signals(stopping: threading.Event, terminated: Callable[[], object] | None = None) -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C does not wait. `terminated` is called for SIGTERM."""
+    """Set `stopping` on Ctrl-C and SIGTERM; a second Ctrl-C raises KeyboardInterrupt. SIGTERM also calls `terminated`."""
 
     def ask(number: int, frame: FrameType | None) -> None:
         if stopping.is_set() and number == signal.SIGINT:
@@ -35,11 +35,11 @@ def stop_on_signals(stopping: threading.Event, terminated: Callable[[], object] 
 
 
 class InterruptedBySignals:
-    """Interrupts a query of DuckDB's on Ctrl-C and SIGTERM; the query then ends with KeyboardInterrupt.
+    """Interrupts a query of DuckDB on Ctrl-C and SIGTERM; the query then ends with KeyboardInterrupt.
 
-    A context manager around a query whose connection is given to `opened`. Python calls its handlers of signals between two of
-    its own steps only, and a query is one step: so a thread waits for the byte that Python writes when the signal comes. In
-    another thread than the main one, which no signal reaches, it does nothing.
+    It is a context manager around the query, which passes its connection to `opened`. Python runs signal handlers only between
+    its own instructions, and a query is one call: so a thread waits for the byte that Python writes when a signal comes. Outside
+    of the main thread, which alone receives signals, it does nothing.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class InterruptedBySignals:
         self._thread: threading.Thread | None = None
 
     def opened(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Say in which connection the query runs."""
+        """Set the connection in which the query runs."""
         self._connection = connection
 
     def __enter__(self) -> InterruptedBySignals:
@@ -68,20 +68,20 @@ class InterruptedBySignals:
         try:
             self._end()
         except KeyboardInterrupt:
-            # A signal that comes just now: the thread ends all the same.
+            # A signal came just now; the thread must end all the same.
             self._end()
             raise
         if self._is_interrupted and isinstance(error, Exception):
             raise KeyboardInterrupt from None
         if error is None and self._is_ctrl_c and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            # What Python raised on Ctrl-C has become an error of DuckDB's, and somebody has handled that.
+            # DuckDB turned the KeyboardInterrupt into an error of its own, and somebody has handled that error.
             raise KeyboardInterrupt
 
     def _end(self) -> None:
         assert self._thread is not None
         signal.set_wakeup_fd(self._before)
         self._over.set()
-        # The thread reads the end.
+        # The thread reads the end of the stream.
         self._written.close()
         self._thread.join()
         self._read.close()

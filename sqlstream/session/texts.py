@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-# What moves the cursor, changes colours, or worse; not the end of a line, nor a tab.
+# Characters that move the cursor, change colours, or do worse; newline and tab are not among them.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: str, form: str = "\\x{:02x}") -> str:
-    """Return a text without characters that a terminal obeys: values come from anywhere.
+    """Return a text with escapes in place of characters that control a terminal: values may come from anywhere.
 
     >>> printable("red: \x1b[31m")
     'red: \\\\x1b[31m'
@@ -18,5 +18,5 @@ def printable(text: str, form: str = "\\x{:02x}") -> str:
 
 
 def is_number(type: str) -> bool:
-    """Tell whether values of a DuckDB type read best flush right."""
+    """Return whether a DuckDB type is one of numbers, which are right-aligned."""
     return type.endswith("INT") or type in ("INTEGER", "DOUBLE", "FLOAT") or type.startswith("DECIMAL")

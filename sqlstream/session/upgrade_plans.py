@@ -1,4 +1,4 @@
-"""What becomes of jobs of the warehouse that go on with other queries: shown, and nothing done."""
+"""What upgrades of jobs would do, as text; nothing is changed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from sqlstream.warehouse.savepoints import find_savepoint
 def compared_with(
     session: Session, compiled: Sequence[Compiled], against: str, migrations: SourceText | None = None
 ) -> str:
-    """Return what becomes of a job of the warehouse that goes on with the job of some SQL. Raises UsageError.
+    """Return, as text, what an upgrade of the job `against` to the job of some SQL would do. Raises UsageError.
 
-    `migrations` are MIGRATE STATE statements.
+    `migrations` has MIGRATE STATE statements.
     """
     record = existing_record(session.warehouse, against)
     jobs = [one for one in compiled if isinstance(one, PlannedJob) and not (one.appends or one.is_query)]
@@ -50,9 +50,9 @@ def upgrade_texts(
     upgrade: Upgrade,
     show: Callable[[str], None],
 ) -> list[str]:
-    """Return what becomes of the jobs of some SQL whose queries have changed, a text for each.
+    """Return a text for each job of some SQL whose query has changed: what its upgrade would do.
 
-    Raises UsageError where one cannot go on; what becomes of its state is given to `show` then.
+    If a job cannot be upgraded, its text goes to `show`, and UsageError is raised.
     """
     jobs = [one for one in compiled if isinstance(one, PlannedJob)]
     found = (_explained(session, one, restored.get(one.name), upgrade, show) for one in jobs)
@@ -72,7 +72,7 @@ def _explained(
         comparison = upgrader.compared(saved, is_fork=restore.is_fork, state=savepoint.warehouse)
         text = explanation(comparison, saved.job, savepoint.record.version)
     elif (half := interrupted(session.warehouse, planned.name)) is not None and half.savepoint is not None:
-        # That is completed first, and is no question any more; what the query changes then is one.
+        # The next start completes the interrupted one first; only what the query changes after that needs the user's consent.
         saved, savepoint = half.record, half.savepoint
         if not upgrade.changes(saved, planned):
             return None

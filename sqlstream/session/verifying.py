@@ -1,4 +1,4 @@
-"""Verification of jobs of a warehouse: by the script that declares them, or by what the warehouse and the project know."""
+"""Verification of jobs of a warehouse, with plans from scripts, from job records or from the project's catalog."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _ROWS = internal("differences")
 
 
 class NotDeclared(UsageError):
-    """The tables of a job are not declared as in its script: whoever verifies it must say how they are."""
+    """The tables of a job are not declared as in its script: the caller must declare them, or name the script."""
 
 
 def existing_record(warehouse: Warehouse, name: str) -> JobRecord:
-    """Return the record of a job, whatever the case of its name. Raises UsageError when there is none."""
+    """Return the record of a job, without regard to case. Raises UsageError when there is no such job, and DamageError."""
     known = warehouse.jobs()
     own = next((one for one in known if one.lower() == name.lower()), None)
     record = read_record(warehouse.fs, warehouse.job(own)) if own is not None else None
@@ -48,9 +48,9 @@ def existing_record(warehouse: Warehouse, name: str) -> JobRecord:
 
 
 def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compiled] = ()) -> PlannedJob:
-    """Return the plan of a job: from compiled scripts, or else from its statement, over the tables of the project.
+    """Return the plan of a job: from compiled scripts if there are any, else from its record and the project's tables.
 
-    Raises UsageError when that is not the plan that the job has, NotDeclared where a script would help.
+    Raises UsageError when the job has another plan; NotDeclared if its script could help.
     """
     plans = [one for one in compiled if isinstance(one, PlannedJob)]
     found = next((one for one in plans if is_planned(record, one)), None)
@@ -74,9 +74,9 @@ def planned_job(compiler: Compiler, record: JobRecord, compiled: Iterable[Compil
 
 
 def _by_script(compiler: Compiler, record: JobRecord) -> PlannedJob | None:
-    """Return the plan of a job over the tables that its script declared, and those of the catalog that it did not.
+    """Return the plan of a job over the tables that its recorded script declares, and other tables of the catalog.
 
-    None where the warehouse does not know the script, or that gives another plan by now.
+    None if no script is recorded, or the plan has changed since.
     """
     if record.script is None:
         return None
@@ -103,9 +103,9 @@ def verify(
     at: Version | None = None,
     compiled: Iterable[Compiled] = (),
 ) -> Verification:
-    """Verify a job of the warehouse at a version, the newest by default, or as a savepoint has it.
+    """Verify a job of the warehouse at a version (None: the newest), or in a savepoint that `at` names.
 
-    Raises CannotVerify, QueryError and UsageError.
+    `compiled` are scripts to take the plan from: see `planned_job`. Raises CannotVerify, QueryError and UsageError.
     """
     saved = _savepoint(Warehouse(project.warehouse), name, at)
     if saved is not None:
@@ -118,7 +118,7 @@ def verify(
 
 
 def _savepoint(warehouse: Warehouse, name: str, at: Version | None) -> tuple[Warehouse, JobRecord] | None:
-    """Return the folder of a savepoint, and the record of the job in it; None where a version is no savepoint's name."""
+    """Return the folder of a savepoint and the record of its job; None if `at` names no savepoint."""
     if not isinstance(at, str) or not ("/" in at or os.sep in at or at.lower() in warehouse.savepoints()):
         return None
     found = find_savepoint(warehouse, at)
@@ -132,7 +132,7 @@ def _savepoint(warehouse: Warehouse, name: str, at: Version | None) -> tuple[War
 def verify_planned(
     project: Project, compiler: Compiler, planned: PlannedJob, record: JobRecord, at: Version | None
 ) -> Verification:
-    """Verify a job whose plan is known."""
+    """Verify a job, with a plan of it, at a version (None: the newest). Raises CannotVerify and QueryError."""
     job = job_spec(planned, project.warehouse, record.bucket_labels, name=record.job, project=project.root)
     if at is None:
         return verify_job(planned, job)
@@ -146,7 +146,7 @@ def verify_planned(
 
 @dataclass(frozen=True)
 class MakesDifferences:
-    """Makes what `sqlstream.verify('job')` and `sqlstream.verify('job', version)` stand for: the examples of differences."""
+    """Creates the relation of a call of `sqlstream.verify`: a row of texts for each example of a difference. See `Maker`."""
 
     project: Project
     compiler: Compiler
@@ -160,7 +160,7 @@ class MakesDifferences:
         given: Sequence[Given],
         span: Span,
     ) -> str:
-        """Create the table. Raises what verifying raises."""
+        """Create the table, and return its name as SQL. Raises QueryError, UsageError and CannotVerify."""
         named = placed(given, ("job", "version")[: max(1, len(given))], USAGE, span)
         name = str(named[0].value)
         history = jobs.get(name.lower())

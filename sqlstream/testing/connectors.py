@@ -1,4 +1,4 @@
-"""What a connector of another package must declare: a check for its tests."""
+"""A check of what a connector declares, for the tests of connectors of other packages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sqlstream.connectors.interface import Connector, Reach, TableSink, TableSou
 
 
 def check_connector(connector: type[Connector]) -> None:
-    """Raise AssertionError with all that a connector and the classes of its tables leave out or contradict.
+    """Raise AssertionError with all that a connector and its table classes leave out or contradict.
 
-    What sqlstream assumes otherwise (that tables reach other servers, that rows stay after a savepoint) must be declared, too.
+    Attributes that have a default in sqlstream must be declared, too: what tables reach, and what sinks do at a rollback.
 
     >>> from sqlstream.connectors.print.connector import PrintConnector
     >>> check_connector(PrintConnector)
@@ -79,12 +79,12 @@ def _faults_of_sink(sink: type[TableSink]) -> Iterator[str]:
 
 
 def _undeclared(kind: type, attribute: str, type_: type | UnionType) -> Iterator[str]:
-    """Yield what is wrong with an attribute that a class, or one that it derives from, must declare beyond the interface."""
+    """Yield a fault if an attribute is declared neither by a class nor by its bases outside of the interface, or is wrong."""
     home = next((cls for cls in kind.__mro__ if attribute in vars(cls)), None)
     if home is None or home.__module__ == interface.__name__:
         yield f"{kind.__name__}.{attribute} is missing"
         return
     value = vars(home)[attribute]
-    # A property says it of a table by its options.
+    # A property computes the value from the options of a table.
     if not isinstance(value, (type_, property)):
         yield f"{kind.__name__}.{attribute} is {value!r}"

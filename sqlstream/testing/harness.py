@@ -1,4 +1,4 @@
-"""A process function under test, without SQL: rows, watermarks and the clock go in, what it emits and keeps comes out."""
+"""A harness for one process function, without SQL: rows, watermarks and time go in; emitted rows, state and timers come out."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from sqlstream.testing.harness_tables import Row, harness_tables
 from sqlstream.testing.stream import Stream
 from sqlstream.units import MILLISECOND, ProcessingTime, parse_duration
 
-# The operator, which is a view, the job, and the table of what the function yields; those of side outputs have this before
-# their names.
+# The names of the operator, which is a view, of the job, and of the table with the function's rows; and the prefix of the tables
+# with the rows of side outputs.
 _OPERATOR, _JOB, _MAIN = "harness_operator", "harness_job", "harness_emitted"
 _SIDE = "harness_side_"
 _ALL: Any = object()
 
 
 class Emitted(NamedTuple):
-    """A row that a process function has emitted, for which key, and its event time (None without `on_time`)."""
+    """A row that a process function has emitted, with its key and its event time (None without `on_time`)."""
 
     key: Any
     row: Any
@@ -46,17 +46,17 @@ class Emitted(NamedTuple):
 
 
 class ProcessHarness:
-    """Runs one process function: the operator, its state and its timers are those of a job.
+    """Runs one process function, with the operator, the state and the timers of a job.
 
-    Arguments of the function's own are given by place or by name, as to the class. `keys` are the columns by which its
-    tables are partitioned, `on_time` the one with the event time; where they differ, mappings by table. Columns of a table
-    are the keys, the fields of its row, and `on_time`. What hints do not say is as in the first rows, unless `columns` declares
-    the columns of the table: `"sensor STRING, temperature DOUBLE"`, of several tables a mapping. With `ordered`, rows wait for
-    the watermark, and come in the order of their times, as with ORDER BY in the call. Tables that the class declares as broadcast
-    have no keys; a name in `on_time` is theirs, too, where rows are `ordered`.
+    Pass the arguments of the function's class by position or by name. `keys` are the columns that partition its tables, `on_time`
+    is the column with the event time; mappings by table, if they differ. The columns of a table are the keys, the fields of its
+    row, and `on_time`. Types without a hint are those of the first rows, unless `columns` declares the columns of the table:
+    `"sensor STRING, temperature DOUBLE"`, or a mapping by table. With `ordered`, rows wait for the watermark, and come in the
+    order of their times, as with ORDER BY in the call. Broadcast tables have no keys; a single name in `on_time` is also theirs
+    if rows are `ordered`.
 
-    Each step is one micro-batch, and returns the rows that the function emits in it, key by key. The watermark moves by
-    `watermark` alone; the clock starts in 1970 and moves by `advance`.
+    Each step is one micro-batch, and returns the rows that the function emits in it, sorted by key. The watermark moves only by
+    `watermark` and `finish`; the clock starts in 1970 and moves by `advance`.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ProcessHarness:
         self._function: ProcessFunction = declare_process(function)
         self._implementation = implementation_of(function)
         self._tables = harness_tables(self._function, keys, on_time, columns, ordered=ordered)
-        # The first table whose rows have keys: in what concerns keys and time, all of these are alike.
+        # The first table with keys; all tables with keys agree in keys and time.
         self._keyed = next(t for t in self._tables if not t.row.broadcast)
         if ordered and not all(t.time or t.row.broadcast for t in self._tables):
             raise UsageError("the order of rows is that of their event time", hint='Write on_time="ts".')
@@ -90,9 +90,10 @@ class ProcessHarness:
     # -- steps
 
     def rows(self, rows: Iterable[Row] = (), /, **tables: Iterable[Row]) -> list[Any]:
-        """Give rows to the function: `rows([..])`, of several tables `rows(rides=[..], fares=[..])`.
+        """Pass rows to the function: `rows([..])`, or, by table, `rows(rides=[..], fares=[..])`; return the emitted rows.
 
-        A row is a mapping, an object with fields, or a tuple in the order of the columns; times may be text.
+        A row is a mapping, an object with fields, or a tuple in the order of the columns; times may be texts. Raises UsageError
+        for a row or a table that does not fit.
         """
         given = {name: list(some) for name, some in tables.items()}
         if first := list(rows):
@@ -108,14 +109,17 @@ class ProcessHarness:
         return self._step(lambda: self._stream.batches({n: known[n].shaped(some) for n, some in given.items()}))
 
     def watermark(self, time: str | datetime) -> list[Any]:
-        """Move the watermark to a time: timers of event time up to it fire."""
+        """Move the watermark to an event time; event-time timers up to it fire. Return the emitted rows."""
         if not any(t.time for t in self._tables):
             raise UsageError("a watermark needs an event time", hint='Write ProcessHarness(.., on_time="ts").')
         self._start({})
         return self._step(lambda: self._stream.ticks({t.name: str(time) for t in self._tables if t.time}))
 
     def advance(self, time: str | timedelta) -> list[Any]:
-        """Move the clock by a duration, such as "10 min": timers of processing time up to then fire, and state expires."""
+        """Move the clock by a duration, such as "10 min", in whole milliseconds; return the emitted rows.
+
+        Processing-time timers that are due fire, and state expires.
+        """
         try:
             moved = parse_duration(time, unit=None) if isinstance(time, str) else time // timedelta(microseconds=1)
         except ValueError as error:
@@ -124,12 +128,12 @@ class ProcessHarness:
         return self._step(self._stream.run_empty) if self._is_started else []
 
     def finish(self) -> list[Any]:
-        """End the input: all timers of event time fire."""
+        """End the input: all event-time timers fire. Return the emitted rows."""
         self._start({})
         return self._step(self._stream.finish)
 
     def restart(self) -> None:
-        """Go on with what is on disk alone, as a new process would."""
+        """Continue from the files on disk alone, as a new process would."""
         self._stream.restart()
 
     # -- what there is
@@ -149,9 +153,9 @@ class ProcessHarness:
         return instant(self._stream.now)
 
     def state(self, name: str, key: Any = _ALL) -> Any:
-        """Return a state of a key, as the function sees it after the last step; without a key, those of all keys in a dict.
+        """Return a state of a key, as the function sees it after the last step; without a key, a dict of the states of all keys.
 
-        A value that is not there is None; a list is a list, a map a dict. A broadcast state has no key: it is returned itself.
+        A missing value is None; a list state is a list, a map state a dict. A broadcast state has no key: it is returned itself.
         """
         declared = {s.name: s for s in self._function.states}
         if name not in declared:
@@ -166,7 +170,7 @@ class ProcessHarness:
         return found if key is _ALL else found.get(_hashable(key), nothing)
 
     def timers(self, key: Any = _ALL) -> Any:
-        """Return the timers of a key in the order of their times; without a key, those of all keys in a dict."""
+        """Return the timers of a key, event-time timers first, each kind by time; without a key, a dict with all keys."""
         found: dict[Any, list[Timer]] = {}
         if self._is_started and self._function.has_timers:
             table = self._read(f"{_OPERATOR}_timers")
@@ -180,13 +184,14 @@ class ProcessHarness:
         return found if key is _ALL else found.get(_hashable(key), [])
 
     def counters(self) -> dict[str, int]:
-        """Return what the function has counted by `ctx.count`."""
+        """Return the counters of `ctx.count`, by name."""
         if not self._is_started:
             return {}
         [(found,)] = self._stream.query(f"SELECT counters FROM sqlstream.operators WHERE operator = '{_OPERATOR}'")
         return dict(found or {})
 
     def close(self) -> None:
+        """Stop the job, and delete its files."""
         self._stream.close()
 
     def __enter__(self) -> ProcessHarness:
@@ -211,7 +216,7 @@ class ProcessHarness:
         arguments += [f"on_time => DESCRIPTOR({', '.join(dict.fromkeys(times))})"] if times else []
         statements = [f"SET 'pipeline.name' = '{_JOB}'"]
         statements += [f"CREATE VIEW {_OPERATOR} AS SELECT * FROM {self._function.name}({', '.join(arguments)})"]
-        # Rows go into tables that print, and what they print is kept.
+        # Rows go into tables that print; the harness stores what they print.
         statements += [
             f"CREATE TABLE {name} ({self._result_columns(shape)}) WITH ('connector' = 'print')"
             for name, shape in self._shapes.items()
@@ -226,7 +231,7 @@ class ProcessHarness:
         self._is_started = True
 
     def _take_columns(self) -> None:
-        """Let states and outputs of rows have the columns of the tables, as a call of the function does."""
+        """Give states and outputs that are rows of a table the table's columns, as a call of the function does."""
         schemas = [tuple(Field(c.name, c.type) for c in self._declared(t.name).visible) for t in self._tables]
         self._function = with_rows(self._function, schemas)
         self._implementation = self._implementation.over(self._function)
@@ -244,7 +249,7 @@ class ProcessHarness:
             raise UsageError(f'process function "{self._function.name}" keeps state for each key', hint=hint)
 
     def _result_columns(self, shape: ResultShape) -> str:
-        """Return the declaration of what comes out: the keys, the columns that are emitted, the time."""
+        """Return the columns of an output's table, as SQL: the keys, the emitted columns, the time."""
         first = self._keyed
         known = {c.name.lower(): c.type for c in self._declared(first.name).columns}
         found = [known[key.lower()] for key in first.keys] + [c.type for c in self._beside(shape)]
@@ -277,7 +282,7 @@ class ProcessHarness:
         return [Emitted(*row) for row in zip(self._keys(table), rows, times, strict=True)]
 
     def _beside(self, shape: ResultShape) -> tuple[Column, ...]:
-        """Return the columns of an output beside the keys, which it may emit, too."""
+        """Return the columns of an output besides the keys; a function may emit its keys, too."""
         return self._function.beside(self._keyed.keys, (Column(name, type) for name, type, _ in shape.fields))
 
     def _keys(self, table: pa.Table) -> list[Any]:
@@ -331,12 +336,12 @@ class ProcessHarness:
 
 
 def _made(shape: ResultShape) -> Callable[[tuple[Any, ...]], Any]:
-    """Return what makes an emitted row of its values."""
+    """Return the function that makes an emitted row of its values."""
     return tuple if shape.made is tuple else lambda values: shape.made(*values)
 
 
 class _Stream(Stream):
-    """Keeps what the job prints as Arrow tables, by the names of its tables."""
+    """A stream that stores what the job prints as Arrow tables, by table name."""
 
     def __init__(self, functions: Iterable[ProcessFunction], options: Mapping[str, str] | None):
         self._received: dict[str, list[pa.Table]] = {}
@@ -347,20 +352,20 @@ class _Stream(Stream):
         return _Received(sink, received)
 
     def taken(self) -> dict[str, list[pa.Table]]:
-        """Return what was printed since the last time."""
+        """Return what was printed since the last call, by table name."""
         taken = {name: list(tables) for name, tables in self._received.items()}
         for tables in self._received.values():
             tables.clear()
         return taken
 
     def run_empty(self) -> None:
-        """Run a batch without rows: what expires, and which timers are due, is told anew."""
+        """Run a batch without rows: due timers fire, and state expires."""
         for run in self.runs.values():
             run.batch({})
 
 
 class _Received:
-    """Takes the rows of a job."""
+    """Stores the rows of a job as Arrow tables."""
 
     limit, is_full, is_gone = None, False, False
 
@@ -380,7 +385,7 @@ def _constants(
     arguments: tuple[Any, ...],
     named: Mapping[str, Any],
 ) -> list[str]:
-    """Return the constants of a call as SQL."""
+    """Return the constants of a call as SQL. Raises UsageError for arguments that the class does not take."""
     try:
         given = inspect.signature(made).bind(*arguments, **named).arguments
     except TypeError as error:
@@ -396,7 +401,7 @@ def _constant(scalar: ScalarArgument, hint: Any, value: Any) -> str:
 
 
 def _hashable(key: Any) -> Any:
-    """Return a key for a dict: lists are tuples in it, and what else cannot be one is text."""
+    """Return a key that a dict can have: lists become tuples, dicts become texts."""
     if isinstance(key, list | tuple):
         return tuple(map(_hashable, key))
     return repr(key) if isinstance(key, dict) else key

@@ -1,4 +1,4 @@
-"""The tables of a process function under test: their columns come from hints, from what is declared, and from the first rows."""
+"""The tables of a process function under test: their columns come from hints, from declarations, and from the first rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Shaped = Mapping[str, Any] | Sequence[Any]
 
 
 class HarnessTable:
-    """A table argument: by which columns it is partitioned, and which has its event time."""
+    """A table argument: the columns that partition it, and the column with its event time."""
 
     def __init__(self, argument: TableArgument, keys: tuple[str, ...], time: str | None, declared: str | None):
         self.row, self.keys, self.time, self.declared = argument, keys, time, declared
@@ -39,9 +39,9 @@ class HarnessTable:
         return f"{self.name} => TABLE {quote_name(self.name)}" + (f" PARTITION BY ({keys})" if keys else "") + order
 
     def declare(self, rows: Sequence[Row]) -> str:
-        """Return the statement that creates the table, `rows` being the first that come."""
+        """Return the CREATE TABLE statement; `rows`, the first ones, give types that nothing declares. May raise UsageError."""
         columns = self.declared or ", ".join(f"{quote_name(n)} {type}" for n, type in self._columns(rows).items())
-        # The watermark moves by hand: no row moves it.
+        # No row moves the watermark: the harness moves it.
         mark = f", WATERMARK FOR {quote_name(self.time)} AS CAST(NULL AS TIMESTAMP)" if self.time else ""
         return f"CREATE TABLE {quote_name(self.name)} ({columns}{mark})"
 
@@ -65,7 +65,7 @@ class HarnessTable:
         return found
 
     def _type(self, name: str, values: list[Any]) -> str:
-        """Return the type of values that nobody has declared."""
+        """Return the DuckDB type of values that have no declared type. Raises UsageError if they do not show one."""
         try:
             array = pa.array(values)
         except (pa.ArrowException, TypeError, ValueError) as error:
@@ -82,7 +82,7 @@ class HarnessTable:
         return UsageError(f'the type of column "{name}" of table "{self.name}" is not known', hint=hint)
 
     def shaped(self, rows: Sequence[Row]) -> list[Shaped]:
-        """Return rows as a stream takes them; each must have its key and its time."""
+        """Return rows as a stream takes them. Raises UsageError for a mapping without the key or the event time."""
         found = [_by_name(row) for row in rows]
         needed = {**dict.fromkeys(self.keys, "by which rows are partitioned")}
         needed |= {self.time: "the event time"} if self.time else {}
@@ -101,7 +101,10 @@ def harness_tables(
     *,
     ordered: bool,
 ) -> list[HarnessTable]:
-    """Return the tables of a function in their order: the broadcast ones have no keys, and a time where rows are `ordered`."""
+    """Return the tables of a function, in their order. Raises UsageError for names and declarations that do not fit it.
+
+    Broadcast tables have no keys. They have an event time if rows are `ordered`, or if `on_time` is a mapping that names them.
+    """
     names = [t.name for t in function.tables]
     for given, what in ((keys, "keys"), (on_time, "on_time"), (columns, "columns")):
         if isinstance(given, Mapping) and (odd := [name for name in given if name not in names]):
@@ -123,7 +126,7 @@ def harness_tables(
 
 
 def _by_name(row: Row) -> Shaped:
-    """Return an object with fields as a mapping, and others as they are."""
+    """Return an object with fields as a mapping, a mapping or a sequence as it is. Raises UsageError for anything else."""
     if dataclasses.is_dataclass(row) and not isinstance(row, type):
         return dataclasses.asdict(row)
     if isinstance(row, tuple) and hasattr(row, "_fields"):

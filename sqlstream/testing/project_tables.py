@@ -1,4 +1,4 @@
-"""Tables of a project as a test has them: without their connectors, so that it feeds and queries them itself."""
+"""Tables of a project in a test: without their connectors, so that the test feeds and queries them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _OPTIONS = {OP_COLUMN, *(option.name for option in SCAN_OPTIONS)}
 
 
 def without_connector(table: Table, keep: Container[str] = ()) -> Table:
-    """Return a table without its connector, unless `keep` has its name, or rows are only looked up there.
+    """Return a table without its connector, unless `keep` has its name, in lower case, or it is only for lookups.
 
-    Where changes come that no column tells apart, reading the table is its problem.
+    If the connector distinguishes kinds of changes and no column does, the table gets a problem: it cannot be read.
     """
     if table.connector is None or table.name.lower() in keep or _is_lookup(table):
         return table

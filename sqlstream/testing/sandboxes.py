@@ -1,4 +1,4 @@
-"""Sandboxes for the queries of streams, kept for the next stream: to open one takes longer than a query of a test."""
+"""Sandboxes for the queries of streams. Idle ones are kept, because opening one takes longer than a query of a test."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sqlstream.functions.registration import register_for_queries
 from sqlstream.queries.query import Sandbox
 from sqlstream.warehouse.paths import Warehouse
 
-# How many sandboxes a process keeps that nobody uses.
+# The most idle sandboxes that a process keeps.
 IDLE = 2
-# With the process that opened each: a forked one never uses its parent's.
+# Idle sandboxes, with the process that opened each: a forked process never uses its parent's.
 _idle: list[tuple[int, Sandbox]] = []
 
 
 class StreamSandbox:
     """The sandbox of a stream, with the functions that its queries may call.
 
-    One without functions can be anybody's, and is kept when it is given back. Those with functions are closed, and with them
-    the resources of the functions.
+    A sandbox without functions suits any stream, and is kept when its stream closes. A sandbox with functions is closed then,
+    and so are the resources of the functions.
     """
 
     def __init__(self, warehouse: str, functions: tuple[DuckFunction, ...]):
@@ -41,6 +41,7 @@ class StreamSandbox:
         )
 
     def close(self) -> None:
+        """Close the sandbox, or keep it for another stream."""
         if self.functions or len(_idle) >= IDLE:
             self.sandbox.close()
         else:
@@ -53,13 +54,13 @@ def _projects(process: int) -> tempfile.TemporaryDirectory[str]:
 
 
 def projects(process: int) -> str:
-    """Return the folder of the projects of all streams of a process, which goes when the process ends."""
+    """Return the folder for the files of all streams of a process, which is deleted when the process ends."""
     return _projects(process).name
 
 
 @atexit.register
 def _close_idle() -> None:
-    """Close the sandboxes that nobody uses. DuckDB prints about functions of those still open when Python ends."""
+    """Close idle sandboxes: DuckDB prints messages about functions of sandboxes that are open when Python ends."""
     while _idle:
         process, sandbox = _idle.pop()
         if process == os.getpid():

@@ -1,7 +1,7 @@
-"""Jobs that a test drives: it feeds rows, moves time, looks at results and state, restarts.
+"""Jobs that a test drives: it feeds rows, moves time, looks at results and state, and restarts.
 
-Tables without a connector that no INSERT writes are fed, as may be those with Parquet files; other sources, and tables that jobs
-write, feed themselves.
+The test feeds tables without a connector that no INSERT writes, and may feed tables of Parquet files. Jobs read other sources,
+and tables that other jobs write, by themselves.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ Rows: TypeAlias = Iterable[Sequence[Any] | Mapping[str, Any]] | pa.Table
 Functions: TypeAlias = Iterable[Callable[..., Any] | AnyFunction]
 
 T = TypeVar("T")
-# The folder of the rows that a test has given to tables with a path of their own.
+# The folder for the rows that a test feeds to tables with a path of their own.
 GIVEN = "given"
-# So often do jobs that feed each other go round for a batch.
+# The most rounds in which jobs read each other's results for one batch.
 ROUNDS = 1000
 
 
@@ -82,9 +82,9 @@ class Stream:
     """One or several jobs of a script, run batch by batch.
 
     `functions` are Python functions, or what `sqlstream.functions.load` returns. `parallelism` is the number of tasks and of
-    buckets. Times are microseconds since 1970, or text that DuckDB reads as a timestamp; the processing time starts at `now`,
-    by default in 1970, and moves by `advance`. With a `project`, a folder, the script sees its catalog and functions, as
-    `Stream.project` says.
+    buckets. Times are microseconds since 1970, or texts that DuckDB reads as timestamps. The processing time starts at `now`, by
+    default in 1970, and moves by `advance`. With the folder of a `project`, the script sees its catalog and functions: see
+    `Stream.project`.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class Stream:
         self._sandbox: StreamSandbox | None = None
         self.now = ProcessingTime(_event_time(now) // MILLISECOND * MILLISECOND)
         self._engine = SteppedEngine(lambda: self.now)
-        # By the name of the job: what runs it, and what it has printed.
+        # By the lower-case name of the job: its run, and the rows that it has printed.
         self.runs: dict[str, SteppedRun] = {}
         self._planned: dict[str, PlannedJob] = {}
         self.printed: dict[str, list[tuple[Any, ...]]] = {}
-        # Tables whose rows the test has given.
+        # Tables that the test has fed.
         self._given: set[str] = set()
         # Tables of a project that keep their connectors; None: all do.
         self._keep = {table.lower() for table in keep} if found is not None else None
@@ -131,11 +131,11 @@ class Stream:
     def project(
         cls, folder: str = ".", script: str = "", *, keep: Iterable[str] = (), functions: Functions = (), **others: Any
     ) -> Stream:
-        """Run a script of a project: it sees the project's `catalog/`, `udfs/` and options.
+        """Return a stream with a script of a project: the script sees the project's `catalog/`, `udfs/` and options.
 
-        Tables lose their connectors, also those that the script declares: a test feeds what jobs read, and finds what they write
-        in the warehouse of the stream. Those that `keep` names stay as they are, and those that are for lookups alone; `others`
-        are further parameters of a `Stream`.
+        Tables lose their connectors, also tables that the script declares: a test feeds what jobs read, and what they write is in
+        the warehouse of the stream. Tables that `keep` names, and tables that are only for lookups, stay as they are. `others`
+        are further parameters of `Stream`.
         """
         return cls(script, project=folder, keep=keep, functions=functions, **others)
 
@@ -144,18 +144,18 @@ class Stream:
 
     @property
     def fed(self) -> set[str]:
-        """The tables whose rows the test gives."""
+        """The names of the tables that the test feeds, in lower case."""
         return self._given | self._fed.names
 
     def _feeding(self, table: Table) -> Mapping[str, str]:
-        """Return the options of a table that is fed: lookups, too, find what it was given."""
+        """Return the options of a fed table: Parquet files, which lookups can read, too."""
         path = table.name if table.name.lower() != "warehouse" else f"{GIVEN}/{table.name}"
         within = self._root == self._directory.name
         path = path if within else f"{self._directory.name}/{path}"
         return {"connector": FilesystemConnector.name, "format": "parquet", "path": path}
 
     def script(self, text: str, name: str = "test") -> None:
-        """Run further statements."""
+        """Compile further statements, and start their jobs; `name` stands for the text in errors."""
         statements = parse_script(SourceText(name, text))
         self._fed.expect(statements)
         for statement in statements:
@@ -164,7 +164,7 @@ class Stream:
                 self._start(planned)
 
     def compile(self, statement: Statement) -> Compiled | None:
-        """Compile a statement as a session does, except that a table which nobody writes is fed by `batch`."""
+        """Compile a statement as a session does, except that a table which no job writes is fed by `batch`."""
         return self._fed.compile(statement)
 
     def _start(self, planned: PlannedJob) -> None:
@@ -178,7 +178,7 @@ class Stream:
         self.pull()
 
     def _run(self, name: str, job: JobSpec) -> SteppedRun:
-        """Let the engine go on with a job, from its last batch."""
+        """Return a run that continues a job after its last batch."""
         rows = self.printed[name] = []
         shown = [(i, s) for i, s in enumerate(job.plan.sinks) if isinstance(sink_of(s.table), SessionSink)]
         receivers = {i: self._receiver(sink, rows) for i, sink in shown}
@@ -187,15 +187,15 @@ class Stream:
         return run
 
     def _receiver(self, sink: SinkPlan, rows: list[tuple[Any, ...]]) -> Receiver:
-        """Return what takes the rows that a job prints."""
+        """Return the receiver of the rows that a job prints."""
         return PrintedRows(sink, rows)
 
     def batch(self, table: str, rows: Rows) -> None:
-        """Give rows of one table to every job that reads it, in one micro-batch, and run the empty ones that become due."""
+        """Feed rows of one table to all jobs that read it, in one micro-batch, and run the empty batches that become due."""
         self.batches({table: rows})
 
     def batches(self, rows: Mapping[str, Rows]) -> None:
-        """Give rows of several tables in one micro-batch."""
+        """Feed rows of several tables, in one micro-batch. See `Rows` for their form. Raises UsageError and BindError."""
         splits = {name.lower(): self._write(name, given) for name, given in rows.items()}
         self._given |= splits.keys()
         for run in self.runs.values():
@@ -209,27 +209,27 @@ class Stream:
         self.pull()
 
     def pull(self) -> None:
-        """Give the jobs that read tables of the warehouse what other jobs have written there, and let idle sources follow."""
+        """Let jobs read what other jobs have written into tables of the warehouse, and move the watermarks of idle sources."""
         self._go_round()
         for run in self.runs.values():
             run.tick_idle()
         self._go_round()
 
     def _go_round(self) -> None:
-        """Let jobs read what others have written, until there is no more."""
+        """Let jobs read what other jobs have written, until there is nothing new. Raises UsageError after ROUNDS rounds."""
         for _ in range(ROUNDS):
-            # Each of them has its turn.
+            # In a list, so that each job reads in each round.
             if not any(list(map(SteppedRun.follow, self.runs.values()))):
                 return
         hint = "Let one of them leave out rows that have gone round, such as with a column that counts how often."
         raise UsageError(f"jobs feed each other without an end, {ROUNDS} times for a batch", hint=hint)
 
     def tick(self, table: str, time: int | str) -> None:
-        """Move a table's watermark to a time without a row."""
+        """Move a table's watermark to an event time, without a row."""
         self.ticks({table: time})
 
     def ticks(self, times: Mapping[str, int | str]) -> None:
-        """Move the watermarks of several tables in one micro-batch."""
+        """Move the watermarks of several tables to event times, in one micro-batch."""
         marks = {name.lower(): _event_time(time) for name, time in times.items()}
         for run in self.runs.values():
             scans = {i: s.table.name.lower() for i, s in enumerate(run.job.plan.scans)}
@@ -239,7 +239,7 @@ class Stream:
         self.pull()
 
     def finish(self) -> None:
-        """End the input: bounded sources that feed themselves are read to their end, and every window closes."""
+        """End the input: jobs read bounded sources and files to their end, and every window closes."""
         for run in self._in_order():
             run.pull()
             run.read_files(self.fed)
@@ -248,7 +248,7 @@ class Stream:
         self._go_round()
 
     def _in_order(self) -> list[SteppedRun]:
-        """Return the jobs, each after those whose tables it reads, as far as they do not feed each other."""
+        """Return the jobs, each after the jobs whose tables it reads, unless they feed each other."""
         waiting, ordered = list(self.runs.values()), []
         while waiting:
             first = next((run for run in waiting if not any(_feeds(w, run) for w in waiting)), waiting[0])
@@ -257,9 +257,9 @@ class Stream:
         return ordered
 
     def advance(self, time: int | str | timedelta) -> None:
-        """Move the processing time by milliseconds, or by a duration such as "1 h".
+        """Move the processing time by a duration such as "1 h"; an int is a number of milliseconds.
 
-        Windows over it close when their end has come, early results come, and sources fall idle.
+        Windows over processing time that have ended close, early results are emitted, and sources become idle.
         """
         self.now = ProcessingTime(self.now + _moved(time) // MILLISECOND * MILLISECOND)
         for run in self.runs.values():
@@ -267,7 +267,7 @@ class Stream:
         self.pull()
 
     def restart(self, parallelism: int | None = None) -> None:
-        """Forget everything that is not on disk, as a new process would; go on with another parallelism if one is given."""
+        """Drop all that is not on disk, as a new process would, and continue, with another `parallelism` if it is set."""
         self._parallelism = self._parallelism if parallelism is None else parallelism
         labels = self._engine.layout(self._parallelism).labels
         forget_known()
@@ -277,7 +277,7 @@ class Stream:
             self._run(name, self._spread(run.job, labels))
 
     def _spread(self, job: JobSpec, labels: tuple[int, ...]) -> JobSpec:
-        """Return a job that goes on, with its state in buckets with these labels."""
+        """Return a job whose state is spread over buckets with these labels."""
         entry = newest_entry(Warehouse(job.warehouse), job.name)
         spread = replace(job, labels=labels)
         if entry is not None and entry.labels != labels:
@@ -285,9 +285,10 @@ class Stream:
         return spread
 
     def rows(self, job: str | None = None) -> list[tuple[Any, ...]]:
-        """Return what a job (or the only one) has emitted so far, in no particular order.
+        """Return the rows that a job (default: the first one) has emitted so far, in no particular order.
 
-        What a job prints whose result changes begins with what each change does: +I, -U, +U or -D.
+        Printed rows of a changing result begin with the kind of change: +I, -U, +U or -D. Raises UsageError if there is no such
+        job, or it writes several tables.
         """
         name = (job or next(iter(self.runs))).lower()
         run = self.runs.get(name)
@@ -301,11 +302,11 @@ class Stream:
         return list(self.printed[name])
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Query state and tables, as `sqlstream query` does."""
+        """Return the rows of a query over state and tables, as `sqlstream query` has them."""
         return self._query(sql, lambda relation: relation.fetchall())
 
     def arrow(self, sql: str) -> pa.Table:
-        """Query state and tables; return the rows as an Arrow table."""
+        """Return the rows of a query over state and tables as an Arrow table."""
         return self._query(sql, lambda relation: relation.to_arrow_table())
 
     def _query(self, sql: str, read: Callable[[duckdb.DuckDBPyRelation], T]) -> T:
@@ -316,19 +317,19 @@ class Stream:
             raise recover(e) or translate(e, sql) from e
 
     def verify(self, job: str | None = None) -> Verification:
-        """Compare what a job (or the only one) has written with a batch in DuckDB over all rows that it has read.
+        """Compare what a job (default: the first one) has written with a batch query in DuckDB over all rows that it has read.
 
-        Raises CannotVerify where its query has no batch form.
+        Raises CannotVerify when its query has no batch form.
         """
         name = (job or next(iter(self.runs))).lower()
         return verify_job(self._planned[name], self.runs[name].job)
 
     def planned(self, job: str) -> PlannedJob:
-        """Return the plan of a job, at every stage."""
+        """Return a job as the compiler has planned it."""
         return self._planned[job.lower()]
 
     def _open_sandbox(self) -> Sandbox:
-        """Return the sandbox of all queries, a new one when there are other functions."""
+        """Return the sandbox for queries, a new one if the functions have changed."""
         functions = self.compiler.catalog.duck_functions
         if self._sandbox is None or self._sandbox.functions != functions:
             if self._sandbox is not None:
@@ -337,7 +338,7 @@ class Stream:
         return self._sandbox.sandbox
 
     def state(self, operator: str, job: str | None = None) -> list[tuple[Any, ...]]:
-        """Return the rows of an operator's view."""
+        """Return the rows of the view `state.<job>.<operator>`; the default job is the first one."""
         return self.query(f'SELECT * FROM state."{job or next(iter(self.runs))}"."{operator}"')
 
     def _write(self, name: str, rows: Rows) -> FileSplit:
@@ -346,7 +347,7 @@ class Stream:
             hint = self.compiler.catalog.relation_hint(name)
             raise BindError(f'table "{name}" does not exist', hint=hint)
         self._check_fed(table)
-        # Names are in the order of the batches, as those of files that arrive.
+        # Names sort in the order of the batches, like those of arriving files.
         self._files += 1
         is_fed = table.name.lower() in self._fed.names
         folder = os.path.join(
@@ -361,7 +362,7 @@ class Stream:
         return FileSplit(path, 1, 0, 1)
 
     def _check_fed(self, table: Table) -> None:
-        """Raise UsageError for a table that takes no rows by hand."""
+        """Raise UsageError for a table that cannot be fed."""
         check_usable(table)
         if table.name.lower() in self._fed.names:
             return
@@ -375,6 +376,7 @@ class Stream:
             raise UsageError(f'table "{table.name}" cannot be fed ({what}): it reads its rows itself', hint=hint)
 
     def close(self) -> None:
+        """Stop the jobs, and delete all files of the stream."""
         self._engine.close()
         if self._sandbox is not None:
             self._sandbox.close()
@@ -391,7 +393,7 @@ class Stream:
 
 
 class PrintedRows:
-    """Keeps what a job prints, as `Stream.rows` returns it."""
+    """Stores the rows that a job prints, for `Stream.rows`."""
 
     is_gone = False
 
@@ -403,7 +405,7 @@ class PrintedRows:
         return self.limit is not None and len(self.rows) >= self.limit
 
     def receive(self, files: Sequence[str]) -> None:
-        """Take the rows of the Parquet files of one batch."""
+        """Store the rows of a batch's Parquet files."""
         for file in files:
             with databases.passing() as con:
                 found = con.execute(changelog(self.sink, file)).fetchall()
@@ -413,12 +415,12 @@ class PrintedRows:
 
 
 def source_of_files(table: Table) -> bool:
-    """Tell whether a table is read, from files."""
+    """Return whether a table is a source that reads files."""
     return connector_of(table).source(table) is not None and takes_files(table)
 
 
 def _feeds(one: SteppedRun, other: SteppedRun) -> bool:
-    """Tell whether a job writes a table of the warehouse that another one reads."""
+    """Return whether a job writes a table of the warehouse that another job reads."""
     written = {s.table.name.lower() for s in one.job.plan.sinks if s.kind == "table"}
     read = {s.table.name.lower() for s in other.job.plan.scans if s.table.connector is None}
     return one is not other and bool(written & read)

@@ -1,6 +1,6 @@
-"""State checks: what must be true of the state of a job, and what the last look found.
+"""State checks: conditions on the state of a job, and the results of their last evaluations.
 
-A check is a file of the warehouse, not of its job: it is there before the job, and stays when the job starts anew.
+A check is a file of the warehouse, not of its job: it can exist before the job does, and survives a fresh start of the job.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from sqlstream.warehouse.filesystem import Filesystem
 from sqlstream.warehouse.paths import JobPaths, Warehouse
 from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sealed, write_sealed
 
-# What follows when a check is broken.
+# What happens to the job when a check is broken: it stops, or gives a warning.
 STOP, WARN = "stop", "warn"
-# How a look ended: nothing broke the check, something did, or its query failed.
+# The result of an evaluation: the query returned no rows, or some, or it failed.
 PASSED, BROKEN, ERROR = "passed", "broken", "error"
-# The checks of the option 'sqlstream.state.max-rows', one for each operator.
+# The name of the checks that the option 'sqlstream.state.max-rows' makes, one for each operator.
 MAX_ROWS = "max-rows"
 
 
 class StateCheck(Record, frozen=True, omit_defaults=True, tag_field="format", tag=1):
-    """A query over the state of a job whose result must be empty, looked at every so many batches."""
+    """A query over the state of a job that must return no rows; it runs after every `every` batches. `action`: STOP or WARN."""
 
     name: str
     job: str
@@ -35,7 +35,7 @@ class StateCheck(Record, frozen=True, omit_defaults=True, tag_field="format", ta
 
 
 class CheckResult(Record, frozen=True, omit_defaults=True, tag_field="format", tag=1):
-    """What the last look at a check found: at which version, how it ended, how many rows break it, and what they say."""
+    """The last evaluation of a check: its version and status, how many rows break it, and the first of them or the error."""
 
     name: str
     operator: str | None
@@ -56,7 +56,7 @@ class CheckResults(Record, frozen=True, omit_defaults=True, tag_field="format", 
 
 
 def checks(warehouse: Warehouse, job: str | None = None) -> Iterator[StateCheck]:
-    """Yield the checks of a warehouse, or of a job, by name; one whose file is damaged is left out."""
+    """Yield the checks of a warehouse, or of one job, in the order of their names; damaged files are left out."""
     for file in sorted(warehouse.fs.list(warehouse.checks)):
         check = _read(warehouse.fs, f"{warehouse.checks}/{file}")
         if check is not None and (job is None or check.job.lower() == job.lower()):
@@ -64,19 +64,22 @@ def checks(warehouse: Warehouse, job: str | None = None) -> Iterator[StateCheck]
 
 
 def find_check(warehouse: Warehouse, name: str) -> StateCheck | None:
+    """Return the check of a name, without regard to case; None if there is none, or its file is damaged."""
     return _read(warehouse.fs, _path(warehouse, name))
 
 
 def write_check(warehouse: Warehouse, check: StateCheck) -> None:
+    """Write a check, in place of the check of its name; it survives a power failure."""
     write_sealed(warehouse.fs, _path(warehouse, check.name), check.to_json(), durable=True)
 
 
 def drop_check(warehouse: Warehouse, name: str) -> None:
+    """Delete the check of a name, if there is one."""
     warehouse.fs.delete(_path(warehouse, name))
 
 
 def read_results(fs: Filesystem, job: JobPaths) -> tuple[CheckResult, ...]:
-    """Return the last results of a job's checks; a damaged file says nothing, and nothing but messages depends on it."""
+    """Return the last results of a job's checks; none if the file is missing or damaged: only messages depend on it."""
     try:
         return read_json(read_sealed(fs, job.checks), CheckResults).results
     except (FileNotFoundError, DamageError, OtherFormat):
@@ -84,6 +87,7 @@ def read_results(fs: Filesystem, job: JobPaths) -> tuple[CheckResult, ...]:
 
 
 def write_results(fs: Filesystem, job: JobPaths, results: tuple[CheckResult, ...]) -> None:
+    """Write the results of a job's checks, in place of the last ones."""
     write_sealed(fs, job.checks, CheckResults(results).to_json())
 
 

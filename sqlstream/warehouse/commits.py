@@ -1,4 +1,4 @@
-"""Which versions of a job are committed."""
+"""The commits of a job: a file for each committed version."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from sqlstream.warehouse.paths import JobPaths
 from sqlstream.warehouse.records import CHANGED, CUT, EMPTY, GONE, damage, digest
 from sqlstream.warehouse.stores import Changed, StoreFilesystem
 
-# Commits that stay. A power cut takes what was written in the last half minute, which is so many small batches: one before them
-# must be whole.
+# How many commits are kept. A power failure takes what was written in the last half minute; so many commits reach back further,
+# so an intact one remains.
 KEPT_COMMITS = 100
-# Of whoever reads the newest commit while the commits are deleted, one after the other.
+# How often the newest commit is looked for, while commits may be deleted one after the other.
 _MOST_LOOKS = 2 * KEPT_COMMITS
-# Of a commit; those that Spark wrote for earlier versions have no digest.
+# The first line of a commit. Commits that Spark wrote for earlier versions have no digest.
 _COMMIT_VERSION = re.compile(r"v\d+(?: ([0-9a-f]{16}))?")
 
 
 def newest_commit(fs: Filesystem, job: JobPaths) -> int | None:
-    """Return the version of the newest commit, whole or not; None before the first one."""
+    """Return the version of the newest commit, even of a damaged one; None before the first commit."""
     return max((int(name) for name in fs.entries(job.commits) if name.isdigit()), default=None)
 
 
 def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
-    """Return the newest version, None before the first commit. Raises DamageError when its commit is not whole."""
+    """Return the newest committed version, None before the first commit. Raises DamageError when the commit is damaged."""
     path, fault = job.commits, GONE
     for _ in range(_MOST_LOOKS):
         newest = newest_commit(fs, job)
@@ -37,14 +37,14 @@ def last_committed(fs: Filesystem, job: JobPaths) -> int | None:
         found = commit_fault(fs, path)
         if found is None:
             return newest
-        # One that was there a moment ago was deleted since: the job is being dropped, or goes back.
+        # A commit that was listed and is gone was deleted in between: the job is being dropped, or goes back to a savepoint.
         if (fault := found) != GONE:
             break
     raise damage(path, fault)
 
 
 def write_commit(fs: Filesystem, job: JobPaths, version: int, spark_millis: int = 0) -> None:
-    """Commit a version, with the watermark of the next batch on Spark's scale.
+    """Commit a version; `spark_millis` is the watermark of the next batch on Spark's scale (see `runtime/times.py`).
 
     Raises JobError when another process may run the job by now, or has committed the version.
     """
@@ -57,7 +57,7 @@ def write_commit(fs: Filesystem, job: JobPaths, version: int, spark_millis: int 
     try:
         fs.put_if(path, text, None)
     except Changed as changed:
-        # A put that was repeated, because its answer was lost, finds itself.
+        # The put was repeated because its answer was lost, if the file has this very text.
         if fs.read_text(path) != text:
             raise taken_over(job) from changed
 
@@ -68,12 +68,12 @@ def _commit(spark_millis: int, **more: str) -> str:
 
 
 def committed_spark_millis(fs: Filesystem, job: JobPaths, version: int) -> int:
-    """Return the watermark that a commit gives to the next batch, on Spark's scale."""
+    """Return the watermark of the batch after a commit, on Spark's scale. Raises FileNotFoundError."""
     return int(json.loads(fs.read_text(f"{job.commits}/{version}").splitlines()[1])["nextBatchWatermarkMs"])
 
 
 def commit_fault(fs: Filesystem, path: str) -> str | None:
-    """Return what is wrong with a commit, as far as can be told of one that Spark wrote for an earlier version."""
+    """Return what is wrong with a commit, such as GONE or CUT, else None. A commit without a digest can only be parsed."""
     try:
         version, _, body = fs.read_text(path).partition("\n")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a table of state is: its columns, the times by which its rows are forgotten, and what a time to live forgets of it."""
+"""Declarations of state tables: their columns, when rows are forgotten, and the state that a time to live bounds."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import msgspec
 from sqlstream.catalog import Column
 from sqlstream.units import NO_TIME, Duration
 
-# What the SQL that merges rows calls them.
+# The name of the rows to be merged, in the SQL that merges them.
 MERGED = "merged_rows"
 
 
 @dataclass(frozen=True, slots=True)
 class TableDeclaration:
-    """A named, typed table of an operator: rows are appended, and forgotten as the watermark passes their time.
+    """A named, typed state table of an operator: rows are appended, and forgotten when the watermark passes their time.
 
-    Without a `time_column` rows stay for ever. A time column is a TIMESTAMP, a TIMESTAMP WITH TIME ZONE, or a BIGINT
-    of microseconds, and never NULL. `merge` is a SELECT over MERGED which combines rows of equal key and time and
-    yields the same columns; compaction may apply it to any of the rows that no retained version tells apart. With
-    `replaces`, it is applied to all rows of a segment, and older versions keep reading what was merged. Of a `replicated` table
-    every bucket has all rows: whoever reads the state of all buckets reads one of them.
+    Without a `time_column`, rows stay for ever. The time column is a TIMESTAMP, a TIMESTAMP WITH TIME ZONE, or a BIGINT of
+    microseconds, and never NULL. `merge` is a SELECT over MERGED that combines rows of equal key and time and returns the same
+    columns; compaction may apply it to any rows that all retained versions see alike. With `replaces`, compaction applies it to
+    all rows of a segment, and older versions keep reading the segments from before. Each bucket has all rows of a `replicated`
+    table, so a reader of all buckets reads one of them.
     """
 
     name: str
@@ -33,18 +33,19 @@ class TableDeclaration:
 
     @property
     def time_type(self) -> str:
+        """The type of the time column; the table must have one."""
         return next(c.type for c in self.columns if c.name == self.time_column)
 
 
 class Remembered(msgspec.Struct, frozen=True, omit_defaults=True):
-    """State that a time to live bounds: a key is forgotten with its rows when none came for it for `ttl` (0: never).
+    """State that a time to live bounds: a key is forgotten, with its rows, when no row has come for it for `ttl` (0: never).
 
-    `name` is the input or the state that it is about, where an operator has several. The rows are those of Z-sets, `tables`,
-    which have the columns `keys`. The table `clocked` says in the column `at`, a processing time in units of so many
-    microseconds, when a row last came for a key; without that column a row came in each batch that changed the table. Of it
-    only the rows count for which the SQL `holds` is true. Keys for which `lasts` is true are never forgotten. Rows that come
-    for a key in the tables `asks` look at what is kept of it. A write that changes nothing may leave no trace where it
-    `misses_writes`. The rows of a `bare` clocked table are keys alone, and are not counted.
+    `name` is the input or the part of the state, if the operator has several. The rows are in the Z-sets `tables`, which have the
+    columns `keys`. The column `at` of the table `clocked` has the processing time of a key's last row, in units of `unit`
+    microseconds; without that column, a row came in each batch that changed the table. Only its rows for which the SQL `holds` is
+    true count. Keys for which the SQL `lasts` is true are never forgotten. Rows that come for a key in the tables `asks` read
+    that key's state. With `misses_writes`, a write that changes nothing may leave no trace. The rows of a `bare` clocked table
+    are only keys, and are not counted.
     """
 
     tables: tuple[str, ...]

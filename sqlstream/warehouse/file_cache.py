@@ -1,7 +1,7 @@
-"""Copies of files of object stores on the local disk: of those that never change once they are there.
+"""A cache on the local disk, for files of object stores that never change.
 
-All processes of a user share them. What was used least lately goes when they take more than `SQLSTREAM_CACHE_SIZE` (1 GB).
-They are in `SQLSTREAM_CACHE`, or in the user's own folder for such things.
+All processes of a user share it. When it has more than `SQLSTREAM_CACHE_SIZE` (1 GB) of files, those that were not used for
+longest are deleted. It is in the folder `SQLSTREAM_CACHE`, or in the user's folder for caches.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from sqlstream.units import parse_bytes
 from sqlstream.warehouse.filesystem import make_folder, storage_errors
 
 DEFAULT_SIZE = "1 GB"
-# Looking at all files for each that is added would cost more than reading it again.
+# Bytes that are added between two evictions. An eviction looks at all files: one for each added file would take too long.
 _ADDED_BETWEEN = 16 << 20
 
 
 class FileCache:
-    """Files in a folder, of so many bytes together; the last one that was added is there in any case."""
+    """Files in a folder, with a limit of bytes for all of them; the file that was added last stays in any case."""
 
     def __init__(self, directory: str, limit: int):
         self.directory, self.limit = directory, limit
-        # The first file that is added has others looked at: processes may be short.
+        # The first added file causes an eviction, because a short process may add few files.
         self._added = min(limit, _ADDED_BETWEEN)
 
     def path(self, name: str) -> str:
-        """Return where the copy of a file is, or would be."""
+        """Return the path that the copy of a file has, or would have."""
         digest = blake2b(name.encode(), digest_size=16).hexdigest()
         return f"{self.directory}/{digest[:2]}/{digest}"
 
     def find(self, name: str) -> str | None:
-        """Return the path of the copy of a file, None where there is none."""
+        """Return the path of the copy of a file, which counts as used now; None if there is no copy."""
         path = self.path(name)
         try:
             os.utime(path)
@@ -46,7 +46,7 @@ class FileCache:
         return path
 
     def add(self, name: str, content: Iterable[bytes | memoryview]) -> str:
-        """Keep a copy of a file, and return its path."""
+        """Store a copy of a file, and return its path; delete other copies if the limit is exceeded."""
         path = self.path(name)
         temporary = f"{path}.{uuid4().hex[:8]}.tmp"
         with storage_errors(path):
@@ -65,7 +65,7 @@ class FileCache:
         return path
 
     def remove(self, name: str) -> None:
-        """Forget a file that is gone."""
+        """Delete the copy of a file, if there is one."""
         with contextlib.suppress(OSError):
             os.unlink(self.path(name))
 
@@ -81,7 +81,7 @@ class FileCache:
             if total <= self.limit:
                 return
             if path != kept:
-                # Whoever has it open reads on.
+                # A process that has the file open can still read it.
                 with contextlib.suppress(OSError):
                     os.unlink(path)
                 total -= size
@@ -89,7 +89,7 @@ class FileCache:
 
 @cache
 def user_cache() -> FileCache:
-    """Return the cache of the user who runs this process."""
+    """Return the cache of the user of this process. Raises UsageError when SQLSTREAM_CACHE_SIZE is no number of bytes."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     directory = os.environ.get("SQLSTREAM_CACHE") or os.path.join(home, "sqlstream", "files")
     size = os.environ.get("SQLSTREAM_CACHE_SIZE", DEFAULT_SIZE)

@@ -1,4 +1,4 @@
-"""Where a warehouse keeps things, and the few file operations that storage needs, on local disks and elsewhere."""
+"""File systems of warehouses: the few file operations that storage needs, on local disks and elsewhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file by its name, its size in bytes, and when it was last modified."""
+    """A file: its name within its directory, its size in bytes, and when it was last modified."""
 
     name: str
     bytes: int
@@ -33,9 +33,10 @@ class FileInfo:
 
 
 class Filesystem(ABC):
-    """What storage asks of a file system. Nothing is ever seen half written; missing files raise `FileNotFoundError`.
+    """The file operations that storage needs. Readers see no half-written file; missing files raise FileNotFoundError.
 
-    Names that start with a dot are files being written: `list` and `files` leave them out, `leftovers` shows them.
+    Other failures of the storage are errors for people, as in `storage_error`. A file whose name starts with a dot is being
+    written: `list` and `files` leave it out, `leftovers` returns it.
     """
 
     local: bool
@@ -43,42 +44,45 @@ class Filesystem(ABC):
     @abstractmethod
     @contextlib.contextmanager
     def create(self, path: str, *, durable: bool = False) -> Iterator[Any]:
-        """Open a binary file to write; it gets its name, replacing an older file, when the block ends well.
+        """Open a binary file to write; it gets its name, in place of an older file, when the block ends without an error.
 
-        It survives the crash of any process; a `durable` one a power cut, too, which takes milliseconds.
+        The file survives the crash of any process. A `durable` one also survives a power failure, which takes milliseconds.
         """
 
     @abstractmethod
-    def read_text(self, path: str) -> str: ...
+    def read_text(self, path: str) -> str:
+        """Return the text of a UTF-8 file. Raises UnicodeDecodeError for other bytes."""
 
     @abstractmethod
     def open_bytes(self, path: str) -> IO[bytes]:
-        """Open a file to read its bytes."""
+        """Open a file to read its bytes; the caller closes it."""
 
     @abstractmethod
     def size(self, path: str) -> int:
         """Return the size of a file in bytes."""
 
     def identity(self, path: str) -> object | None:
-        """Return what tells a file from others that had its name before; None where it is missing, or nothing tells it."""
+        """Return a value that distinguishes a file from earlier files of its name; None if it is missing or has no such value."""
         return None
 
     @abstractmethod
     def read_parquet(self, path: str, columns: list[str] | None = None, repeated: Sequence[str] = ()) -> pa.Table:
-        """Return the rows of a file, or some of their columns; those of text that is `repeated` as dictionaries.
+        """Return the rows of a Parquet file, or some of its columns; text columns in `repeated` are dictionaries.
 
-        It takes one thread, as all that a worker does: there is a worker for each core.
+        Reading takes one thread, because there is a worker for each core.
         """
 
     @abstractmethod
     def entries(self, directory: str) -> list[str]:
-        """Return all names in a directory, none when it is missing."""
+        """Return the names of all files and directories in a directory, in any order; none when it is missing."""
 
     @abstractmethod
-    def infos(self, directory: str) -> list[FileInfo]: ...
+    def infos(self, directory: str) -> list[FileInfo]:
+        """Return the files in a directory, in any order, without subdirectories; none when it is missing."""
 
     @abstractmethod
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file or a directory at a path."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
@@ -93,45 +97,45 @@ class Filesystem(ABC):
         """Return the path as DuckDB's file functions take it, to be quoted as a string literal."""
 
     def together(self, read: Callable[[str], T], paths: Sequence[str]) -> list[T]:
-        """Return what a function makes of each of some paths; it may be called for many at a time."""
+        """Return the results of `read` for some paths, in their order; several calls may run at the same time."""
         return list(map(read, paths))
 
     def local_copy(self, path: str) -> str:
-        """Return where a file that does not change can be read by its path."""
+        """Return a local path of a file that does not change: its own path, or that of a copy."""
         return path
 
     def fetch(self, paths: Iterable[str]) -> None:  # noqa: B027
-        """Bring files that do not change near, all at a time, for whoever reads them next."""
+        """Copy files that do not change to the local disk, several at a time, before they are read one by one."""
 
     def uncached(self) -> Filesystem:
-        """Return the file system as one that looks at every file where it is."""
+        """Return this file system without copies: it reads every file from the storage itself."""
         return self
 
     def make_durable(self, paths: Iterable[str]) -> None:  # noqa: B027
-        """Let files survive a power cut that were not `durable` when they were created; it takes milliseconds for each."""
+        """Make files survive a power failure that were not created `durable`; it takes milliseconds for each."""
 
     def put_file(self, local: str, path: str) -> None:
-        """Give a path the content of a local file."""
+        """Write the content of a local file to a path, in place of an older file."""
         with open(local, "rb") as file, self.create(path) as target:
             shutil.copyfileobj(file, target)
 
     def claim(self, path: str) -> bool:
-        """Make a small file where there is none, and return False where there is one: of all who try one gets True."""
+        """Create a small file unless there is one; return whether it was created. Of concurrent callers, one gets True."""
         raise NotImplementedError
 
     def move(self, source: str, target: str) -> None:
-        """Give a file another name, in place of an older file. Raises FileNotFoundError."""
+        """Rename a file, in place of an older file. Raises FileNotFoundError."""
         raise NotImplementedError
 
     def link(self, source: str, target: str) -> None:
-        """Give a file that does not change a second name, which outlives the first; copy it where files have one name.
+        """Give a file that does not change a second name that outlives the first; make a copy if files have one name only.
 
         Raises FileNotFoundError.
         """
         raise NotImplementedError
 
     def move_tree(self, source: str, target: str) -> bool:
-        """Give a directory another name at once, and return False where there is one of that name, or no such operation."""
+        """Rename a directory atomically; return False if the new name is taken, or the file system cannot do that."""
         return False
 
     def delete_all(self, paths: Iterable[str]) -> None:
@@ -149,7 +153,7 @@ class Filesystem(ABC):
                 yield from self.walk(f"{directory}/{name}")
 
     def files(self, directory: str) -> list[FileInfo]:
-        """Return the files of a directory in the order of their names."""
+        """Return the files of a directory, sorted by name, without those that are being written."""
         return sorted((f for f in self.infos(directory) if not f.name.startswith(".")), key=lambda f: f.name)
 
     def leftovers(self, directory: str) -> list[FileInfo]:
@@ -157,21 +161,21 @@ class Filesystem(ABC):
         return [f for f in self.infos(directory) if f.name.startswith(_TEMPORARY)]
 
     def write_text_atomic(self, path: str, text: str, *, durable: bool = False) -> None:
-        """Write a small file that readers see whole or not at all."""
+        """Write a small UTF-8 file; readers see it whole or not at all."""
         with self.create(path, durable=durable) as file:
             file.write(text.encode())
 
     def list(self, directory: str) -> list[str]:
-        """Return the names of a directory in order, none when it is missing."""
+        """Return the sorted names in a directory, without those that begin with a dot; none when it is missing."""
         return sorted(name for name in self.entries(directory) if not name.startswith("."))
 
 
 _TEMPORARY = ".tmp-"
-# Of a hard link: to another disk, on a file system without any, or of a file that has as many as there can be.
+# Errors of hard links: another disk, a file system that has none, or a file that already has as many as it can have.
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 # Schemes of object stores (see `stores`).
 STORES = ("s3", "gs", "abfs", "abfss")
-# Where a local warehouse has the locks of the processes that use it.
+# The folder of a local warehouse with the lock files of the processes that use it.
 SESSIONS = "sessions"
 
 
@@ -301,7 +305,7 @@ class LocalFilesystem(Filesystem):
             try:
                 os.link(source, target)
             except FileExistsError:
-                # Of an attempt that was interrupted.
+                # An earlier attempt made the link, and was interrupted.
                 return
             except OSError as error:
                 if error.errno not in _NO_LINKS:
@@ -347,7 +351,7 @@ class ArrowFilesystem(Filesystem):
                 raise
 
     def claim(self, path: str) -> bool:
-        # Two who try at once may both get it: these file systems have no such operation.
+        # Of concurrent callers, several may get True: these file systems have no atomic operation for this.
         if self.exists(path):
             return False
         self.write_text_atomic(path, "")
@@ -418,12 +422,12 @@ class ArrowFilesystem(Filesystem):
 
 
 def open_filesystem(uri: str) -> tuple[Filesystem, str]:
-    """Return the file system of a path or URI, and the path of it there."""
+    """Return the file system of a path or URI, and the path within it. Raises UsageError when it cannot be opened."""
     if "://" not in uri:
         return LocalFilesystem(), os.path.abspath(uri)
     scheme = uri.split("://")[0]
     if scheme in STORES:
-        # Who has no store needs none of what it needs.
+        # Imported here, because local warehouses do not need its packages.
         from sqlstream.warehouse.stores import open_store
 
         return open_store(uri)
@@ -439,7 +443,7 @@ def open_filesystem(uri: str) -> tuple[Filesystem, str]:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder and those above it; raise UsageError where there can be none."""
+    """Create a folder and its parents. Raises UsageError where that is impossible."""
     with storage_errors(path):
         try:
             os.makedirs(path, exist_ok=True)
@@ -451,7 +455,7 @@ def make_folder(path: str) -> None:
 
 @contextlib.contextmanager
 def storage_errors(path: str) -> Iterator[None]:
-    """Turn a full disk and the like into errors for people that name the path; a missing file stays an exception."""
+    """Turn OSErrors, such as a full disk, into errors for people that name the path; FileNotFoundError passes through."""
     try:
         yield
     except OSError as error:
@@ -461,7 +465,7 @@ def storage_errors(path: str) -> Iterator[None]:
 
 
 def storage_error(path: str, error: OSError) -> SqlStreamError:
-    """Return the error for people that says what is wrong with the storage at a path."""
+    """Return the error for people about an OSError of the storage at a path."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return JobError(

@@ -1,4 +1,4 @@
-"""What a warehouse knows about its jobs: their records, their status, and what they have committed."""
+"""The records of the jobs of a warehouse, which do not change while a job lives."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from sqlstream.warehouse.paths import JobPaths
 from sqlstream.warehouse.records import GONE, OtherFormat, Record, Upgrade, damage, read_json, read_sealed, write_sealed
 
 FORMAT = 8
-# Names and types.
+# Columns, as (name, type).
 Columns = tuple[tuple[str, str], ...]
-# The kind of sink that is a warehouse table.
+# The kind of sinks that are tables of the warehouse.
 TABLE = "table"
 
 
 class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table that a job reads, with the watermark that it declares.
+    """A table that a job reads, with its time column and watermark.
 
-    `kind` is its connector, `place` tells its place from others, as of a sink; records of earlier versions have neither.
+    `kind` is its connector; `place` identifies where it is, as in SinkRecord. Records of earlier versions have neither.
     """
 
     name: str
@@ -39,7 +39,7 @@ class ScanRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TableRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table of state, as it was declared (see `TableDeclaration`)."""
+    """A state table, as it was declared (see `TableDeclaration`)."""
 
     name: str
     columns: Columns
@@ -50,6 +50,7 @@ class TableRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, table: TableDeclaration) -> TableRecord:
+        """Return the record of a declaration."""
         columns = tuple((c.name, c.type) for c in table.columns)
         return cls(table.name, columns, table.time_column, table.merge, table.replaces, table.replicated)
 
@@ -60,9 +61,9 @@ class TableRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WindowRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The columns of an operator's view that have the bounds of its windows, and how much later than its end each is forgotten.
+    """The columns of an operator's view with the bounds of its windows; a window is forgotten `lateness` after its end.
 
-    Windows that `grow` have later ends as rows come.
+    With `grow`, rows can move the end of a window to a later time.
     """
 
     start: str | None
@@ -72,11 +73,11 @@ class WindowRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ShapeItem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that an operator computes or keeps: its name, the SQL that makes it of a row of the input, and its type.
+    """Something that an operator computes or stores: its name, its SQL over the rows of the input, and its type.
 
-    `origin` is the SQL over what tables and operators below emit, where projections between them make a difference. `columns`
-    are the columns of state that hold it, by table: none of what is computed of others. Of a join and a process function,
-    `input` is the place of the input that it is of.
+    `origin` is its SQL over the rows of the tables and operators below, if projections in between make a difference. `columns`
+    are the state columns that store it, by table; none if it is computed from other items. In joins and process functions,
+    `input` is the place of the input that it belongs to.
     """
 
     name: str
@@ -89,15 +90,15 @@ class ShapeItem(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def value(self) -> str:
-        """What tells it from others, whatever it and the columns on the way are called."""
+        """The SQL that identifies it, whatever it and the columns in between are called."""
         return self.origin or self.expression
 
 
 class RowPath(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How rows of a table or an operator come to another one, or to a sink: what is done to them on the way.
+    """How rows of a table or an operator reach another operator or a sink: what happens to them on the way.
 
-    `steps` are the filters and all else but projections. `columns` are those of the rows that arrive, as SQL over those of the
-    rows that leave, where somebody has to know them. `input` is the place of the input that they come to.
+    `steps` are all steps but projections, such as filters. `columns` are the columns of the arriving rows, as SQL over the
+    columns of the source, where that is needed. `input` is the place of the input that the rows reach.
     """
 
     source: str
@@ -107,11 +108,11 @@ class RowPath(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an operator computes, as plain data: two of equal shape have the same state for the same rows.
+    """What an operator computes, as plain data: two operators of equal shape have the same state for the same rows.
 
-    `operator` is the declared kind of the node in the plan, as "WindowAggregate". `items` are its aggregates, the columns that it
-    keeps, its states; `settings` what else there is to say (windows, lateness, time to live, ranks, conditions), as text;
-    `inputs` the tables and operators whose rows it reads, `paths` how they come. It is `named` where the query gives it its name.
+    `operator` is the declared kind of its node in the plan, such as "WindowAggregate". `items` are its aggregates, stored columns
+    and states; `settings` are all other properties as text (windows, lateness, time to live, ranks, conditions); `inputs` are the
+    tables and operators whose rows it reads, `paths` how these rows reach it. With `named`, its name comes from the query.
     """
 
     operator: str
@@ -128,15 +129,15 @@ class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stateful operator: its state tables, and the view of them that people query.
+    """A stateful operator: its state tables, and its views, which people query.
 
-    `view_sql` is a SELECT over the names of the state tables, which asks for the clock as operators do; `view_columns` are the
-    names and types that it yields. `count_sql` selects how many windows are open in the same way, `more_views` what else people
-    query, by name. Its watermark is `delay` behind the job's. Rows of the state tables that differ in the `hash_columns` have
-    nothing to do with each other; those of an operator with keys are its `key_columns`. `unique` are columns that tell the rows
-    of the result apart, where that is known, `window` is set where the result is one of windows, `ttl` where keys are forgotten
-    for which no row came so long. `remembered` is what a time to live forgets, or would. `shape` is what it computes, by which
-    the operators of a changed query are compared with those of the job. Records of earlier versions have none of the six.
+    `view_sql` is a SELECT over the names of the state tables, with the clock as variables; `view_columns` are its columns.
+    `count_sql` is a SELECT of the number of open windows in the same way, `more_views` are further views by name. The operator's
+    watermark is `delay` behind the job's. Rows of state that differ in the `hash_columns` are independent; in an operator with
+    keys these columns store the `key_columns`. `unique` are columns that identify a row of the result, if they are known;
+    `window` is set if the result is per window, `ttl` if keys expire after so long without a row. `remembered` is the state that
+    a time to live bounds, or would bound. `shape` is what the operator computes, to be compared with the operators of a changed
+    query. Records of earlier versions lack these last six fields.
     """
 
     name: str
@@ -163,12 +164,11 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where the results go: the kind of sink, the table's name, and the columns written.
+    """A sink: its kind, the name of its table, and the columns that are written.
 
-    With `changing` they are written with weights; of the rows of a `key` a table holds one: with `upserts` the last one. Where
-    a batch can have several, columns behind the others tell their `order`. `place` tells the
-    place of a table outside of the warehouse from others, if its options name one. `paths` say how rows come to it; records of
-    earlier versions have none.
+    With `changing`, rows are written with weights. A table has one row for each `key`, with `upserts` the last one. If a batch
+    can have several, the columns `order`, which come after the others, give their order. `place` identifies the place of a table
+    outside of the warehouse, if its options name one. `paths` say how rows reach the sink; records of earlier versions have none.
     """
 
     kind: str
@@ -183,9 +183,9 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ScriptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a job needs of its script beside its statement: the declarations in it, options, and options of its tables.
+    """What a job needs of its script besides its statement: declarations, options, and options of its tables; no secrets.
 
-    All without secrets. Files of the tables that it declares must lie `within` folders, if there are any.
+    Files of the tables that it declares must be `within` these folders, if there are any.
     """
 
     declarations: tuple[str, ...] = ()
@@ -195,10 +195,10 @@ class ScriptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PlanDigests(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What tells a job from others, whatever words describe it: digests over the values of its plan.
+    """The digests that identify a job: they are over the values of its plan, and do not depend on any wording.
 
-    `plan` is of all but the tables that it writes, `without_starts` of that but for where its sources begin, `tables` of those
-    tables, with their keys. Digests are comparable where the `printer` of their expressions is the same one.
+    `plan` leaves out the tables that the job writes, `without_starts` also leaves out where its sources start; `tables` is over
+    the written tables, with their keys. Digests are comparable if the `printer` of their expressions is the same.
     """
 
     plan: str
@@ -208,14 +208,14 @@ class PlanDigests(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
-    """What stays the same while a job lives: its SQL, its plan, the shape of its state, and what it was made with.
+    """What stays the same while a job lives: its SQL, its plan, the shape of its state, and the versions of libraries.
 
-    With `retains_state` a savepoint keeps its last version when it is dropped. `lives` are of a job that went back to savepoints:
-    when it was created before, and up to which version it still has what it wrote then. A job that goes on with a changed query
-    was `upgraded_from` the savepoint of this name; not if migrations made its state. There is no `script` in records of earlier
-    versions, nor where it has secrets.
-    `key_hash` is the version of the hash that spreads its keys (see `duck/key_hash.py`): those that earlier versions made have
-    the first one. By its `digests` a job is known; one of an earlier version has none, and is known by its `plan_text`.
+    With `retains_state`, a savepoint of the last version is taken when the job is dropped. `lives` are the earlier lives of a job
+    that went back to savepoints: when each was created, and up to which version the job still has what it wrote. `upgraded_from`
+    is the savepoint from which the job continued with a changed query; it is empty if migrations made its state. `script` is None
+    in records of earlier versions, and if the script has secrets. `key_hash` is the version of the hash of keys (see
+    `duck/key_hash.py`), 1 for jobs of earlier versions. `digests` identify the job; in records of earlier versions, which have
+    none, `plan_text` does.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {7: partial(upgraded_times, names=("created_at",))}
@@ -239,16 +239,16 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
     digests: PlanDigests | None = None
 
     def sink(self, table: str) -> SinkRecord | None:
-        """Return the sink that is a table of the warehouse with a name, matched without regard to case."""
+        """Return the sink that is a table of the warehouse, by the table's name without regard to case; None if there is none."""
         return next((s for s in self.sinks if s.kind == TABLE and s.table.lower() == table.lower()), None)
 
     def has_written(self, created_at: ProcessingTime, version: int) -> bool:
-        """Tell whether the job, as it was created at some time, wrote what it has now, up to a version."""
+        """Return whether a version, written in the life that began at `created_at`, is part of what the job has now."""
         return created_at == self.created_at or version <= dict(self.lives).get(created_at, -1)
 
     @classmethod
     def from_json(cls, text: str) -> JobRecord:
-        """Return the record in a text. Raises OtherVersionError."""
+        """Return the record in a JSON text. Raises OtherVersionError."""
         try:
             return read_json(text, cls)
         except OtherFormat as other:
@@ -256,11 +256,12 @@ class JobRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag
 
 
 def write_record(fs: Filesystem, job: JobPaths, record: JobRecord) -> None:
+    """Write the record of a job; it survives a power failure."""
     write_sealed(fs, job.record, msgspec.json.format(record.to_json(), indent=2), durable=True)
 
 
 def readable_record(fs: Filesystem, job: JobPaths) -> JobRecord | None:
-    """Return the record of a job, None also where it is damaged or of another version: one job must not spoil a list."""
+    """Return the record of a job, None also if it is damaged or of another version, so that one job does not spoil a list."""
     try:
         return read_record(fs, job)
     except (DamageError, OtherVersionError):
@@ -268,7 +269,7 @@ def readable_record(fs: Filesystem, job: JobPaths) -> JobRecord | None:
 
 
 def read_record(fs: Filesystem, job: JobPaths) -> JobRecord | None:
-    """Return the record of a job, None when there is none. Raises DamageError when it is not whole, and OtherVersionError."""
+    """Return the record of a job, None if there is no such job. Raises DamageError and OtherVersionError."""
     try:
         text = read_sealed(fs, job.record)
     except FileNotFoundError:
@@ -276,7 +277,7 @@ def read_record(fs: Filesystem, job: JobPaths) -> JobRecord | None:
             raise damage(job.record, GONE, hint=_LOST_RECORD) from None
         return None
     except DamageError as error:
-        # Earlier versions did not seal it.
+        # Earlier versions wrote it without a digest.
         older = _unsealed(fs, job.record)
         if older is None:
             raise damage(error.path, error.fault, hint=_LOST_RECORD) from error
@@ -288,7 +289,7 @@ _LOST_RECORD = "Restore the file from a backup, or start the job anew with --fre
 
 
 def _unsealed(fs: Filesystem, path: str) -> str | None:
-    """Return a record as earlier versions wrote it."""
+    """Return a record of an earlier version, without a digest; None if the file is no such record."""
     try:
         text = fs.read_text(path)
         return text if msgspec.json.decode(text)["format"] < FORMAT else None

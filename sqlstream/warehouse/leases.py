@@ -1,14 +1,15 @@
-"""The right to run a job of a warehouse in an object store: a lease, which its holder renews, and which ends without it.
+"""Leases: the right to run a job of a warehouse in an object store. A lease ends when its holder does not renew it.
 
-A lease is the file `lock` of the job. It is written only under the condition that it is still what its writer has read, so of
-two who want it one gets it. No clocks of two hosts are compared: who finds the lease of another host waits until that has either
-been renewed, and then the job is being run, or has been the same for as long as a lease lasts, and then takes it.
+A lease is the file `lock` of the job. It is written on the condition that it is still what its writer has read, so one of two
+competing processes gets it. Clocks of two hosts are never compared: a process that meets the lease of another host waits until
+the lease has been renewed, which means that the job is being run, or has not changed for as long as a lease lasts; then the
+process takes it.
 
-A holder that could not renew its lease in time commits nothing more: its job fails. It may have been suspended between this look
-and the commit; so a commit is only written where there is none.
+A holder that could not renew its lease in time commits nothing more: its job fails. It may be suspended between this check and
+the commit; so a commit is only written if there is none.
 
-The lease of a job that was deleted is deleted, too. Stores delete without a condition, so the holder says beforehand that the
-lease goes, and others leave it alone for as long as a lease lasts.
+The lease of a deleted job is deleted, too. Stores cannot delete on a condition, so the holder first writes that the lease
+`goes`, and other processes leave the lease alone for as long as a lease lasts.
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ from sqlstream.warehouse.paths import JobPaths
 from sqlstream.warehouse.records import opened, sealed
 from sqlstream.warehouse.stores import Changed, StoreFilesystem, Tag
 
-# How long a lease lasts that is not renewed.
+# Seconds that a lease lasts without a renewal.
 LEASE_SECONDS: Final = 15.0
-# A holder gives up so long before others take the lease.
+# A holder gives up so many seconds before others may take the lease.
 _MARGIN = 2.0
 _RENEWALS = 4
 _LOOKS_EVERY = 0.25
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
-    """Who holds a lease, nobody with `pid` 0; `until` is for people, by the clock of the holder.
+    """The holder of a lease; none if `pid` is 0. `until` is for people, by the clock of the holder; `seconds` is its duration.
 
-    `place` tells hosts apart, and containers with a name in common: only there the session's file says something. A lease that
-    `goes` is being deleted by the process that held it.
+    `place` identifies a host or container, also among those of equal names: only in the same place can the holder's session file
+    be checked. A lease that `goes` is being deleted by the process that held it.
     """
 
     pid: int
@@ -69,7 +70,7 @@ class LeaseRecord(msgspec.Struct, frozen=True):
 
 
 class Lease(JobLock):
-    """A lease that this process holds until it is lost, or released; a thread renews it."""
+    """A lease that this process holds until it is released or lost; a thread renews it."""
 
     def __init__(self, fs: StoreFilesystem, job: JobPaths, session: SessionLock, seconds: float):
         super().__init__(fs, job, session)
@@ -91,9 +92,9 @@ class Lease(JobLock):
         in_turn: bool = False,
         seconds: float | None = None,
     ) -> Lease:
-        """Return the lease of a job, when its holder is gone. Raises UsageError when another process runs the job.
+        """Take the lease of a job when its holder is gone. Raises UsageError when another process runs the job.
 
-        `in_turn` waits for up to `patience` seconds for a holder that lives.
+        With `in_turn`, wait up to `patience` seconds for a live holder. `seconds` is how long the lease lasts.
         """
         lease = cls(fs, job, session, LEASE_SECONDS if seconds is None else seconds)
         started = unchanged_since = time.monotonic()
@@ -128,7 +129,7 @@ class Lease(JobLock):
         try:
             self._tag = self._store.put_if(self._job.lock, text, before)
         except Changed:
-            # A put that was repeated, because its answer was lost, finds itself.
+            # The put was repeated because its answer was lost, if the file has this very text.
             written, tag = self._store.read_tagged(self._job.lock)
             if written != text:
                 raise
@@ -155,11 +156,11 @@ class Lease(JobLock):
 
     @property
     def is_lost(self) -> bool:
-        """Whether another process may have the job by now."""
+        """Whether another process may have taken the lease."""
         return self._lost or _clock() > self._valid_until
 
     def release(self) -> None:
-        """Give the lease back, unless it is lost. Of a job that was deleted the rest goes, too."""
+        """Release the lease, unless it is lost; delete it if the job was deleted."""
         self._wake.set()
         with self._changing:
             if self._ended:
@@ -174,7 +175,7 @@ class Lease(JobLock):
                     self._write(self._tag, free=True)
                     return
                 self._write(self._tag, goes=True)
-                # Suspended since, this process would delete the lease of another one.
+                # If this process has been suspended since, it would delete the lease of another one.
                 if _clock() < self._valid_until:
                     self._store.delete(self._job.lock)
 
@@ -185,7 +186,7 @@ _held: dict[str, Lease] = {}
 def lock_job(
     fs: Filesystem, job: JobPaths, session: SessionLock, *, patience: float = ORPHAN_SECONDS, in_turn: bool = False
 ) -> JobLock:
-    """Take the right to run a job: a lock on a local disk, a lease in a store. Raises UsageError when somebody else has it."""
+    """Take the right to run a job: a lock on a local disk, a lease in a store. Raises UsageError when that is impossible."""
     if isinstance(fs, StoreFilesystem):
         return Lease.take(fs, job, session, patience=patience, in_turn=in_turn)
     if not fs.local:
@@ -197,14 +198,14 @@ def lock_job(
 
 
 def check_held(job: JobPaths) -> None:
-    """Raise JobError when this process runs a job and another one may have it by now."""
+    """Raise JobError when this process runs a job, and another process may have taken the job's lease."""
     lease = _held.get(job.root)
     if lease is not None and lease.is_lost:
         raise taken_over(job)
 
 
 def taken_over(job: JobPaths) -> JobError:
-    """Return the error for people of a job that another process may run by now."""
+    """Return the error for people about a job that another process may have taken over."""
     return JobError(
         f'job "{job.name}" was taken over, or might have been: its lease in the store was not renewed in time',
         detail="This process was suspended, or the store did not answer.",
@@ -213,7 +214,7 @@ def taken_over(job: JobPaths) -> JobError:
 
 
 def read_lease(fs: StoreFilesystem, job: JobPaths) -> tuple[LeaseRecord | None, Tag | None]:
-    """Return who holds the lease of a job, nobody when it is damaged, and what tells it from others, None where it is missing."""
+    """Return the lease of a job, None if it is missing or damaged, and the tag of its content, None if it is missing."""
     try:
         text, tag = fs.read_tagged(job.lock)
     except FileNotFoundError:
@@ -227,7 +228,7 @@ def read_lease(fs: StoreFilesystem, job: JobPaths) -> tuple[LeaseRecord | None, 
 
 
 def is_being_run(fs: Filesystem, job: JobPaths) -> bool:
-    """Tell, as far as one look can, whether some process runs a job."""
+    """Return whether a process runs a job, as far as one look can tell."""
     if not isinstance(fs, StoreFilesystem):
         holder = read_holder(fs, job)
         return holder is not None and (holder.is_alive or not (fs.local or holder.is_here))
@@ -237,12 +238,12 @@ def is_being_run(fs: Filesystem, job: JobPaths) -> bool:
     directory = session_directory(fs, job.warehouse)
     if os.path.isdir(directory) and found.place == place_of(directory):
         return Holder(found.pid, found.host, f"{directory}/{found.session}").is_alive
-    # Clocks differ, and a renewal may be on its way.
+    # Clocks differ, and a renewal may be under way.
     return now() < found.until + int(2 * found.seconds * SECOND)
 
 
 def _is_held(found: LeaseRecord | None, session: SessionLock) -> bool | None:
-    """Tell whether a lease has a holder that lives, None when that cannot be seen from here."""
+    """Return whether the holder of a lease is alive; None if that cannot be seen from this host."""
     if found is None:
         return None
     if found.is_free:
@@ -262,5 +263,5 @@ def _refusal(job: JobPaths, found: LeaseRecord | None) -> UsageError:
 
 
 def _clock() -> float:
-    # A host that sleeps renews nothing.
+    # This clock runs on while the host is suspended, when no lease is renewed.
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()

@@ -1,7 +1,7 @@
-"""Who runs a job: one process at a time, known by a file lock that ends with that process and the JVM it started.
+"""Locks: one process at a time runs a job. Its lock ends with the process and the JVM that it started.
 
-A session (a process that runs jobs) holds an exclusive `flock` on a file of its own. A child that inherits the
-descriptor holds the same lock, so that a JVM which outlives its driver is seen. A job's lock file names the session.
+A session (a process that runs jobs) holds an exclusive `flock` on a file of its own. A child that inherits the descriptor holds
+the same lock, so a JVM that outlives its driver is noticed. The lock file of a job names the session.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from sqlstream.warehouse.filesystem import SESSIONS, Filesystem, make_folder, st
 from sqlstream.warehouse.paths import JobPaths, Warehouse
 from sqlstream.warehouse.records import CHANGED, damage, read_sealed, write_sealed
 
-# How long a JVM may take to notice that its driver is gone.
+# Seconds that a JVM may need to notice that its driver is gone.
 ORPHAN_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The process that a job's lock names, and its session file."""
+    """The process that a job's lock names, with the path of its session file."""
 
     pid: int
     host: str
@@ -40,21 +40,22 @@ class Holder:
 
     @property
     def is_here(self) -> bool:
+        """Whether the process ran on this host."""
         return self.host == socket.gethostname()
 
     @property
     def holds(self) -> bool:
-        """Whether the process, or a child of it that lives on, still holds its session."""
+        """Whether the process, or a child that outlives it, still holds its session."""
         return _is_locked(self.session)
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process itself still holds its session, as far as can be seen from this host."""
+        """Whether the process itself still holds its session, as far as this host can see."""
         return self.holds and not (self.is_here and not process_is_alive(self.pid))
 
 
 class SessionLock:
-    """A file that this process keeps locked while it runs jobs; `descriptor` is for `pass_fds` when the JVM is started."""
+    """A file that this process keeps locked while it runs jobs; pass `descriptor` in `pass_fds` to start the JVM."""
 
     def __init__(self, directory: str, path: str, descriptor: int):
         self.directory = directory
@@ -63,20 +64,20 @@ class SessionLock:
 
     @classmethod
     def open(cls, warehouse: Warehouse) -> SessionLock:
-        """Return a new session, and delete the files of those that are gone."""
+        """Return a new session, and delete the files of sessions that are gone."""
         directory = session_directory(warehouse.fs, warehouse.root)
         with storage_errors(directory):
             make_folder(directory)
             _delete_stale(directory)
             name = f"{uuid4().hex}.lock"
-            # Locked before it has its name, so that nobody takes it for a stale one.
+            # It is locked before it gets its name, so that no process takes it for a stale one.
             descriptor = os.open(f"{directory}/.{name}", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.rename(f"{directory}/.{name}", f"{directory}/{name}")
         return cls(directory, f"{directory}/{name}", descriptor)
 
     def close(self) -> None:
-        """Give up the session. A child that holds it too keeps the jobs locked until it ends."""
+        """End the session. A child that holds it, too, keeps the jobs locked until the child ends."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -110,10 +111,10 @@ class JobLock:
         patience: float = ORPHAN_SECONDS,
         in_turn: bool = False,
     ) -> JobLock:
-        """Take the lock of a job, from a session that is gone if need be.
+        """Take the lock of a job, also from a session that is gone.
 
-        When only the JVM of a dead process still has it, wait for up to `patience` seconds for that to end; `in_turn`, also for
-        a session that lives.
+        Wait up to `patience` seconds if only the JVM of a dead process has it; with `in_turn`, also for a live session. Raises
+        UsageError when another process keeps it, and DamageError when it is damaged while other processes use the warehouse.
         """
         deadline = time.monotonic() + patience
         while True:
@@ -123,7 +124,7 @@ class JobLock:
                     hint = "End the other processes that use the warehouse, then try again."
                     raise damage(job.lock, CHANGED, hint=hint)
                 if holder is None or not (holder.holds or _is_elsewhere(fs, holder)):
-                    # By its name alone: in a copy of the warehouse the lock must not be that of the original's session.
+                    # Only the name of the file: the lock in a copy of the warehouse must not name the original's session.
                     own = Holder(os.getpid(), socket.gethostname(), os.path.basename(session.path))
                     write_sealed(fs, job.lock, json.dumps(asdict(own)))
                     return cls(fs, job, session)
@@ -132,7 +133,7 @@ class JobLock:
             time.sleep(0.05)
 
     def release(self) -> None:
-        """Give the lock back, unless somebody else took it meanwhile. Of a job that was deleted the folder goes, too."""
+        """Release the lock, unless another process has taken it; delete the folder of a deleted job."""
         with _guard(self._job, self._session):
             holder = read_holder(self._fs, self._job)
             if holder is not None and holder.session == self._session.path:
@@ -142,7 +143,7 @@ class JobLock:
 
 
 def read_holder(fs: Filesystem, job: JobPaths) -> Holder | None:
-    """Return who a job's lock names, who may be gone; nobody when it is damaged."""
+    """Return the process that a job's lock names, which may be gone; None if there is no lock, or it is damaged."""
     try:
         holder = Holder(**json.loads(read_sealed(fs, job.lock)))
     except (FileNotFoundError, DamageError):
@@ -151,7 +152,7 @@ def read_holder(fs: Filesystem, job: JobPaths) -> Holder | None:
 
 
 def process_is_alive(pid: int) -> bool:
-    """Return whether a process of this host runs; one that ended and waits for its parent does not."""
+    """Return whether a process of this host runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -162,23 +163,23 @@ def process_is_alive(pid: int) -> bool:
 
 
 def birth_of_process(pid: int) -> str:
-    """Return what tells a process from a later one with its id; nothing where the system does not say."""
+    """Return the start time of a process, which distinguishes it from later ones with its id; "" if it is not known."""
     fields = _status_fields(pid)
     return fields[19].decode() if len(fields) > 19 else ""
 
 
 def _status_fields(pid: int) -> list[bytes]:
-    """Return what Linux says of a process, from its state on."""
+    """Return the fields of /proc/<pid>/stat from the process state on; none if there is no such file."""
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return []
-    # The command's name comes before, in parentheses; it may be any bytes.
+    # The name of the command comes before, in parentheses, and may have any bytes.
     return status.rpartition(b")")[2].split()
 
 
 def _others(session: SessionLock) -> bool:
-    """Tell whether another process runs jobs."""
+    """Return whether another process has an open session in the warehouse."""
     paths = [f"{session.directory}/{name}" for name in os.listdir(session.directory) if name.endswith(".lock")]
     return any(path != session.path and _is_locked(path) for path in paths)
 
@@ -197,12 +198,12 @@ def _refusal(fs: Filesystem, job: JobPaths, holder: Holder) -> UsageError:
 
 
 def _is_elsewhere(fs: Filesystem, holder: Holder) -> bool:
-    # A local warehouse has the session files in it; those of an object store are on the host that runs the session.
+    # A local warehouse contains the session files; for an object store they are on the host that runs the session.
     return not fs.local and not holder.is_here
 
 
 def session_directory(fs: Filesystem, warehouse: str) -> str:
-    """Return where the files of sessions are: in a local warehouse, of another one on this host."""
+    """Return the folder of session files: in a local warehouse, or, for another one, on this host."""
     if fs.local:
         return f"{warehouse}/{SESSIONS}"
     digest = hashlib.sha256(warehouse.encode()).hexdigest()[:16]
@@ -210,13 +211,13 @@ def session_directory(fs: Filesystem, warehouse: str) -> str:
 
 
 def place_of(directory: str) -> str:
-    """Return what tells a directory of sessions from those of other hosts, and of containers whose names are the same."""
+    """Return a random text that identifies a folder of sessions, also among hosts and containers of equal names."""
     path = f"{directory}/place"
     with storage_errors(path):
         if not os.path.exists(path):
             own = f"{path}.{uuid4().hex}"
             Path(own).write_text(uuid4().hex)
-            # The first one counts.
+            # The first process to link its text wins.
             with contextlib.suppress(FileExistsError):
                 os.link(own, path)
             os.unlink(own)
@@ -225,9 +226,9 @@ def place_of(directory: str) -> str:
 
 @contextlib.contextmanager
 def _guard(job: JobPaths, session: SessionLock) -> Iterator[None]:
-    """Let one process at a time look at a job's lock and change it.
+    """Let one process at a time read and change the lock of a job.
 
-    The file goes when it is done. Who waited for it meanwhile has a file without a name then, and starts over.
+    The guard file is deleted at the end. A process that has waited for it then has a file without a name, and starts over.
     """
     path = f"{session.directory}/{path_name(job.name)}.guard"
     with storage_errors(path):
@@ -253,7 +254,7 @@ def _is_named(descriptor: int, path: str) -> bool:
 def _is_locked(path: str) -> bool:
     try:
         with open(path, "rb") as file:
-            # Shared, so that two who look at the same time do not see each other.
+            # A shared lock, so that two processes that look at the same time do not see each other.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -267,7 +268,7 @@ def _delete_stale(directory: str) -> None:
         if name.endswith(".lock") and not name.startswith(".") and not _is_locked(f"{directory}/{name}"):
             Path(f"{directory}/{name}").unlink(missing_ok=True)
         elif name.endswith(".guard"):
-            # A process was killed while it held this one, or somebody holds it now.
+            # It was left by a killed process, or a process holds it now.
             with contextlib.suppress(FileNotFoundError, BlockingIOError), open(f"{directory}/{name}", "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _is_named(file.fileno(), f"{directory}/{name}"):

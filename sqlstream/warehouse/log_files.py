@@ -1,6 +1,6 @@
-"""Log files that processes append to, and that do not grow for ever: a large one is copied to `name.1`, and begins again.
+"""Log files that processes append to, with rotation: a large one is copied to `name.1`, and emptied.
 
-Whoever writes does not notice, so that it can be any program: a JVM, too. It must have opened the file to append.
+Writers do not notice this, so they can be any programs, such as a JVM; they must have opened the file to append.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import shutil
 from typing import BinaryIO, Final
 
 LARGEST: Final = 10 << 20
-# Copies that stay, the newest being `name.1`.
+# How many copies are kept; the newest is `name.1`.
 KEPT: Final = 3
 
 
 def rotate(path: str, largest: int = LARGEST, kept: int = KEPT) -> bool:
-    """Copy a log file that has grown larger, and empty it; tell whether it was. One process at a time does it.
+    """Copy a log file of more than `largest` bytes, and empty it; return whether this call did. One process at a time does it.
 
-    A line that is written between the last look and the cut, some microseconds, is lost. A file that cannot be copied stays as it
-    is.
+    At most `kept` copies stay. A line that is written in the microseconds between the last copy and the truncation is lost. A
+    file that cannot be copied stays as it is.
     """
     try:
         if os.path.getsize(path) <= largest:
             return False
         with open(path, "r+b") as log:
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Another process may have done it just now.
+            # Another process may just have rotated it.
             if os.fstat(log.fileno()).st_size <= largest:
                 return False
             _cut(log, path, kept)
@@ -40,7 +40,7 @@ def _cut(log: BinaryIO, path: str, kept: int) -> None:
     new = f"{path}.0"
     try:
         with open(new, "wb") as copy:
-            # The copies before stay where this one has no room.
+            # The older copies stay as they are if there is no room for this one.
             _copy(log, copy)
             for number in range(kept - 1, 0, -1):
                 with contextlib.suppress(FileNotFoundError):
@@ -57,7 +57,7 @@ def _copy(log: BinaryIO, copy: BinaryIO) -> None:
     while True:
         shutil.copyfileobj(log, copy)
         copy.flush()
-        # What was written while the rest was copied.
+        # Lines may have been written during the copy.
         if os.fstat(log.fileno()).st_size <= log.tell():
             return
 

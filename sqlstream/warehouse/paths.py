@@ -1,4 +1,4 @@
-"""Where everything in a warehouse lies."""
+"""The paths of all files in a warehouse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from sqlstream.names import path_name
 from sqlstream.warehouse.filesystem import SESSIONS, open_filesystem
 
-# The record of a savepoint, which is there when all the rest is.
+# The record of a savepoint, which is written last.
 SAVEPOINT = "savepoint.json"
 
 
@@ -20,15 +20,17 @@ class BucketedPaths:
     root: str
 
     def data(self, bucket: int) -> str:
+        """Return the directory of a bucket's data files."""
         return f"{self.root}/data/{bucket}"
 
     def manifests(self, bucket: int) -> str:
+        """Return the directory of a bucket's manifests."""
         return f"{self.root}/manifests/{bucket}"
 
 
 @dataclass(frozen=True, slots=True)
 class JobPaths:
-    """Where a job keeps its record, status, log, commits and state."""
+    """A job's directory: the paths of its record, status, log, commits and state."""
 
     root: str
 
@@ -60,7 +62,7 @@ class JobPaths:
 
     @property
     def checks(self) -> str:
-        """What the last looks at the job's state checks found."""
+        """The last results of the job's state checks."""
         return f"{self.root}/checks.json"
 
     @property
@@ -77,22 +79,22 @@ class JobPaths:
 
     @property
     def begun(self) -> str:
-        """What the last batch of a job on Spark reads that has begun."""
+        """What the newest batch that has begun reads; of jobs on Spark only."""
         return f"{self.root}/begun.json"
 
     @property
     def scratch(self) -> str:
-        """Where Spark's checkpoint is while the job runs; nothing in it is needed after that."""
+        """The directory of Spark's checkpoint, which is not needed when the job does not run."""
         return f"{self.root}/scratch"
 
     @property
     def restoring(self) -> str:
-        """From which savepoint the job is being laid out, as long as it is."""
+        """The plan of a restore that has begun and is not complete."""
         return f"{self.root}/restoring.json"
 
     @property
     def splits(self) -> str:
-        """What batches read, and how far they have read."""
+        """The directory of descriptors, which say what batches read."""
         return f"{self.root}/splits"
 
     @property
@@ -105,31 +107,33 @@ class JobPaths:
 
     @property
     def output(self) -> str:
-        """Where the job keeps what it knows of its sinks outside of the warehouse."""
+        """The directory of what the job stores about its sinks outside of the warehouse."""
         return f"{self.root}/output"
 
     def operator(self, name: str) -> BucketedPaths:
+        """Return the directory of an operator's state."""
         return BucketedPaths(f"{self.state}/{path_name(name)}")
 
 
 @dataclass(frozen=True, slots=True)
 class TablePaths:
-    """Where a warehouse table keeps its rows: one directory per job that writes into it."""
+    """The directory of a warehouse table, with a directory for each job that writes into it."""
 
     root: str
 
     def job(self, name: str) -> BucketedPaths:
+        """Return the directory of the rows that a job writes into the table."""
         return BucketedPaths(f"{self.root}/{path_name(name.lower())}")
 
 
 class Warehouse:
-    """A directory, or a URI such as `s3://bucket/path`, with jobs and tables. Case does not matter in their names."""
+    """A directory, or a URI such as `s3://bucket/path`, with jobs and tables. Their names ignore case."""
 
     def __init__(self, root: str):
         self.fs, self.root = open_filesystem(root)
 
     def uncached(self) -> Warehouse:
-        """Return the warehouse as one of which no copies are believed."""
+        """Return the warehouse without copies of files: everything is read from the storage itself."""
         found = copy(self)
         found.fs = self.fs.uncached()
         return found
@@ -137,7 +141,7 @@ class Warehouse:
     def jobs(self) -> list[str]:
         """Return the names of the jobs, in lower case.
 
-        What a job without a name has left lies beside their folders; it is none of them.
+        Files that a job without a name has left beside the folders of jobs are ignored.
         """
         folder = f"{self.root}/jobs"
         names = self.fs.list(folder)
@@ -146,6 +150,7 @@ class Warehouse:
         return [unquote(name) for name in names]
 
     def job(self, name: str) -> JobPaths:
+        """Return the directory of a job, which need not exist."""
         return JobPaths(f"{self.root}/jobs/{path_name(name.lower())}")
 
     def tables(self) -> list[str]:
@@ -153,10 +158,11 @@ class Warehouse:
         return [unquote(name) for name in self.fs.list(f"{self.root}/tables")]
 
     def table(self, name: str) -> TablePaths:
+        """Return the directory of a table, which need not exist."""
         return TablePaths(f"{self.root}/tables/{path_name(name.lower())}")
 
     def published(self, table: str) -> str:
-        """Return the folder in which other engines find a table that is published."""
+        """Return the folder of the published form of a table, where other engines read it."""
         return f"{self.root}/published/{path_name(table.lower())}"
 
     def writers(self, table: str) -> list[str]:
@@ -164,12 +170,12 @@ class Warehouse:
         return [unquote(name) for name in self.fs.list(self.table(table).root)]
 
     def savepoints(self) -> list[str]:
-        """Return the names of the savepoints, in lower case: those that are complete."""
+        """Return the names of the complete savepoints, in lower case."""
         folder = f"{self.root}/savepoints"
         return [unquote(n) for n in self.fs.list(folder) if self.fs.exists(f"{folder}/{n}/{SAVEPOINT}")]
 
     def savepoint(self, name: str) -> Warehouse:
-        """Return the folder of a savepoint: it is a warehouse of one job and what that wrote, at one version."""
+        """Return the folder of a savepoint, as a warehouse with one job, and the tables that it wrote, at one version."""
         return self.below(f"savepoints/{path_name(name.lower())}")
 
     def below(self, folder: str) -> Warehouse:

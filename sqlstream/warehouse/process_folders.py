@@ -1,10 +1,10 @@
-"""Folders for temporary files of a process: what DuckDB has no memory for, what Spark shuffles.
+"""Folders for temporary files of a process: files that DuckDB spills, and that Spark shuffles.
 
-Whoever makes files there deletes them, but not when its process is killed. A job that dies of a full disk and starts again must
-not fill it further.
+Their creators delete the files, but not when the process is killed. A job that dies of a full disk and starts again must not
+fill the disk further, so the folders of dead processes are deleted.
 
-A process keeps its folder locked (`flock`) as long as it lives. Its id would not tell: containers that share a folder have ids of
-their own each, and one that starts anew gives the same ids again.
+A process keeps its folder locked (`flock`) while it lives. Its id would not suffice: containers that share a folder have process
+ids of their own, and a container that is started again uses the same ids again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from sqlstream.warehouse.locks import process_is_alive
 
 SPILL, SPARK, COPIES = "spill", "spark", "copies"
 _looking = threading.Lock()
-# The folder of each kind, and the process that made it: one that is forked makes its own.
+# The folder of each kind, with the process that created it: a forked process creates its own.
 _owned: dict[str, tuple[int, str]] = {}
 
 
 def process_folder(kind: str, *, shared: bool = False) -> str:
-    """Return a folder of this process for one use, or for all uses of a kind. It is not there yet, the one around it is.
+    """Return a path for temporary files of one use, or, if `shared`, of all uses of a kind in this process.
 
-    The first call of a kind deletes the folders of processes that are gone. Nobody but the user can look into them.
+    The caller creates the path; its parent exists, and only the user can read it. The first call for a kind deletes the folders
+    of dead processes.
     """
     with _looking:
         pid, own = _owned.get(kind, (0, ""))
@@ -46,7 +47,7 @@ def process_folder(kind: str, *, shared: bool = False) -> str:
 
 
 def user_folder() -> str:
-    """Return the folder for temporary files of the user, in which nobody else can put anything."""
+    """Return the folder for temporary files of the user, into which no other user can write."""
     return _user_folder(tempfile.gettempdir(), os.getuid())
 
 
@@ -54,15 +55,15 @@ def user_folder() -> str:
 def _user_folder(temporary: str, user: int) -> str:
     place = f"{temporary}/sqlstream-{user}"
     make_folder(place)
-    # Somebody else may have it lead anywhere, where files would be written, and others deleted.
+    # Another user may have made it a link to any folder, in which this process would write and delete files.
     return place if os.lstat(place).st_uid == user else tempfile.mkdtemp(prefix="sqlstream-")
 
 
 def _begin(root: str) -> str:
     name = f"{os.getpid()}-{uuid4().hex[:8]}"
-    # Locked before it has its name, so that nobody takes it for one that was left.
+    # It is locked before it gets its name, so that no process takes it for a left one.
     os.mkdir(f"{root}/.{name}", 0o700)
-    # It stays open until the process ends.
+    # The descriptor stays open until the process ends.
     descriptor = os.open(f"{root}/.{name}", os.O_RDONLY)
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,17 +74,17 @@ def _begin(root: str) -> str:
 
 def _end(pid: int, own: str) -> None:
     if pid == os.getpid():
-        # A JVM may still be about to end that has files there.
+        # A JVM that is about to end may still have files there.
         with contextlib.suppress(OSError):
             os.rmdir(own)
 
 
 def _delete_left(root: str) -> None:
     for name in os.listdir(root):
-        # Version 0.1.0 locked no folders, which were called as its processes were.
+        # Version 0.1.0 locked no folders, and named them by the ids of their processes.
         if name.startswith(".") or (name.isdigit() and process_is_alive(int(name))):
             continue
-        # Where there are no such locks, nothing is deleted.
+        # On a file system without such locks, nothing is deleted.
         with contextlib.suppress(OSError):
             descriptor = os.open(f"{root}/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

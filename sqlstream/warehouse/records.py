@@ -1,11 +1,11 @@
-"""Small files that are believed only when they are whole: a body of text, and a last line with its digest.
+"""Records: small text files that are valid only as a whole. The last line of each has the digest of the others.
 
-A power cut can leave a file that was written shortly before empty, cut off or full of zeros; a failing disk can change a bit
-of any. What every file of a warehouse is for is said here, too, for the errors that name one.
+A power failure can leave a recently written file empty, cut off or full of zeros; a failing disk can change a bit of any file.
+For errors that name a file, the purposes of all files of a warehouse are listed here, too.
 
-A record is a msgspec Struct, written as JSON, with the number of its format. A field may be added to it at any time, with a
-default: what an earlier version wrote lacks it, and what a later version wrote is read without it. A field that gets another
-meaning, or another type, makes a new format, and an upgrade of what was written in the one before (see `Record`).
+A record is a msgspec Struct, written as JSON, with the number of its format. A field with a default may be added at any time:
+files of an earlier version lack it, and an earlier version ignores it. A field with another meaning or another type needs a new
+format, and an upgrade from the format before (see `Record`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LAST_LINE = re.compile(r'\{"digest":"([0-9a-f]{16})"\}\n\Z')
 EMPTY, CUT, CHANGED, GONE = "is empty", "is cut off", "is not as it was written", "is missing"
 
 _SAVEPOINT = re.compile(r"/savepoints/([^/]+)/")
-# The files of a warehouse by their paths, and what each says or holds.
+# Patterns of the paths of a warehouse's files, each with what the file says or holds.
 _KINDS = tuple(
     (re.compile(f"/{pattern}$"), meaning)
     for pattern, meaning in (
@@ -63,7 +63,7 @@ _KINDS = tuple(
 
 
 def damage(path: str, fault: str, *, hint: str | None = None) -> DamageError:
-    """Return the error for people that names a file, and says what it is for and what to do about it."""
+    """Return the error for people about a damaged file: what is wrong with it, what it is for, and what to do."""
     torn = fault != CHANGED
     if (found := _SAVEPOINT.search(path)) is not None:
         name = _word(unquote(found[1]))
@@ -87,7 +87,7 @@ def _word(name: str) -> str:
 
 
 def sealed(body: str) -> str:
-    """Return a text with its digest in a line behind it.
+    """Return a text, with its digest in a further line.
 
     >>> sealed("{}")
     '{}\\n{"digest":"2fec7bffeff0b397"}\\n'
@@ -97,7 +97,7 @@ def sealed(body: str) -> str:
 
 
 def opened(path: str, text: str) -> str:
-    """Return the body of a sealed text that was read from a path. Raises DamageError when it is not as it was written."""
+    """Return the body of a sealed text; `path` is for the error. Raises DamageError when it is not as it was written."""
     found = _LAST_LINE.search(text)
     if found is None:
         raise damage(path, EMPTY if not text.strip("\0") else CUT)
@@ -108,17 +108,17 @@ def opened(path: str, text: str) -> str:
 
 
 def digest(body: str) -> str:
-    """Return what tells a text from any other one."""
+    """Return a digest of a text, with 16 hexadecimal digits."""
     return blake2b(body.encode(), digest_size=8).hexdigest()
 
 
 def write_sealed(fs: Filesystem, path: str, body: str, *, durable: bool = False) -> None:
-    """Write a record so that readers see it whole or not at all; a `durable` one survives a power cut, too."""
+    """Write a record, which readers see whole or not at all; a `durable` one also survives a power failure."""
     fs.write_text_atomic(path, sealed(body), durable=durable)
 
 
 def read_sealed(fs: Filesystem, path: str) -> str:
-    """Return what was written with `write_sealed`. Raises FileNotFoundError, and DamageError when it is not whole."""
+    """Return the body of a record. Raises FileNotFoundError, and DamageError when it is not as it was written."""
     try:
         text = fs.read_text(path)
     except UnicodeDecodeError as error:
@@ -126,14 +126,14 @@ def read_sealed(fs: Filesystem, path: str) -> str:
     return opened(path, text)
 
 
-# Makes of the content of a record, as JSON has it, that of the next format.
+# Converts the JSON content of a record to the next format.
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class OtherFormat(Exception):
-    """A record is in a format that cannot be read: that of a later version, or of one before 0.1.0.
+    """A record has a format that this version cannot read: of a later version, or of a version before 0.1.0.
 
-    `today` is the format that this version writes.
+    `today` is the format that this version writes, `content` the JSON content of the record.
     """
 
     def __init__(self, format: int, today: object, content: Mapping[str, Any]):
@@ -141,7 +141,7 @@ class OtherFormat(Exception):
         self.format, self.today, self.content = format, today, content
 
     def error(self, what: str) -> OtherVersionError:
-        """Return the error for people; `what` is what cannot be read."""
+        """Return the error for people; `what` is the beginning of the sentence `<what> was written by a later version`."""
         if isinstance(self.today, int) and self.format > self.today:
             return OtherVersionError(
                 f"{what} was written by a later version of sqlstream",
@@ -156,11 +156,12 @@ class OtherFormat(Exception):
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file's content. Give a subclass `tag_field="format"` and a number as `tag`; `upgrades` are by the format before."""
+    """A file's content. A subclass sets `tag_field="format"` and its format as `tag`; `upgrades` are by the older format."""
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {}
 
     def to_json(self) -> str:
+        """Return the record as JSON text."""
         return msgspec.json.encode(self).decode()
 
 
@@ -175,7 +176,7 @@ _HEADS = msgspec.json.Decoder(_Head)
 
 
 def read_json(text: str, kind: type[R]) -> R:
-    """Return the record in a text, upgraded to the format of today. Raises OtherFormat."""
+    """Return the record in a JSON text, upgraded to the current format. Raises OtherFormat."""
     today = kind.__struct_config__.tag
     format = found = _HEADS.decode(text).format
     if today is None or format == today:

@@ -1,4 +1,4 @@
-"""The restarts of a job, as `sqlstream.restarts` shows them: the last ones, in a file of the job."""
+"""The restarts of a job, which `sqlstream.restarts` shows: the last ones, in a file of the job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEPT = 100
 
 
 class Restart(Record, frozen=True, tag_field="format", tag=1):
-    """An outage: when it was, the last batch that was committed then (-1: none), the error, how long the job waits.
+    """A restart after an outage: when the job failed, its newest version then (-1: none), the error, and the wait (`delay`).
 
     `strategy` is the restart strategy with its limits, for people.
     """
@@ -25,14 +25,14 @@ class Restart(Record, frozen=True, tag_field="format", tag=1):
 
 
 class Restarts(Record, frozen=True, tag_field="format", tag=1):
-    """How often a job has started again, and the last of these times, oldest first."""
+    """The number of restarts of a job, and the last KEPT of them, oldest first."""
 
     count: int = 0
     last: tuple[Restart, ...] = ()
 
 
 def read_restarts(fs: Filesystem, job: JobPaths) -> Restarts:
-    """Return the restarts of a job; a file that is damaged says nothing, and nothing but messages depends on it."""
+    """Return the restarts of a job; none if the file is missing or damaged: only messages depend on it."""
     try:
         return read_json(read_sealed(fs, job.restarts), Restarts)
     except (FileNotFoundError, DamageError, OtherFormat):
@@ -40,7 +40,7 @@ def read_restarts(fs: Filesystem, job: JobPaths) -> Restarts:
 
 
 def add_restart(fs: Filesystem, job: JobPaths, restart: Restart) -> int:
-    """Write down a restart; return how many there were, with this one."""
+    """Record a restart; return the number of restarts so far, with this one."""
     found = read_restarts(fs, job)
     made = Restarts(found.count + 1, (*found.last, restart)[-KEPT:])
     write_sealed(fs, job.restarts, made.to_json())

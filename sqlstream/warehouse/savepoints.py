@@ -1,4 +1,4 @@
-"""What a warehouse knows about its savepoints: their records, and where they are."""
+"""The records of savepoints, and where savepoints are."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ FORMAT = 1
 
 
 class SavepointRecord(Record, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
-    """A version of a job under a name. `rows` and `bytes` are those of its state and of the tables that it had written.
+    """A version of a job under a name. `rows` and `bytes` are the sizes of its state and of its tables in the warehouse.
 
-    `files` are all files of the savepoint below its folder, with their sizes in bytes. `job_created_at` tells the job from
-    another one of its name.
+    `files` are all files of the savepoint: paths below its folder, with sizes in bytes. `job_created_at` distinguishes the job
+    from other ones of its name.
     """
 
     name: str
@@ -33,13 +33,13 @@ class SavepointRecord(Record, frozen=True, omit_defaults=True, tag_field="format
 
 
 class Savepoint:
-    """A savepoint in its folder, which is a `warehouse` of one job; `place` is what its user calls it: a name, or the folder."""
+    """A savepoint: its folder, a `warehouse` with one job, and its record. `place` is how the user names it: name or folder."""
 
     def __init__(self, warehouse: Warehouse, record: SavepointRecord, place: str):
         self.warehouse, self.record, self.place = warehouse, record, place
 
     def faults(self) -> Iterator[DamageError]:
-        """Yield which files are missing, or have another size."""
+        """Yield an error for each file that is missing or has another size."""
         fs, root = self.warehouse.fs, self.warehouse.root
         for name, size in self.record.files.items():
             try:
@@ -50,7 +50,7 @@ class Savepoint:
 
 
 def read_savepoint(folder: Warehouse, place: str) -> Savepoint:
-    """Return the savepoint in a folder. Raises FileNotFoundError, DamageError and OtherVersionError."""
+    """Return the savepoint in a folder; `place` is for errors. Raises FileNotFoundError, DamageError and OtherVersionError."""
     text = read_sealed(folder.fs, f"{folder.root}/{SAVEPOINT}")
     try:
         return Savepoint(folder, read_json(text, SavepointRecord), place)
@@ -59,17 +59,20 @@ def read_savepoint(folder: Warehouse, place: str) -> Savepoint:
 
 
 def write_savepoint(folder: Warehouse, record: SavepointRecord) -> None:
-    """Complete a savepoint: from now on it is one."""
+    """Write the record of a savepoint, which completes it; it survives a power failure."""
     write_sealed(folder.fs, f"{folder.root}/{SAVEPOINT}", record.to_json(), durable=True)
 
 
 def is_savepoint(folder: Warehouse) -> bool:
-    """Tell whether there is a complete savepoint in a folder."""
+    """Return whether a folder has a complete savepoint."""
     return folder.fs.exists(f"{folder.root}/{SAVEPOINT}")
 
 
 def find_savepoint(warehouse: Warehouse, name: str) -> Savepoint:
-    """Return a savepoint of a warehouse by its name, or one anywhere by its folder. Raises UsageError when there is none."""
+    """Return a savepoint of the warehouse by its name, or any savepoint by its folder or URI.
+
+    Raises UsageError when there is none, DamageError and OtherVersionError.
+    """
     names = warehouse.savepoints()
     if name.lower() in names:
         return read_savepoint(warehouse.savepoint(name), name)

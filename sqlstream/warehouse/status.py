@@ -1,4 +1,4 @@
-"""What a job is doing, as other processes see it, and what they ask of it."""
+"""The status of a job, for other processes, and their requests to stop it."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from sqlstream.warehouse.records import OtherFormat, Record, Upgrade, read_json,
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
 STOPPED: Final = "STOPPED"
-# It waits after an outage, and goes on in the same process.
+# It waits after an outage, and starts again in the same process.
 RESTARTING: Final = "RESTARTING"
-# Its input was ended by hand: its windows are closed, so that it cannot go on.
+# A user has ended its input: its windows are closed, so it cannot continue.
 DRAINED: Final = "DRAINED"
 FAILED: Final = "FAILED"
-# Never written: a job that says RUNNING or RESTARTING and whose process is gone.
+# Never written: the status of a job with RUNNING or RESTARTING whose process is gone.
 LOST: Final = "LOST"
 _DRAIN = "drain"
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """How much a source has that no batch was given yet, and what is counted, such as offsets or files."""
+    """The input of a source that no batch has read yet: how much, and in which unit, such as offsets or files."""
 
     count: int
     unit: str
 
 
 class Status(Record, frozen=True, omit_defaults=True, tag_field="format", tag=2):
-    """How a job is doing: RUNNING, RESTARTING, FINISHED, DRAINED, STOPPED or FAILED (and why).
+    """The status of a job: RUNNING, RESTARTING, FINISHED, DRAINED, STOPPED or FAILED, with the error.
 
-    Of a job that has ended, `version` is the newest one that was committed. `backlog` is that of its sources, by their names, as
-    of `updated_at`; a job that runs says it every ten seconds or so.
+    When the job has ended, `version` is its newest version. `backlog` is by source, at `updated_at`; a running job updates it
+    about every ten seconds.
     """
 
     upgrades: ClassVar[Mapping[int, Upgrade]] = {1: partial(upgraded_times, names=("started_at", "updated_at"))}
@@ -58,18 +58,19 @@ class Status(Record, frozen=True, omit_defaults=True, tag_field="format", tag=2)
 
     @property
     def is_active(self) -> bool:
-        """Whether a process runs the job, as far as the job has said."""
+        """Whether a process runs the job, according to the status; the process may have died."""
         return self.state in (RUNNING, RESTARTING)
 
 
 def write_status(fs: Filesystem, job: JobPaths, status: Status) -> None:
+    """Write the status of a job, in place of the last one."""
     write_sealed(fs, job.status, status.to_json())
 
 
 def restarts(fs: Filesystem, job: JobPaths) -> None:
-    """Say that a job starts again whose process has died while it ran it: whoever has the job's lock knows that.
+    """Set the status of a job to RESTARTING if it is still active; the caller holds the job's lock, so the old process has died.
 
-    What the dead process said last would be taken for what this one says, until its first batch.
+    Otherwise, until the first batch, readers would take the status of the dead process for the status of this one.
     """
     status = read_status(fs, job)
     if status is not None and status.is_active:
@@ -78,9 +79,9 @@ def restarts(fs: Filesystem, job: JobPaths) -> None:
 
 
 def read_status(fs: Filesystem, job: JobPaths) -> Status | None:
-    """Return what a job last said of itself; its process may be gone (`effective_status`).
+    """Return the last status that a job has written; its process may be gone (see `effective_status`).
 
-    None before it started, and when what it said is damaged: nothing but messages depends on it.
+    None before the first start, and if the file is damaged: only messages depend on it.
     """
     try:
         return read_json(read_sealed(fs, job.status), Status)
@@ -89,24 +90,24 @@ def read_status(fs: Filesystem, job: JobPaths) -> Status | None:
 
 
 def effective_status(fs: Filesystem, job: JobPaths) -> Status | None:
-    """Return the status of a job, which is LOST when it says that it is active and its process is gone."""
+    """Return the status of a job, with LOST in place of an active state whose process is gone."""
     status = read_status(fs, job)
     if status is None or not status.is_active:
         return status
     if is_being_run(fs, job):
         return status
-    # It may have ended between the two looks.
+    # The job may have ended between the two calls.
     status = read_status(fs, job)
     return replace(status, state=LOST) if status is not None and status.is_active else status
 
 
 def request_stop(fs: Filesystem, job: JobPaths, *, drain: bool = False) -> None:
-    """Ask the process that runs a job to end it, with `drain` as at the end of its input."""
+    """Request that the process of a job stops it, or, with `drain`, ends its input."""
     fs.write_text_atomic(job.stop, _DRAIN if drain else "")
 
 
 def requested_stop(fs: Filesystem, job: JobPaths) -> str | None:
-    """Return as what a job is to end, STOPPED or DRAINED; None when nobody has asked."""
+    """Return the state in which a job is requested to end, STOPPED or DRAINED; None if there is no request."""
     try:
         return DRAINED if fs.read_text(job.stop) == _DRAIN else STOPPED
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""Object stores as file systems: S3 and what speaks its protocol, Google's and Azure's.
+"""Object stores as file systems: S3 and compatible stores, Google Cloud Storage and Azure.
 
-A store has no folders and no rename. A put is atomic, so a file is collected and put once when it is complete; who must be the
-only one to write it puts it under the condition that it is what it was. A path keeps its scheme: `s3://bucket/folder/file`.
+A store has no folders and no rename. A put is atomic, so a file is collected locally and put when it is complete. A file that
+only one process may write is put on the condition that it has not changed. A path keeps its scheme: `s3://bucket/folder/file`.
 
-Files of rows and manifests never change once they are there, so copies of them stay on the local disk (`file_cache`).
+Data files and manifests never change, so the local disk keeps copies of them (`file_cache`).
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from sqlstream.units import ProcessingTime
 from sqlstream.warehouse.file_cache import user_cache
 from sqlstream.warehouse.filesystem import FileInfo, Filesystem
 
-# Files that are larger wait for their put on disk.
+# Bytes of a file that is collected in memory before its put; a larger one is collected on disk.
 _IN_MEMORY = 16 << 20
-# Requests at a time, where many files are read.
+# The most requests at the same time, when many files are read.
 _AT_A_TIME = 16
 # Files that one request deletes.
 _AT_ONCE = 1000
 _PIECE = 1 << 20
-# How often a request is tried again, with longer and longer pauses: ten seconds in all.
+# Retries of a request, with growing pauses of ten seconds in all.
 _RETRIES = 10
-# Their names are never given to another content.
+# Paths of files whose content never changes.
 _IMMUTABLE = re.compile(r"/(data|manifests)/\d+/[^/]+$")
-# What a URI may say of a store, by the names that pyarrow and obstore have for it: of S3 everything, of Google's nothing.
+# Options in a URI, with obstore's names for them; and the options that stores do not have, by the first letters of the scheme.
 _OPTIONS = {"endpoint_override": "endpoint", "endpoint": "endpoint", "region": "region", "scheme": "scheme"}
 _UNKNOWN: dict[str, tuple[str, ...]] = {"s3": (), "ab": ("region",), "gs": tuple(_OPTIONS)}
-# The variables of the environment that have the credentials of a store, by the beginning of its scheme.
+# The environment variables with a store's credentials, by the first letters of its scheme.
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
@@ -56,17 +56,18 @@ T = TypeVar("T")
 
 
 class Changed(Exception):
-    """A file is not what a put wanted it to be."""
+    """A file is not what the condition of a put requires."""
 
 
-# What tells one content of a file from another.
+# Identifies the content of a file.
 Tag = dict[str, str]
 
 
 def store_options(uri: str) -> tuple[str, dict[str, str]]:
-    """Return a URI without its `?options`, and those: `endpoint`, with its scheme, and `region`. The environment fills gaps.
+    """Return a URI without its `?options`, and the options `endpoint` (with its scheme) and `region`.
 
-    Raises UsageError for credentials, which everybody would see who sees the URI, and for a path that a store cannot have.
+    For S3, environment variables complete the options. Raises UsageError for credentials in a URI, which everybody can see who
+    sees the URI, and for an option or a path that a store does not have.
     """
     path, _, query = uri.partition("?")
     if not {"", ".", ".."}.isdisjoint(path.rstrip("/").split("/")[3:]):
@@ -96,7 +97,7 @@ def store_options(uri: str) -> tuple[str, dict[str, str]]:
 
 
 class StoreFilesystem(Filesystem):
-    """A bucket. With `cached`, what never changes is read from the local disk once it was there."""
+    """A bucket. With `cached`, files that never change are read from copies on the local disk."""
 
     local = False
 
@@ -111,11 +112,11 @@ class StoreFilesystem(Filesystem):
 
     @property
     def options(self) -> Mapping[str, str]:
-        """The `endpoint` and the `region` of the store, as far as they were given."""
+        """The `endpoint` and the `region` of the store, if they are set."""
         return self._options
 
     def uncached(self) -> StoreFilesystem:
-        """Return the bucket as one that believes no copies."""
+        """Return the bucket without copies: every read goes to the store."""
         return StoreFilesystem(self.bucket, self._options, cached=False)
 
     @property
@@ -129,7 +130,7 @@ class StoreFilesystem(Filesystem):
                     self.bucket, config=self._options, client_options=client, retry_config=retry
                 )
             except _obstore().exceptions.BaseError as error:
-                # The store was not asked yet: what the environment or the URI says of it is wrong.
+                # No request was made yet: the environment or the URI is wrong.
                 raise UsageError(f'"{self.bucket}" cannot be opened', detail=_said(error)) from error
             self._stores[process] = opened
         return self._stores[process]
@@ -139,7 +140,7 @@ class StoreFilesystem(Filesystem):
         return path[len(self.bucket) + 1 :]
 
     def _name(self, path: str) -> str:
-        """Return what a file is called among all files of all stores."""
+        """Return the name of a file among the files of all stores."""
         return f"{self._place} {path}"
 
     def _is_kept(self, path: str) -> bool:
@@ -167,9 +168,9 @@ class StoreFilesystem(Filesystem):
                 raise UsageError(f'"{self.bucket}" does not exist', hint="Make the bucket first.") from error
 
     def put_if(self, path: str, text: str, before: Tag | None) -> Tag:
-        """Write a small file if it is what `before` says, or if there is none; return what tells it from others.
+        """Write a small file if its content still has the tag `before`, or, for None, if there is none; return the new tag.
 
-        Raises Changed.
+        Raises Changed if that is not so.
         """
         found = _obstore().exceptions
         try:
@@ -182,7 +183,7 @@ class StoreFilesystem(Filesystem):
         try:
             self.put_if(path, text, None)
         except Changed:
-            # A put that was repeated, because its answer was lost, finds itself.
+            # The put was repeated because its answer was lost, if the file has this very text.
             with contextlib.suppress(FileNotFoundError):
                 return self.read_text(path) == text
             return False
@@ -210,7 +211,7 @@ class StoreFilesystem(Filesystem):
         return self.read_tagged(path)[0]
 
     def read_tagged(self, path: str) -> tuple[str, Tag]:
-        """Return a small file, and what tells it from others."""
+        """Return the text of a small file, and the tag of its content."""
         with store_errors(path):
             found = _obstore().get(self._store, self._key(path))
             return bytes(found.bytes()).decode(), _tag(found.meta)
@@ -225,7 +226,7 @@ class StoreFilesystem(Filesystem):
         if self._is_kept(path):
             with contextlib.suppress(FileNotFoundError):
                 return open(self.local_copy(path), "rb")
-            # Another process has made room for its own between the two.
+            # Another process has evicted the copy in the meantime.
             return open(self.local_copy(path), "rb")
         file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
         file.writelines(self.pieces(path))
@@ -241,14 +242,14 @@ class StoreFilesystem(Filesystem):
             return
 
         def copy(path: str) -> None:
-            # Whoever reads a file that is missing finds out.
+            # The caller that reads the missing file gets the error.
             with contextlib.suppress(FileNotFoundError):
                 self.local_copy(path)
 
         self.together(copy, [path for path in paths if user_cache().find(self._name(path)) is None])
 
     def pieces(self, path: str) -> Iterator[bytes]:
-        """Yield the bytes of a file as it is in the store now."""
+        """Yield the bytes of a file from the store, in pieces."""
         with store_errors(path):
             yield from map(bytes, _obstore().get(self._store, self._key(path)).stream(min_chunk_size=_PIECE))
 
@@ -279,7 +280,7 @@ class StoreFilesystem(Filesystem):
         return self.children(directory)[1]
 
     def info(self, path: str) -> FileInfo | None:
-        """Return what is known of a file, None where there is none."""
+        """Return name, size and time of a file, None if there is none."""
         try:
             with store_errors(path):
                 return _info(_obstore().head(self._store, self._key(path)))
@@ -287,12 +288,12 @@ class StoreFilesystem(Filesystem):
             return None
 
     def open_ranges(self, path: str) -> IO[bytes]:
-        """Open a file of which little is read."""
+        """Open a file to read small parts of it."""
         with store_errors(path):
             return BufferedReader(_Ranges(_obstore().open_reader(self._store, self._key(path))), _PIECE)
 
     def leftovers(self, directory: str) -> list[FileInfo]:
-        # What is not complete is not there.
+        # A file exists only when its put is complete.
         return []
 
     def walk(self, directory: str) -> Iterator[str]:
@@ -323,7 +324,7 @@ class StoreFilesystem(Filesystem):
                 with store_errors(some[0]):
                     _obstore().delete(self._store, [self._key(path) for path in some])
             except FileNotFoundError:
-                # To Azure's and Google's stores a missing file is an error, behind which others may be left.
+                # For Azure and Google a missing file is an error, and files after it may not have been deleted.
                 self.together(self.delete, some)
             for path in filter(self._is_kept, some):
                 user_cache().remove(self._name(path))
@@ -349,7 +350,7 @@ def _info(found: Mapping[str, Any]) -> FileInfo:
 
 
 class _Ranges(RawIOBase):
-    """A reader of obstore's as Python's readers are."""
+    """A reader of obstore, as a raw stream of Python."""
 
     def __init__(self, reader: Any):
         self._reader = reader
@@ -374,7 +375,7 @@ class _Ranges(RawIOBase):
 
 @contextlib.contextmanager
 def store_errors(path: str) -> Iterator[None]:
-    """Turn errors of a store into errors for people that name the path; a missing file stays an exception, as do conditions."""
+    """Turn errors of a store into errors for people that name the path; missing files and failed conditions pass through."""
     found = _obstore().exceptions
     try:
         yield
@@ -423,7 +424,7 @@ def _opened(bucket: str, options: tuple[tuple[str, str], ...]) -> StoreFilesyste
 
 
 def open_store(uri: str) -> tuple[StoreFilesystem, str]:
-    """Return the store of a URI, the same one each time in a process, and the path in it, which keeps the scheme."""
+    """Return the store of a URI, the same object each time in a process, and the path, which keeps its scheme."""
     path, options = store_options(uri)
     scheme, _, rest = path.partition("://")
     bucket = f"{scheme}://{rest.split('/', 1)[0]}"

@@ -1,7 +1,7 @@
-"""What was submitted to a server: scripts, kept in the warehouse, so that whichever server is there lets their jobs go on.
+"""Scripts that were submitted to a server. They are in the warehouse, so that any later server can continue their jobs.
 
-The file of a submission is written once, by the server that took it. What becomes of it is in a second file, which the server
-writes that supervises the warehouse.
+The server that accepts a submission writes its file, once. The server that supervises the warehouse writes its state into a
+second file.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from sqlstream.warehouse.records import OtherFormat, Record, read_json, read_sea
 
 _R = TypeVar("_R", bound=Record)
 
-# How a submission ended: all its jobs have, or one of them with an error.
+# Outcomes of a submission: all its jobs have ended, or one has failed.
 ENDED, FAILED = "ended", "failed"
 
 
 class Submission(Record, frozen=True, omit_defaults=True, tag_field="format", tag=1):
-    """A script, how it is to be started, and the jobs in it that go on when their process is started again.
+    """A submitted script, how to start it, and its jobs, which continue when their process is started again.
 
-    `starts` are jobs of INSERT .. VALUES, which run once, at the first start. `restart` are the options of its restart strategy;
-    `bounded` is true where all input ends. `fresh`, `savepoint`, `as_job`, `upgrade` and `migrate` are about the first start.
-    Files of the tables that the script declares must lie `within` folders, if there are any.
+    `starts` are jobs of INSERT .. VALUES, which run once, at the first start. `restart` are the options of the restart strategy;
+    `bounded` is true if all input ends. `fresh`, `savepoint`, `as_job`, `upgrade` and `migrate` apply to the first start. Files
+    of the tables that the script declares must be `within` these folders, if there are any.
     """
 
     id: str
@@ -47,10 +47,10 @@ class Submission(Record, frozen=True, omit_defaults=True, tag_field="format", ta
 
 
 class SubmissionState(Record, frozen=True, omit_defaults=True, tag_field="format", tag=1):
-    """What became of a submission: the process that runs it, if one does, and how it ended, if it has.
+    """The state of a submission: the process that runs it, if there is one, and its outcome, if it has ended.
 
-    `born` tells a process from a later one with its id. With `paused` the server stopped it when it was stopped itself. `stopped`
-    are jobs of it that were asked to end.
+    `born` distinguishes the process from later ones with its id. `starts` is the number of starts. With `paused`, the server
+    stopped the process when it was stopped itself. `stopped` are the jobs that users have asked to stop.
     """
 
     pid: int = 0
@@ -64,17 +64,17 @@ class SubmissionState(Record, frozen=True, omit_defaults=True, tag_field="format
 
 
 def leadership(warehouse: Warehouse) -> JobPaths:
-    """Return where the lock is of the server that supervises a warehouse: that of a job, in a folder beside those of jobs."""
+    """Return the folder with the lock of the server that supervises a warehouse. The lock is like a job's."""
     return JobPaths(f"{warehouse.root}/server/supervisor")
 
 
 def submission_ids(warehouse: Warehouse) -> set[str]:
-    """Return the ids of what was submitted, and not forgotten."""
+    """Return the ids of the submissions that are not deleted."""
     return set(warehouse.fs.list(_folder(warehouse)))
 
 
 def submissions(warehouse: Warehouse, but: Collection[str] = ()) -> Iterator[Submission]:
-    """Yield what was submitted, oldest first, `but` for those of some ids; one whose file is damaged is left out."""
+    """Yield the submissions, oldest first, without those whose ids are in `but`, and without damaged ones."""
     found = []
     for name in submission_ids(warehouse) - set(but):
         submission = _read(warehouse.fs, f"{_folder(warehouse)}/{name}/submission.json", Submission)
@@ -84,22 +84,23 @@ def submissions(warehouse: Warehouse, but: Collection[str] = ()) -> Iterator[Sub
 
 
 def write_submission(warehouse: Warehouse, submission: Submission) -> None:
-    """Keep a submission; it survives a power cut."""
+    """Write a submission; it survives a power failure."""
     path = f"{_folder(warehouse)}/{submission.id}/submission.json"
     write_sealed(warehouse.fs, path, submission.to_json(), durable=True)
 
 
 def read_state(warehouse: Warehouse, id: str) -> SubmissionState:
-    """Return what became of a submission; as if nothing had yet, where nobody wrote it."""
+    """Return the state of a submission; the initial state if none has been written, or the file is damaged."""
     return _read(warehouse.fs, f"{_folder(warehouse)}/{id}/state.json", SubmissionState) or SubmissionState()
 
 
 def write_state(warehouse: Warehouse, id: str, state: SubmissionState) -> None:
+    """Write the state of a submission, in place of the last one."""
     write_sealed(warehouse.fs, f"{_folder(warehouse)}/{id}/state.json", state.to_json())
 
 
 def is_going_on(warehouse: Warehouse, job: str) -> bool:
-    """Tell whether a job was submitted, and a server runs it, or is going to."""
+    """Return whether a job was submitted and has neither ended nor been stopped: a server runs it, or will start it."""
     name = job.lower()
     for submission in submissions(warehouse):
         if name in map(str.lower, submission.jobs):

@@ -1,4 +1,4 @@
-"""What a table holds beside what it should: which rows differ, and why."""
+"""Compares a table that a job wrote with the batch answer, and finds the cause of each difference."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from sqlstream.duck.sql import quote_name
 from sqlstream.jobs.verification.report import SHOWN, Difference, TableReport
 
 Row = tuple[Any, ...]
-# Rows of each side that are looked at one by one: no cause is known of those beyond.
+# The most rows of each side that are compared one by one; rows beyond these stay unexplained.
 _MOST = 100_000
 _MISSING, _EXTRA, _CLOSE, _NUMBER = "_missing", "_extra", "_close", internal("number")
 _ROW_ID = internal("rowid")
-# As `_alike` compares.
+# The tolerances of `_alike`, relative and absolute.
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Tables of a connection: what the job wrote, and the batch answers, each with one correction more, by what it corrects.
+    """Tables of a DuckDB connection to compare: `actual`, which the job wrote, and `answers`, the batch answers by cause.
 
-    `keys` are those of a table that holds one row for each; `looked_up` are the columns that come from lookup tables.
+    The first answer is over all rows; each next one is corrected for its cause, too. `keys` are the primary key of a table with
+    one row per key, `looked_up` the columns whose values come from lookup tables.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Sides:
 
 
 def compare(con: duckdb.DuckDBPyConnection, sides: Sides) -> TableReport:
-    """Return by which rows a table differs from the batch over all rows, cause by cause."""
+    """Return the differences between a table and the batch answer over all rows, by cause, with row counts and examples."""
     [first, *_] = sides.answers.values()
     found = []
     before = first
@@ -67,7 +68,7 @@ def compare(con: duckdb.DuckDBPyConnection, sides: Sides) -> TableReport:
 
 
 def _between(con: duckdb.DuckDBPyConnection, cause: str, before: str, after: str) -> Difference:
-    """Return what a correction changes of a batch answer."""
+    """Return the rows by which a correction changes the batch answer."""
     counts, examples = [], []
     for sign, sql in (("-", _minus(before, after)), ("+", _minus(after, before))):
         counts.append(con.execute(f"SELECT count(*) FROM ({sql})").fetchall()[0][0])
@@ -81,9 +82,9 @@ def _minus(a: str, b: str) -> str:
 
 
 def _take_close(con: duckdb.DuckDBPyConnection) -> tuple[int, list[tuple[Row, Row]]]:
-    """Take rows from both sides that differ in the last digits of columns of floating point; return how many, and some of them.
+    """Remove the pairs of rows that differ only in the last digits of floating-point columns; return their number, and a few.
 
-    Of rows that are equal but for these columns, the smallest ones are paired, and so on.
+    Rows that are equal in all other columns are paired in the order of the floating-point columns.
     """
     types = {str(name): type for name, type, *_ in con.execute(f"DESCRIBE {_MISSING}").fetchall()}
     floats = [quote_name(name) for name, type in types.items() if type in ("DOUBLE", "FLOAT")]
@@ -111,13 +112,13 @@ def _take_close(con: duckdb.DuckDBPyConnection) -> tuple[int, list[tuple[Row, Ro
 
 
 def _is_close(a: str, b: str) -> str:
-    """Return the SQL of whether two numbers are equal but for their last digits, as `math.isclose` tells it."""
+    """Return the SQL condition that two numbers are equal but for their last digits, as in `math.isclose`."""
     bound = f"greatest({_RELATIVE} * greatest(abs({a}), abs({b})), {_ABSOLUTE})"
     return f"({a} IS NOT DISTINCT FROM {b} OR (isfinite({a}) AND isfinite({b}) AND abs({a} - {b}) <= {bound}))"
 
 
 def _rows(con: duckdb.DuckDBPyConnection, side: str) -> tuple[list[Row], int]:
-    """Return the rows of a side that are looked at, and how many are not."""
+    """Return the first _MOST rows of a side, and the number of the other rows."""
     [(count,)] = con.execute(f"SELECT count(*) FROM {side}").fetchall()
     rows = con.execute(f"SELECT * FROM {side} ORDER BY ALL LIMIT {_MOST}").fetchall()
     return rows, count - len(rows)
@@ -126,7 +127,7 @@ def _rows(con: duckdb.DuckDBPyConnection, side: str) -> tuple[list[Row], int]:
 def _by_key(
     con: duckdb.DuckDBPyConnection, sides: Sides, answer: str, missing: list[Row], extra: list[Row]
 ) -> tuple[list[Row], list[Row], list[tuple[Row, Row]]]:
-    """Return the rows that differ of a table with a key: of several rows that the query gives a key it may hold any."""
+    """Return the differing rows of a table with a key. It may hold any of several rows that the query has for a key."""
     missing, extra, close = _close(missing, extra)
     by = ", ".join(map(quote_name, sides.keys))
     [(several,)] = con.execute(
@@ -140,7 +141,7 @@ def _by_key(
 
 
 def _close(missing: Sequence[Row], extra: Sequence[Row]) -> tuple[list[Row], list[Row], list[tuple[Row, Row]]]:
-    """Return what is left of both sides, and the pairs that differ in the last digits of floating-point numbers."""
+    """Return the other rows of both sides, and the pairs that differ only in the last digits of floating-point numbers."""
     waiting: dict[str, list[Row]] = defaultdict(list)
     for row in missing:
         waiting[_exact(row)].append(row)
@@ -180,7 +181,7 @@ def _alike(a: object, b: object) -> bool:
 def _looked_up(
     sides: Sides, missing: list[Row], extra: list[Row]
 ) -> tuple[list[Row], list[Row], list[tuple[Row, Row]]]:
-    """Return what is left of both sides, and the pairs that are equal but for what was looked up."""
+    """Return the other rows of both sides, and the pairs that differ only in looked-up columns."""
     if not sides.looked_up:
         return missing, extra, []
     own = [place for place, name in enumerate(sides.columns) if name not in sides.looked_up]

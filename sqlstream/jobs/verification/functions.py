@@ -1,4 +1,4 @@
-"""Process functions run anew, for a batch answer: the user's class over all rows that it was given, with a state of its own."""
+"""Runs process functions again for a batch answer: the user's class over all its input rows, with a state of its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ROWS = "_rows"
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A call of the operator: at which time and watermark, and which rows it gets (None: all, an empty text: none)."""
+    """A call of the operator: processing time, watermark, and the condition of the rows that it gets (None: all, "": none)."""
 
     time: ProcessingTime
     watermark: EventTime | None
@@ -44,9 +44,9 @@ class _Step:
 
 @dataclass
 class RunsFunctions:
-    """Runs process functions in a connection of the job, over rows that a query gives, and keeps what they emit in tables of it.
+    """Runs process functions over the rows of SELECTs, and stores the rows that they emit in temporary tables of `con`.
 
-    `moments` are the batches of the job in their order, `watermark` how far the job has come in the end.
+    `moments` are the batches of the job in their order, `watermark` is its last watermark.
     """
 
     con: duckdb.DuckDBPyConnection
@@ -56,7 +56,10 @@ class RunsFunctions:
     _unrepeated: set[str] = field(default_factory=set)
 
     def __call__(self, node: Process, given: Sequence[FunctionInput], corrections: LeftOut) -> Mapping[str, str]:
-        """Return the tables of what a function emits, by its outputs. Raises CannotVerify where the user's code fails."""
+        """Return the tables with the rows that a function emits, by output; "" is the main one. Equal calls run once.
+
+        `given` has a SELECT of the rows of each input. Raises CannotVerify when the user's code fails.
+        """
         final = self.watermark if corrections.due else END_OF_INPUT
         key = (id(node), tuple(one.sql for one in given), final, corrections.batches)
         if key not in self._made:
@@ -77,7 +80,7 @@ class RunsFunctions:
         return self._made[key]
 
     def notes(self) -> Iterator[str]:
-        """Yield what could not be checked of the functions that have run."""
+        """Yield notes on functions whose results may depend on batches that are not known, for people."""
         for label in sorted(self._unrepeated):
             yield (
                 f"{label} has no ORDER BY, and reads what operators emit: what it emits can depend on the batches in which that"
@@ -87,7 +90,7 @@ class RunsFunctions:
     # -- what comes
 
     def _take(self, place: int, given: FunctionInput, times: str) -> None:
-        """Keep the rows of an input, with the columns of their order."""
+        """Store the rows of an input, with the columns of their order."""
         order = f"{BATCH.name}, {STANDS.name}" if given.is_read else "1"
         columns = {MODIFIED: "0", PATH: "''", ROW: f"row_number() OVER (ORDER BY {order})"}
         placed = ", ".join(f"CAST({sql} AS {column.type}) AS {column.name}" for column, sql in columns.items())
@@ -148,7 +151,7 @@ class RunsFunctions:
                 yield Port(one.name, on_time=node.inputs[place].on_time), rows
 
     def _keep(self, name: str, columns: Sequence[Column], found: Sequence[pa.RecordBatch]) -> str:
-        """Keep what was emitted in a table: rows that were taken back are not in it."""
+        """Store the emitted rows in a table, without those that the function retracted, and return its name."""
         rows = no_rows(columns)
         if found:
             self.con.register("_changes", pa.Table.from_batches(found))
@@ -165,7 +168,7 @@ class RunsFunctions:
 
 
 def can_repeat(given: Sequence[FunctionInput]) -> bool:
-    """Tell whether the batches are known in which the rows of a function came: those of tables, not those of operators."""
+    """Return whether it is known in which batches the rows of a function came: of tables it is, of operators it is not."""
     return all(one.is_read for one in given)
 
 
@@ -174,12 +177,12 @@ def _table(place: int) -> str:
 
 
 def _as_given(node: Process, place: int, one: InputPlan) -> tuple[InputPlan, str]:
-    """Return an input that comes in the order of the rows that are given, and the columns that it needs for that."""
+    """Return an input with an order that its rows have here, and SQL for the extra columns of that order."""
     found = ProcessPlan(node).arriving(place)
     if found.columns == PLACE:
         return one, ""
     if len(found.columns) == 1 and isinstance(found.node, Projection):
-        # What leaves an operator in the order of a time.
+        # The output of an operator, in the order of a time.
         return one, f", {found.node.items[0].expression.sql} AS {found.columns[0].name}"
     return replace(one, order=()), ""
 

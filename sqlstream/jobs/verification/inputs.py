@@ -1,4 +1,4 @@
-"""The rows that a job has read, read again: with the batch of each, and the watermark before it."""
+"""Reads the input of a job again, with the batch of each row and the watermark before that batch."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from sqlstream.units import EventTime, ProcessingTime
 
 @dataclass(frozen=True, slots=True)
 class BatchRead:
-    """A batch that has read something, or was told the time: its number, its time, the watermark before it.
+    """A batch that read rows, or only a clock: its number, its processing time, and the watermark before it.
 
-    One that `joins_next` was followed by the next one at once: the watermark moved with that.
+    With `joins_next`, no empty batch came between it and the next one: the watermark moved with the next one.
     """
 
     sequence: int
@@ -42,7 +42,7 @@ class BatchRead:
 
 @dataclass
 class ReadAgain:
-    """Tables of a connection that hold what each scan of a job has read, and how far the watermark came."""
+    """Temporary tables of `con` with the rows that each scan of a job has read; `moments` are the batches that read them."""
 
     job: JobSpec
     con: duckdb.DuckDBPyConnection
@@ -53,7 +53,7 @@ class ReadAgain:
     _tables: set[int] = field(default_factory=set)
 
     def read(self, batches: Iterable[Sequence[Work]]) -> None:
-        """Read what batches, in their order, have read. Raises CannotVerify where that is no longer there."""
+        """Read the input of batches, in their order. Raises CannotVerify when a part of it is no longer there."""
         for work in batches:
             before = from_spark_millis(self._reached)
             if work:
@@ -65,18 +65,18 @@ class ReadAgain:
         for number, stage in enumerate(self.job.plan.scans):
             self.counts.setdefault(stage.table.name, 0)
             if number not in self._tables:
-                # Nothing was read of it.
+                # The job has read nothing from this scan.
                 self._fill(number, _nothing(stage))
 
     def join(self, entries: Sequence[LogEntry]) -> None:
-        """Learn from the log which batches were followed by the next one at once: those without an empty one between."""
+        """Set `joins_next` of the batches: from the log, which has no entry of an empty batch behind such a batch."""
         counts = Counter(entry.sequence for entry in entries)
         newest = max(counts, default=-1)
         joined = {sequence for sequence, count in counts.items() if count == 1 and sequence < newest}
         self.moments = [replace(one, joins_next=one.sequence in joined) for one in self.moments]
 
     def relation(self, scan: Scan) -> str:
-        """Return what to write behind FROM for a scan of the logical plan."""
+        """Return the table with the rows of a scan of the logical plan, as SQL. Raises CannotVerify if there is none."""
         for number, stage in enumerate(self.job.plan.scans):
             if (stage.table.name, stage.by_clock) == (scan.table.name, scan.by_clock):
                 return _table(number)
@@ -105,7 +105,7 @@ class ReadAgain:
         time: ProcessingTime,
         before: EventTime | None,
     ) -> int:
-        """Read the splits of a batch; return how far they move the watermark of the scan, as Spark counts."""
+        """Read the splits of a batch; return the watermark of the scan after it as milliseconds of Spark, 0 for none."""
         con, source = self.con, source_of(stage.table)
         context = ReadContext(self.job.project, self.job.warehouse, time)
         execute.set_clock(con, time, before)
@@ -148,7 +148,7 @@ class ReadAgain:
         self._tables.add(number)
 
     def count(self) -> tuple[tuple[str, int], ...]:
-        """Return how many rows were read of each table."""
+        """Return the number of rows that were read of each table, as (table, rows)."""
         counts: dict[str, int] = {}
         for number, stage in enumerate(self.job.plan.scans):
             [(count,)] = self.con.execute(f"SELECT count(*) FROM {_table(number)}").fetchall()
@@ -168,7 +168,7 @@ def _stamped(
     time: ProcessingTime,
     place: Sequence[str] = (),
 ) -> str:
-    """Return the rows of a batch with the columns that say when they were read; `place` are those of their order."""
+    """Return a SELECT of a batch's rows with the columns that say when they were read; `place` are the columns of their order."""
     untimed, where = "false", ""
     if stage.time_column is not None:
         name = quote_name(stage.time_column)

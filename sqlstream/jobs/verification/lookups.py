@@ -10,7 +10,10 @@ from sqlstream.logical.plan.tables import ResultSink
 
 
 def looked_up(sink: ResultSink) -> frozenset[str]:
-    """Return the columns of a sink whose values come from lookup tables; none where whole rows come and go with those."""
+    """Return the columns of a sink whose values come from lookup tables.
+
+    A lookup that only decides whether a row exists shows in no column.
+    """
     own = _of(sink.input)
     pairs = zip(sink.input.schema, sink.columns, strict=True)
     return frozenset(target.name for below, target in pairs if below.name in own)

@@ -1,4 +1,4 @@
-"""What a verification has found, as data and as text."""
+"""The result of a verification, as data and as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# Why a row differs, in the order in which causes are looked at. The last one is a mistake, of sqlstream or in the input.
+# The causes of differences, in the order in which they are looked for. Without a cause, sqlstream or the input is at fault.
 CAUSES = {
     "untimed": "rows without a time",
     "late": "late rows",
@@ -27,15 +27,15 @@ _EXPLANATIONS = {
     "float": "Sums of floating-point numbers differ in their last digits with the order of the rows.",
     "unexplained": "",
 }
-# Rows that a report shows of each cause.
+# The most example rows that a report shows for a cause.
 SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Rows by which a table differs from the batch answer, for one cause: how many it lacks, and has beyond it.
+    """The rows in which a table differs from the batch answer, for one cause: the numbers of missing and of extra rows.
 
-    `examples` are some of them: `-` one that only the batch has, `+` one that only the table has.
+    `examples` are a few of them, as (sign, row): `-` is a row of the batch answer only, `+` a row of the table only.
     """
 
     cause: str
@@ -46,7 +46,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """What was found of one table: how many rows it has and the batch over all rows, and the differences by cause."""
+    """The comparison of one table: its rows, the rows of the batch answer over all input, and the differences by cause."""
 
     table: str
     columns: tuple[str, ...]
@@ -61,9 +61,9 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was found of a job at a version: of each table that it writes, and how many rows it had read of which table.
+    """The comparison of all tables that a job writes, at a version. It is true if every difference is explained.
 
-    `notes` say what could not be checked, or was not.
+    `read` has the number of rows that the job had read of each table, as (table, rows). `notes` say what was not checked.
     """
 
     job: str
@@ -81,7 +81,7 @@ class Verification:
         return self.is_explained
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Return the examples of all differences: the table, the cause, `-` or `+`, and the row."""
+        """Return the example rows of all differences, as (table, cause, `-` or `+`, row as text)."""
         return [
             (t.table, CAUSES[d.cause].lower(), sign, _shown(t.columns, row))
             for t in self.tables

@@ -1,4 +1,4 @@
-"""Sessions as a stream has them, for a batch answer: one that the watermark has closed takes no more rows, whatever comes later.
+"""Session windows for a batch answer, as a stream has them: a session that the watermark has closed takes no more rows.
 
 The rule is written out here row by row, and not in the operator's SQL: an answer to compare with must not repeat its mistakes.
 """
@@ -19,23 +19,23 @@ from sqlstream.physical.batch.rows import BATCH
 from sqlstream.physical.batch.windows import END, PASSED, START
 
 _NUMBER, _ISLAND, _BEGINS, _DISTURBED = (internal(name) for name in ("number", "island", "begins", "disturbed"))
-# A row by its number: the batch in which it came (None: on time, whatever batch), the session that it is alone, and the time by
-# which sessions had closed when it came.
+# A row: its number, its batch (None: on time, in any batch), the bounds of a session of the row alone, and the time up to which
+# sessions had closed when it came, or None. Times are in microseconds.
 Arrived: TypeAlias = tuple[int, int | None, int, int, int | None]
 
 
 @dataclass
 class RunsSessions:
-    """Gives rows the bounds of their sessions, in tables of a connection of the job; equal SELECTs are one table."""
+    """Finds the sessions of rows, in temporary tables of `con`; equal SELECTs share one table."""
 
     con: duckdb.DuckDBPyConnection
     _tables: dict[tuple[str, tuple[str, ...]], str] = field(default_factory=dict)
 
     def __call__(self, rows: str, keys: Sequence[str]) -> str:
-        """Return a table of the rows that were in time for their session, with its bounds in START and END.
+        """Return a table of the rows that were in time for a session, with the bounds of the session in START and END.
 
-        In the SELECT each row has the bounds there of the session that it would be alone. Sessions that ended up to PASSED had
-        closed when the row came.
+        The SELECT `rows` has in START and END the bounds of a session of the row alone, and in PASSED the time up to which
+        sessions had closed when the row came, all in microseconds.
         """
         asked = rows, tuple(keys)
         if asked not in self._tables:
@@ -68,16 +68,16 @@ class RunsSessions:
         return table
 
     def _number_islands(self, rows: str, keys: Sequence[str]) -> None:
-        """Keep the rows with the number of their island: the session that all rows of a key make, whenever they came.
+        """Number the islands of the rows: an island is the session that rows of a key make if their order does not matter.
 
-        A row beyond what has passed touches no session that has closed. So only islands are disturbed, by the order in which
-        their rows came, of which a row is not.
+        A row that starts after PASSED touches no closed session. So the order matters only in islands that have another row:
+        these are _DISTURBED.
         """
         by = f"PARTITION BY {', '.join(map(quote_name, keys))} " if keys else ""
         order = f"{by}ORDER BY {START}, {END}"
         before = f"max({END}) OVER ({order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         begun = f"SELECT *, row_number() OVER () AS {_NUMBER}, coalesce({START} > {before}, true) AS {_BEGINS} FROM ({rows})"
-        # Of rows of one place in the order one begins; the number of that is the island's.
+        # Of rows with equal bounds one begins an island; the number of that row is the number of the island.
         first = f"CASE WHEN {_BEGINS} THEN {_NUMBER} END"
         number = f"last_value({first} IGNORE NULLS) OVER ({order}, {_BEGINS} DESC ROWS UNBOUNDED PRECEDING)"
         numbered = f"SELECT * EXCLUDE ({_BEGINS}), {number} AS {_ISLAND} FROM ({begun})"
@@ -93,9 +93,10 @@ class _Session:
 
 
 def in_order_of_arrival(rows: Iterable[Arrived]) -> Iterator[tuple[int, int, int]]:
-    """Yield the rows of a key, in the order of their batches, that were in time for a session, with its bounds.
+    """Yield (number, start, end) of each row of a key that was in time for a session; `rows` are in the order of their batches.
 
-    A batch closes first what ended before it. Then its rows join what is open, and each other; what is over by then is late.
+    A batch first closes the sessions that end by then. Then its rows join open sessions, and each other; what has closed even so
+    is late.
 
     >>> early, late = (1, 0, 0, 4, None), (2, 1, 3, 7, 5)
     >>> list(in_order_of_arrival([early, late, (3, 1, 9, 13, 5)]))
@@ -116,7 +117,7 @@ def in_order_of_arrival(rows: Iterable[Arrived]) -> Iterator[tuple[int, int, int
 
 
 def _joined(pieces: Iterable[_Session]) -> list[_Session]:
-    """Return sessions with those in one that touch."""
+    """Return sessions in which those that touch are merged."""
     found: list[_Session] = []
     for piece in sorted(pieces, key=lambda session: session.start):
         if found and piece.start <= found[-1].end:

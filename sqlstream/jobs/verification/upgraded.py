@@ -1,4 +1,4 @@
-"""Jobs that go on with a changed query: what the earlier one wrote, and the rows by which each of the two is judged."""
+"""Verification of upgraded jobs: what the earlier query wrote, and by which rows the new query is checked."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _AS_ANOTHER = "Run the query as a job of another name over all input, and compar
 
 @dataclass(frozen=True)
 class Earlier:
-    """What a job was before its query changed: a savepoint, and what became of its operators and tables.
+    """A job before its query changed: the savepoint of the upgrade, and how the upgrade treated its operators and tables.
 
-    What the earlier query had written is taken as it is. The new one is judged by what it has added to that: where it `goes_on`
-    with the operators as they were, by how its batch answer has changed since; else by its answer over the rows since.
+    What the earlier query wrote counts as right. The new query is checked by what it added: if it `goes_on` with operators, by
+    the change of its batch answer since the upgrade, else by its batch answer over the rows since then.
     """
 
     savepoint: Savepoint
@@ -46,7 +46,7 @@ class Earlier:
 
     @classmethod
     def of(cls, warehouse: Warehouse, planned: PlannedJob, record: JobRecord) -> Earlier:
-        """Return what a job was. Raises CannotVerify where no batch says what its tables must hold."""
+        """Return a job before its upgrade. Raises CannotVerify when no batch query says what its tables must hold."""
         savepoint = _savepoint(warehouse, record)
         history = JobHistory(savepoint.warehouse, savepoint.record.job.lower())
         assert history.record is not None
@@ -64,7 +64,7 @@ class Earlier:
         return found
 
     def _reasons(self, planned: PlannedJob, record: JobRecord) -> Iterator[str]:
-        """Yield why no batch says what the tables of the job must hold."""
+        """Yield, for people, why no batch query says what the tables of the job must hold."""
         if self.saved.upgraded_from:
             yield "Its query had changed before: what three queries made of the rows has no batch answer"
         for one in self.comparison.operators:
@@ -96,12 +96,12 @@ class Earlier:
 
     @property
     def goes_on(self) -> bool:
-        """Whether operators go on with the state that they had."""
+        """Whether an operator continues with its earlier state."""
         return any(not isinstance(one, New | Dropped) for one in self.comparison.operators)
 
     @property
     def note(self) -> str:
-        """What the verification did not look at."""
+        """What the verification does not check, for people."""
         job, place = self.saved.job, self.savepoint.place
         return (
             f"what the job had written before its query changed, up to version {self.version.version}, is taken as it is;"
@@ -111,7 +111,7 @@ class Earlier:
     # -- what was read
 
     def read(self) -> Iterator[list[Work]] | None:
-        """Return what the batches before the upgrade have read, of the scans that there are now; None where it is not kept."""
+        """Return the input of the batches before the upgrade, by the new plan's scans; None if it is not kept."""
         folder = self.savepoint.warehouse
         texts = Descriptors(folder.fs, folder.job(self.saved.job).splits).texts(self.sequence)
         places = {source.was: place for place, source in enumerate(self.comparison.sources)}
@@ -120,7 +120,7 @@ class Earlier:
         return ([replace(one, scan=places[one.scan]) for one in from_lines(text)] for text in texts)
 
     def part(self, read: Callable[[Scan], str], *, is_before: bool) -> Callable[[Scan], str]:
-        """Return what scans read: before the upgrade; or by which the new query is judged."""
+        """Return a function from scans to SQL for FROM: the rows before the upgrade, or those to check the new query by."""
         if self.goes_on and not is_before:
             return read
         condition = f"{BATCH.name} {'<=' if is_before else '>'} {self.sequence}"
@@ -128,7 +128,7 @@ class Earlier:
 
     @property
     def watermark(self) -> EventTime | None:
-        """How far the job had come."""
+        """The watermark of the job before the upgrade."""
         return self.version.watermark
 
     # -- what must be there
@@ -140,10 +140,13 @@ class Earlier:
         answers: Mapping[str, str],
         answer: Callable[..., Mapping[str, str]],
     ) -> dict[str, str]:
-        """Return the answers with what the earlier query had written; `answer` gives those of the rows before."""
+        """Return the batch answers, by cause, together with what the earlier query wrote.
+
+        `answer` returns the batch answers over the rows before the upgrade.
+        """
         [change] = [one for one in self.comparison.sinks if one.table.lower() == plan.table.name.lower()]
         written = self._written(con, plan, change)
-        # What the earlier query has not written, because it was late or is not due, the new one is judged by.
+        # Results that the earlier query has not written, because they were late or not due, count as the new query's.
         before = list(answer(self, is_before=True).values())[-1] if self.goes_on else None
         made: dict[str, str] = {}
         for after in answers.values():
@@ -153,7 +156,7 @@ class Earlier:
         return {cause: made[after] for cause, after in answers.items()}
 
     def _written(self, con: duckdb.DuckDBPyConnection, plan: SinkPlan, change: SinkChange) -> str:
-        """Return a table of the connection with what the earlier query had written, with the columns that there are now."""
+        """Return a table of what the earlier query wrote, with the columns of the new query."""
         name = f"_written_{plan.table.name.lower()}"
         types = dict(plan.columns)
         if change.was is None:
@@ -167,21 +170,21 @@ class Earlier:
         return quote_name(name)
 
     def _both(self, plan: SinkPlan, written: str, after: str, before: str | None) -> str:
-        """Return the SELECT of what was written, with what has changed of the answer since."""
+        """Return a SELECT of what the earlier query wrote, with the changes of the answer applied."""
         come, gone = f"FROM {after}", f"FROM {after} WHERE false"
         if before is not None:
             come, gone = f"FROM {after} EXCEPT ALL FROM {before}", f"FROM {before} EXCEPT ALL FROM {after}"
         keys = list(map(quote_name, plan.table.primary_key if plan.changing else ()))
         if not keys:
             return f"(FROM {written} EXCEPT ALL ({gone})) UNION ALL ({come})"
-        # A key has one row: that of the new query, where it has one.
+        # A key has one row: the one of the new query, if it has one.
         listed, same = ", ".join(keys), " AND ".join(f"w.{key} IS NOT DISTINCT FROM t.{key}" for key in keys)
         touched = f"SELECT {listed} FROM ({come}) UNION ALL SELECT {listed} FROM ({gone})"
         return f"(SELECT w.* FROM {written} AS w ANTI JOIN ({touched}) AS t ON {same}) UNION ALL ({come})"
 
 
 def _savepoint(warehouse: Warehouse, record: JobRecord) -> Savepoint:
-    """Return the savepoint from which a job goes on. Raises CannotVerify where it is gone, or another one has its name."""
+    """Return the savepoint of a job's upgrade. Raises CannotVerify when it is gone, or another savepoint has its name."""
     gone: SqlStreamError | None = None
     try:
         found = find_savepoint(warehouse, record.upgraded_from)
@@ -197,5 +200,5 @@ def _savepoint(warehouse: Warehouse, record: JobRecord) -> Savepoint:
 
 
 def _plain(notes: str) -> str:
-    """Return notes for people: what stands in them for a batch is the upgrade."""
+    """Return notes for people: in an upgraded job, `{since}` is the upgrade."""
     return notes.replace("{since}", "from the upgrade on") or "its state was made of that of the earlier query"

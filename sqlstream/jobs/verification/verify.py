@@ -1,4 +1,4 @@
-"""Verifies a job: its query as a batch over what it has read, beside what it wrote."""
+"""Verifies a job: compares what it wrote with its query, run as one batch over what it read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from sqlstream.warehouse.paths import Warehouse
 
 
 def batch_query(planned: PlannedJob) -> str:
-    """Return the query of a job as one batch over its tables, a SELECT for each table that it writes. Raises CannotVerify."""
+    """Return the query of a job as one batch: SQL with a SELECT for each table that it writes. Raises CannotVerify."""
     texts = []
     for table, sinks in _by_table(_logical(planned)).items():
         texts.append(f"-- {table}\n{BatchQuery().of(sinks)};")
@@ -51,10 +51,10 @@ def batch_query(planned: PlannedJob) -> str:
 def verify_job(
     planned: PlannedJob, job: JobSpec, version: int | None = None, saved: Warehouse | None = None
 ) -> Verification:
-    """Compare what a job had written at a version (None: its newest) with a batch over what it had read by then.
+    """Compare what a job had written at a version (None: its newest) with a batch query over what it had read by then.
 
-    `saved` is the folder of a savepoint: it is the job in there, and tables that it reads are those of its warehouse. Raises
-    CannotVerify, and UsageError when there is no such version.
+    With `saved`, the folder of a savepoint, the job is the one in it; warehouse tables that the job reads are those of
+    `job.warehouse`. Raises CannotVerify, and UsageError when there is no such version.
     """
     if planned.appends:
         raise CannotVerify("INSERT .. VALUES adds its rows each time it runs")
@@ -94,7 +94,7 @@ def verify_job(
 
 @contextmanager
 def _kept(name: str, version: int) -> Iterator[None]:
-    """Raise UsageError where a version turns out to be gone."""
+    """Turn VersionGone into UsageError."""
     try:
         yield
     except VersionGone as gone:
@@ -104,7 +104,7 @@ def _kept(name: str, version: int) -> Iterator[None]:
 
 
 def _logical(planned: PlannedJob) -> list[ResultSink]:
-    """Return the plan as it was bound, before any rule: what a rule does wrong is found, too."""
+    """Return the bound plan, before all rules: so a fault of a rule is noticed."""
     ttl = planned.options.duration("table.exec.state.ttl")
     return [with_session_ttl(sink, ttl) for sink in planned.logical]
 
@@ -130,9 +130,9 @@ def _version(history: JobHistory, name: str, version: int | None) -> tuple[JobRe
 
 
 def _descriptors(kept: Warehouse, job: JobSpec, last: int, earlier: Earlier | None) -> Iterator[Sequence[Work]]:
-    """Return what the batches of a job have read, in their order, up to one. Raises CannotVerify where that is not kept.
+    """Return the input of the batches of a job, in their order, up to the number `last`. Raises CannotVerify if it is not kept.
 
-    Those before an upgrade are in the savepoint that it began from.
+    Batches before an upgrade are in the savepoint of the upgrade.
     """
     before = -1 if earlier is None else earlier.sequence
     texts = Descriptors(kept.fs, kept.job(job.name).splits).texts(last, before + 1)
@@ -149,7 +149,7 @@ def _descriptors(kept: Warehouse, job: JobSpec, last: int, earlier: Earlier | No
 
 
 def _check_expired(sinks: Sequence[ResultSink], entry: LogEntry) -> None:
-    """Raise CannotVerify where operators other than an aggregate of rows have forgotten keys."""
+    """Raise CannotVerify when keys have expired and the result of an operator depends on when they did."""
     forgot = [name for name, metrics in entry.operators.items() if metrics.expired_keys]
     for node in (node for sink in sinks for node in walk(sink)):
         if forgot and isinstance(node, StatefulNode) and node.depends_on_expiry:
@@ -159,7 +159,7 @@ def _check_expired(sinks: Sequence[ResultSink], entry: LogEntry) -> None:
 def _written_by(
     con: duckdb.DuckDBPyConnection, kept: Warehouse, plan: SinkPlan, record: JobRecord, snapshot: JobVersion
 ) -> str:
-    """Return a table of the connection with what a job wrote into a table of the warehouse."""
+    """Return a temporary table with what a job had written into a table of the warehouse at a version."""
     rows = table_view(kept, plan.table.name, [(record, snapshot)])
     return _as_actual(con, plan, f"({rows})")
 
@@ -167,7 +167,7 @@ def _written_by(
 def _written_outside(
     con: duckdb.DuckDBPyConnection, job: JobSpec, plan: SinkPlan, snapshot: JobVersion, history: JobHistory
 ) -> str:
-    """Return a table of the connection with what is in a table with a connector now. Raises CannotVerify."""
+    """Return a temporary table with the current rows of a table with a connector. Raises CannotVerify."""
     shown = f'table "{plan.table.name}" ({plan.kind})'
     if history.newest is None or snapshot.version != history.newest.version:
         raise CannotVerify(f"{shown} has no older versions", hint="Leave out --at.")
@@ -187,7 +187,7 @@ def _as_actual(con: duckdb.DuckDBPyConnection, plan: SinkPlan, rows: str) -> str
 
 
 def _corrections(watermark: EventTime | None) -> Iterator[tuple[str, LeftOut]]:
-    """Yield what a stream leaves out, one more each time."""
+    """Yield causes, each with the corrections for it and all causes before it."""
     yield "", LeftOut()
     yield "untimed", LeftOut(untimed=True)
     yield "late", LeftOut(untimed=True, late=True)
@@ -205,9 +205,9 @@ def _answers(
     *,
     is_before: bool = False,
 ) -> dict[str, str]:
-    """Return tables of the connection with the batch answers, each with one correction more; equal queries are one table.
+    """Return temporary tables with the batch answers, by cause, each with one more correction; equal queries share a table.
 
-    Of a job that had an `earlier` query: over the rows by which the new one is judged, or those before it.
+    For an upgraded job (`earlier`), an answer is over the rows that the new query is checked by, or over the rows before.
     """
     con, watermark = inputs.con, runs.watermark
     read: Callable[[Scan], str] = inputs.relation
@@ -231,7 +231,7 @@ def _answers(
 
 
 def _lookup(con: duckdb.DuckDBPyConnection, job: JobSpec, node: LookupJoin) -> str:
-    """Return what to write behind FROM for a lookup table: the rows that it has now."""
+    """Return the current rows of a lookup table, as SQL for FROM."""
     table = node.table
     if table.connector is None:
         return f"({_written(Warehouse(job.warehouse), table)})"
@@ -247,7 +247,7 @@ def _lookup(con: duckdb.DuckDBPyConnection, job: JobSpec, node: LookupJoin) -> s
 
 
 def _written(warehouse: Warehouse, table: Table) -> str:
-    """Return the SELECT of what jobs have written into a table of the warehouse."""
+    """Return a SELECT of the rows that jobs have written into a table of the warehouse."""
     jobs = [JobHistory(warehouse, name) for name in warehouse.writers(table.name)]
     versions = [(job.record, job.newest) for job in jobs if job.record is not None and job.record.sink(table.name)]
     return table_view(warehouse, table.name, versions) if versions else no_rows(table.visible)
