@@ -243,7 +243,7 @@ def count_text(count: int) -> str:
 
 @contextmanager
 def displayed(session: Session, count_state: Count) -> Iterator[Display]:
-    """Show jobs on standard error as long as the context lasts; rows that a session prints stay above the table."""
+    """Show jobs on standard error inside of the context; rows that a session prints stay above the table."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield Display(console, None, count_state)

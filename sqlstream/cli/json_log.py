@@ -102,7 +102,7 @@ def _masked(value: Any) -> Any:
 
 @contextmanager
 def reporting(form: str) -> Iterator[JsonLog | None]:
-    """Give a log that takes all that a command says, its error too, where lines of JSON are asked for."""
+    """Yield a log for all messages of a command, which gets its error, too, if the form is "json"; None otherwise."""
     if form != "json":
         yield None
         return

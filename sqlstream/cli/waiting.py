@@ -18,7 +18,7 @@ _STEP = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Why a job is silent; hints with the same subject say the same with other numbers."""
+    """Why a job is silent. Hints with the same subject differ in numbers only."""
 
     subject: str
     text: str

@@ -195,7 +195,7 @@ class FunctionDeclaration(Declaration):
 
     @abstractmethod
     def call(self) -> Call:
-        """Return what DuckDB calls. Raises BindError or UnsupportedError, with the place."""
+        """Return the call that DuckDB makes per chunk of rows. Raises BindError or UnsupportedError, with the place."""
 
     def declared(self) -> Function:
         """Return the catalog's entry of the function. Raises BindError or UnsupportedError, with the place."""

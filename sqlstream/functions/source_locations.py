@@ -141,7 +141,7 @@ def _parsed(function: FunctionType, root: str) -> tuple[SourceText, FunctionNode
 
 @dataclass(frozen=True)
 class _Definitions:
-    """What a file defines: functions by name and first line, which is the line of the first decorator; and classes."""
+    """The definitions in a file: functions by name and first line, which is the line of the first decorator; and classes."""
 
     functions: Mapping[tuple[str, int], FunctionNode]
     classes: Sequence[ast.ClassDef]
@@ -149,7 +149,7 @@ class _Definitions:
 
 @functools.lru_cache(maxsize=4)
 def _definitions(text: str) -> _Definitions:
-    """Return what a file defines, nothing when Python cannot read it."""
+    """Return the definitions in a file's text; none if Python cannot parse it."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError):

@@ -45,7 +45,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event with its data, which JSON can have; times are microseconds since 1970."""
+    """An event with its data for JSON; times are microseconds since 1970."""
 
     kind: str
     job: str

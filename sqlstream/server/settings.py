@@ -45,7 +45,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a port is listened on; without a host it is that of the server."""
+    """The address of a port; a host of None is the server's host."""
 
     port: int
     host: str | None = None

@@ -86,7 +86,7 @@ def postgres_server(settings: ServerSettings, processes: QueryProcesses) -> Post
 
 @contextlib.contextmanager
 def _running(server: PostgresServer) -> Iterator[int]:
-    """Run a server in a thread with a loop of its own, as queries of others are not to wait for it; yield its port."""
+    """Run a server in a thread with its own event loop, so that other queries do not wait for it; yield its port."""
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, int]] = Future()
 
     async def run() -> None:

@@ -53,7 +53,7 @@ _KEEPING = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class CheckedScript:
-    """A script that has been compiled and checked: what is answered, and what is to be kept of it, if it has jobs."""
+    """A compiled and checked script: the answer to the client, and the submission to store, if it has jobs."""
 
     answer: Submitted
     submission: Submission | None = None

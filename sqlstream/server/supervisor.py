@@ -61,7 +61,7 @@ _HOUSE_SECONDS = 10.0
 
 @dataclass
 class Supervised:
-    """A submission that has not ended, its process, and when it starts again, if it waits for that."""
+    """A submission that has not ended, its process, and the time of its next start, if it waits for one."""
 
     submission: Submission
     state: SubmissionState

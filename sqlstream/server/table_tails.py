@@ -41,7 +41,7 @@ _KIND, _COUNT, _PLACE = internal("kind"), internal("count"), internal("place")
 
 @dataclass
 class TableWatcher:
-    """Looks at a table, and says what its jobs have changed since the last look; the first time, what they did last."""
+    """Reads a table, and returns its changes since the last look; the first time, the last changes."""
 
     warehouse: Warehouse
     table: str

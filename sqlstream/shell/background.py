@@ -43,7 +43,7 @@ class BackgroundJobs:
 
     @property
     def running(self) -> list[Job]:
-        """The jobs that have not ended yet."""
+        """The watched jobs that have not ended."""
         with self._lock:
             return list(self._running)
 

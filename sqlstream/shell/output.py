@@ -69,7 +69,7 @@ class ShellOutput:
 
     @property
     def can_redraw(self) -> bool:
-        """Whether results can be drawn over earlier ones."""
+        """Whether results can be drawn over earlier ones: on a terminal."""
         return self._file is None and self.console.is_terminal
 
     def redirect(self, path: str | None) -> None:

@@ -19,7 +19,7 @@ _HOMEBREW = [f"{p}/opt/{f}/bin/java" for p in ("/opt/homebrew", "/usr/local") fo
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java: the path of its launcher and its feature version (17, 21, ..)."""
+    """A Java: the path of its launcher, and its feature version (17, 21, ..)."""
 
     path: str
     version: int

@@ -51,7 +51,7 @@ class StreamingGenerator(DuckDBGenerator):
 
 
 def _prefix(operator: str, operand: str) -> str:
-    # DuckDB would take -~ and -- for operators of their own.
+    # DuckDB would read -~ and -- as other operators.
     return f"{operator}{' ' if operand[0] in '-~+' else ''}{operand}"
 
 

@@ -37,7 +37,7 @@ class HintCall(exp.Expression):
 
 @dataclass(frozen=True, slots=True)
 class OptionsHint:
-    """The hint OPTIONS behind the name of a table: options and their values. Its comment begins at `start`."""
+    """The hint OPTIONS behind the name of a table, as (option, value) pairs; `start` is the offset of its comment."""
 
     options: tuple[tuple[str, str], ...]
     span: Span = field(compare=False, repr=False)

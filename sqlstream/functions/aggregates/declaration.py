@@ -111,7 +111,7 @@ class AggregateDeclaration(Declaration):
 
     @property
     def accumulator_hint(self) -> Any:
-        """The hint of the accumulator, None where only its SQL type is known."""
+        """The hint of the accumulator; None if only its SQL type is known."""
         return self._accumulator_hint(self.hints())
 
     def steps(self) -> AggregateSteps:

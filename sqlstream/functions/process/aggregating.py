@@ -67,7 +67,7 @@ class Aggregator(ABC):
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """An accumulator, and values that are not in it yet."""
+    """An accumulator, and values that are still to be added to it."""
 
     accumulator: Any
     values: list[Any]

@@ -75,7 +75,7 @@ class Instance:
 
     @property
     def _own(self) -> dict[str, Any]:
-        """What the instance has of its own while rows of keys come."""
+        """The attributes of the instance while rows of keys are processed."""
         if self.function.vectorized == "bucket":
             return {**self.shared, DeclaredState.REASON: _BUCKET}
         return {**self.handles, **self.shared}

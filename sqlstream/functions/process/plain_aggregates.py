@@ -17,7 +17,7 @@ _MOMENTS = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 
 @dataclass(frozen=True, slots=True)
 class PlainAggregate:
-    """How a value that is not NULL is added to an accumulator, and what one amounts to; None stands for one without values."""
+    """The add and finish functions of an aggregate. Values are never NULL; the accumulator None has no values."""
 
     add: Callable[[Any, Any], Any]
     result: Callable[[Any], Any]

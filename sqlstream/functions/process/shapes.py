@@ -36,7 +36,7 @@ _MANY = (
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """What a method gets: instances of a dataclass with hints of its fields, or named tuples where there is no `made`."""
+    """The rows that a method receives: instances of a dataclass with hints of its fields; named tuples if `made` is None."""
 
     made: type | None = None
     hints: tuple[tuple[str, Any], ...] = ()

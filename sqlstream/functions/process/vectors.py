@@ -34,7 +34,7 @@ def hinted_row(hint: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """The columns of an Arrow table that a function returns; the `optional` one may be missing, and is then NULL."""
+    """The columns of an Arrow table that a function returns. The `optional` column may be missing, and is then NULL."""
 
     columns: tuple[Column, ...]
     optional: Column | None = None

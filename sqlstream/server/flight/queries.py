@@ -41,7 +41,7 @@ class FlightLimits:
 
 @dataclass(slots=True)
 class OpenedQuery:
-    """A query that is bound: its columns are known, and its rows are not computed yet."""
+    """A bound query: its columns are known, its rows are not computed yet. `since` is when it was opened, in seconds."""
 
     source: SourceText
     running: RunningQuery

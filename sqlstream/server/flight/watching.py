@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class WatchedCall:
-    """A call of a client; `context` is Flight's, which knows whether the client waits for it."""
+    """A call of a client; `context` is Flight's, which knows whether the client still waits; `seconds` is its limit."""
 
     running: RunningQuery
     context: Any
@@ -46,7 +46,7 @@ class CallWatcher:
 
     @contextlib.contextmanager
     def watching(self, running: RunningQuery, context: Any, seconds: float | None) -> Iterator[WatchedCall]:
-        """Watch a call as long as it lasts. Raises QueryStopped."""
+        """Watch a call inside of the context. Raises QueryStopped if its query was stopped before."""
         call = WatchedCall(running, context, seconds)
         with self._changing:
             self._calls.add(call)

@@ -82,7 +82,7 @@ _COMMANDS = {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET", "RES
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a statement of the session: its tag, rows if it has some, and the parameters that it changed."""
+    """The reply to a statement of the session: its tag, rows if it has any, and the parameters that it changed."""
 
     tag: str
     columns: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One of the statements of a text: where it begins in it, and its words in upper case."""
+    """One of the statements of a text: its place in the text, and its words in upper case."""
 
     sql: str
     offset: int
