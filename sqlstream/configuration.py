@@ -96,7 +96,7 @@ class Configuration:
     profile: str | None = None
 
     def folder(self, name: str) -> str:
-        """Return the path, or for the warehouse the URI, of `catalog`, `udfs` or `warehouse`; "" if nothing was loaded."""
+        """Return the path or URI of `catalog`, `udfs` or `warehouse`; "" if nothing was loaded."""
         return str(self.settings[name].value) if name in self.settings else ""
 
     @property

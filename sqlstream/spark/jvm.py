@@ -65,7 +65,7 @@ DEFAULTS: dict[str, str] = {
     ),
     # Nothing in the checkpoint outlives the job's process: a repeated batch needs the batch before it, no older ones.
     "spark.sql.streaming.minBatchesToRetain": "10",
-    # State changes stay until they are in a snapshot and maintenance runs: with Spark's 60 s those of many batches stay.
+    # State changes stay until they are in a snapshot and maintenance runs: with Spark's 60 s the changes of many batches stay.
     "spark.sql.streaming.stateStore.maintenanceInterval": "15s",
     # Otherwise each file of the checkpoint has a second checksum file, besides Hadoop's on local disks.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",

@@ -1,7 +1,7 @@
 """Reads type names in Flink's and in DuckDB's spelling, and writes DuckDB's.
 
-A type in the tree is `exp.DataType(USERDEFINED, kind=<DuckDB text>)`: sqlglot prints the text unchanged, and DuckDB checks
-it.
+A type in the tree is `exp.DataType(USERDEFINED, kind=<DuckDB text>)`: sqlglot prints the text unchanged. DuckDB checks the
+type.
 """
 
 from __future__ import annotations
