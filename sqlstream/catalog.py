@@ -12,20 +12,20 @@ from sqlstream.units import Duration
 
 # The connector of a table whose rows stand in the query; its option `rows` is DuckDB SQL: `(1, 'a'), (2, 'b')`.
 VALUES = "values"
-# The option that says how long the rows of a table that is read may stay away before it no longer holds the watermark.
+# The option of a source: after how long without rows it no longer holds back the watermark.
 IDLE_TIMEOUT = "scan.watermark.idle-timeout"
-# The option that says how far event times may be ahead of the clock; rows that are further are malformed.
+# The option of a source: how far event times may be ahead of the clock. Rows that are further ahead are malformed.
 MAX_AHEAD = "scan.watermark.max-ahead"
-# What the options of a format are called that leave malformed rows out, and that keep them in a table.
+# Options of formats: the first skips malformed rows, the second writes them into a table.
 IGNORE, ERRORS_TO = "ignore-parse-errors", "errors-to"
-# The option that names the column of files which says what a row does, and the format whose rows are changes.
+# The option that names the column of files with the kind of each change, and the format whose rows are changes.
 OP_COLUMN = "changelog.op-column"
 DEBEZIUM = "debezium-json"
-# The option with which what a table elsewhere records of its changes is read.
+# The option that reads the change feed of a table instead of its rows.
 CHANGE_FEED = "scan.change-data-feed"
-# The type of what has the columns of the rows of a process function's tables: each call says which.
+# The type of a value with the same columns as the input rows of a process function. Each call determines the columns.
 ROW = "ROW"
-# The column of a plain value that a process function emits.
+# The name of the column when a process function emits plain values.
 VALUE = "value"
 
 
@@ -33,10 +33,10 @@ VALUE = "value"
 class Column:
     """A column of a table: its name, its DuckDB type, and the expression that computes it, if any.
 
-    `expression` is DuckDB SQL over the physical columns of the same table; that of PROCTIME() is the batch's clock.
-    `metadata` is what a source tells about a row, by its key; such a column is written only where the connector can
-    (`Table.writes_metadata`), and never if it is `virtual`. `reads_clock` and `reads_watermark`
-    say whether the expression depends on the batch's time or the watermark, and on the watermark.
+    `expression` is DuckDB SQL over the physical columns of the same table; for PROCTIME() it is the clock of the batch.
+    `metadata` is the key of a METADATA column. Such a column can be written only if its connector can write the key
+    (`Table.writes_metadata`) and the column is not `virtual`. `reads_clock` is True if the expression depends on the time of
+    the batch or on the watermark, `reads_watermark` if it depends on the watermark.
     """
 
     name: str
@@ -62,35 +62,35 @@ class Watermark:
 class Table:
     """A declared table. Without a `connector` option it is a warehouse table, written and read by sqlstream itself.
 
-    Columns of `partitioned_by` stand in the names of folders, not in files. `implementation` is the class of a Python
-    source or sink by value (cloudpickle). A table with a `problem`, such as a package that is not installed, can be named; what
-    reads or writes it fails with that. It has no columns where these could not be inferred.
+    The values of the columns `partitioned_by` are in the names of folders, not in files. `implementation` is the class of a
+    Python source or sink, pickled by value (cloudpickle). A table with a `problem`, such as a package that is not installed, can
+    be named; reading or writing it raises the problem. A table whose columns could not be inferred has no columns.
     """
 
     name: str
     columns: tuple[Column, ...]
     watermark: Watermark | None = None
     primary_key: tuple[str, ...] = ()
-    # Some are secret: see `secrets`.
+    # Some values are secret: see `secrets`.
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     temporary: bool = False
     span: Span | None = None
     partitioned_by: tuple[str, ...] = ()
     implementation: bytes | None = field(default=None, compare=False, repr=False)
     problem: SqlStreamError | None = field(default=None, compare=False, repr=False)
-    # Whether its connector says that its rows are changes, whatever its options are.
+    # Whether its connector always reads changes, whatever the options are.
     changing: bool = field(default=False, repr=False)
-    # The keys of METADATA that its connector can write, too.
+    # The keys of METADATA columns that its connector can write.
     writes_metadata: frozenset[str] = field(default=frozenset(), repr=False)
-    # Of a table whose rows stand in an envelope: which of their columns are NOT NULL.
+    # The columns of a table in an envelope (such as Debezium's) that are NOT NULL.
     never_null: tuple[str, ...] = field(default=(), repr=False)
-    # Folders in which its files must lie, wherever links lead; none for anywhere.
+    # Folders in which its files must be, after links are followed; empty for anywhere.
     within: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    # Where the key and the value of an option stand, by its name.
+    # The places of the key and of the value of each option, by its name.
     places: Mapping[str, tuple[Span, Span]] = field(default_factory=dict, compare=False, repr=False)
 
     def option_span(self, name: str, *, value: bool = False) -> Span | None:
-        """Return where an option, or its value, stands in WITH; the table's name where it does not stand there."""
+        """Return the place of an option's key, or of its value, in WITH; the table's place if the option is not there."""
         place = self.places.get(name)
         return place[value] if place is not None else self.span
 
@@ -100,7 +100,7 @@ class Table:
 
     @property
     def is_values(self) -> bool:
-        """Whether it is the rows that stand in a query."""
+        """Whether its rows are literals of the query."""
         return self.connector == VALUES
 
     @property
@@ -110,7 +110,7 @@ class Table:
 
     @property
     def writable(self) -> tuple[Column, ...]:
-        """The columns that an INSERT gives."""
+        """The columns that an INSERT writes."""
         return tuple(c for c in self.visible if c.expression is None and self._is_written(c))
 
     def _is_written(self, column: Column) -> bool:
@@ -123,14 +123,14 @@ class Table:
 
     @property
     def has_changes(self) -> bool:
-        """Whether rows of the table are changes: some add a row, others take one away."""
+        """Whether rows of the table are changes: some insert a row, others delete one."""
         if self.changing or self.options.get(CHANGE_FEED, "").lower() == "true":
             return True
         return OP_COLUMN in self.options or self.options.get("format", "").lower() == DEBEZIUM
 
     @property
     def operation(self) -> Column | None:
-        """The declared column that says what a row does."""
+        """The declared column that holds the kind of each change; None if there is none."""
         name = self.options.get(OP_COLUMN, "").lower()
         return next((c for c in self.columns if c.name.lower() == name), None)
 
@@ -141,7 +141,7 @@ class Table:
 
     @property
     def definition(self) -> tuple[object, ...]:
-        """What two declarations of one table must agree on to be the same declaration."""
+        """What two declarations of one table must have in common to be the same declaration."""
         options = tuple(sorted(self.options.items()))
         return self.columns, self.watermark, self.primary_key, self.partitioned_by, options
 
@@ -158,6 +158,7 @@ class View:
 
     @property
     def definition(self) -> tuple[object, ...]:
+        """What two declarations of one view must have in common to be the same declaration."""
         return self.columns, repr(self.query)
 
 
@@ -168,9 +169,9 @@ FunctionKind = Literal["scalar", "table"]
 class Function:
     """A user's function, by SQL name, with DuckDB types of its parameters and of its result.
 
-    That of a table function is the list of its rows, whose `columns` have names and types. `pickled` is the function itself by
-    value (cloudpickle), so that a worker process needs none of the user's files. `defaults` are SQL, None for a parameter that
-    must be given.
+    A table function returns the list of its rows; `columns` has their names and types. `pickled` is the function itself by
+    value (cloudpickle), so that a worker process needs none of the user's files. `defaults` are SQL, None for a parameter
+    without a default.
     """
 
     name: str
@@ -190,9 +191,9 @@ class Function:
 class AggregateFunction:
     """A user's aggregate function, by SQL name, with DuckDB types of its parameters, of its accumulator and of its result.
 
-    Without `merges` its accumulators cannot be put together, without `retracts` no row can be taken out of one. A NULL for a
-    parameter that is not `nullable` leaves the row out. `pickled` is the class by value, as that of a Function. A `vectorized`
-    one makes accumulators of rows for many groups at a time.
+    Without `merges`, accumulators cannot be merged; without `retracts`, no row can be retracted. Rows with NULL for a parameter
+    that is not `nullable` are skipped. `pickled` is the class by value, as in Function. A `vectorized` function accumulates
+    the rows of many groups per call.
     """
 
     name: str
@@ -210,24 +211,24 @@ class AggregateFunction:
     vectorized: bool = False
 
     def step(self, name: str) -> str:
-        """Return what DuckDB calls a step of it: `accumulate` takes a list of rows, `merge` one of accumulators."""
+        """Return the name of a step in DuckDB: `accumulate` takes a list of rows, `merge` a list of accumulators."""
         return f"_{name}_{self.name}"
 
     @property
     def extends(self) -> bool:
-        """Whether rows can be taken into an accumulator that has some already."""
+        """Whether rows can be added to an accumulator that already has rows."""
         return self.merges or not self.vectorized
 
     @property
     def row(self) -> str:
-        """The type of a row as its steps take it: that of the argument, or a struct of several."""
+        """The DuckDB type of a row in its steps: the type of the only argument, or a struct of several (p0, p1, ..)."""
         fields = ", ".join(f"p{i} {type}" for i, type in enumerate(self.parameters))
         return self.parameters[0] if len(self.parameters) == 1 else f"STRUCT({fields})"
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarArgument:
-    """A constant that a process function takes: a parameter of its class. `default` is SQL, None where it must be given."""
+    """A constant argument of a process function: a parameter of its class. `default` is SQL, None if there is none."""
 
     name: str
     type: str
@@ -237,10 +238,10 @@ class ScalarArgument:
 
 @dataclass(frozen=True, slots=True)
 class TableArgument:
-    """A table that a process function takes, and the method that gets its rows.
+    """A table argument of a process function, and the method that receives its rows.
 
-    `columns` are those that the hint of the row names, with their types; None: the row has all columns of the table. `line` is
-    the place of the hint in the Python file. A table that `changes` may take rows back. The rows of a `broadcast` one have no
+    `columns` are the columns that the type hint of the row names, with their types; None: all columns of the table. `line` is
+    the place of the hint in the Python file. A table that `changes` may retract rows. The rows of a `broadcast` table have no
     key: they are for all keys.
     """
 
@@ -254,11 +255,11 @@ class TableArgument:
 
 @dataclass(frozen=True, slots=True)
 class StateDeclaration:
-    """A state of a process function: what it keeps for each key. Of a map, `key_type` is the type of its keys.
+    """A state of a process function, which holds a value, a list or a map per key. `key_type` is the type of a map's keys.
 
-    A `broadcast` state is one for all keys: methods of broadcast tables write it, and all others read it. A `ttl` of 0 is for
-    ever, None is as the query says. It counts from the last write, with `refreshed_by` "read" also from the last read. An
-    expired value is `visible` until it is cleaned up, or not at all.
+    A `broadcast` state is shared by all keys: methods of broadcast tables write it, and all others read it. A `ttl` of 0 never
+    expires; None takes the query's. It counts from the last write, and with `refreshed_by` "read" also from the last read. An
+    expired value stays `visible` until it is cleaned up, or is hidden at once.
     """
 
     name: str
@@ -273,7 +274,7 @@ class StateDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class SideOutputDeclaration:
-    """A further output of a process function, and the columns of what it emits there."""
+    """A side output of a process function, with the columns of its rows."""
 
     name: str
     columns: tuple[Column, ...]
@@ -281,10 +282,10 @@ class SideOutputDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFunction:
-    """A user's process function, by SQL name: what a call gives it, what it keeps, and the columns of what it emits.
+    """A user's process function, by SQL name: its arguments, its states and the columns of its output.
 
-    `pickled` is the class by value, as that of a Function. A `vectorized` function gets Arrow tables: of the rows of a key, or
-    of a bucket, which come `ordered` by key and arrival, or in any order. One with a `changelog_mode` emits changes.
+    `pickled` is the class by value, as in Function. A `vectorized` function receives Arrow tables with the rows of one key, or
+    of one bucket, which are `ordered` by key and arrival or unordered. A function with a `changelog_mode` emits changes.
     """
 
     name: str
@@ -302,7 +303,7 @@ class ProcessFunction:
 
     @property
     def keyed_states(self) -> tuple[StateDeclaration, ...]:
-        """The states that each key has of its own."""
+        """The states that are kept per key."""
         return tuple(s for s in self.states if not s.broadcast)
 
     @property
@@ -312,13 +313,14 @@ class ProcessFunction:
 
     @property
     def partitioned(self) -> tuple[TableArgument, ...]:
-        """The tables that are not broadcast: there is one at least."""
+        """The tables that are partitioned by key: at least one."""
         return tuple(t for t in self.tables if not t.broadcast)
 
     def beside(self, keys: Iterable[str], emitted: Iterable[Column]) -> tuple[Column, ...]:
-        """Return the columns that rows have beside partition columns: what is emitted under the name of one has its value.
+        """Return the emitted columns that follow the partition columns `keys` in the output.
 
-        A plain value, whose column is called `value`, is another one.
+        A column of plain rows with the name of a key is left out: the key stands for it. The column `value` of plain values,
+        and columns of vectorized functions and of changelogs, always stay.
         """
         columns, names = tuple(emitted), {key.lower() for key in keys}
         if self.vectorized or self.changelog_mode or [c.name for c in columns] == [VALUE]:
@@ -326,7 +328,7 @@ class ProcessFunction:
         return tuple(c for c in columns if c.name.lower() not in names)
 
 
-# All that SQL can call by a name of the user's.
+# All kinds of user functions.
 AnyFunction: TypeAlias = Function | AggregateFunction | ProcessFunction
 # The kinds that run in DuckDB.
 DuckFunction: TypeAlias = Function | AggregateFunction
@@ -345,7 +347,7 @@ _OF_FUNCTION = re.compile(r"\bCREATE\s+(?:TEMPORARY\s+)?FUNCTION\b", re.IGNORECA
 
 
 def names_declared(text: str) -> list[str]:
-    """Return the names that a text declares.
+    """Return the names of the tables, views and functions that a text creates. The text may be invalid SQL.
 
     >>> names_declared('CREATE TABLE a (x INT) WITHH; create or replace view "b ""c" AS')
     ['a', 'b "c']
@@ -358,7 +360,7 @@ def names_declared(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CatalogFault:
-    """Why a file of the catalog, or a statement in one, declares nothing: an error, and the names that it would declare."""
+    """The error of a catalog file or of one of its statements, with the names that are therefore not declared."""
 
     error: SqlStreamError
     names: tuple[str, ...] = ()
@@ -370,7 +372,7 @@ class CatalogFault:
 
 
 class Catalog:
-    """Names to definitions; names are matched without regard to case, as in DuckDB."""
+    """Tables, views and functions by name. Names match in any case, as in DuckDB."""
 
     def __init__(self) -> None:
         self.tables: dict[str, Table] = {}
@@ -378,24 +380,24 @@ class Catalog:
         self.functions: dict[str, Function] = {}
         self.aggregate_functions: dict[str, AggregateFunction] = {}
         self.process_functions: dict[str, ProcessFunction] = {}
-        # Why files of the project's functions could not be loaded.
+        # Errors of the project's function files that could not be loaded.
         self.broken: list[SqlStreamError] = []
-        # What the project's files with declarations could not declare.
+        # Faults of the project's catalog files.
         self.faults: list[CatalogFault] = []
-        # Names of tables that jobs have written, whether they are declared here or not.
+        # Returns the names of tables that jobs have written, whether they are declared here or not.
         self.written: Callable[[], Iterable[str]] = tuple
-        # What becomes of a table under the hint OPTIONS, at a place in the text.
+        # Applies the hint OPTIONS, which is at a place in the text, to a table.
         self.with_options: Callable[[Table, Mapping[str, str], Span], Table] = _merged
 
     def declared(self, name: str) -> Table | View | None:
-        """Return what is declared under this name."""
+        """Return the table or view that is declared under a name; None if there is none."""
         key = name.lower()
         return self.tables.get(key) or self.views.get(key)
 
     def relation(self, name: str) -> Table | View | None:
-        """Return the table or view of this name. Raises the problem of a table whose columns are not known.
+        """Return the table or view of a name; None if no file of the catalog declares it.
 
-        So does what is wrong with the file that would declare it.
+        Raises the problem of a table whose columns are unknown, and the error of a catalog file that should declare the name.
         """
         found = self.declared(name)
         if isinstance(found, Table) and not found.columns and found.problem is not None:
@@ -405,11 +407,11 @@ class Catalog:
         return found
 
     def fault(self, name: str) -> CatalogFault | None:
-        """Return why a name is not declared that a file of the catalog would declare."""
+        """Return the fault that prevented the declaration of a name; None if there is none."""
         return next((fault for fault in self.faults if name.lower() in map(str.lower, fault.names)), None)
 
     def leave_out(self, error: SqlStreamError, text: str = "") -> None:
-        """Declare nothing of what a text would, which may be no SQL: an error tells why, to whoever uses it."""
+        """Drop the names that a text, which may be invalid SQL, would declare; record the error for whoever uses them."""
         names = names_declared(text)
         for name in names:
             self.drop(name)
@@ -423,9 +425,11 @@ class Catalog:
             self.faults[known] = CatalogFault(error, tuple(dict.fromkeys([*before, *names])))
 
     def function(self, name: str) -> Function | None:
+        """Return the scalar or table function of a name; None if there is none."""
         return self.functions.get(name.lower())
 
     def aggregate_function(self, name: str) -> AggregateFunction | None:
+        """Return the aggregate function of a name; None if there is none."""
         return self.aggregate_functions.get(name.lower())
 
     @property
@@ -434,10 +438,11 @@ class Catalog:
         return (*self.functions.values(), *self.aggregate_functions.values())
 
     def process_function(self, name: str) -> ProcessFunction | None:
+        """Return the process function of a name; None if there is none."""
         return self.process_functions.get(name.lower())
 
     def any_function(self, name: str) -> AnyFunction | None:
-        """Return the function of this name, whatever kind it is of."""
+        """Return the function of a name, of any kind; None if there is none."""
         return self.function(name) or self.aggregate_function(name) or self.process_function(name)
 
     @property
@@ -445,7 +450,7 @@ class Catalog:
         return [f.name for f in (*self.duck_functions, *self.process_functions.values())]
 
     def add(self, entry: Table | View | AnyFunction) -> None:
-        """Put an entry under its name, replacing one of the same kind."""
+        """Declare an entry under its name. It replaces an entry of the same kind."""
         match entry:
             case ProcessFunction():
                 self.process_functions[entry.name.lower()] = entry
@@ -459,19 +464,22 @@ class Catalog:
                 self.functions[entry.name.lower()] = entry
 
     def drop_function(self, name: str) -> None:
+        """Remove the functions of a name, of every kind, if there are any."""
         self.functions.pop(name.lower(), None)
         self.aggregate_functions.pop(name.lower(), None)
         self.process_functions.pop(name.lower(), None)
 
     def drop(self, name: str) -> None:
+        """Remove the table and the view of a name, if there are any."""
         self.tables.pop(name.lower(), None)
         self.views.pop(name.lower(), None)
 
     def relation_names(self) -> Iterable[str]:
+        """Return the names of all tables, then of all views."""
         return [t.name for t in self.tables.values()] + [v.name for v in self.views.values()]
 
     def relation_hint(self, name: str, others: Iterable[str] = ()) -> str:
-        """Return what to do about a table that does not exist; `others` are names that exist beside the catalog's."""
+        """Return the hint for a table that does not exist; `others` are names that exist outside of the catalog."""
         declare = "It is a table of the warehouse: repeat its CREATE TABLE here, or put that into a file of catalog/."
         declared = [*others, *self.relation_names()]
         known = {name.lower() for name in declared}

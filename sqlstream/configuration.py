@@ -21,16 +21,16 @@ from sqlstream.sql.secret_files import secret_of_file
 FILE = "sqlstream.toml"
 CONFIG, PROFILE = "SQLSTREAM_CONFIG", "SQLSTREAM_PROFILE"
 _PREFIX = "SQLSTREAM_"
-# Variables that are no settings: what reads them says what they mean.
+# Variables that are no settings: the modules that read them document them.
 _OTHERS = (CONFIG, PROFILE, *(f"{_PREFIX}{name}" for name in ("TOKEN", "LOG_FORMAT", "CACHE", "CACHE_SIZE", "CDS")))
-# What Kubernetes makes of a Service whose name begins with "sqlstream".
+# Variables that Kubernetes sets for a Service whose name begins with "sqlstream".
 _SERVICE = re.compile(
     r"SQLSTREAM_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?)"
 )
 _SERVICE_URL = re.compile(r"(?:tcp|udp|sctp)://.*")
 DEFAULT, ENVIRONMENT, ARGUMENT = "default", "environment", "argument"
 _FOLDERS: Mapping[str, str] = {"warehouse": "warehouse", "catalog": "catalog", "udfs": "udfs"}
-# The settings of the server with what counts without them, nothing where it does without.
+# The settings of the server with their defaults; None: none.
 _SERVER_DEFAULTS: Mapping[str, Any] = {
     "server.host": "127.0.0.1",
     "server.port": 8642,
@@ -43,7 +43,7 @@ _SERVER_DEFAULTS: Mapping[str, Any] = {
     "server.names": [],
     "server.paths": [],
 }
-# The settings of the server with the types of their values, and those that name files.
+# The settings of the server with the types of their values, and the settings that name files.
 SERVER: Mapping[str, type] = {
     "server.host": str,
     "server.port": int,
@@ -70,7 +70,7 @@ _Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The value of a setting, as text, numbers, booleans or lists; and where it comes from."""
+    """The value of a setting (text, number, boolean or list), and its origin: a line of a file, a variable or the default."""
 
     name: str
     value: Any
@@ -79,7 +79,7 @@ class Setting:
 
     @property
     def shown(self) -> str:
-        """The value as people see it: secrets are masked."""
+        """The value as text, with secrets masked; a list is joined by commas."""
         values = self.value if isinstance(self.value, (list, tuple)) else [] if self.value is None else [self.value]
         texts = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
         if self.name in _SERVER_FILES:
@@ -89,19 +89,19 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The settings of a project, by their names: folders, `options.*`, `spark.*` and `server.*`."""
+    """The settings of a project by name: folders, `options.*`, `spark.*` and `server.*`."""
 
     settings: Mapping[str, Setting]
     file: str | None = None
     profile: str | None = None
 
     def folder(self, name: str) -> str:
-        """Return the path of `catalog`, `udfs` or `warehouse`, which may be a URI; nothing where nobody looked for any."""
+        """Return the path or URI of `catalog`, `udfs` or `warehouse`; "" if nothing was loaded."""
         return str(self.settings[name].value) if name in self.settings else ""
 
     @property
     def options(self) -> dict[str, str]:
-        """The options of sessions that somebody has set, Spark's among them."""
+        """The options of sessions that are not defaults, and Spark's, by their names without `options.`."""
         found = {
             name.removeprefix(_OPTIONS): _text(one.value)
             for name, one in self.settings.items()
@@ -111,7 +111,7 @@ class Configuration:
 
     @property
     def option_places(self) -> dict[str, str]:
-        """Where the options of sessions come from that somebody has set: a line of the file, or the environment."""
+        """The origin of each option of sessions that is not a default: a line of the file, or the environment."""
         return {
             name.removeprefix(_OPTIONS): one.origin.replace(f"{ENVIRONMENT}: ", "the environment: ")
             for name, one in self.settings.items()
@@ -120,7 +120,7 @@ class Configuration:
 
     @property
     def server(self) -> dict[str, Any]:
-        """The settings of the server that somebody has set, by their names without `server.`."""
+        """The settings of the server that are not defaults, by their names without `server.`."""
         return {
             n.removeprefix("server."): s.value for n, s in self.settings.items() if n in SERVER and s.origin != DEFAULT
         }
@@ -130,9 +130,9 @@ NOTHING = Configuration({})
 
 
 def load(root: str, environment: Mapping[str, str] | None = None) -> Configuration:
-    """Return the configuration of the project in a folder.
+    """Return the configuration of the project in the folder `root`.
 
-    The file is the one that SQLSTREAM_CONFIG names, else `sqlstream.toml` in the folder, if there is one. Raises UsageError and
+    Its file is the one that SQLSTREAM_CONFIG names, else `sqlstream.toml` in the folder, if that exists. Raises UsageError and
     BindError, which name the file and the line.
     """
     environment = os.environ if environment is None else environment
@@ -166,7 +166,7 @@ def _of_file(path: str, root: str, profile: str | None, environment: Mapping[str
     name = os.path.relpath(path, root) if path.startswith(root + os.sep) else path
     source = SourceText(name, text)
     for line in _LINE.finditer(text):
-        # Errors show lines, also of a file that is wrong.
+        # Errors show lines, also of an invalid file.
         secrets.remember({line["key"]: line["value"].strip("\"' ")} if line["key"].strip() not in _PLAIN else {})
     try:
         content = tomllib.loads(text)
@@ -177,7 +177,7 @@ def _of_file(path: str, root: str, profile: str | None, environment: Mapping[str
     if not isinstance(profiles, dict) or not all(isinstance(values, dict) for values in profiles.values()):
         raise UsageError("a profile is a table", places.of(("profiles",)), hint="Such as [profiles.dev].")
     for at, found in ((("profiles", p), values) for p, values in profiles.items() if p != profile):
-        # Those that are not chosen are checked, too.
+        # Profiles that are not chosen are checked, too.
         for one in _settings(found, at, places, name, os.path.dirname(path), None):
             _check(one)
     if profile is not None and profile not in profiles:
@@ -225,14 +225,14 @@ def _leaves(content: Any, at: _Key) -> Iterator[tuple[_Key, Any]]:
 
 
 def _name(key: _Key) -> str | None:
-    """Return the name of a setting, None where there is none."""
+    """Return the name of the setting with a key; None if there is none."""
     joined = ".".join(key)
     match key:
         case (folder,) if folder in _FOLDERS:
             return folder
         case ("options", _, *_):
             option = joined.removeprefix(_OPTIONS)
-            # Options check the rest: whether there is one of the name.
+            # `Options` checks the rest: whether the option exists.
             return option if option.startswith(_SPARK) else f"{_OPTIONS}{option.lower()}"
         case ("spark", _, *_):
             return joined.removeprefix(_SPARK) if joined.startswith("spark.spark.") else joined
@@ -248,7 +248,7 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
 
 
 def check_variables(environment: Mapping[str, str]) -> None:
-    """Raise UsageError for a variable that begins with SQLSTREAM_ and means nothing: it may be misspelt."""
+    """Raise UsageError for a variable that begins with SQLSTREAM_ and is no setting: it may be misspelt."""
     known = (*_OTHERS, *map(variable, _KNOWN))
     for given, text in environment.items():
         if given.startswith(_PREFIX) and given not in known and not _is_of_service(given, text):
@@ -258,7 +258,7 @@ def check_variables(environment: Mapping[str, str]) -> None:
 
 
 def _is_of_service(name: str, value: str) -> bool:
-    """Tell whether Kubernetes made a variable, for a Service.
+    """Return whether Kubernetes set a variable for a Service.
 
     >>> _is_of_service("SQLSTREAM_SERVICE_PORT_HTTP", "8642"), _is_of_service("SQLSTREAM_SERVER_PORT", "tcp://10.0.0.1:8642")
     (True, True)
@@ -271,7 +271,7 @@ def _is_of_service(name: str, value: str) -> bool:
 
 
 def variable(name: str) -> str:
-    """Return the variable of the environment that goes over a setting.
+    """Return the variable of the environment that overrides a setting.
 
     >>> variable("warehouse"), variable("options.parallelism.default")
     ('SQLSTREAM_WAREHOUSE', 'SQLSTREAM_OPTIONS_PARALLELISM_DEFAULT')
@@ -293,7 +293,7 @@ def _parsed(name: str, text: str, given: str) -> Any:
 
 
 def _check(setting: Setting) -> None:
-    """Raise unless a setting can have its value."""
+    """Raise UsageError or BindError unless the value of a setting is valid."""
     name, value = setting.name, setting.value
     if name in SERVER:
         kind = SERVER[name]
@@ -317,21 +317,21 @@ def _needed(name: str) -> str:
 
 
 class _Environment:
-    """Variables of the environment, and those that a file names and that are not there: they are told together."""
+    """Variables of the environment. It collects those that a file uses and that are not set: one error names them all."""
 
     def __init__(self, variables: Mapping[str, str]):
         self._variables = variables
         self._missing: dict[str, Span | None] = {}
 
     def text(self, name: str, default: str | None, span: Span | None) -> str | None:
-        """Return the value of a variable; None, for now, where it is missing."""
+        """Return the value of a variable; None if it is missing, which `check` reports."""
         found = self._variables.get(name, default)
         if found is None:
             self._missing.setdefault(name, span)
         return found
 
     def check(self) -> None:
-        """Raise BindError for all variables that are missing, at the place of the first."""
+        """Raise BindError that names all missing variables, at the place of the first."""
         if not self._missing:
             return
         [(first, span), *others] = self._missing.items()
@@ -344,7 +344,7 @@ class _Environment:
 
 
 def _with_variables(value: Any, span: Span | None, environment: _Environment) -> Any:
-    """Return a value with `${NAME}`, `${NAME:-default}` and `${file:PATH}` replaced; `$${..}` stands for the text."""
+    """Return a value with `${NAME}`, `${NAME:-default}` and `${file:PATH}` replaced; `$${..}` is the literal text `${..}`."""
     if isinstance(value, list):
         return [_with_variables(one, span, environment) for one in value]
     if not isinstance(value, str):
@@ -374,7 +374,7 @@ def _text(value: Any) -> str:
 
 
 def _broken(source: SourceText, message: str) -> UsageError:
-    """Return the error of a text that is no TOML, with its place if the parser has told it."""
+    """Return the error for a text that is no TOML, with the place that the parser's message names."""
     span = None
     if at := _AT.search(message):
         start = sum(len(line) + 1 for line in source.text.split("\n")[: int(at[1]) - 1]) + int(at[2]) - 1
@@ -383,7 +383,7 @@ def _broken(source: SourceText, message: str) -> UsageError:
 
 
 class _Places:
-    """Where the keys of a text of TOML stand, as far as they begin a line."""
+    """The places of the keys in a TOML text, if they begin a line."""
 
     def __init__(self, source: SourceText):
         self._source = source
@@ -402,7 +402,7 @@ class _Places:
         self._spans.setdefault(key, (start + found.start("key"), start + found.end("key")))
 
     def of(self, key: _Key) -> Span | None:
-        """Return the place of a key, or of the table that it is in."""
+        """Return the place of a key, or of the innermost table around it; None if neither is known."""
         at = next((self._spans[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self._spans), None)
         return None if at is None else Span(self._source, *at)
 

@@ -21,7 +21,7 @@ _COMMAND = "sqlstream.cli.main:main"
 
 
 def current_distribution() -> Distribution | None:
-    """Return the distribution whose command this is; None where sqlstream is only on the path."""
+    """Return the distribution that owns our command; None if sqlstream is only on the path."""
     from importlib.metadata import entry_points
 
     commands = entry_points(group="console_scripts", name="sqlstream")
@@ -31,7 +31,7 @@ def current_distribution() -> Distribution | None:
 
 
 def version() -> str:
-    """Return the version that is installed. Raises PackageNotFoundError where none is."""
+    """Return the version that is installed. Raises PackageNotFoundError if none is."""
     from importlib.metadata import PackageNotFoundError
 
     distribution = current_distribution()
@@ -47,7 +47,7 @@ def is_clone() -> bool:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra: in a clone from it, otherwise from the package index."""
+    """Return the command that installs an extra: in a clone from the clone, otherwise from the package index."""
     if is_clone():
         return f"pip install -e '.[{extra}]'"
     distribution = current_distribution()
@@ -56,9 +56,9 @@ def install_command(extra: str) -> str:
 
 
 def namesake(folders: Iterable[str] | None = None) -> str | None:
-    """Return the name and version of the other program if it is installed in one of the folders, by default those of the path.
+    """Return the name and version of the other program if one of the folders has it (default: the folders of sys.path).
 
-    Only names of files are read: each command asks this when it starts.
+    It reads only names of files and entry points: each command calls it when it starts.
     """
     for folder in sys.path if folders is None else folders:
         try:
@@ -74,7 +74,7 @@ def namesake(folders: Iterable[str] | None = None) -> str | None:
 
 
 def namesake_warning() -> str | None:
-    """Return what to say where the other program is installed, too: both have a package and a command of one name."""
+    """Return a warning if the other program is installed, too: both have a package and a command of one name."""
     other = namesake()
     if other is None:
         return None

@@ -17,12 +17,12 @@ from typing import IO, NamedTuple
 
 from sqlstream.secrets import MASK, hidden, masked, places
 
-# How much of a line of SQL is shown where nothing tells how wide the terminal is.
+# How much of a line of SQL is shown if the width of the terminal is unknown.
 LINE_WIDTH = 120
 
 
 class Replacement(NamedTuple):
-    """Characters start..end of a source's text, which stand for written_start..written_end of what was written."""
+    """Characters start..end of a source's text, which replaced written_start..written_end of the written text."""
 
     start: int
     end: int
@@ -32,9 +32,9 @@ class Replacement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """A named text: a file, or SQL given on the command line or from Python.
+    """A named text: a file, or SQL from the command line or from Python.
 
-    Where variables were replaced, `written` is the text before that: people see places in that one.
+    If variables were replaced, `written` is the text before that: positions shown to people refer to it.
     """
 
     name: str
@@ -43,7 +43,7 @@ class SourceText:
     replacements: tuple[Replacement, ...] = ()
 
     def as_written(self, start: int, end: int) -> tuple[int, int]:
-        """Return the range of the written text that a range of the text came from; a replacement came from all of its."""
+        """Return (start, end) in the written text of a range of the text; a replacement maps to all that it replaced."""
         return self._offset(start, lambda r: r.written_start), self._offset(end, lambda r: r.written_end, ends=True)
 
     def _offset(self, offset: int, inside: Callable[[Replacement], int], ends: bool = False) -> int:
@@ -64,11 +64,11 @@ class SourceText:
 
     @property
     def secrets(self) -> list[tuple[int, int]]:
-        """Where secrets stand in the text, as written."""
+        """(start, end) of each secret in the text as written."""
         return places(self._shown)
 
     def without_secrets(self) -> SourceText:
-        """Return the source with stars in the place of secrets; places in it stay the same."""
+        """Return the source with stars in place of its secrets; places in it stay the same."""
         written = None if self.written is None else hidden(self.written)
         return SourceText(self.name, hidden(self.text), written, self.replacements)
 
@@ -77,7 +77,7 @@ class SourceText:
         return self.text if self.written is None else self.written
 
     def line(self, number: int) -> str:
-        """Return the text of the 1-based line as written, or nothing past the end."""
+        """Return the 1-based line of the text as written; an empty string past the end."""
         lines = self._shown.split("\n")
         return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
 
@@ -96,7 +96,7 @@ class Span:
 
     @property
     def written(self) -> str:
-        """The text as people wrote it, without secrets."""
+        """The text as written, with stars in place of secrets."""
         source = self.source.without_secrets()
         start, end = source.as_written(self.start, self.end)
         return (source.text if source.written is None else source.written)[start:end]
@@ -111,7 +111,7 @@ class Span:
 
 
 class SqlStreamError(Exception):
-    """An error caused by what the user gave us: text, data, options, or the state of the warehouse."""
+    """An error whose cause is the user's: text, data, options, or the state of the warehouse."""
 
     kind = "error"
     exit_code = 2
@@ -131,9 +131,9 @@ class SqlStreamError(Exception):
         return self.render()
 
     def render(self, width: int | None = None) -> str:
-        """Return the error as a person reads it, with the source line and carets when the place is known.
+        """Return the error as text for people, with the source line and carets if the place is known.
 
-        For a terminal of so many columns, lines wrap between words; without a width a sentence is a line, and long lists wrap.
+        With a width in columns, lines wrap between words. Without one, each sentence is one line, and only long lists wrap.
         """
         lines = wrapped(f"{self.kind}: {self.message}", width)
         if self.span is not None:
@@ -144,11 +144,11 @@ class SqlStreamError(Exception):
             # A long list of names is no sentence.
             is_list = self.hint.startswith("existing ") and len(self.hint) > 2 * LINE_WIDTH
             lines += wrapped(f"hint: {self.hint}", width or (LINE_WIDTH if is_list else None))
-        # A secret may have become known since.
+        # A secret may have become known after the error was made.
         return masked("\n".join(lines))
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython and Jupyter show: the error without the frames of sqlstream, which explain nothing to its user."""
+        """Return the lines that IPython and Jupyter show: the error without the frames of sqlstream."""
         return self.render().split("\n")
 
 
@@ -175,7 +175,7 @@ class UnsupportedError(SqlStreamError):
 
 
 class UnboundedState(SqlStreamError):
-    """A query that runs, but keeps more and more as long as its input goes on: a warning, unless the user wants an error."""
+    """A query whose state grows as long as its input continues: a warning, or an error if the user asks for that."""
 
     kind = "warning"
 
@@ -187,15 +187,15 @@ class StatementWarning(SqlStreamError):
 
 
 class UsageError(SqlStreamError):
-    """The arguments, options or environment are wrong."""
+    """An argument, an option or the environment is wrong."""
 
 
 class OtherVersionError(UsageError):
-    """A job was made by a version of sqlstream whose files this one does not read."""
+    """A version of sqlstream has written a job whose files this version cannot read."""
 
 
 class JobError(SqlStreamError):
-    """A job failed while running. `log_file` is where Spark says more about it."""
+    """A job failed while it ran. `log_file` is where Spark logged more about it."""
 
     kind = "job failed"
     exit_code = 1
@@ -206,21 +206,21 @@ class JobError(SqlStreamError):
 
 
 class DataError(JobError):
-    """A row or a file cannot be read or written as declared."""
+    """A row or a file cannot be read, or not be written, as declared."""
 
 
 class OutageError(JobError):
-    """Something that a job needs, such as a server, is not there now: the job may go on once it is back."""
+    """Something that a job needs, such as a server, is unavailable: the job may continue when it is back."""
 
 
 class UserCodeError(JobError):
-    """Code of the user's has raised an error, or given what it must not: a function, a source, a sink or a lookup."""
+    """The user's code raised an error or returned something invalid: a function, a source, a sink or a lookup."""
 
 
 class DamageError(JobError):
-    """A file of the warehouse is not as it was written, or is gone.
+    """A file of the warehouse is missing, or its content has changed.
 
-    `torn` is what a power cut does to a file that was written shortly before: it is empty, cut off, or missing.
+    A `torn` file is empty, cut off or missing, as a power cut leaves files that were written shortly before.
     """
 
     kind = "error"
@@ -244,9 +244,9 @@ class QueryError(SqlStreamError):
 
 
 class plainly:
-    """Lets an error reach a Python program without the frames inside: its message tells what there is to tell.
+    """Raises a SqlStreamError to a Python program without the frames inside of sqlstream: its message is sufficient.
 
-    A context manager; a class, because one that is a generator keeps the frames.
+    A context manager. It is a class because a generator would stay among the frames.
     """
 
     def __enter__(self) -> None:
@@ -260,12 +260,12 @@ class plainly:
 
 
 def terminal_width(stream: IO[str]) -> int | None:
-    """Return how many columns the terminal behind a stream has; None where there is none."""
+    """Return the number of columns of the terminal behind a stream; None if it is no terminal."""
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
-    """Return a line as lines of at most so many columns, wrapped between words; what follows a label is indented below it.
+    """Return a line as lines of at most `width` columns, wrapped between words and indented below a label such as `hint: `.
 
     >>> wrapped("hint: did you mean something else?", 24)
     ['hint: did you mean', '      something else?']
@@ -281,9 +281,9 @@ _LABEL = re.compile(r"hint: |error: |warning: ")
 
 
 def caret_lines(span: Span, width: int = LINE_WIDTH) -> list[str]:
-    """Render the place of a span: a pointer, the source line, carets (on the first line of a longer span).
+    """Return lines that show the place of a span: a pointer, the source line, carets (on the first line of a longer span).
 
-    Of a line that is longer than the width, the part around the carets is shown.
+    If the source line is longer than the width, only the part around the carets is shown.
     """
     line, column = span.source.position(span.start)
     text = span.source.line(line)
@@ -304,7 +304,7 @@ def caret_lines(span: Span, width: int = LINE_WIDTH) -> list[str]:
 
 
 def _without_secrets(text: str, first: int, last: int, secrets: Iterable[tuple[int, int]]) -> tuple[str, int, int]:
-    """Return a line with MASK in the place of secrets, and where its characters from `first` to `last` are then.
+    """Return a line with MASK in place of its secrets, and the new positions of its characters `first` and `last`.
 
     >>> _without_secrets("'password' = 'hunter2', x", 24, 25, [(14, 21)])
     ("'password' = '******', x", 23, 24)
@@ -318,14 +318,14 @@ def _without_secrets(text: str, first: int, last: int, secrets: Iterable[tuple[i
 
 
 def _excerpt(text: str, first: int, last: int, room: int) -> tuple[str, int, int]:
-    """Return so many characters of a line, those from `first` to `last` among them, and where these are in it.
+    """Return `room` characters of a line that contain those from `first` to `last`, and the positions of these in them.
 
     >>> _excerpt("SELECT a, b, c, nothing FROM somewhere", 16, 23, 24)
     ('..., c, nothing FROM ...', 8, 15)
     """
     if len(text) <= room:
         return text, first, last
-    # What is marked is to be seen whole, and some of what is before it.
+    # The marked part is shown whole, with some text before it.
     cut = 0 if last <= room - 3 else min(max(first - room // 3, last - room + 3), first - 3)
     cut = max(0, min(cut, len(text) - room))
     shown = text[cut : cut + room]
@@ -340,7 +340,7 @@ _WIDTHS = {"8": "TINYINT", "16": "SMALLINT", "32": "INTEGER", "64": "BIGINT", "1
 
 
 def sql_types(text: str) -> str:
-    """Return a message of DuckDB's with types as SQL calls them.
+    """Return a message of DuckDB's with its types under their SQL names.
 
     >>> sql_types("Could not convert string 'INT32' to INT32")
     "Could not convert string 'INT32' to INTEGER"
@@ -353,7 +353,7 @@ def sql_types(text: str) -> str:
 
 
 def nearest(name: str, existing: Iterable[str]) -> str | None:
-    """Return the existing name that was probably meant.
+    """Return the existing name that was probably meant; None if no name is similar.
 
     >>> nearest("auctoin", ["auction", "bidder"]), nearest("job", ["sqlstream.jobs"])
     ('auction', 'sqlstream.jobs')
@@ -362,19 +362,19 @@ def nearest(name: str, existing: Iterable[str]) -> str | None:
 
 
 def _near(name: str, existing: Iterable[str], count: int, cutoff: float) -> list[str]:
-    # `jobs` may be meant for `sqlstream.jobs`.
+    # `jobs` may stand for `sqlstream.jobs`.
     candidates = {e.lower().rpartition(".")[2]: e for e in existing} if "." not in name else {}
     candidates |= {e.lower(): e for e in existing}
     return [candidates[found] for found in difflib.get_close_matches(name.lower(), candidates, n=count, cutoff=cutoff)]
 
 
-# A hint names so many of what exists: of options all, as a list to choose from.
+# A hint lists at most so many existing names; it lists all options, connectors, formats and keys, as a list to choose from.
 _NAMED = 8
 _CHOICES = ("option", "connector", "format", "key")
 
 
 def missing(what: str, name: str, existing: Iterable[str], plural: str | None = None) -> str:
-    """Return the hint for a name that does not exist: the near miss, else what exists, of much of it the nearest.
+    """Return the hint for a name that does not exist: a near miss, else the existing names, or the nearest if there are many.
 
     >>> missing("column", "x", ["price", "bidder"])
     'existing columns: price, bidder'

@@ -25,7 +25,7 @@ def path_name(name: str) -> str:
 
 
 def problem(name: str) -> str | None:
-    """Return what is wrong with a name, None for a good one.
+    """Return what is wrong with a name; None for a good one.
 
     >>> problem("orders"), problem(""), problem("..")
     (None, 'is empty', 'is a folder of its own on disk')
@@ -42,7 +42,7 @@ def problem(name: str) -> str | None:
 
 
 def check_name(what: str, name: str, span: Span | None) -> None:
-    """Raise BindError for a name that nothing can have; `what` is what is named, such as "a table"."""
+    """Raise BindError if a name cannot be used; `what` is the kind of thing that it names, such as "a table"."""
     if (wrong := problem(name)) is not None:
         hint = (
             "There, a letter that is not ASCII takes 6 bytes or more."
@@ -53,7 +53,7 @@ def check_name(what: str, name: str, span: Span | None) -> None:
 
 
 def row_fields(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the attributes of a row by the names of its columns: `_1` where Python takes none such.
+    """Return the attribute names of a row with these columns: `_1` for a column whose name Python refuses.
 
     >>> row_fields(["k", "window start", "n"])
     ('k', '_1', 'n')

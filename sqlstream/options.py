@@ -15,7 +15,7 @@ from sqlstream.units import Duration, VersionRetention, parse_duration, parse_ve
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option: its default as text, what it means, and a check that raises ValueError for a value that cannot be."""
+    """An option: its default as text, what it means, and a check that raises ValueError for an invalid value."""
 
     name: str
     default: str
@@ -62,7 +62,7 @@ _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gi
 
 
 def memory_bytes(text: str) -> int:
-    """Return a size of memory in bytes.
+    """Return a size of memory in bytes. Raises ValueError for a text that is no size.
 
     >>> memory_bytes("1.5 GB")
     1500000000
@@ -226,13 +226,13 @@ _ALL = (
     ),
 )
 OPTIONS: Mapping[str, Option] = {o.name: o for o in _ALL}
-# Options of Flink under the names that they have there.
+# Options that Flink calls by another name.
 _FLINKS = {
     "execution.checkpointing.externalized-checkpoint-retention": "execution.checkpointing.externalized-retention"
 }
-# How an option of a table begins behind the name of the table.
+# The beginning of `TABLE.OPTION`, which sets an option of a table.
 _OF_TABLE = re.compile(r"(?!spark\.)[^.]+\.(scan|source|sink|properties|lookup)\.")
-# Flink's options of checkpoints and state that do not exist here, and what to do instead; the first that matches counts.
+# Flink's options for checkpoints and state that do not exist here, and what to do instead; the first match counts.
 _FLINKS_STATE = re.compile(r"(execution\.(checkpointing|savepoint|state-recovery)|state)[.-]")
 _INSTEAD = (
     (re.compile(r"num-retained$"), "'sqlstream.state.retention' says how long versions stay"),
@@ -240,7 +240,7 @@ _INSTEAD = (
     (re.compile(r"dir$|directory|storage"), "state and savepoints are in the warehouse: --warehouse"),
     (re.compile(r""), "what it sets does not exist here"),
 )
-# Flink's other options that people look for; the first that matches counts.
+# Other options of Flink that people look for; the first match counts.
 _FLINKS_OTHERS = (
     (
         r"execution\.buffer-timeout",
@@ -286,9 +286,9 @@ _FLINKS_OTHERS = (
         "see sqlstream docs operations/clusters",
     ),
 )
-# The one that is for the next job alone.
+# The option that holds for the next job only.
 JOB_NAME = "pipeline.name"
-# With the name of an operator behind it, it is about that one.
+# The limit of all operators; the name of an operator behind it makes it the limit of that operator.
 MAX_ROWS = "sqlstream.state.max-rows"
 
 
@@ -298,7 +298,7 @@ def _name(key: str) -> str:
 
 
 def _option(name: str) -> Option | None:
-    """Return the option of a name in lower case, also of one that ends with the name of an operator."""
+    """Return the option of a name in lower case; MAX_ROWS also with the name of an operator behind it."""
     return OPTIONS.get(MAX_ROWS if name.removeprefix(f"{MAX_ROWS}.") not in ("", name) else name)
 
 
@@ -328,29 +328,29 @@ def _no_option(key: str, span: Span | None) -> BindError:
 
 
 class Options:
-    """Values by name. Anything that begins with `spark.` is Spark's own and passes through."""
+    """The values of options, by name. An option whose name begins with `spark.` is passed to Spark."""
 
     def __init__(self, values: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None):
-        """Take values from before the first statement; of those that a file gives, `files` says where, by their names."""
+        """Start with these values, to which RESET returns; `files` says where in a file an option is set, by its name."""
         self.values: dict[str, str] = {}
-        # Those that SET does not change.
+        # Names of the options that SET does not change.
         self._fixed: set[str] = set()
         self._files = files or {}
-        # Those that a statement has set.
+        # Names of the options that a statement has set.
         self._stated: set[str] = set()
         for key, value in (values or {}).items():
             self.set(key, value)
-        # What RESET goes back to.
+        # The values that RESET restores.
         self._given = dict(self.values)
 
     def fix(self, keys: Iterable[str]) -> None:
-        """Let options keep the values that they have now, whatever a script sets."""
+        """Keep the present values of some options: later SET statements do not change them."""
         self._fixed |= set(map(_name, keys))
 
     def set(self, key: str, value: str, span: Span | None = None, value_span: Span | None = None) -> bool:
-        """Set an option, and tell whether it has that value now: one that is fixed may have another.
+        """Set an option. Return whether it has this value now: a fixed option keeps its own.
 
-        Raises BindError for an option that does not exist, or a value that it cannot have.
+        Raises BindError if the option does not exist or the value is invalid.
         """
         name = _name(key)
         if not name.startswith("spark."):
@@ -368,13 +368,13 @@ class Options:
         return True
 
     def take_job_name(self) -> None:
-        """Forget the name of a job, which was given to one: the next job has another, also where it was fixed."""
+        """Remove `pipeline.name`, also if it is fixed: it was for one job, and the next job needs another name."""
         for values in (self.values, self._given):
             values.pop(JOB_NAME, None)
         self._fixed.discard(JOB_NAME)
 
     def reset(self, key: str | None, span: Span | None = None) -> None:
-        """Give an option, or all of them, its value from before the first statement again."""
+        """Restore the first value of an option, or of all options if `key` is None. Raises BindError for an unknown option."""
         if key is None:
             self.values = dict(self._given)
             self._stated.clear()
@@ -388,12 +388,13 @@ class Options:
             self.values[name] = self._given[name]
 
     def copy(self) -> Options:
+        """Return a copy in which no option is fixed, and RESET restores the defaults."""
         copied = Options(files=self._files)
         copied.values, copied._stated = dict(self.values), set(self._stated)
         return copied
 
     def as_set(self, name: str) -> str:
-        """Return how an option was given its value, for people who are to change that.
+        """Return how the value of an option was set, for a hint about how to change it.
 
         >>> Options({"sqlstream.memory": "1 GB"}).as_set("sqlstream.memory")
         '--set sqlstream.memory'
@@ -403,9 +404,11 @@ class Options:
         return f'"{name}" in {self._files[name]}' if name in self._files else f"--set {name}"
 
     def text(self, name: str) -> str:
+        """Return the value of an option as text, or its default. Raises KeyError for an option that is not in OPTIONS."""
         return self.values.get(name, OPTIONS[name].default)
 
     def duration(self, name: str) -> Duration:
+        """Return the value of an option in microseconds."""
         return parse_duration(self.text(name))
 
     @property
@@ -413,17 +416,17 @@ class Options:
         return parse_version_retention(self.text("sqlstream.state.retention"))
 
     def max_rows(self, operators: Iterable[str]) -> dict[str, int]:
-        """Return how many rows the state of each operator may have, of those that have a limit: its own, or that of all."""
+        """Return the limit of rows of each operator that has one: its own limit, or the limit of all operators."""
         found = {name: self.values.get(f"{MAX_ROWS}.{name.lower()}") or self.text(MAX_ROWS) for name in operators}
         return {name: int(most) for name, most in found.items() if most}
 
     def max_rows_as_set(self, operators: Iterable[str]) -> dict[str, str]:
-        """Return how the limit of each operator was given, of those that have one: its own, or that of all."""
+        """Return how the limit of each operator that has one was set; see `as_set`."""
         own = {name: f"{MAX_ROWS}.{name.lower()}" for name in self.max_rows(operators)}
         return {name: self.as_set(key if key in self.values else MAX_ROWS) for name, key in own.items()}
 
     def limited(self) -> list[str]:
-        """Return the names, in lower case, of the operators that have a limit of their own."""
+        """Return the names, in lower case, of the operators with a limit of their own."""
         return [key.removeprefix(f"{MAX_ROWS}.") for key in self.values if key.startswith(f"{MAX_ROWS}.")]
 
     @property
@@ -432,7 +435,7 @@ class Options:
         return {name: value for name, value in self.values.items() if name in self._fixed}
 
     def listed(self) -> Iterator[tuple[str, str, str | None]]:
-        """Yield name, value and default of each option; of Spark's, and of limits of operators, those that are set."""
+        """Yield (name, value, default) of each option, then of the Spark options and operator limits that are set."""
         for option in _ALL:
             yield option.name, self.text(option.name), option.default
         for name in sorted(self.values.keys() - OPTIONS.keys()):
@@ -445,7 +448,7 @@ class Options:
 
     @property
     def retains_state(self) -> bool:
-        """Whether the last version of a job stays, as a savepoint, when the job is dropped."""
+        """Whether a dropped job leaves a savepoint of its last version."""
         return self.text("execution.checkpointing.externalized-retention").lower() == "retain_on_cancellation"
 
     @property
@@ -454,7 +457,7 @@ class Options:
 
     @property
     def finish(self) -> bool:
-        """Whether the end of bounded input closes all windows."""
+        """Whether all windows close when bounded input ends."""
         return self.text("execution.end-of-input").lower() == "finish"
 
     @property

@@ -1,8 +1,8 @@
 """What is secret: passwords, tokens and keys in options, and passwords inside of URLs. They are used, and never shown.
 
 A secret is known by the name of its option, or by its place in a URL or a connection string. It is no part of a plan, so a job
-goes on with another one. Where an option is shown, MASK stands in its place. What somebody else has written, such as the text of
-an exception, is searched for the secrets that this process has seen.
+continues when it changes. Where an option is shown, MASK replaces it. Texts by others, such as the messages of exceptions, are
+searched for the secrets that this process has seen.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import unquote
 
 MASK = "******"
-# As Flink's GlobalConfiguration.isSensitive has them, and ours; without what separates words.
+# The words of Flink's GlobalConfiguration.isSensitive and ours, without separators.
 _WORDS = (
     *("password", "passwd", "passphrase", "secret", "token", "apikey", "servicekey", "accountkey", "authparams"),
     *(
@@ -30,16 +30,16 @@ _WORDS = (
     ),
 )
 _WHOLE_WORDS = ("dsn", "pwd", "authorization")
-# Options of columns: they are named as the user names those.
+# Options of columns contain the names of the user's columns.
 _OF_COLUMNS = "fields."
-# user:password@ of a URL, and what a connection string or the query of a URL gives under the name of a secret.
+# user:password@ in a URL; and NAME=VALUE in a connection string or in the query of a URL, where NAME names a secret.
 _IN_URL = re.compile(r"(?<=://)(?P<user>[^\s:/?#@]*)(?P<all>:(?P<secret>[^\s/?#]*))(?=@)")
 _GIVEN = re.compile(
     r"(?P<all>(?P<name>\b[\w.-]*(?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|account[_-]?key)[\w.-]*)"
     r"\s*=\s*(?P<secret>'(?:[^'\\]|\\.)*'|[^\s&;]+))",
     re.IGNORECASE,
 )
-# What stands in SQL: comments, options (also in wrong quotes), other texts. A quote that nobody closes holds the rest.
+# Comments, options (also in wrong quotes) and other literals of SQL. An unclosed quote extends to the end.
 _IN_SQL = re.compile(
     r"""
       --[^\n]*
@@ -50,15 +50,15 @@ _IN_SQL = re.compile(
     """,
     re.DOTALL | re.VERBOSE,
 )
-# Texts are searched for secrets of so many characters, for shorter ones than the second as words: they may be parts of others.
+# Shorter secrets are not searched for; secrets shorter than the second number only as whole words: they may be parts of words.
 _SHORTEST, _SHORT = 4, 8
 _known: set[str] = set()
-# What files of secrets said: secret in any option, whatever its name.
+# The contents of secret files: secret in every option, whatever its name.
 _of_files: set[str] = set()
 
 
 def is_secret(option: str) -> bool:
-    """Tell whether the values of an option are secret, by its name.
+    """Return whether the values of an option are secret, by its name.
 
     >>> is_secret("sasl.Pass-Word"), is_secret("api_key"), is_secret("dsn"), is_secret("key"), is_secret("fields.token.length")
     (True, True, True, False, False)
@@ -70,7 +70,7 @@ def is_secret(option: str) -> bool:
 
 
 def shown(option: str, value: str) -> str:
-    """Return the value of an option as people see it.
+    """Return the value of an option with its secrets masked.
 
     >>> shown("password", "hunter2"), shown("url", "postgresql://ann:hunter2@host/db?sslpassword=x")
     ('******', 'postgresql://ann:******@host/db?sslpassword=******')
@@ -79,7 +79,7 @@ def shown(option: str, value: str) -> str:
 
 
 def planned(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options without their secrets.
+    """Return options without their secrets, as a plan holds them.
 
     >>> planned({"class": "a.B", "token": "x", "url": "postgresql://ann:hunter2@host/db"})
     {'class': 'a.B', 'url': 'postgresql://ann@host/db'}
@@ -92,7 +92,7 @@ def planned(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def remember(options: Mapping[str, str]) -> None:
-    """Know the secrets of some options, in this process, from now on."""
+    """Add the secrets of some options to those that `masked` and `places` look for in this process."""
     for name, value in options.items():
         for secret in (value,) if is_secret(name) else _secrets_in(value):
             # As it is, and as it is written in an URL, in Python, in JSON and in SQL.
@@ -101,14 +101,14 @@ def remember(options: Mapping[str, str]) -> None:
 
 
 def remember_file(text: str) -> None:
-    """Know what a file of secrets says, from now on: in any option it is a secret."""
+    """Add the content of a secret file: it is secret in every option, whatever its name."""
     if len(text.strip()) >= _SHORTEST:
         _of_files.add(text)
     remember({"password": text})
 
 
 def masked(text: str) -> str:
-    """Return a text without the secrets that this process knows, and without passwords in URLs."""
+    """Return a text in which MASK replaces the secrets that this process knows and the passwords of URLs."""
     for secret in sorted(_known, key=len, reverse=True):
         if secret in text:
             text = _known_as(secret).sub(MASK, text)
@@ -116,10 +116,10 @@ def masked(text: str) -> str:
 
 
 def harmless(error: BaseException) -> BaseException | None:
-    """Return an error that may be the cause of another one, which people see: None where its text holds a secret."""
+    """Return an error as the cause of another one; None if its text, or the text of one of its causes, holds a secret."""
     seen: BaseException | None = error
     known: set[int] = set()
-    # An error may be its own cause, or that of its cause.
+    # Errors can be causes of each other.
     while seen is not None and id(seen) not in known:
         known.add(id(seen))
         if masked(str(seen)) != str(seen):
@@ -129,7 +129,7 @@ def harmless(error: BaseException) -> BaseException | None:
 
 
 def places(sql: str) -> list[tuple[int, int]]:
-    """Return where secrets stand in the text of a script, in order: literals of options, passwords in others, known values.
+    """Return (start, end) of each secret in a script, in order: literals of options, passwords in URLs, known values.
 
     >>> places("WITH ('password' = 'hunter2', 'url' = 'x://a:b@c') -- 'token' = 'x'")
     [(20, 27), (45, 46)]
@@ -146,21 +146,21 @@ def places(sql: str) -> list[tuple[int, int]]:
 
 
 def hidden(sql: str) -> str:
-    """Return a script with its secrets replaced by as many stars as they have characters: places in it stay the same."""
+    """Return a script whose secrets are stars, one per character: the places of all other characters stay the same."""
     for start, end in places(sql):
         sql = sql[:start] + "*" * (end - start) + sql[end:]
     return sql
 
 
 def remember_script(sql: str) -> None:
-    """Know the secrets in the options that a script gives, from now on: it need not be right."""
+    """Add the secrets in the options of a script, which may be invalid SQL; see `remember`."""
     for option, start, end in _texts(sql):
         if option is not None:
             remember({option: sql[start:end].replace("''", "'")})
 
 
 def _texts(sql: str) -> Iterator[tuple[str | None, int, int]]:
-    """Yield the places of the texts in a script, each with the name of its option, if it is one's."""
+    """Yield (option, start, end) of each literal in a script; the option is None for a literal that is no option's value."""
     for piece in _IN_SQL.finditer(sql):
         for name, value in (("name", "value"), ("bare", "given")):
             if piece[value] is not None:
@@ -175,7 +175,7 @@ def _known_as(secret: str) -> re.Pattern[str]:
 
 
 def _apart(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Join spans that overlap; leave out those without a character."""
+    """Merge spans that overlap; skip empty ones."""
     last: tuple[int, int] | None = None
     for start, end in spans:
         if start == end:

@@ -1,4 +1,4 @@
-"""Arguments that several commands have, and what is made of them."""
+"""Parameters that several commands share, and the values that they stand for."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def with_folders(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _chosen(variable: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
-    """Return what sets a variable of the environment while a command runs, also for processes that it starts."""
+    """Return a callback that sets a variable of the environment while a command runs, also for processes that it starts."""
 
     def choose(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
         if value is None:
@@ -94,7 +94,7 @@ def with_monitoring(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command --format (`form`) and --output, for the rows that it finds."""
+    """Give a command --format (`form`) and --output, for its rows."""
     command = click.option(
         "--output", metavar="FILE", help="Write the rows into a file (.csv or .json) instead of the terminal."
     )(command)
@@ -104,7 +104,7 @@ def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def format_of(output: str | None) -> str:
-    """Return the format that a file's name asks for."""
+    """Return the format of an output file by its ending: csv, json or table. Raises UsageError for another ending."""
     ending = os.path.splitext(output or "")[1].lower()
     if ending in (".csv", ".json"):
         return ending[1:]
@@ -123,9 +123,9 @@ def open_session(
     fixed: bool = True,
     notice: Callable[[str], None] | None = None,
 ) -> Session:
-    """Return the session of a command; without `load` it does not read the catalog of the project.
+    """Return the session of a command; without `load` it does not read the project's catalog.
 
-    If the settings are `fixed`, SET does not change them. What there is to say goes to `notice`, by default to standard error.
+    If the settings are `fixed`, SET does not change them. Notices go to `notice` (default: standard error).
     """
     from sqlstream.session.session import Session
 
@@ -144,7 +144,7 @@ def open_session(
 
 
 def parsed_settings(given: tuple[str, ...]) -> dict[str, str]:
-    """Return what --set says, by option."""
+    """Return the options of --set, by name. Raises UsageError for a text that is not KEY=VALUE."""
     found = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -155,7 +155,7 @@ def parsed_settings(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def parsed_table_options(given: tuple[str, ...]) -> dict[str, dict[str, str]]:
-    """Return what --set-table says, by table."""
+    """Return the options of --set-table, by table and name. Raises UsageError for a text that is not TABLE.OPTION=VALUE."""
     found: dict[str, dict[str, str]] = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -168,7 +168,7 @@ def parsed_table_options(given: tuple[str, ...]) -> dict[str, dict[str, str]]:
 
 
 def query_text(sql: str | None, file: str | None) -> str:
-    """Return the query that a command is given, in a file, or on standard input as -. Raises UsageError for none, and for two."""
+    """Return a command's query: its argument, a file, or standard input (-). Raises UsageError for none or for two."""
     from sqlstream.compiler.project import read_text
 
     if (sql is None) == (file is None):
@@ -180,12 +180,12 @@ def query_text(sql: str | None, file: str | None) -> str:
 
 
 def is_job(word: str) -> bool:
-    """Tell whether a word of the command line names a job, and no file of SQL."""
+    """Return whether a word of the command line is a job's name, not a file of SQL."""
     return word != "-" and not word.endswith(".sql") and not os.path.exists(word)
 
 
 def compile_all(session: Session, files: tuple[str, ...], statements: tuple[str, ...]) -> list[Compiled]:
-    """Compile files, then statements. Raises UsageError when there are none."""
+    """Compile files, then statements. Raises UsageError if there are none, and the errors of the SQL."""
     from sqlstream.compiler.project import read_source
     from sqlstream.errors import SourceText
 
@@ -198,7 +198,7 @@ def compile_all(session: Session, files: tuple[str, ...], statements: tuple[str,
 
 @contextmanager
 def naming_scripts(job: str) -> Iterator[None]:
-    """Let the error of a job whose tables are not known say how the command line learns them."""
+    """Add to the error of a job with undeclared tables a hint that says how the command line declares them."""
     from sqlstream.session.verifying import NotDeclared
 
     try:

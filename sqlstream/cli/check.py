@@ -1,4 +1,4 @@
-"""`sqlstream check`: what is damaged, what it is for, and what a repair makes of it."""
+"""`sqlstream check`: damaged files, what they belong to, and repairs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlstream.storage.savepoint_check import SavepointCheckup, check_savepoints
 
 
 def checked(session: Session, job: str | None, *, repair: bool, write: Callable[[str], None]) -> bool:
-    """Write a line for each damaged file of a job and its savepoints, or of all; return whether none is left."""
+    """Write a line per damaged file of a job and its savepoints, or of all (None); return whether none is damaged at the end."""
     whole = True
     found = session.check(job)
     savepoints = check_savepoints(session.warehouse, job)
@@ -57,7 +57,7 @@ def _outlook(checkup: Checkup) -> str:
 
 
 def _repaired(session: Session, checkup: Checkup, write: Callable[[str], None]) -> bool:
-    """Repair a job, and write what was done; return whether it is whole now."""
+    """Repair a job, and write what was repaired; return whether it is intact now."""
     try:
         done = session.repair(checkup.job)
     except SqlStreamError as error:
@@ -77,7 +77,7 @@ def _savepoint_lines(checkup: SavepointCheckup, root: str) -> list[str]:
 
 
 def _savepoint_repaired(session: Session, checkup: SavepointCheckup, write: Callable[[str], None]) -> bool:
-    """Repair a savepoint, and write what was done; return whether it is whole now."""
+    """Repair a savepoint, and write the result; return whether it is intact now."""
     left = repair_savepoint(session.warehouse, checkup.name)
     if not left:
         write(f'savepoint "{checkup.name}" is repaired: the job had its files.')

@@ -12,14 +12,14 @@ PROGRAM = "sqlstream"
 
 
 def completion_script(shell: str, cli: click.Command) -> str:
-    """Return what a shell of one of the SHELLS has to run."""
+    """Return the script that lets one of the SHELLS complete our commands."""
     found = get_completion_class(shell)
     assert found is not None
     return found(cli, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source()
 
 
 def job_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the jobs of the warehouse whose names begin in a way, as click asks for them."""
+    """Return the jobs of the warehouse whose names begin with a text, for click; none with --server."""
     from sqlstream.compiler.project import find_project
     from sqlstream.warehouse.paths import Warehouse
 

@@ -1,4 +1,4 @@
-"""What `sqlstream run` shows while jobs run: on a terminal a table with a line per job, else a line per job now and then."""
+"""The display of `sqlstream run`: on a terminal a table with a line per job, otherwise a line per job every few seconds."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from sqlstream.jobs.progress import Progress
 from sqlstream.session.job_texts import ended_text, losses
 from sqlstream.session.session import Session
 
-# Without a terminal a job has a line at most so often, in seconds.
+# The least time between two lines of a job without a terminal, and the time over which a rate is measured; in seconds.
 LINE_SECONDS = 5.0
 RATE_SECONDS = 10.0
-# The rows of a job's state are counted at most so often, and in no more than a part of the time.
+# The least time between two counts of the rows of a job's state, in seconds; counting takes at most one part in so many.
 COUNT_SECONDS = 2.0
 COUNT_SHARE = 20
 
 _COLUMNS = ("job", "rows in", "rows/s", "rows out", "watermark", "lag", "state")
 
-# Returns the rows in the state of the job of a name, None where that cannot be told just now.
+# Returns the number of rows in the state of a job, by its name; None if they cannot be counted now.
 Count = Callable[[str], int | None]
 
 
 class Display:
-    """Shows what jobs do."""
+    """Shows the progress of jobs."""
 
     def __init__(self, console: Console, live: Live | None, count_state: Count | None = None):
         self.console, self.live = console, live
@@ -50,11 +50,11 @@ class Display:
 
     @property
     def width(self) -> int | None:
-        """The columns of the terminal, None where there is none."""
+        """The width of the terminal in columns; None without a terminal."""
         return self.console.width if self.console.is_terminal else None
 
     def say(self, text: str) -> None:
-        """Show some lines above the table."""
+        """Print a text above the table."""
         for line in text.split("\n"):
             for part in wrapped(line, self.width):
                 self.console.print(part, highlight=False, soft_wrap=True, markup=False)
@@ -64,11 +64,11 @@ class Display:
         self.say(f"{job}: {f'warning: {warning}' if isinstance(warning, str) else warning.render(self.width)}")
 
     def wait_for(self, job: Job, count_windows: Callable[[], int | None]) -> None:
-        """Say why a job without an end is silent, when it is."""
+        """Watch an unbounded job: `update` says why it is silent. `count_windows` returns the number of its open windows."""
         self._silences[job.name] = Silence(count_windows)
 
     def update(self, jobs: Sequence[Job]) -> None:
-        """Show what has changed; to be called several times a second."""
+        """Show changes; call it several times a second."""
         now = time.monotonic()
         found = [(job, job.progress) for job in jobs]
         for job, progress in found:
@@ -86,7 +86,7 @@ class Display:
                 self.say(self._line(job.name, progress, now))
 
     def ended(self, job: Job) -> None:
-        """Say what a job did in all."""
+        """Print a summary of a job that has ended."""
         text, progress = ended_text(job), job.progress
         if not text:
             return
@@ -121,7 +121,7 @@ class Display:
         rows = [_COLUMNS, *(self._cells(job, progress, now) for job, progress in jobs)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = Table(box=None, pad_edge=False, header_style="bold")
-        # Only names of jobs give way to a narrow terminal.
+        # On a narrow terminal only names of jobs are cut off.
         room = self.console.width - sum(widths[1:]) - 2 * len(widths[1:])
         table.add_column(_COLUMNS[0], no_wrap=True, overflow="ellipsis", width=max(min(widths[0], room), 8))
         for name, width in zip(_COLUMNS[1:], widths[1:], strict=True):
@@ -150,18 +150,19 @@ class Display:
 
 @dataclass
 class Rate:
-    """How many rows came in a second, over the last ten seconds."""
+    """The number of rows per second, over the last ten seconds."""
 
     _samples: deque[tuple[float, int]] = field(default_factory=deque)
 
     def add(self, rows: int, now: float) -> None:
+        """Add the number of rows up to a time, which is in seconds."""
         self._samples.append((now, rows))
-        # One that is older remains: it says how many there were when the ten seconds began.
+        # One older sample stays: it has the number of rows when the ten seconds began.
         while len(self._samples) > 1 and self._samples[1][0] <= now - RATE_SECONDS:
             self._samples.popleft()
 
     def per_second(self, now: float) -> float:
-        """Return the rate.
+        """Return the rate in rows per second.
 
         >>> rate = Rate()
         >>> for second in range(100):
@@ -174,7 +175,7 @@ class Rate:
 
 
 class StateCounts:
-    """The rows of jobs' state, as their views show them; they are counted now and then, in another thread."""
+    """The numbers of rows in the states of jobs, as their views show them; another thread counts them now and then."""
 
     def __init__(self, count: Count):
         self._count = count
@@ -182,7 +183,7 @@ class StateCounts:
         self._due: dict[str, float] = {}
 
     def of(self, job: str, now: float) -> int | None:
-        """Return what was counted last, None before the first time."""
+        """Return the last count, None before the first; begin a new count if it is time for one."""
         if now >= self._due.get(job, float("-inf")):
             self._due[job] = float("inf")
             threading.Thread(target=self._look, args=(job,), name=f"sqlstream-count-{job}", daemon=True).start()
@@ -200,14 +201,14 @@ class StateCounts:
 
 
 def has_watermark(progress: Progress) -> bool:
-    """Tell whether rows move a watermark in a job."""
+    """Return whether a job has a watermark that rows can move."""
     return progress.watermark is not None or any(s.has_watermark for s in progress.sources.values())
 
 
 def lag_text(progress: Progress, now: datetime) -> str:
-    """Return how far the watermark is behind the clock, where rows are of these days, else behind the newest row.
+    """Return how far the watermark is behind the clock; behind the newest row if that is more than a day from the clock.
 
-    Rows of the past are read as fast as they come: the clock says nothing about them.
+    Rows of the past are read as fast as possible, so the clock says nothing about them. Empty without a watermark.
     """
     newest, mark = progress.newest_event_time, progress.watermark
     if newest is None or mark is None or mark == datetime.max:
@@ -242,7 +243,7 @@ def count_text(count: int) -> str:
 
 @contextmanager
 def displayed(session: Session, count_state: Count) -> Iterator[Display]:
-    """Show jobs on standard error as long as the context lasts; rows that a session prints stay above the table."""
+    """Show jobs on standard error inside of the context; rows that a session prints stay above the table."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield Display(console, None, count_state)
@@ -269,7 +270,7 @@ class _Above(io.TextIOBase):
 
 
 def count_state(session: Session, job: str) -> int | None:
-    """Return how many rows the views of a job's state have, None where that cannot be told just now."""
+    """Return the number of rows in the views of a job's state; None if it has none, or they cannot be counted now."""
     try:
         found = session.query(f"SELECT operator FROM sqlstream.operators WHERE job = {quote_text(job)}").fetchall()
         views = [".".join(map(quote_name, ("state", job, view))) for (view,) in found]

@@ -17,7 +17,7 @@ from sqlstream.errors import UsageError, missing
 
 WIDTH = 100
 
-# A line of the contents: a link to a page, and what the page is about.
+# A line of the contents: a link to a page, and the subject of the page.
 _ENTRY = re.compile(r"^- \[[^\]]+\]\((?P<path>[\w/-]+)\.md\): (?P<about>.+)$", re.MULTILINE)
 _LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
@@ -31,7 +31,7 @@ class Page(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A line of a page that has the words somebody looks for."""
+    """A line of a page that contains the words of a search."""
 
     page: str
     line: int
@@ -46,7 +46,7 @@ def contents() -> list[Page]:
 def read_page(name: str) -> tuple[str, str]:
     """Return the full name of a page and its Markdown text.
 
-    The last part of a name is enough where no other page has it: `windows` is `sql/windows`.
+    The last part of a name is enough if it is unique: `windows` is `sql/windows`.
 
     Raises UsageError for a page that does not exist, with the nearest name as a hint.
     """
@@ -63,9 +63,9 @@ def read_page(name: str) -> tuple[str, str]:
 
 
 def search(words: str) -> list[Match]:
-    """Return the lines that have all the words, whatever their case: first those that have them whole, headings before others.
+    """Return the lines that contain all words, in any case: lines with whole words first, then headings, then adjacent words.
 
-    A word is whole as a plural, too. Otherwise the lines come page by page.
+    A plural counts as the whole word. Lines of equal rank are in the order of the pages.
     """
     wanted = words.lower().split()
     whole = [re.compile(rf"(?<![^\W_]){re.escape(word)}(?:e?s)?(?![^\W_])") for word in wanted]
@@ -85,7 +85,7 @@ def search(words: str) -> list[Match]:
 
 
 def terminal_text(name: str, text: str) -> str:
-    """Return a page's Markdown as a terminal shows it best: links name pages of the manual.
+    """Return a page's Markdown for a terminal: links name pages of the manual.
 
     >>> terminal_text("sql/joins", "See [state](../concepts/state.md#views), [above](#top).")
     'See [state](concepts/state), above.'
@@ -105,7 +105,7 @@ def terminal_text(name: str, text: str) -> str:
 
 
 def show_contents() -> None:
-    """Write a line for each page."""
+    """Print the contents, a line per page."""
     pages = contents()
     width = max(len(page.name) for page in pages)
     for page in pages:
@@ -114,7 +114,7 @@ def show_contents() -> None:
 
 
 def show_page(name: str) -> None:
-    """Show a page: on a terminal rendered, in a pager; into a file or a pipe as it is written."""
+    """Show a page: rendered and in a pager on a terminal, otherwise as Markdown. Raises UsageError for an unknown page."""
     full_name, text = read_page(name)
     if not sys.stdout.isatty():
         click.echo(text, nl=False)
@@ -123,7 +123,7 @@ def show_page(name: str) -> None:
 
 
 def show_matches(words: str) -> None:
-    """Write the lines that have all the words."""
+    """Print the lines that contain all words. Raises UsageError if there are none."""
     matches = search(words)
     if not matches:
         raise UsageError(f'no page has "{words}"', hint="`sqlstream docs` lists the pages.")
@@ -132,7 +132,7 @@ def show_matches(words: str) -> None:
 
 
 def rendered(name: str, text: str, width: int) -> str:
-    """Return a page with the colours and tables of a terminal."""
+    """Return a page with a terminal's colours and tables, `width` columns wide."""
     from rich.console import Console
     from rich.markdown import Markdown
 

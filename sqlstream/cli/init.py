@@ -120,7 +120,7 @@ FILES = {
 
 
 def make_project(folder: str) -> Path:
-    """Write a new project into a folder, which must not exist or be empty; return its path."""
+    """Write a new project into a folder, which must be empty or not exist; return its path. Raises UsageError."""
     if not folder.strip():
         raise UsageError("the name of the project is empty", hint="Write sqlstream init NAME, or . for this folder.")
     root = Path(folder)

@@ -1,4 +1,4 @@
-"""`--log-format json`: what a command does as lines of JSON on standard error, one for each event."""
+"""`--log-format json`: the events of a command as lines of JSON on standard error."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class JsonLog:
-    """Writes events: `time`, `level` (info, warning, error) and `event`, then `job` and what else there is to say."""
+    """Writes events: `time` (UTC), `level` (info, warning, error) and `event`, then `job` and further fields."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], datetime] = lambda: datetime.now(UTC)):
         self._stream, self._clock = stream, clock
         self.exit_code = 0
-        # By job: the last batch and the last status that were written.
+        # The last batch and the last status that were written, by job.
         self._batches: dict[str, int | None] = {}
         self._statuses: dict[str, str] = {}
 
     def write(self, level: str, event: str, **fields: Any) -> None:
-        """Write an event; fields that are None are left out."""
+        """Write an event, without the fields that are None."""
         told = {"time": self._clock().isoformat(timespec="milliseconds"), "level": level, "event": event}
         told |= {name: _masked(value) for name, value in fields.items() if value is not None}
         self._stream.write(json.dumps(told, ensure_ascii=False) + "\n")
         self._stream.flush()
 
     def notice(self, text: str) -> None:
-        """Write what people would read on standard error."""
+        """Write a notice, which people would read on standard error; a warning if it begins with "warning: "."""
         warning = text.startswith("warning: ")
         self.write("warning" if warning else "info", "notice", message=text.removeprefix("warning: "))
 
@@ -44,27 +44,27 @@ class JsonLog:
         self.write("warning", "warning", job=job, **_told(warning))
 
     def error(self, error: SqlStreamError) -> None:
-        """Write the error with which the command ends, and remember its exit code."""
+        """Write the error that ends the command, and keep its exit code."""
         self.write("error", "error", **_told(error))
         self.exit_code = error.exit_code
 
     def wait_for(self, job: Job, count_windows: Callable[[], int | None]) -> None:
-        """Hints about jobs that are silent are for people."""
+        """Does nothing: hints about silent jobs are for people."""
 
     def update(self, jobs: Sequence[Job]) -> None:
-        """Write what has changed; to be called several times a second."""
+        """Write new batches and statuses of jobs; call it several times a second."""
         for job in jobs:
             self._look(job)
 
     def ended(self, job: Job) -> None:
-        """Write how a job has ended."""
+        """Write the last batch and the last status of a job that has ended."""
         self._look(job)
 
     def _look(self, job: Job) -> None:
         progress, status = job.progress, job.status
         before = self._batches.get(job.name)
         if progress.batch is not None and progress.batch != before:
-            # The first one of a process may go on from an earlier one.
+            # The first batch of a process may follow a batch of an earlier process.
             batches = None if before is None else progress.batch - before
             self._batches[job.name] = progress.batch
             self.write("info", "batch", job=job.name, batch=progress.batch, batches=batches, **_numbers(progress))
@@ -102,7 +102,7 @@ def _masked(value: Any) -> Any:
 
 @contextmanager
 def reporting(form: str) -> Iterator[JsonLog | None]:
-    """Give a log that takes all that a command says, its error too, where lines of JSON are asked for."""
+    """Yield a log for all messages of a command, which gets its error, too, if the form is "json"; None otherwise."""
     if form != "json":
         yield None
         return

@@ -39,12 +39,12 @@ Examples:
   sqlstream query "SELECT * FROM state.departures.by_hour LIMIT 5"
 """
 
-# What a shell says of a command that wrote into a pipe which nobody reads any more.
+# The exit code that a shell expects of a command that writes into a pipe without a reader.
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 class _Cli(click.Group):
-    """The commands, or with --server those that a server answers; one whose reader has gone ends as a shell expects."""
+    """The commands, or with --server those that a server has. A command whose reader is gone exits as a shell expects."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         own = super().get_command(ctx, cmd_name)
@@ -346,9 +346,9 @@ for command in (shell, *COMMANDS, config, serve):
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 failed while running, 2 the SQL or the arguments are wrong."""
+    """Run the command line. Exit codes: 0 done, 1 failed while running, 2 wrong SQL or arguments, 130 interrupted."""
     code = 0
-    # A completion writes for a shell, and with lines of JSON there is nothing else.
+    # A shell reads the output of a completion, and with lines of JSON there must be nothing else.
     if "_SQLSTREAM_COMPLETE" not in os.environ and "json" not in sys.argv and (warning := namesake_warning()):
         click.echo(warning, err=True)
     try:
@@ -367,7 +367,7 @@ def main() -> None:
 
 
 def _exit(code: int) -> None:
-    """End at once: DuckDB's and py4j's clean-up at the end of Python has nothing to do, and prints about it."""
+    """End at once: the clean-up of DuckDB and py4j at the end of Python has nothing to do, and prints about it."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -1,4 +1,4 @@
-"""The parameters of the commands that run on a warehouse as on a server: both have the same ones."""
+"""The parameters of commands that are the same on a warehouse and on a server."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import click
 from sqlstream.cli.completion import job_names
 
 Command: TypeAlias = Callable[..., Any]
-# What --fresh says that stands alone: no job has that name.
+# The value of --fresh without a value: no job has this name.
 _ALL = "\0"
 
 
 def with_parameters(*parameters: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Return what gives a command some parameters, in their order."""
+    """Return a decorator that gives a command some parameters, in this order."""
 
     def decorate(command: Command) -> Command:
         for parameter in reversed(parameters):
@@ -26,14 +26,14 @@ def with_parameters(*parameters: Callable[[Command], Command]) -> Callable[[Comm
 
 
 class RunCommand(click.Command):
-    """The command whose --fresh stands alone or has a value behind `=`: it never takes the word after it, a file's name."""
+    """The command `run`. Its --fresh has no value, or one behind `=`: it never takes the next word, a file's name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, [f"--fresh={_ALL}" if word == "--fresh" else word for word in args])
 
 
 def fresh_of(given: tuple[str, ...]) -> bool | tuple[str, ...]:
-    """Return which jobs --fresh means: true for all."""
+    """Return the jobs that --fresh names; True for all."""
     return True if _ALL in given else given
 
 

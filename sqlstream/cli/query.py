@@ -9,7 +9,7 @@ from sqlstream.session.stopping import InterruptedBySignals
 
 
 def show(sql: str, form: str, output: str | None, project: str | None, warehouse: str | None) -> None:
-    """Run a query and write its rows to the terminal, or into a file."""
+    """Run a state query and write its rows to the terminal, or into a file; `form` is table, csv or json."""
     with InterruptedBySignals() as interrupted:
         relation = open_project_query(find_project(project, warehouse), sql, opened=interrupted.opened)
         show_relation(relation, form, output, sql)

@@ -1,4 +1,4 @@
-"""The commands of `sqlstream --server URL`: those that a server answers, with the parameters that they have on a warehouse."""
+"""The commands of `sqlstream --server URL`, with the parameters that they have on a warehouse."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-# Commands that no server answers, with why.
+# Commands that a server does not have, with the reason.
 LOCAL_COMMANDS: Mapping[str, str] = {
     "check": "It reads the files of a warehouse.",
     "completion": "It asks no server.",
@@ -50,7 +50,7 @@ LOCAL_COMMANDS: Mapping[str, str] = {
     "serve": "It is the server.",
     "shell": "It runs jobs in its own process.",
 }
-# Parameters that the other commands do not have for a server, with why: of all commands, and of some.
+# Parameters that commands do not have with a server, with the reason: of all commands, and of some.
 FOLDERS: Mapping[str, str] = dict.fromkeys(
     ("project", "warehouse", "config", "profile"), "The server has the project and the warehouse."
 )
@@ -66,7 +66,7 @@ LOCAL_PARAMETERS: Mapping[str, Mapping[str, str]] = {
 
 
 class _Command(click.Command):
-    """A command that says why an option of its local counterpart is not there."""
+    """A command that says why it lacks an option of its local counterpart."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -93,7 +93,7 @@ def remote() -> None:
 
 
 def command_of(context: click.Context, name: str) -> click.Command:
-    """Return a command as a server answers it. Raises UsageError for one that works on a warehouse alone."""
+    """Return a command as a server has it. Raises UsageError for a command that only works on a warehouse."""
     found = remote.get_command(context, name)
     if found is None:
         raise UsageError(
@@ -113,7 +113,7 @@ def _client() -> Any:
 
 
 def _script(files: Sequence[str], statements: Sequence[str]) -> str:
-    """Return the SQL of files and of -e as one script. Raises UsageError when there is none."""
+    """Return the SQL of files and of -e as one script. Raises UsageError if there is none."""
     from sqlstream.compiler.project import read_text
 
     texts = [*map(read_text, files), *statements]

@@ -40,10 +40,11 @@ def run_jobs(
     log: JsonLog | None = None,
     warned: bool = False,
 ) -> None:
-    """Run jobs: a bounded one to its end before the next begins, unbounded ones together; answer questions between them.
+    """Run jobs: a bounded job ends before the next begins, unbounded jobs run together. SHOW and the like print in between.
 
-    Those named in `fresh` begin anew, those in `restored` from savepoints. With `upgrade` they go on with changed queries.
-    A `log` takes what people are shown otherwise. Who was `warned` about the plans is not warned again.
+    Jobs named in `fresh` start anew, jobs in `restored` from savepoints. With `upgrade` jobs continue with changed queries. With
+    a `log`, messages are lines of JSON. If `warned`, the warnings of the plans are not shown again. Raises the first error of a
+    job, after the other jobs have stopped.
     """
     stopping = threading.Event()
     unbounded: list[Job] = []
@@ -67,7 +68,7 @@ def run_jobs(
 
 @contextmanager
 def served(session: Session, planned: Sequence[Compiled], address: str | None) -> Iterator[None]:
-    """Serve the metrics of jobs meanwhile, where there is an address."""
+    """Serve the metrics of jobs at an address, [HOST:]PORT, inside of the context; do nothing if it is None."""
     if address is None:
         yield
         return
@@ -82,7 +83,7 @@ def served(session: Session, planned: Sequence[Compiled], address: str | None) -
 
 
 def unused(options: Options) -> Iterator[str]:
-    """Yield what to say of options of the command line that do nothing, once the SQL is compiled."""
+    """Yield a warning for each option of the command line without an effect; call it after the SQL is compiled."""
     for name in options.fixed:
         if name == JOB_NAME:
             yield f"--set {name} does nothing: the SQL has no INSERT of a query"
@@ -95,7 +96,7 @@ def _shown(session: Session, log: JsonLog | None) -> AbstractContextManager[Disp
 
 
 def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display | JsonLog, debug: bool) -> None:
-    """Wait for jobs; raise the first error, once the others have stopped after their batch."""
+    """Wait for jobs. Raise the first error, after the others have stopped at the end of their batch."""
     asked = False
     error: SqlStreamError | None = None
     running = list(jobs)
@@ -124,7 +125,7 @@ def _watch(jobs: Sequence[Job], stopping: threading.Event, show: Display | JsonL
 
 
 def open_windows(session: Session, job: str) -> int | None:
-    """Return how many windows wait in a job, 0 where that cannot be told just now, None where it has no windows."""
+    """Return the number of open windows of a job; 0 if it cannot be counted now, None if the job has no windows."""
     try:
         asked = f"SELECT sum(open_windows) FROM sqlstream.operators WHERE job = {quote_text(job)}"
         [(count,)] = session.query(asked).fetchall()

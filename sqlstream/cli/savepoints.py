@@ -11,7 +11,7 @@ from sqlstream.warehouse.paths import Warehouse
 
 
 def take(warehouse: Warehouse, job: str, name: str | None, to: str | None) -> None:
-    """Take a savepoint, and say so."""
+    """Take a savepoint of a job and print where it is; `to` is a folder outside of the warehouse."""
     taken = take_savepoint(warehouse, job, name, to)
     record = taken.record
     where = f' in "{taken.warehouse.root}"' if to is not None else ""
@@ -19,5 +19,5 @@ def take(warehouse: Warehouse, job: str, name: str | None, to: str | None) -> No
 
 
 def show_savepoints(job: str | None, project: str | None, warehouse: str | None) -> None:
-    """Print the savepoints of a warehouse, or those of a job."""
+    """Print the savepoints of a warehouse, or of one job."""
     show(savepoints_of(job), "table", None, project, warehouse)

@@ -81,7 +81,7 @@ def serve(
         query=QueryLimits(memory=memory, spilled=4 * memory, threads=2),
     )
     found = find_project(project, warehouse)
-    # An argument goes over the configuration, which goes over its default.
+    # An argument overrides the configuration, which overrides the default.
     given = {name: value for name, value in found.configuration.server.items() if not _is_argument(name)}
     file, clients = given.get("tokens", tokens), given.get("flight", flight)
     settings = ServerSettings(
@@ -102,7 +102,7 @@ def serve(
 
 
 def _size(option: str, text: str) -> int:
-    """Return a number of bytes that an option gives. Raises UsageError where it is none."""
+    """Return the number of bytes in the text of an option. Raises UsageError if it is none."""
     from sqlstream.units import parse_bytes
 
     try:
@@ -112,6 +112,6 @@ def _size(option: str, text: str) -> int:
 
 
 def _is_argument(setting: str) -> bool:
-    """Tell whether a setting of the server was given to the command."""
+    """Return whether a setting of the server is an argument of the command."""
     source = click.get_current_context().get_parameter_source(setting.replace("-", "_"))
     return source is ParameterSource.COMMANDLINE

@@ -1,4 +1,4 @@
-"""`sqlstream shell`: at a prompt, over files, or over what comes on standard input."""
+"""`sqlstream shell`: SQL at a prompt, from files, or from standard input."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shell(
 
     types = not (files or texts) and sys.stdin.isatty() and sys.stdout.isatty()
     output = ShellOutput(interactive=types)
-    # Somebody who types SET means it.
+    # A SET at the prompt overrides --set.
     with open_session(project, warehouse, settings, tables, fixed=not types) as session:
         session.output, session.notice = Standard("stdout"), output.say
         opened = Shell(session, output)

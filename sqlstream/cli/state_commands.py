@@ -1,4 +1,4 @@
-"""The commands that look at the state of jobs, keep it, and check it."""
+"""The commands that query, save and check the state of jobs."""
 
 from __future__ import annotations
 

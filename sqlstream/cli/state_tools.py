@@ -1,4 +1,4 @@
-"""`sqlstream diff` and `sqlstream why`: what has changed in a state, and what it holds for a key, for people."""
+"""`sqlstream diff` and `sqlstream why`: the changes of a state, and the content of a state for a key, for people."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ CHANGES = ("added", "removed", "changed")
 def of_project(
     sql: str, versions: Sequence[str], project: str | None, warehouse: str | None
 ) -> duckdb.DuckDBPyRelation:
-    """Return what a query of the state tools finds, also in folders of savepoints that versions name."""
+    """Return the rows of a query of the state tools; its versions may be folders of savepoints."""
     folders = folders_in(*versions)
     return asked(partial(open_project_query, find_project(project, warehouse), folders=folders), sql)
 
 
 def show_diff(found: duckdb.DuckDBPyRelation, form: str, output: str | None, limit: int) -> None:
-    """Write the rows of a state that differ between two versions; as a table for people so many of them at most (0: all)."""
+    """Write the rows of a state that differ between two versions; a table on the terminal has at most `limit` (0: all)."""
     if form != "table" or output is not None:
         show_relation(found, form, output)
         return
@@ -46,7 +46,7 @@ def show_diff(found: duckdb.DuckDBPyRelation, form: str, output: str | None, lim
 
 
 def _side_by_side(found: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Return differences with the columns of the state, in which changed values stand as `old → new`."""
+    """Return differences with the columns of the state; changed values are `old → new`."""
     items = ["change", "reason"]
     for name, _ in found.types[2].children:
         column = quote_name(name)
@@ -59,7 +59,7 @@ def _side_by_side(found: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 
 def show_why(found: duckdb.DuckDBPyRelation, form: str, output: str | None) -> None:
-    """Write what a state holds for a key, and what becomes of it."""
+    """Write the content of a state for a key, and when it changes or is dropped."""
     if form != "table" or output is not None:
         show_relation(found, form, output)
         return
@@ -82,7 +82,10 @@ def _text(value: Any) -> str | None:
 
 
 def key_of(given: Sequence[str]) -> Mapping[str, str | None] | Sequence[str | None]:
-    """Return a key that is given as texts: values in the order of the key columns, or `column=value`; the value NULL is none."""
+    """Return a key from words: values in the order of the key columns, or by `column=value`; the word NULL is None.
+
+    Raises UsageError for a mixture of both, and for two values of a column.
+    """
     if not any("=" in text for text in given):
         return [None if text == "NULL" else text for text in given]
     found: dict[str, str | None] = {}

@@ -1,4 +1,4 @@
-"""What becomes of jobs whose queries have changed: shown, and asked about."""
+"""Shows the upgrade plans of jobs whose queries have changed, and asks for confirmation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def asked_upgrade(
     upgrade: bool,
     migrate: str | None,
 ) -> Upgrade | None:
-    """Return what is asked for: an upgrade, also by the migrations of a file. Raises errors that point into it."""
+    """Return the upgrade that was requested, with the migrations of a file; None if none was. Errors point into the file."""
     if migrate is None:
         return Upgrade() if upgrade else None
     source = SourceText(migrate, read_text(migrate))
@@ -43,10 +43,10 @@ def confirm(
     yes: bool,
     warn: Callable[[str, SqlStreamError], None],
 ) -> bool:
-    """Show what becomes of the jobs whose queries have changed, and ask whether to go on; return whether there are any.
+    """Show the upgrade plans of jobs whose queries have changed, and ask for confirmation; return whether there are any.
 
-    Then the warnings about jobs have been given to `warn`, before, so that what is asked about is the last that is shown.
-    Raises UsageError where that cannot be, or where there is nobody to ask, and Abort when the answer is no.
+    If there are, it first passes the warnings about all jobs to `warn`, so that the question comes last. Raises UsageError if an
+    upgrade is impossible, or without a terminal to ask on, and Abort if the answer is no.
     """
     texts = upgrade_texts(session, planned, restored, upgrade, partial(click.echo, err=True))
     if not texts:
@@ -59,9 +59,9 @@ def confirm(
 
 
 def ask(texts: Sequence[str], *, yes: bool) -> None:
-    """Show what becomes of jobs, and ask whether to go on, if nobody said `yes`.
+    """Show upgrade plans, and ask for confirmation unless `yes`.
 
-    Raises UsageError where there is nobody to ask, and Abort when the answer is no.
+    Raises UsageError without a terminal to ask on, and Abort if the answer is no.
     """
     for text in texts:
         click.echo(text, err=True)

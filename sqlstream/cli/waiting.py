@@ -1,4 +1,4 @@
-"""Why a job has no output: which rows were dropped, which source holds the watermark, or what its windows wait for."""
+"""Why a job has no output: dropped rows, a source that holds back the watermark, or windows that wait for rows."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from datetime import UTC, date, datetime, timedelta
 from sqlstream.catalog import IDLE_TIMEOUT
 from sqlstream.jobs.progress import Progress, SourceProgress
 
-# A job is silent when nothing has come out for so long, and meanwhile it did not just work on one large batch.
+# A job is silent if nothing has come out for so many seconds, and it has not just worked on one large batch.
 SILENCE = 10.0
 BATCHES = 2
-# Between an event time and the next one.
+# The distance between two adjacent event times.
 _STEP = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Why a job is silent; hints with the same subject say the same with other numbers."""
+    """Why a job is silent. Hints with the same subject differ in numbers only."""
 
     subject: str
     text: str
 
 
 def dropped(progress: Progress, before: Progress) -> Hint | None:
-    """Say that rows were dropped, if all that came since `before` were: for want of an event time, or as late."""
+    """Return a hint if all rows since `before` were dropped, as they had no event time or were late; otherwise None."""
     for name, source in progress.sources.items():
         if source.rows and source.null_rows == source.rows:
             return Hint(
@@ -52,9 +52,9 @@ def _were(count: int) -> str:
 
 
 def held(progress: Progress, windows: int | None) -> Hint | None:
-    """Name the source without which the next of the open windows would have closed.
+    """Return a hint about the source without which the next of the open windows would have closed; None if there is none.
 
-    Where no operator has windows (None), the next of the rows that wait for the watermark would have left.
+    If no operator has windows (None), it is about the next of the rows that wait for the watermark.
     """
     watched, end = _watched(progress.sources), progress.next_close
     if end is None or windows == 0:
@@ -80,7 +80,7 @@ def held(progress: Progress, windows: int | None) -> Hint | None:
 
 
 def awaited(progress: Progress, windows: int | None) -> Hint | None:
-    """Say which rows the open windows of a job wait for, or rows that wait for their place."""
+    """Return a hint about the rows that the open windows of a job, or its waiting rows, need; None if nothing waits."""
     watched = _watched(progress.sources)
     if not progress.rows_in:
         names = " or ".join(f'"{name}"' for name in progress.sources)
@@ -101,7 +101,7 @@ def awaited(progress: Progress, windows: int | None) -> Hint | None:
 
 
 def _is_after(time: datetime) -> bool:
-    """Tell whether a time stands for all that are after the one before it: what waits for its turn leaves then."""
+    """Return whether a time, 1 µs past a millisecond, means "after that millisecond": rows that wait their turn leave then."""
     return time.microsecond % 1000 == 1
 
 
@@ -117,9 +117,9 @@ def _watched(sources: Mapping[str, SourceProgress]) -> Mapping[str, SourceProgre
 
 @dataclass
 class Silence:
-    """Watches a job that has no end: `look` says why nothing has come out since a while, and `news` says it once.
+    """Watches an unbounded job: `look` says why nothing has come out for a while, and `news` says it once.
 
-    `count_windows` tells how many windows are open, which may take a moment; None where no operator has windows.
+    `count_windows` returns the number of open windows, which may take a moment; None if no operator has windows.
     """
 
     count_windows: Callable[[], int | None]
@@ -130,7 +130,7 @@ class Silence:
     _told: set[str] = field(default_factory=set)
 
     def look(self, progress: Progress, now: float, *, waits: bool) -> Hint | None:
-        """Return why the job is silent, if it is; `waits` says that it has read all there is."""
+        """Return why the job is silent at the time `now` (seconds), or None; `waits`: it has read all input that there is."""
         if self._since is None or progress.rows_out != self._before.rows_out:
             self._since, self._before, self._hint, self._seen = now, progress, None, (-2, now)
         batch = _number(progress)
@@ -139,7 +139,7 @@ class Silence:
         if not busy and batch != seen and now - max(at, self._since) >= SILENCE:
             self._seen = (batch, now)
             windows = self.count_windows()
-            # A source that always has rows never waits: its windows do.
+            # A source that always has rows never waits; its windows do.
             found = dropped(progress, self._before) or held(progress, windows) or awaited(progress, windows)
             self._hint = found and Hint(
                 found.subject, f"No {'new result' if progress.rows_out else 'result yet'}: {found.text}"
@@ -147,7 +147,7 @@ class Silence:
         return self._hint
 
     def news(self, progress: Progress, now: float, *, waits: bool) -> Hint | None:
-        """Return what `look` does, unless the same was told before."""
+        """Return the hint of `look`, unless one with its subject was returned before."""
         hint = self.look(progress, now, waits=waits)
         if hint is None or hint.subject in self._told:
             return None
@@ -160,12 +160,12 @@ def _number(progress: Progress) -> int:
 
 
 def today() -> date:
-    """Return the day, in UTC, whose event times need no date."""
+    """Return the day, in UTC, whose event times are shown without a date."""
     return datetime.now(UTC).date()
 
 
 def time_text(time: datetime | None) -> str:
-    """Return an event time as people read it: without its date if that is today's, to the second unless there is more."""
+    """Return an event time for people: without the date if it is today, with a fraction of a second only if it has one."""
     if time is None:
         return "none yet"
     if time == datetime.max:

@@ -1,4 +1,4 @@
-"""Values between Arrow and Python, per DuckDB type: what a function receives, and a strict check of what it returns.
+"""Conversion of values between Arrow and Python, per DuckDB type: the arguments of functions, and a strict check of results.
 
 A codec is plain data, because it travels with its function to worker processes.
 """
@@ -24,24 +24,29 @@ _DIGITS = Context(prec=80, rounding=ROUND_HALF_UP)
 
 
 class Codec(Protocol):
-    """How one DuckDB type is represented: `arrow` in DuckDB's chunks, Python objects in the user's function.
-
-    `plain` says that what Arrow hands out is what the user gets, `exact` that none of these values needs `encode`, which
-    raises TypeError, ValueError or OverflowError for a value that is not of the type.
-    """
+    """The conversion of values of one DuckDB type between Arrow and the Python objects of the user's function."""
 
     @property
-    def arrow(self) -> pa.DataType: ...
+    def arrow(self) -> pa.DataType:
+        """The Arrow type of the values in DuckDB's chunks."""
+
     @property
-    def plain(self) -> bool: ...
-    def exact(self, values: list[Any]) -> bool: ...
-    def decode(self, value: Any) -> Any: ...
-    def encode(self, value: Any) -> Any: ...
+    def plain(self) -> bool:
+        """Whether the user's function takes Arrow's Python objects as they are, without `decode`."""
+
+    def exact(self, values: list[Any]) -> bool:
+        """Return True if none of these values needs `encode`."""
+
+    def decode(self, value: Any) -> Any:
+        """Return the object for the user's function from Arrow's Python object; None stays None."""
+
+    def encode(self, value: Any) -> Any:
+        """Return the object for `pa.array`. Raises TypeError, ValueError or OverflowError if a value is not of the type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A type without parts. `kind` names its checks, see `_ENCODE` and `_DECODE`."""
+    """A type without parts. `kind` is its key in `_ENCODE`, `_DECODE` and `_EXACT`."""
 
     kind: str
     arrow: pa.DataType
@@ -92,7 +97,7 @@ class Enumeration:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list, or an array when `size` is given; `made` is tuple where Python has tuples of any length."""
+    """A list, or an array of `size` elements; `made` is tuple for hints such as tuple[int, ...]."""
 
     item: Codec
     size: int | None = None
@@ -188,7 +193,7 @@ class StructOf:
 
     @property
     def positional(self) -> tuple[str, ...] | None:
-        """The fields in the order in which the class takes them; None where it does not, or there is no class."""
+        """The fields in the order of the class's constructor; None if it takes others, or there is no class."""
         names = [name for name, _ in self.fields]
         if isinstance(self.made, type) and dataclasses.is_dataclass(self.made):
             given = [f for f in dataclasses.fields(self.made) if f.init]
@@ -199,7 +204,7 @@ class StructOf:
         return None
 
     def takes(self, values: list[Any]) -> bool:
-        """Whether values are instances of the class itself, or None."""
+        """Return whether all values are instances of the class itself, or None."""
         return isinstance(self.made, type) and {self.made, type(None)}.issuperset(map(type, values))
 
     def exact(self, values: list[Any]) -> bool:
@@ -224,7 +229,7 @@ class StructOf:
 
 
 def decoded(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
-    """Return a column as the Python objects that a codec promises; raises what `objects` and `decode` raise."""
+    """Return a column as Python objects for the user's function. Raises what `objects` and `decode` raise."""
     if isinstance(codec, StructOf) and (names := codec.positional) is not None:
         return [value for chunk in column.chunks for value in _instances(codec, names, chunk)]
     found = objects(codec, column)
@@ -232,7 +237,7 @@ def decoded(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
 
 
 def _instances(codec: StructOf, names: tuple[str, ...], column: pa.StructArray) -> Iterable[Any]:
-    """Return instances made field by field: a dict for each, as Arrow hands them out, takes four times as long."""
+    """Return instances from the columns of their fields. A dict per row, as Arrow makes it, takes four times as long."""
     codecs, arrays = dict(codec.fields), dict(zip(column.type.names, column.flatten(), strict=True))
     fields = [decoded(codecs[name], pa.chunked_array([arrays[name]])) for name in names]
     if not column.null_count:
@@ -243,7 +248,7 @@ def _instances(codec: StructOf, names: tuple[str, ...], column: pa.StructArray) 
 
 
 def instances(made: Any, fields: Sequence[list[Any]]) -> Iterable[Any]:
-    """Return instances of a class of the values of its fields, which are in the order of its constructor."""
+    """Return instances of a class from one list of values per field, in the order of its constructor."""
     if made.__bases__ == (tuple,) and len(made._fields) == len(fields):
         # A named tuple, made as fast as Python can: its own constructor is Python's code.
         return map(partial(tuple.__new__, made), zip(*fields, strict=True))
@@ -251,7 +256,7 @@ def instances(made: Any, fields: Sequence[list[Any]]) -> Iterable[Any]:
 
 
 def objects(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
-    """Return a column as the Python objects that Arrow hands out; raises OverflowError for times beyond Python's."""
+    """Return a column as Arrow's Python objects. Raises OverflowError for times beyond Python's."""
     # NumPy makes dates and times thirty times as fast as Arrow, but turns those beyond the year 9999 into integers.
     if not (isinstance(codec, Leaf) and codec.kind in ("date", "timestamp", "instant")):
         values: list[Any] = column.to_pylist()
@@ -264,7 +269,7 @@ def objects(codec: Codec, column: pa.ChunkedArray) -> list[Any]:
 
 
 def column(codec: Codec, values: list[Any]) -> pa.Array:
-    """Return the values of one column as Arrow; raises what `encode` raises, or ArrowInvalid."""
+    """Return Python values as an Arrow array. Raises what `encode` raises, or ArrowInvalid."""
     if isinstance(codec, StructOf) and codec.takes(values):
         return _fields(codec, values)
     if not codec.exact(values):
@@ -273,7 +278,7 @@ def column(codec: Codec, values: list[Any]) -> pa.Array:
 
 
 def _fields(codec: StructOf, values: list[Any]) -> pa.StructArray:
-    """Return instances as Arrow, field by field."""
+    """Return instances as an Arrow array of structs, field by field."""
     arrays, fields = [], []
     for name, field in codec.fields:
         value_of = attrgetter(name)
@@ -284,6 +289,7 @@ def _fields(codec: StructOf, values: list[Any]) -> pa.StructArray:
 
 
 def decimal_leaf(precision: int, scale: int) -> Leaf:
+    """Return the codec of DECIMAL(precision, scale)."""
     return Leaf("decimal", pa.decimal128(precision, scale))
 
 
@@ -328,7 +334,7 @@ def _interval(value: Any) -> dt.timedelta:
 
 
 def _utc(value: dt.datetime) -> dt.datetime:
-    # Arrow hands out instants in the session's zone when they are inside another value, else `objects` took them as UTC.
+    # Arrow returns instants inside of another value in the session's zone; `objects` has read all others as UTC.
     return value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)
 
 

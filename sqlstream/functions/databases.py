@@ -1,7 +1,7 @@
 """Databases in memory that have users' functions.
 
-To open one and to register the functions takes longer than a small batch, so a process keeps some that nobody uses, for the
-next who asks for the same.
+It takes longer than a small batch to open a database and to register the functions. So a process keeps some idle databases, for
+the next user of the same functions and settings.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from sqlstream.duck import remote_files
 from sqlstream.errors import JobError
 from sqlstream.functions.registration import Registered, register, unregister
 
-# How many databases a process keeps that nobody uses, of 4 MiB each.
+# How many idle databases a process keeps. Each takes 4 MiB.
 IDLE = 4
-# The one that was used last comes last.
+# The most recently used one is last.
 _idle: list[FunctionDatabase] = []
 _lock = threading.Lock()
 
 
 class FunctionDatabase:
-    """A database with functions, for one user at a time, who works on cursors of it and closes them.
+    """A database with functions for one user at a time, who works on cursors of it and closes them.
 
-    Nothing may be made in it but temporary tables and settings of a cursor, which go with the cursor.
+    Only temporary tables and settings of a cursor may be created in it: they disappear with the cursor.
     """
 
     def __init__(self, settings: Mapping[str, str | int | bool]):
@@ -39,27 +39,27 @@ class FunctionDatabase:
         self._functions: dict[str, tuple[DuckFunction, Registered]] = {}
 
     def fits(self, functions: Iterable[DuckFunction], settings: Mapping[str, str | int | bool]) -> bool:
-        """Tell whether it has these functions and settings. A forked process never uses its parent's databases."""
+        """Return whether it has these functions and settings. A forked process never uses its parent's databases."""
         own = (function for function, _ in self._functions.values())
         return self._process == os.getpid() and self._settings == settings and tuple(own) == tuple(functions)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return a connection that has all functions, also those that are added later, and reads from all stores."""
+        """Return a connection with all functions, also those added later, which can read from all stores."""
         remote_files.register(self._con, self._stores)
         return self._con.cursor()
 
     def add(self, function: DuckFunction) -> None:
-        """Add a function, in the place of one of its name."""
+        """Add a function. It replaces a function of the same name."""
         self._functions[function.name.lower()] = function, register(self._con, [function])
 
     def remove(self, function: DuckFunction) -> None:
-        """Remove a function; raises JobError when its resource cannot be closed."""
+        """Remove a function. Raises JobError if its resource cannot be closed."""
         _, registered = self._functions.pop(function.name.lower())
         unregister(self._con, function)
         registered.close()
 
     def close_resources(self) -> None:
-        """Close the resources of all functions, which open them again when they are called; raises the first JobError."""
+        """Close the resources of all functions, which the next call opens again. Raises the first JobError after that."""
         failed: list[JobError] = []
         for _, registered in self._functions.values():
             try:
@@ -70,11 +70,11 @@ class FunctionDatabase:
             raise failed[0]
 
     def discard(self) -> None:
-        """Close the database for good; it has no functions with resources."""
+        """Close the database, which does not become idle. None of its functions may have an open resource."""
         self._con.close()
 
     def close(self) -> None:
-        """Give the database back for the next user, with all resources closed; raises JobError for the first that fails."""
+        """Close all resources and make the database idle. Raises JobError if one fails; then the database is closed."""
         try:
             self.close_resources()
         except BaseException:
@@ -93,9 +93,9 @@ def open_database(
     settings: Mapping[str, str | int | bool],
     prepare: Callable[[duckdb.DuckDBPyConnection], None] = lambda connection: None,
 ) -> FunctionDatabase:
-    """Return a database with functions and with settings of DuckDB's, which nobody else uses.
+    """Return a database with these functions and DuckDB settings for the caller alone: an idle one or a new one.
 
-    `prepare` is called with a new one: all who ask for the same settings give the same.
+    `prepare` is called with the connection of a new one. It must do the same for equal settings.
     """
     functions = tuple(functions)
     with _lock:
@@ -116,7 +116,7 @@ def open_database(
 
 @atexit.register
 def close_idle() -> None:
-    """Close the databases that nobody uses. DuckDB prints about functions of those still open when Python ends."""
+    """Close the idle databases. DuckDB prints about the functions of databases that are open when Python ends."""
     with _lock:
         surplus = list(_idle)
         _idle.clear()

@@ -1,4 +1,4 @@
-"""What all kinds of Python functions need to become SQL functions: a name, typed parameters, places for errors."""
+"""Declarations of Python functions of all kinds: their names, typed parameters, and places for errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sqlstream.functions.invocation import Call, Invocation, Parameter
 
 
 def sql_name(name: str) -> str:
-    """Return the name in SQL of a class.
+    """Return the SQL name of a class.
 
     >>> sql_name("TemperatureAlerts"), sql_name("HTTPLog"), sql_name("Top2")
     ('temperature_alerts', 'http_log', 'top2')
@@ -37,9 +37,9 @@ def sql_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Declaration(ABC):
-    """A Python function, or a class of which SQL calls `method`, on its way into the catalog.
+    """A Python function, or a class whose `method` SQL calls, that becomes a function of the catalog.
 
-    `inner` is the function or method inside its decorators. Files are shown relative to `root`.
+    `inner` is the function or method without its decorators. Errors show files relative to `root`.
     """
 
     function: Callable[..., Any]
@@ -47,7 +47,7 @@ class Declaration(ABC):
     options: FunctionOptions
     root: str
     method: str | None
-    # What a NULL does that a parameter does not take, and how many parameters of the method are not SQL's.
+    # The effect of NULL for a parameter that is not nullable, in words; and how many first parameters of the method SQL lacks.
     null_rule: ClassVar[str]
     own_parameters: ClassVar[int] = 1
 
@@ -58,11 +58,11 @@ class Declaration(ABC):
 
     @property
     def called(self) -> str:
-        """What errors call the function: its name in Python."""
+        """The function as errors name it: with its name in Python."""
         return f'function "{self.inner.__name__}"'
 
     def name(self) -> str:
-        """Return the function's name in SQL, checked."""
+        """Return the function's name in SQL. Raises BindError if it is no name or is reserved."""
         name = self.options.name or (self.function if self.method else self.inner).__name__
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise BindError(f'"{name}" is not a function name', self.definition(), hint="Use letters, digits and _.")
@@ -75,10 +75,11 @@ class Declaration(ABC):
         return name
 
     def taken(self) -> dict[str, str]:
-        """Return the names that it cannot have, in lower case, with what each of them is."""
+        """Return the reserved names, in lower case, each with its kind, such as "a keyword"."""
         return builtin_names()
 
     def hints(self) -> dict[str, Any]:
+        """Return the type hints by parameter name, with `return`. Raises BindError if one cannot be evaluated."""
         try:
             return typing.get_type_hints(self.inner if self.method else self.function, include_extras=True)
         except Exception as error:
@@ -89,7 +90,7 @@ class Declaration(ABC):
             ) from error
 
     def parameters(self, hints: Mapping[str, Any]) -> tuple[Parameter, ...]:
-        """Return the parameters as SQL sees them."""
+        """Return the parameters that SQL passes. Raises BindError or UnsupportedError for one that SQL cannot pass."""
         signature = self._signature()
         name = self.name()
         if self.options.vectorized and not signature.parameters:
@@ -130,7 +131,7 @@ class Declaration(ABC):
         return Parameter(name, sql, codec, nullable, self._default(parameter, sql, codec, nullable))
 
     def _default(self, parameter: inspect.Parameter, sql: str, codec: Codec, nullable: bool) -> str | None:
-        """Return the default value of a parameter as SQL, None when it has none."""
+        """Return the default value of a parameter as SQL; None if it has none."""
         value = parameter.default
         if value is inspect.Parameter.empty:
             return None
@@ -145,9 +146,9 @@ class Declaration(ABC):
             raise BindError(f"{what}, {value!r}, is no {sql}", span) from error
 
     def typed(self, hint: Any, explicit: str | None, what: str, spelled: str, place: Span | None) -> tuple[str, Codec]:
-        """Return type and codec of a value, from the SQL type where that is named, else from its hint.
+        """Return the DuckDB type and the codec of a value: those of the SQL type `explicit`, else of its type hint.
 
-        Errors call the value `what`, and say how to name its type: `spelled`.
+        Raises BindError at `place` for a value without a usable type; it calls the value `what`, and suggests `spelled`.
         """
         try:
             if self.options.vectorized:
@@ -162,7 +163,7 @@ class Declaration(ABC):
             raise BindError(f"{what} has no usable type: {error}", place, hint=advice) from error
 
     def packed(self, call: Invocation) -> bytes:
-        """Return the call with all that it needs, by value."""
+        """Return the call pickled by value, with everything that it needs. Raises BindError if that cannot be pickled."""
         try:
             return carry.pack(call)
         except carry.Uncarriable as error:
@@ -174,9 +175,11 @@ class Declaration(ABC):
             ) from error
 
     def location(self) -> str:
+        """Return `file:line` of the definition."""
         return places.location(self.inner, self.root)
 
     def definition(self) -> Span | None:
+        """Return the place of `def name`; None if its source text is unavailable."""
         return places.definition(self.inner, self.root)
 
 
@@ -192,10 +195,10 @@ class FunctionDeclaration(Declaration):
 
     @abstractmethod
     def call(self) -> Call:
-        """Return what DuckDB calls. Raises BindError or UnsupportedError, with the place."""
+        """Return the call that DuckDB makes per chunk of rows. Raises BindError or UnsupportedError, with the place."""
 
     def declared(self) -> Function:
-        """Return the function for the catalog. Raises BindError or UnsupportedError, with the place."""
+        """Return the catalog's entry of the function. Raises BindError or UnsupportedError, with the place."""
         call = self.call()
         return Function(
             name=call.name,
@@ -213,7 +216,7 @@ class FunctionDeclaration(Declaration):
 
 
 def plain_function(function: object) -> FunctionType:
-    """Return the Python function inside decorators; raises BindError for what is none."""
+    """Return the Python function inside of its decorators. Raises BindError for a lambda or for no Python function."""
     inner = places.unwrapped(function)
     hint = "Write a function with type hints: def name(x: int) -> str: ..."
     if inner is None:
@@ -224,7 +227,7 @@ def plain_function(function: object) -> FunctionType:
 
 
 def called_method(function: object) -> str | None:
-    """Return the method that SQL calls of a class, None for a function."""
+    """Return the method of a class that SQL calls, None for a function. Raises BindError for a class without one."""
     if not isinstance(function, type):
         return None
     for method in ("__call__", "eval"):
@@ -244,7 +247,9 @@ def _problem(parameter: inspect.Parameter) -> tuple[str, str] | None:
 
 
 def literal(codec: Codec, sql: str, value: Any) -> str:
-    """Return a Python value as SQL of the given type; raises what `codec` raises, or duckdb.Error.
+    """Return a Python value as a SQL literal of a type.
+    Raises what `codec` raises, duckdb.Error, or ValueError if the literal would not equal the value.
+
 
     >>> literal(types.codec("BIGINT"), "BIGINT", 2)
     "CAST('2' AS BIGINT)"
@@ -263,7 +268,7 @@ def literal(codec: Codec, sql: str, value: Any) -> str:
 
 @functools.cache
 def builtin_names() -> dict[str, str]:
-    """Return the names that a function cannot have, in lower case, with what each of them is."""
+    """Return the names that no function can have, in lower case, each with its kind, such as "a keyword"."""
     with databases.passing() as connection:
         keywords = connection.execute(
             "SELECT keyword_name FROM duckdb_keywords()"
@@ -281,7 +286,7 @@ def builtin_names() -> dict[str, str]:
 
 @functools.cache
 def table_function_names() -> dict[str, str]:
-    """Return the names of DuckDB's table functions, in lower case, with what each of them is."""
+    """Return the names of DuckDB's table functions, in lower case, each with its kind: "a table function"."""
     with databases.passing() as connection:
         rows = connection.execute(
             "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE function_type IN ('table', 'table_macro')"

@@ -1,4 +1,4 @@
-"""From a Python function or class to what the catalog has of it, whatever kind of function it is."""
+"""Declares scalar and table functions: from a Python function or class to a `Function` of the catalog."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def declare(
     vectorized: bool | None = None,
     root: str | None = None,
 ) -> Function:
-    """Return the SQL function that a Python function declares; options given here win over those of its decorator.
+    """Return the catalog's entry of a Python function or class; options passed here override its decorator's.
 
-    Without a decorator a generator is a table function, anything else a scalar one. Files are shown relative to `root`, the
-    current folder by default. Raises BindError or UnsupportedError, with the place.
+    Without a decorator, a generator function is a table function, everything else a scalar function. Errors show files relative
+    to `root` (default: the current folder). Raises BindError or UnsupportedError, with the place.
     """
     method = called_method(function)
     inner = plain_function(getattr(function, method) if method else function)

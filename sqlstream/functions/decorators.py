@@ -16,7 +16,7 @@ _MARK = "__sqlstream_udf__"
 
 @dataclass(frozen=True, slots=True)
 class FunctionOptions:
-    """What a decorator was told; None stands for what the function itself says."""
+    """The arguments of a decorator. None stands for the name, or the type, that the function itself has."""
 
     name: str | None = None
     returns: Any = None
@@ -27,14 +27,14 @@ class FunctionOptions:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a decorator leaves on a function or a class."""
+    """The mark of a decorator on a function or a class: the kind of function, and the decorator's arguments."""
 
     kind: FunctionKind
     options: FunctionOptions
 
 
 def mark_of(value: object) -> Mark | None:
-    """Return what a decorator has left on a function or a class itself, not on a class above it."""
+    """Return the mark on a function or a class itself, not on a base class; None if there is none."""
     found = getattr(value, "__dict__", {}).get(_MARK) if callable(value) else None
     return found if isinstance(found, Mark) else None
 
@@ -68,7 +68,7 @@ def udf(
     deterministic: bool = True,
     vectorized: bool = False,
 ) -> F | Callable[[F], F]:
-    """Mark a Python function as callable from SQL; from Python it stays what it was.
+    """Mark a Python function or class as a scalar function of SQL. Python still calls it as before.
 
     SQL types come from the type hints (see `sqlstream.functions.types`). `returns` and `parameters` name them instead,
     in DuckDB's spelling: `@udf(returns="DECIMAL(10,2)", parameters={"at": "TIMESTAMP WITH TIME ZONE"})`. A NULL
@@ -77,10 +77,10 @@ def udf(
     where a replay could differ.
 
     `vectorized=True` is for a function that takes and returns Arrow arrays, many rows at a time: with hints such as
-    pyarrow.Int64Array, or with `returns` and `parameters`. NULLs are its own business.
+    pyarrow.Int64Array, or with `returns` and `parameters`. It receives NULLs.
 
-    Of a class SQL calls `__call__`, or `eval`, of one instance per worker process and job; its `open()`, if there is
-    one, is called before the first row, its `close()` when the process is done with the job.
+    For a class, SQL calls `__call__` or `eval` of one instance per worker process and job. Its `open()`, if it has one, runs
+    before the first row, its `close()` when the process has finished the job.
     """
     options = FunctionOptions(name, returns, dict(parameters or {}), deterministic, vectorized)
     marked: F | Callable[[F], F] = _marking(Mark("scalar", options), function)
@@ -108,17 +108,17 @@ def udtf(
     deterministic: bool = True,
     vectorized: bool = False,
 ) -> F | Callable[[F], F]:
-    """Mark a Python function that gives any number of rows for its arguments: `t CROSS JOIN LATERAL f(t.x) AS r`.
+    """Mark a Python function or class as a table function of SQL, which returns rows: `t CROSS JOIN LATERAL f(t.x) AS r`.
 
-    Columns come from the hint of what it yields: `Iterator[Row]` of a dataclass, NamedTuple or TypedDict has a column for each
+    Columns come from the type hint of the result: `Iterator[Row]` with a dataclass, NamedTuple or TypedDict has a column per
     field, `Iterator[tuple[int, str]]` has `f0` and `f1`, any other type is one column with the name that SQL gives the rows.
-    `returns` says what a row is instead, as a class or in DuckDB's spelling: `@udtf(returns="STRUCT(word VARCHAR, n BIGINT)")`.
-    A NULL argument gives no rows without a call, unless the parameter's hint says `| None`.
+    `returns` names the row type instead, as a class or in DuckDB's spelling: `@udtf(returns="STRUCT(word VARCHAR, n BIGINT)")`.
+    For a NULL argument there is no call and there are no rows, unless the parameter's hint says `| None`.
 
-    With `vectorized=True` the function takes Arrow arrays and returns a pair: an Arrow table of the rows for all of them, and
-    for each of those the index of the input row that it belongs to. It needs `returns`. NULLs are its own business.
+    With `vectorized=True` the function takes Arrow arrays and returns a pair: an Arrow table with the rows for all of them, and
+    for each of these rows the index of its input row, from 0. It needs `returns`, and receives NULLs.
 
-    All else is as of `udf`.
+    Everything else is as in `udf`.
     """
     options = FunctionOptions(name, returns, dict(parameters or {}), deterministic, vectorized)
     marked: F | Callable[[F], F] = _marking(Mark("table", options), function)

@@ -1,4 +1,4 @@
-"""What all calls of user functions from DuckDB share: resources, arguments from Arrow to Python, errors that name the row."""
+"""Calls of user functions from DuckDB: resources, arguments from Arrow to Python, errors that name the row."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from sqlstream.functions.codecs import Codec, decoded, objects
 from sqlstream.functions.source_locations import raised_at
 
 SHOWN = 200
-# What tells an outage from other errors where DuckDB passes on no more than the text of an error.
+# The kind of an OutageError of a function. It begins the text of the error, and DuckDB passes on only the text.
 OUTAGE = "outage"
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter as SQL sees it. When it is not `nullable`, a NULL makes the result NULL without a call.
+    """A parameter of a function in SQL. If it is not `nullable`, the function is not called for rows with NULL.
 
+    `default` is SQL; None for a parameter without a default.
     `default` is SQL; without one the parameter must be given.
     """
 
@@ -37,9 +38,9 @@ class Parameter:
 class Invocation:
     """A function with all that is needed to call it in a process that has none of the user's files.
 
-    `returns` is the DuckDB type of what DuckDB gets. `root` is the folder relative to which files are shown, `location` the
-    place of the definition. A `vectorized` function takes and returns Arrow arrays, and sees NULLs. `method` is given for a
-    class: the method to call of an instance, which `opened` makes and keeps as `resource`.
+    `returns` is the DuckDB type of the result. Errors show files relative to `root`; `location` is `file:line` of the definition.
+    A `vectorized` function takes and returns Arrow arrays, and receives NULLs. For a class, `method` is the method to call on an
+    instance, which `opened` creates and keeps as `resource`.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Invocation:
     resource: Any = None
 
     def opened(self) -> Self:
-        """Return the call ready to be called: that of a class has made its instance and called its `open`."""
+        """Return a call that is ready: for a class, with an instance whose `open` was called. Raises JobError."""
         if self.method is None:
             return self
         try:
@@ -65,7 +66,7 @@ class Invocation:
         return replace(self, function=getattr(instance, self.method), method=None, resource=instance)
 
     def close(self) -> None:
-        """Call `close` of the instance, if there are both; raises what it raises as JobError."""
+        """Call `close` of the instance, if there is one. Raises JobError for any error in it."""
         closing = getattr(self.resource, "close", None)
         try:
             if closing is not None:
@@ -74,11 +75,11 @@ class Invocation:
             raise self.raised(error, (), "could not be closed, it ") from error
 
     def decoded(self, columns: tuple[pa.ChunkedArray, ...]) -> list[list[Any]]:
-        """Return the values of each parameter as Python objects."""
+        """Return a list of Python objects per parameter. Raises JobError for a value that cannot be converted."""
         return [self._decoded(p, c) for p, c in zip(self.parameters, columns, strict=True)]
 
     def called(self, columns: tuple[pa.ChunkedArray, ...]) -> list[bool] | None:
-        """Return for which rows the function is called, None where for all: a NULL that it does not take rules a row out."""
+        """Return for each row whether the function is called, None if for all: not with NULL for a strict parameter."""
         strict = [c for c, p in zip(columns, self.parameters, strict=True) if c.null_count and not p.nullable]
         if not strict:
             return None
@@ -87,7 +88,7 @@ class Invocation:
     def _decoded(self, parameter: Parameter, chunk: pa.ChunkedArray) -> list[Any]:
         with suppress(Exception):
             return decoded(parameter.codec, chunk)
-        # One by one, to name the value that cannot be decoded.
+        # One by one, to name the value that cannot be converted.
         values: list[Any] = []
         found: list[Any] = []
         try:
@@ -103,10 +104,12 @@ class Invocation:
         return found
 
     def raised(self, error: BaseException, row: tuple[Any, ...], when: str = "") -> JobError:
+        """Return the error for an exception of the user's code, with the arguments `row`; `when` precedes "raised" in it."""
         place = raised_at(error.__traceback__, self.root)
         return self.failed(f"{when}raised {named(error)}", place, row, outage=is_outage(error))
 
     def failed(self, what: str, place: str | None, row: tuple[Any, ...] = (), *, outage: bool = False) -> JobError:
+        """Return an error about the function: at `place`, `file:line`, or at its definition, with the arguments `row`."""
         detail = f" --> {place or self.location}"
         if row:
             room = max(40, SHOWN // len(row))
@@ -120,29 +123,29 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Invocation, ABC):
-    """A function that DuckDB calls once for the rows of a chunk."""
+    """A function that DuckDB calls once per chunk of rows."""
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """The columns of the rows that a table function gives, with their types."""
+        """The columns of a table function's rows, as (name, DuckDB type); empty for a scalar function."""
         return ()
 
     @abstractmethod
     def __call__(self, *columns: pa.ChunkedArray) -> pa.Array:
-        """Return the results for a chunk of rows; raises JobError, which names the function and the row's arguments."""
+        """Return one result per row of a chunk. Raises JobError, which names the function and the row's arguments."""
 
     @abstractmethod
     def constant(self) -> Any:
-        """Return the result of a function without parameters, as Arrow would hand it out."""
+        """Return the result of a function without parameters, as Arrow's `to_pylist` does. Raises JobError."""
 
 
 def is_outage(error: BaseException) -> bool:
-    """Tell whether an error of user's code says that something does not answer now: a file that is not there stays away."""
+    """Return whether an error of the user's code is an outage: a lost connection or a timeout, but not a missing file."""
     return isinstance(error, ConnectionError | TimeoutError)
 
 
 def named(error: BaseException) -> str:
-    """Return an error as its class and its text, in a line."""
+    """Return an error on one line: its class and its message."""
     try:
         text = " ".join(str(error).split("\n"))
     except Exception:
@@ -152,7 +155,7 @@ def named(error: BaseException) -> str:
 
 
 def shown(value: Any, room: int) -> str:
-    """Return a value in a line of so many characters at most."""
+    """Return the repr of a value on one line, cut off after `room` characters."""
     try:
         text = repr(value).replace("\n", " ")
     except Exception:

@@ -1,4 +1,4 @@
-"""All kinds of functions: what a Python object under one of the decorators is in SQL."""
+"""Declares Python functions and classes of all kinds: scalar, table, aggregate and process functions."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ def decorator_of(function: AnyFunction) -> str:
 
 
 def declare_any(value: Any, *, name: str | None = None, root: str | None = None, **options: Any) -> AnyFunction:
-    """Return what a value is in SQL, under a name of its own or the one that is given; options are those of its decorator.
+    """Return the catalog's entry of a Python function or class of any kind; `name` overrides its own name.
 
-    Raises BindError or UnsupportedError, with the place.
+    `options` override the decorator's. Without a decorator, a class with `accumulate` and `finish` is an aggregate function, a
+    class with methods of a process function a process function. Raises BindError or UnsupportedError, with the place; also for
+    options of an aggregate function, which only its decorator can set.
     """
     if is_process(value) or (not is_marked(value) and _processes(value)):
         return declare_process(value, name=name, root=root)
@@ -47,12 +49,12 @@ def declare_any(value: Any, *, name: str | None = None, root: str | None = None,
 
 
 def _aggregates(value: object) -> bool:
-    """Tell whether a class without a decorator has what makes an aggregate function."""
+    """Return whether a class without a decorator has the methods of an aggregate function."""
     return isinstance(value, type) and hasattr(value, "accumulate") and hasattr(value, "finish")
 
 
 def _processes(value: object) -> bool:
-    """Tell whether a class without a decorator has what makes a process function, and nothing that makes a scalar one."""
+    """Return whether a class without a decorator has methods of a process function, and none of a scalar one."""
     if not isinstance(value, type) or hasattr(value, "eval") or "__call__" in dir(value):
         return False
     return hasattr(value, "process") or any(table_options(getattr(value, name, None)) for name in dir(value))

@@ -1,4 +1,4 @@
-"""The functions of a project: every `udfs/**/*.py`."""
+"""Loads the functions of a project: every `udfs/**/*.py`, and what CREATE FUNCTION names."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from sqlstream.functions.kinds import declare_any, decorator_of, is_marked
 def load(directory: str, broken: list[SqlStreamError] | None = None) -> list[AnyFunction]:
     """Import every Python file below a directory, in path order, and return the functions with a decorator that they define.
 
-    Files import each other by name, or relatively; an installed module of the same name comes first. Files are
-    shown relative to the directory's parent. Loading again reads the files again. Raises SqlStreamError for a file that
-    does not import, BindError for a function that SQL cannot call and for two functions of one name; where there is a list for
-    what is `broken`, errors go there, and the functions are left out.
+    Files import each other by name, or relatively; an installed module of the same name comes first. Errors show files
+    relative to the directory's parent. Loading again reads the files again. Raises SqlStreamError for a file that does not
+    import, BindError for a function that SQL cannot call and for two functions of one name. With a list `broken`, errors are
+    appended to it instead, and their functions are left out.
     """
     folder = Path(directory).resolve()
     root = str(folder.parent)
@@ -54,7 +54,7 @@ def load(directory: str, broken: list[SqlStreamError] | None = None) -> list[Any
 
 
 def _tell(error: SqlStreamError, broken: list[SqlStreamError] | None) -> None:
-    """Note an error, or raise it where nobody notes any."""
+    """Append an error to the list; raise it if there is none."""
     if broken is None:
         raise error
     broken.append(error)
@@ -69,10 +69,10 @@ def _defined_twice(function: AnyFunction, other: AnyFunction) -> BindError:
 
 
 def find(reference: str, span: Span, name: str, root: str) -> AnyFunction:
-    """Return the function that `module.attribute` names, under a name of its own.
+    """Return the function of the reference `module.attribute`, declared under `name`.
 
-    The module is looked for in the project's folder, in its `udfs/`, and among the installed packages. The attribute is
-    a function with type hints or a class, with or without a decorator. Raises BindError at the span.
+    The module is searched for in the project's folder `root`, in its `udfs/`, and among the installed packages. The attribute is
+    a function with type hints or a class, with or without a decorator. Raises SqlStreamError, at the span if it has no other.
     """
     module_name, _, attribute = reference.rpartition(".")
     if not module_name or not all(part.isidentifier() for part in reference.split(".")):
@@ -149,7 +149,7 @@ def _line(path: str, number: int, root: str) -> Span | None:
 
 @contextmanager
 def _package(folder: Path) -> Iterator[str]:
-    """Make the directory a package under a name of its own, so that a file may be called like an installed module."""
+    """Import the directory as a package of a unique name, so that files may have the names of installed modules."""
     package = f"udfs_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
     # Another thread may be importing: the names are copied in one go.
     for name in [n for n in list(sys.modules) if n == package or n.startswith(f"{package}.")]:
@@ -170,7 +170,7 @@ def _package(folder: Path) -> Iterator[str]:
 
 
 class _Siblings(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Answers `import geo` in a file of the directory with the module of its file geo.py, which so runs only once."""
+    """Resolves `import geo` in a file of the directory to the module of its file geo.py, which therefore runs only once."""
 
     def __init__(self, package: str, folder: Path):
         self.package = package
@@ -190,7 +190,7 @@ class _Siblings(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def _installed(self, name: str) -> bool:
         others = (f.find_spec(name, None) for f in sys.meta_path if f is not self)
-        # A loader of None is a folder without __init__.py that happens to lie on the import path.
+        # A loader of None is a folder without __init__.py that happens to be on the import path.
         return any(spec is not None and spec.loader is not None for spec in others)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:

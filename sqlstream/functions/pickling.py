@@ -1,4 +1,4 @@
-"""Functions by value: bytes that a process without the user's files turns back into the function."""
+"""Pickles functions by value: a process without the user's files gets the function back from the bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqlstream.functions.source_locations import is_user_file, unwrapped
 
 
 class Uncarriable(Exception):
-    """An object cannot be pickled. `name` is the global or enclosing variable that holds it, when it was found."""
+    """An object cannot be pickled. `name` is the global or enclosing variable that holds it; None if it is unknown."""
 
     def __init__(self, name: str | None, reason: str):
         super().__init__(reason)
@@ -27,9 +27,9 @@ class Uncarriable(Exception):
 
 
 def pack(call: Invocation) -> bytes:
-    """Return the call with everything of the user's that it needs: helpers, globals, classes, sibling modules.
+    """Return the pickled call, with everything of the user's that it needs: helpers, globals, classes, sibling modules.
 
-    Installed packages go by name. Raises Uncarriable.
+    Installed packages are pickled by name. Raises Uncarriable.
     """
     with _by_value():
         try:
@@ -40,9 +40,9 @@ def pack(call: Invocation) -> bytes:
 
 @functools.lru_cache(maxsize=512)
 def unpack(name: str, pickled: bytes) -> Any:
-    """Return the call that was packed, decoded once per process.
+    """Return the call that `pack` pickled. A process unpickles it once.
 
-    Raises JobError, which names the function, when this process lacks an installed package that it needs.
+    Raises JobError, which names the function, for example if an installed package is missing in this process.
     """
     try:
         return cloudpickle.loads(pickled)
@@ -52,7 +52,7 @@ def unpack(name: str, pickled: bytes) -> Any:
 
 
 def pack_class(found: object) -> bytes:
-    """Return a class, or what holds one, with everything of the user's that it needs. Raises Uncarriable."""
+    """Return a pickled class, or an object that holds one, with everything of the user's that it needs. Raises Uncarriable."""
     with _by_value():
         try:
             return _dumps(found)
@@ -62,7 +62,7 @@ def pack_class(found: object) -> bytes:
 
 @functools.lru_cache(maxsize=64)
 def unpack_class(name: str, pickled: bytes) -> Any:
-    """Return the class that was packed, decoded once per process; raises JobError as `unpack` does."""
+    """Return what `pack_class` pickled. A process unpickles it once. Raises JobError as `unpack` does."""
     try:
         return cloudpickle.loads(pickled)
     except Exception as error:
@@ -70,24 +70,24 @@ def unpack_class(name: str, pickled: bytes) -> Any:
         raise JobError(f'class "{name}" cannot be loaded in this process: {reason}') from error
 
 
-# What makes a class again: the last but one of their arguments is the number by which it is known.
+# Functions of cloudpickle that rebuild a class; their last argument but one is the id by which it is tracked.
 _MAKE_CLASS = (cloudpickle.cloudpickle._make_skeleton_class, cloudpickle.cloudpickle._make_skeleton_enum)
-# What makes code again, and its arguments.
+# Returns the function that rebuilds a code object, and its arguments.
 _WITHOUT_FILE = cloudpickle.cloudpickle._code_reduce
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
-        # A cached function would go by name, and that name exists nowhere else. The cache itself starts empty.
+        # A cached function would be pickled by name, which exists nowhere else. The cache itself starts empty.
         if isinstance(obj, functools._lru_cache_wrapper) and is_user_file(_file(obj.__wrapped__)):
             limits = obj.cache_parameters()
             return _cached, (obj.__wrapped__, limits["maxsize"], limits["typed"])
         if isinstance(obj, CodeType):
-            # cloudpickle 3.1.3 leaves out the name of the file, by which an error says where it was raised.
+            # cloudpickle 3.1.3 leaves out the name of the file, which errors show.
             return _code_of_file, (obj.co_filename, *_WITHOUT_FILE(obj))
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and isinstance(reduced, tuple) and reduced[0] in _MAKE_CLASS:
-            # With a number, a class that is decoded in this process would take the place of the user's own.
+            # With its id, a class that is unpickled in this process would replace the user's own.
             made, (*arguments, _, extra), *rest = reduced
             return made, (*arguments, None, extra), *rest
         return reduced
@@ -112,8 +112,8 @@ def _dumps(value: Any) -> bytes:
     try:
         _Pickler(buffer).dump(value)
     finally:
-        # What is unpacked in this process is a copy. cloudpickle would give the class itself, after it has put methods into it
-        # that see nothing but the globals which they use.
+        # Unpickling in this process must make a copy. cloudpickle would return the class itself, after it has put methods into it
+        # that see only the globals that they use.
         for number in {*_CLASSES} - before:
             _CLASSES.pop(number, None)
     return buffer.getvalue()
@@ -121,9 +121,9 @@ def _dumps(value: Any) -> bytes:
 
 @contextmanager
 def _by_value() -> Iterator[None]:
-    """Let cloudpickle take the content of every module of the user's, not its name."""
+    """Let cloudpickle pickle the content of every module of the user's, not its name."""
     before = cloudpickle.list_registry_pickle_by_value()
-    # While udfs/ is being loaded, one module may stand there under two names.
+    # While udfs/ is loaded, a module may be there under two names.
     added = {m.__name__: m for m in list(sys.modules.values()) if _is_user_module(m) and m.__name__ not in before}
     for module in added.values():
         cloudpickle.register_pickle_by_value(module)
@@ -145,7 +145,7 @@ def _is_user_module(module: object) -> bool:
 
 
 def _culprit(function: object, seen: set[int]) -> str | None:
-    """Return the name of the first variable that cannot be pickled, looking into helper functions too."""
+    """Return the name of the first variable that cannot be pickled, also in helper functions; None if there is none."""
     inner = unwrapped(function)
     if inner is None or id(inner) in seen:
         return None

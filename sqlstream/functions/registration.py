@@ -1,4 +1,4 @@
-"""User functions in a DuckDB connection: of the binder, of a worker process, of a state query."""
+"""Registers user functions in DuckDB connections: of the binder, of a worker process, of a state query."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ STEPS = ("accumulate", "merge", "change", "scan", "finish")
 
 
 class Registered:
-    """The functions of one connection; closing them closes the resources that they have opened."""
+    """The functions that one call has registered. `close` closes the resources that they have opened."""
 
     def __init__(self, calls: Iterable[_Lazy]):
         self._calls = tuple(calls)
 
     def close(self) -> None:
-        """Call `close` of every instance that was made; raises JobError for the first that fails, after all were called."""
+        """Close the instances of all functions. Raises the first JobError after all of them are closed."""
         failed: list[JobError] = []
         for call in self._calls:
             try:
@@ -46,11 +46,11 @@ class Registered:
 
 
 def register(connection: duckdb.DuckDBPyConnection, functions: Iterable[AnyFunction]) -> Registered:
-    """Make functions callable in a connection and its cursors, replacing those registered here before by the same name.
+    """Register functions in a connection and its cursors; they replace registered functions of the same name.
 
-    Nothing in DuckDB calls a process function: it is passed over. A function is decoded on its first call, so that
-    registering is cheap. Close the connection when done: one that is still open when Python ends makes DuckDB print about
-    leaked objects.
+    Process functions are skipped: DuckDB does not call them. A function is unpickled on its first call, so registering is cheap.
+    Raises BindError if DuckDB has a function of the name. Close the connection when done: if it is still open when Python ends,
+    DuckDB prints about leaked objects.
     """
     calls = []
     for function in functions:
@@ -71,7 +71,7 @@ def register(connection: duckdb.DuckDBPyConnection, functions: Iterable[AnyFunct
 
 
 def unregister(connection: duckdb.DuckDBPyConnection, function: DuckFunction) -> None:
-    """Remove a function from a connection. Raises duckdb.InvalidInputException when it is not there."""
+    """Remove a function from a connection. Raises duckdb.InvalidInputException if it is not registered."""
     connection.remove_function(function.name)
     if isinstance(function, AggregateFunction):
         for step in STEPS:
@@ -79,10 +79,10 @@ def unregister(connection: duckdb.DuckDBPyConnection, function: DuckFunction) ->
 
 
 def register_for_queries(connection: duckdb.DuckDBPyConnection, functions: Iterable[DuckFunction]) -> Registered:
-    """Make functions callable in SQL that no binder of ours has seen: default values and named arguments are DuckDB's there.
+    """Register functions for SQL that our binder does not see: DuckDB resolves default values and named arguments.
 
-    A macro of the function's name has them; the function itself stands behind it under another. That of a table function is one
-    for FROM.
+    A macro with the function's name has the defaults, and calls the function under another name. For a table function it is a
+    table macro, for an aggregate function a macro over its steps.
     """
     calls = []
     for function in functions:
@@ -112,7 +112,7 @@ def _create_macro(connection: duckdb.DuckDBPyConnection, function: DuckFunction,
 
 
 def _rows(function: Function, call: str) -> str:
-    """Return the SELECT of the rows that the call of a table function gives as a list."""
+    """Return the SELECT of the rows of a table function, whose call returns them as a list."""
     if kind_of(element_of(function.returns)) != "struct":
         return f"SELECT unnest({call}) AS {quote_name(function.name)}"
     fields = (f"struct_extract_at(_row, {i}) AS {quote_name(name)}" for i, (name, _) in enumerate(function.columns, 1))
@@ -120,7 +120,7 @@ def _rows(function: Function, call: str) -> str:
 
 
 def recover(error: duckdb.Error) -> JobError | None:
-    """Return the error of a user's function that DuckDB passed on as text, or None for an error of another kind."""
+    """Return the error of a user's function from the text that DuckDB passes on; None for another error."""
     text = str(error)
     if (found := _START.search(text)) is None:
         return None
@@ -129,9 +129,9 @@ def recover(error: duckdb.Error) -> JobError | None:
 
 
 class _Lazy:
-    """A function in one connection: decoded, and opened where it has a resource, on its first call.
+    """A function in one connection. Its first call unpickles it, and opens its resource if it has one.
 
-    A resource that nobody closes is closed with the last reference to its connection, at the latest when Python ends.
+    A resource that is not closed is closed with the last reference to its connection, at the latest when Python ends.
     """
 
     def __init__(self, function: DuckFunction):
@@ -157,13 +157,13 @@ class _Lazy:
 
 
 def _close_quietly(call: Invocation) -> None:
-    # Nobody is left to be told.
+    # Nobody is left who could receive the error.
     with contextlib.suppress(JobError):
         call.close()
 
 
 def _create(connection: duckdb.DuckDBPyConnection, function: Function, lazy: _Lazy, name: str) -> None:
-    # A chunk of an Arrow function without parameters would not tell how many rows it has.
+    # An Arrow function without parameters would receive no chunk, and not know how many rows it has.
     changing = not function.deterministic
     if function.parameters:
         _create_arrow(connection, name, _columns(lazy), function.parameters, function.returns, changing)
@@ -180,7 +180,7 @@ def _create(connection: duckdb.DuckDBPyConnection, function: Function, lazy: _La
 
 
 def _create_stand_in(connection: duckdb.DuckDBPyConnection, function: AggregateFunction) -> None:
-    """Take the name of an aggregate function: calls of it can be checked, and its steps run in their place."""
+    """Register the name of an aggregate function, so that calls bind; its steps run instead of it."""
 
     def never(*chunks: pa.ChunkedArray) -> pa.Array:
         raise JobError(f'function "{function.name}" is an aggregate function: it has no value for a row')
@@ -217,7 +217,7 @@ def _create_arrow(
     returns: str,
     side_effects: bool = False,
 ) -> None:
-    # DuckDB counts the parameters of what it is given.
+    # DuckDB counts the parameters of the Python function.
     positions = [inspect.Parameter(f"p{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(len(parameters))]
     called.__signature__ = inspect.Signature(positions)  # type: ignore[attr-defined]
     connection.create_function(
@@ -239,7 +239,7 @@ def _columns(lazy: _Lazy) -> Callable[..., pa.Array]:
 
 
 def _constant(function: Function, lazy: _Lazy) -> Callable[[], Any]:
-    # Arrow's values become the ones that DuckDB takes from Python: a MAP as a dict, an INTERVAL as a timedelta.
+    # From Arrow's values to the ones that DuckDB takes from Python: a MAP as a dict, an INTERVAL as a timedelta.
     codec = types.codec(function.returns)
 
     def constant() -> Any:

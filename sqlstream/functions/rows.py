@@ -1,4 +1,4 @@
-"""Rows that a function gives: their columns from a type hint, and from Python objects to Arrow column by column."""
+"""Rows that functions return: their columns from a type hint, and from Python objects to Arrow column by column."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec, StructOf, column
 from sqlstream.functions.invocation import SHOWN, named, shown
 
-# What raises when a value is not of its type: see `codecs.column`.
+# Raised for a value that is not of its type: see `codecs.column`.
 MISMATCHES = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class WrongRow(Exception):
-    """A row is not of its type; `row` is its number among those given, the text says what is wrong: `, which ..`."""
+    """A row is not of its type. `row` is its index; the message is a clause that describes it: `which is no BIGINT`."""
 
     def __init__(self, row: int, what: str):
         super().__init__(what)
@@ -28,12 +28,12 @@ class WrongRow(Exception):
 
 
 class WrongTable(Exception):
-    """An Arrow table does not have the columns of rows; the text says what is wrong: `without ..`, `whose column ..`."""
+    """An Arrow table lacks the columns of the rows; the message describes it: `without the column ..`, `whose column ..`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowColumn:
-    """A column of rows: its name, its DuckDB type, and how its values become Arrow."""
+    """A column of rows: its name, its DuckDB type, and the codec of its values."""
 
     name: str
     type: str
@@ -42,9 +42,9 @@ class RowColumn:
 
 @dataclass(frozen=True, slots=True)
 class RowType:
-    """What rows are: instances of `made` with a field for each column, tuples, dicts, or plain values of one column.
+    """The type of rows: values of one column, instances of `made` with a field per column, tuples, or mappings.
 
-    Where nothing says which class they have (`made` is None), rows of several columns may be dicts or tuples.
+    If no class is known (`made` is None), rows of several columns may be dicts or tuples.
     """
 
     columns: tuple[RowColumn, ...]
@@ -59,18 +59,18 @@ class RowType:
         return f"STRUCT({', '.join(f'{quote_name(c.name)} {c.type}' for c in self.columns)})"
 
     def arrow(self, arrays: list[pa.Array]) -> pa.Array:
-        """Return the columns of some rows as one array of them."""
+        """Return the columns of rows as one array: of structs, or of plain values."""
         if self.shape == "value":
             return arrays[0]
         fields = [pa.field(c.name, c.codec.arrow) for c in self.columns]
         return pa.StructArray.from_arrays(arrays, fields=fields)
 
     def arrays(self, rows: list[Any]) -> list[pa.Array]:
-        """Return the columns of some rows; a row that is None has NULLs. Raises WrongRow."""
+        """Return one array per column; a row that is None becomes NULLs. Raises WrongRow."""
         return [self._array(c, values) for c, values in zip(self.columns, self._split(rows), strict=True)]
 
     def table_arrays(self, table: pa.Table | pa.RecordBatch) -> list[pa.Array]:
-        """Return the columns of an Arrow table of rows, in their order. Raises WrongTable."""
+        """Return the columns of an Arrow table of rows, in our order and cast to our types. Raises WrongTable."""
         wanted = [c.name for c in self.columns]
         if missing := [name for name in wanted if name not in table.column_names]:
             raise WrongTable(f'without the column "{missing[0]}"')
@@ -103,7 +103,7 @@ class RowType:
         return f'whose field "{of.name}" is {shown(value, SHOWN)} ({type(value).__qualname__}), which is no {of.type}'
 
     def _split(self, rows: list[Any]) -> list[list[Any]]:
-        """Return the values of each column. Rows of one class, as they mostly are, are split without a look at each."""
+        """Return the values of each column. Rows of one class, the usual case, are split without a look at each row."""
         if self.shape == "value":
             return [rows]
         classes = set(map(type, rows))
@@ -140,7 +140,7 @@ class RowType:
 
 
 def row_type(hint: Any, explicit: str | None, name: str) -> RowType:
-    """Return what rows are by the hint of one, or by the DuckDB type that is named for it. A plain value is called `name`.
+    """Return the type of rows with a type hint, or with the DuckDB type `explicit`. A column of plain values is called `name`.
 
     Raises UnusableType.
 

@@ -1,4 +1,4 @@
-"""Scalar functions: a value for the arguments of a row. What `@udf` makes of a Python function."""
+"""Scalar functions, which `@udf` marks: one value per row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sqlstream.functions.invocation import SHOWN, Call, named, shown
 
 @dataclass(frozen=True, slots=True)
 class ScalarDeclaration(FunctionDeclaration):
-    """A Python function that gives one value."""
+    """A Python function that returns one value per row."""
 
     kind: ClassVar[FunctionKind] = "scalar"
     null_rule: ClassVar[str] = "NULL makes the result NULL"
@@ -51,7 +51,7 @@ class ScalarDeclaration(FunctionDeclaration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalarCall(Call):
-    """Calls a function for every row, or for all rows of a chunk."""
+    """Calls a function per row, or once per chunk if it is vectorized."""
 
     result: Codec
 
@@ -94,7 +94,7 @@ class ScalarCall(Call):
     def _results(self, arguments: list[list[Any]]) -> list[Any]:
         results: list[Any] = []
         try:
-            # The fastest loop there is. What it yields before an exception stays in the list, so its length is the row.
+            # The fastest loop there is. Results before an exception stay in the list, so its length is the index of the row.
             results.extend(map(self.function, *arguments))
             # A StopIteration that escapes the function (a bare `next`) looks like the end of the rows.
             if len(results) < len(arguments[0]):

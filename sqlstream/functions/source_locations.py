@@ -1,4 +1,4 @@
-"""Where things are in the user's own files: definitions, parameters, the statement that raised."""
+"""Places in the user's own files: definitions, parameters, the statement that raised."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 @functools.lru_cache(maxsize=4096)
 def is_user_file(path: str) -> bool:
-    """Return whether a file is neither Python's, nor an installed package's, nor ours."""
+    """Return whether a file is the user's: not Python's, not an installed package's, not ours."""
     # Compiled modules (pyarrow) report paths of their build.
     generated = path.startswith(("<frozen ", "<string>")) or path.endswith((".pyx", ".pxi", ".pxd"))
     return not generated and not path.startswith(_library_folders())
@@ -36,13 +36,13 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def display(path: str, root: str) -> str:
-    """Return a path as people write it: relative to the root when it lies below it."""
+    """Return a path, relative to the root if it is below the root."""
     below = os.path.join(root, "")
     return path[len(below) :] if path.startswith(below) else path
 
 
 def raised_at(traceback: TracebackType | None, root: str) -> str | None:
-    """Return `file:line` of the innermost frame in the user's own files."""
+    """Return `file:line` of the innermost frame in the user's own files; None if there is none."""
     found = None
     while traceback is not None:
         path = traceback.tb_frame.f_code.co_filename
@@ -60,7 +60,7 @@ def location(function: FunctionType, root: str) -> str:
 
 
 def definition(function: FunctionType, root: str) -> Span | None:
-    """Return the place of `def name`, or None when the text is not to be had."""
+    """Return the place of `def name`; None if its source text is unavailable."""
     if (found := _parsed(function, root)) is None:
         return None
     source, node = found
@@ -70,7 +70,7 @@ def definition(function: FunctionType, root: str) -> Span | None:
 
 
 def parameter(function: FunctionType, name: str, root: str) -> Span | None:
-    """Return the place of a parameter with its hint, or of the function when the parameter is not found."""
+    """Return the place of a parameter with its hint; the place of the function if that is unknown."""
     if (found := _parsed(function, root)) is not None:
         source, node = found
         for argument in _arguments(node):
@@ -81,13 +81,13 @@ def parameter(function: FunctionType, name: str, root: str) -> Span | None:
 
 
 def class_location(made: type, root: str) -> str | None:
-    """Return `file:line` of a class, None when the text is not to be had."""
+    """Return `file:line` of a class; None if its source text is unavailable."""
     span = class_definition(made, root)
     return f"{span.source.name}:{span.source.position(span.start)[0]}" if span else None
 
 
 def class_definition(made: type, root: str) -> Span | None:
-    """Return the place of `class Name`, or None when the text is not to be had."""
+    """Return the place of `class Name`; None if its source text is unavailable."""
     if (found := _parsed_class(made, root)) is None:
         return None
     source, node = found
@@ -96,7 +96,7 @@ def class_definition(made: type, root: str) -> Span | None:
 
 
 def assignment(made: type, name: str, root: str) -> Span | None:
-    """Return the place of an attribute in the body of a class, or of the class."""
+    """Return the place of an annotated attribute in the body of a class; the place of the class if there is none."""
     if (found := _parsed_class(made, root)) is not None:
         source, node = found
         for part in node.body:
@@ -121,7 +121,7 @@ def _parsed_class(made: type, root: str) -> tuple[SourceText, ast.ClassDef] | No
 
 
 def line_span(path: str, line: int, root: str) -> Span | None:
-    """Return the text of a line as a place, without its indentation."""
+    """Return the place of a 1-based line, without its indentation; None past the end of the file."""
     lines = linecache.getlines(path)
     if not 0 < line <= len(lines):
         return None
@@ -132,7 +132,7 @@ def line_span(path: str, line: int, root: str) -> Span | None:
 
 
 def _parsed(function: FunctionType, root: str) -> tuple[SourceText, FunctionNode] | None:
-    # linecache also knows the cells of a notebook.
+    # linecache also has the cells of a notebook.
     path = function.__code__.co_filename
     text = "".join(linecache.getlines(path))
     node = _definitions(text).functions.get((function.__name__, function.__code__.co_firstlineno))
@@ -141,7 +141,7 @@ def _parsed(function: FunctionType, root: str) -> tuple[SourceText, FunctionNode
 
 @dataclass(frozen=True)
 class _Definitions:
-    """What a file defines: functions by name and first line, which is the line of the first decorator; and classes."""
+    """The definitions in a file: functions by name and first line, which is the line of the first decorator; and classes."""
 
     functions: Mapping[tuple[str, int], FunctionNode]
     classes: Sequence[ast.ClassDef]
@@ -149,7 +149,7 @@ class _Definitions:
 
 @functools.lru_cache(maxsize=4)
 def _definitions(text: str) -> _Definitions:
-    """Return what a file defines, nothing when Python cannot read it."""
+    """Return the definitions in a file's text; none if Python cannot parse it."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError):
@@ -169,13 +169,13 @@ def _arguments(node: FunctionNode) -> Iterator[ast.arg]:
 
 
 def _offset(source: SourceText, line: int, column: int) -> int:
-    """Return the character offset of ast's position: a 1-based line and a column in UTF-8 bytes."""
+    """Return the character offset of a position of ast's: a 1-based line and a column in UTF-8 bytes."""
     lines = source.text.split("\n")
     before = sum(len(text) + 1 for text in lines[: line - 1])
     return before + len(lines[line - 1].encode()[:column].decode())
 
 
 def unwrapped(function: object) -> FunctionType | None:
-    """Return the Python function inside decorators that keep it (`functools.wraps`, `functools.cache`)."""
+    """Return the Python function inside of its decorators that record it (`functools.wraps`, `functools.cache`), or None."""
     inner = inspect.unwrap(function) if callable(function) else None
     return inner if isinstance(inner, FunctionType) else None

@@ -1,7 +1,7 @@
-"""Table functions: any number of rows for the arguments of a row. What `@udtf` makes of a Python function.
+"""Table functions, which `@udtf` marks: any number of rows per input row.
 
-To DuckDB such a function is a scalar one that returns the list of its rows. The lists of a chunk are made as one array of all
-rows, and where those of each input row begin.
+DuckDB sees a scalar function that returns the list of its rows. The lists of a chunk are one array of all rows, and the offset at
+which the rows of each input row begin.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WRITE = "Write -> Iterator[Row], where Row is a dataclass, a NamedTuple, tuple[
 
 @dataclass(frozen=True, slots=True)
 class TableFunctionDeclaration(FunctionDeclaration):
-    """A Python function that gives rows."""
+    """A Python function that returns rows."""
 
     kind: ClassVar[FunctionKind] = "table"
     null_rule: ClassVar[str] = "NULL gives no rows"
@@ -63,11 +63,12 @@ class TableFunctionDeclaration(FunctionDeclaration):
         )
 
     def taken(self) -> dict[str, str]:
-        # A state query would find DuckDB's.
+        """Return the reserved names, to which the names of DuckDB's table functions belong."""
+        # A state query would call DuckDB's function.
         return {**table_function_names(), **builtin_names()}
 
     def _rows(self, hint: Any, name: str) -> RowType:
-        """Return what the rows are, from the option `returns`, else from the hint of the result."""
+        """Return the type of a row, from the option `returns`, else from the type hint of the result."""
         explicit = self.options.returns
         what, place = f"what {self.called} gives", self.definition()
         spelled = f"@{self.decorator}(returns='STRUCT(word VARCHAR, length BIGINT)')"
@@ -86,7 +87,7 @@ class TableFunctionDeclaration(FunctionDeclaration):
             raise BindError(f"{what} has no usable type: {error}", place, hint=hint) from error
 
     def _row_hint(self, hint: Any) -> Any:
-        """Return the hint of a row from that of all rows."""
+        """Return the type hint of a row from the type hint of the result."""
         hint, _ = types.optional(hint)
         arguments = typing.get_args(hint)
         if typing.get_origin(hint) not in _ROWS or not arguments:
@@ -96,9 +97,9 @@ class TableFunctionDeclaration(FunctionDeclaration):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCall(Call):
-    """Calls a function for every row, or for all rows of a chunk, and returns the list of rows that each gives.
+    """Calls a function per row, or once per chunk if it is vectorized, and returns a list of rows per input row.
 
-    `generates` says that it is a generator, so that nobody has to look at what it returns.
+    `generates` is True for a generator function, whose results need no check.
     """
 
     rows: RowType
@@ -117,7 +118,7 @@ class TableCall(Call):
         rows, ends = self._called(given, len(given[0]))
         arrays = self._arrays(rows, ends, given)
         if called is not None:
-            # A row that is left out ends where the one before it ends.
+            # A skipped row ends where the row before it ends.
             before = np.cumsum(called)
             ends = np.asarray([0, *ends])[before].tolist()
         return self._lists([0, *ends], arrays)
@@ -127,14 +128,14 @@ class TableCall(Call):
         return self._lists([0, *ends], self._arrays(rows, ends, [])).to_pylist()[0]
 
     def _called(self, arguments: list[list[Any]], calls: int) -> tuple[list[Any], list[int]]:
-        """Return the rows of all calls, and the place behind those of each."""
+        """Return the rows of all calls, and for each call the number of rows up to its end."""
         rows: list[Any] = []
         ends: list[int] = []
         results = map(self.function, *arguments) if arguments else (self.function() for _ in range(calls))
         if not self.generates:
             results = map(self._checked, results)
         try:
-            # As few steps as can be for each call: what ends early is found by the number of ends.
+            # As few steps per call as possible: after an early end there are fewer ends than calls.
             for result in results:
                 rows.extend(result)
                 ends.append(len(rows))

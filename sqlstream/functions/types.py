@@ -1,4 +1,4 @@
-"""Type hints to DuckDB types, and values between Arrow and the Python objects that the hints promise.
+"""DuckDB types for type hints, and the codecs of the Python objects that the hints promise.
 
 | hint | DuckDB | | hint | DuckDB |
 |---|---|---|---|---|
@@ -12,8 +12,8 @@
 | | | | Enum, Literal | the type of its values |
 
 DECIMAL(38,10) holds 28 digits before the point; results are rounded half up, as CAST does. An instant (a datetime
-in UTC) is asked for by its SQL type: `@udf(parameters={"at": "TIMESTAMP WITH TIME ZONE"})`. A hint that is a class of
-the user's is honoured under such a type too: a dataclass with `returns="STRUCT(...)"`.
+in UTC) needs its SQL type: `@udf(parameters={"at": "TIMESTAMP WITH TIME ZONE"})`. A hint that is a class of the user's
+counts with such a type, too: a dataclass with `returns="STRUCT(...)"`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SCALARS: dict[Any, str] = {
     Decimal: "DECIMAL(38,10)",
     UUID: "UUID",
 }
-# What a vectorized function may have as hints; for other types it names the SQL type.
+# Hints of vectorized functions. Other types need their SQL type.
 ARRAYS: dict[Any, str] = {
     pa.BooleanArray: "BOOLEAN",
     pa.Int32Array: "INTEGER",
@@ -84,7 +84,7 @@ def optional(hint: Any) -> tuple[Any, bool]:
 
 
 def sql_type(hint: Any, within: tuple[Any, ...] = ()) -> str:
-    """Return the DuckDB type of a hint; raises UnusableType.
+    """Return the DuckDB type of a hint; `within` are the classes around it. Raises UnusableType.
 
     >>> sql_type(dict[str, list[int] | None])
     'MAP(VARCHAR, BIGINT[])'
@@ -110,7 +110,7 @@ def sql_type(hint: Any, within: tuple[Any, ...] = ()) -> str:
 
 
 def tuple_parts(hint: Any) -> tuple[Any, ...] | None:
-    """Return the hints of the values of a tuple, None where it has any number of one type. Raises UnusableType.
+    """Return the hints of the values of a tuple; None if it has any number of values of one type. Raises UnusableType.
 
     >>> tuple_parts(tuple[int, str]), tuple_parts(tuple[int, ...])
     ((<class 'int'>, <class 'str'>), None)
@@ -124,7 +124,7 @@ def tuple_parts(hint: Any) -> tuple[Any, ...] | None:
 
 
 def array_type(hint: Any) -> str:
-    """Return the DuckDB type of a hint of a vectorized function; raises UnusableType.
+    """Return the DuckDB type of a hint of a vectorized function. Raises UnusableType.
 
     >>> array_type(pa.Int64Array)
     'BIGINT'
@@ -135,20 +135,20 @@ def array_type(hint: Any) -> str:
 
 
 def canonical(text: str) -> str:
-    """Return a DuckDB type as DuckDB spells it; raises UnusableType with DuckDB's reason."""
+    """Return a DuckDB type as DuckDB spells it. Raises UnusableType for a text that is no type."""
     return str(_parse(text))
 
 
 def codec(text: str, hint: Any = None) -> Codec:
-    """Return how values of a DuckDB type become Python objects and back.
+    """Return the codec of a DuckDB type. Raises UnusableType.
 
-    The hint matters only where it names a class of the user's (dataclass, Enum); without one a STRUCT is a dict.
+    The hint matters only if it is a tuple or a class of the user's (dataclass, Enum); without one a STRUCT is a dict.
     """
     return _codec(_parse(text), hint)
 
 
 def describe(hint: Any) -> str:
-    """Return a hint as its author wrote it, more or less.
+    """Return a hint approximately as its author wrote it.
 
     >>> describe(tuple[int, ...]), describe(set)
     ('tuple[int, ...]', 'set')
@@ -189,7 +189,7 @@ def _common_type(hint: Any, values: collections.abc.Sequence[Any]) -> str:
 
 
 def _fields(hint: Any) -> dict[str, Any] | None:
-    """Return the fields of a dataclass, NamedTuple or TypedDict with their hints, or None for any other hint."""
+    """Return the fields of a dataclass, NamedTuple or TypedDict with their hints; None for any other hint."""
     if not isinstance(hint, type):
         return None
     if dataclasses.is_dataclass(hint):
@@ -203,10 +203,10 @@ def _fields(hint: Any) -> dict[str, Any] | None:
 
 
 def field_hints(hint: type) -> dict[str, Any]:
-    """Return the hints of the fields of a class, as objects; the class has them so from now on. Raises UnusableType."""
+    """Return the hints of a class's fields as objects; they replace hints as text in the class, too. Raises UnusableType."""
     try:
         hints = typing.get_type_hints(hint)
-        # A worker gets the class without its file: a hint that is text would name what is not there.
+        # A worker receives the class without its file, where hints as text could not be evaluated.
         for one in hint.__mro__:
             if own := vars(one).get("__annotations__"):
                 objects = typing.get_type_hints(one, include_extras=True)
@@ -217,12 +217,12 @@ def field_hints(hint: type) -> dict[str, Any]:
 
 
 def is_named_tuple(hint: Any) -> bool:
-    """Tell whether a hint is a class made with typing.NamedTuple."""
+    """Return whether a hint is a class made with typing.NamedTuple."""
     return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
 
 
 def struct_fields(text: str) -> dict[str, str] | None:
-    """Return the fields of a STRUCT with their types, None for any other DuckDB type.
+    """Return the fields of a STRUCT with their types; None for any other DuckDB type.
 
     >>> struct_fields("STRUCT(a BIGINT, b VARCHAR[])")
     {'a': 'BIGINT', 'b': 'VARCHAR[]'}

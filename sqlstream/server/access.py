@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens with roles, from a file."""
+"""Access to the server: bearer tokens with roles, from a file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sqlstream.errors import UsageError
 
 _HINT = "Each line has a role (read, submit or admin) and a token, or the SHA-256 of one as sha256:HEX."
 _DIGEST = re.compile(r"sha256:([0-9a-fA-F]{64})")
-# Shorter ones can be guessed.
+# Shorter tokens can be guessed.
 _SHORTEST = 16
 
 
 class Role(IntEnum):
-    """What a token allows; each role has the rights of those before it."""
+    """What a token allows; each role includes the roles before it."""
 
     READ = 1
     SUBMIT = 2
@@ -28,12 +28,12 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of a server, by their digests."""
+    """The tokens of a server: (SHA-256 of a token, its role)."""
 
     digests: tuple[tuple[bytes, Role], ...]
 
     def role_of(self, token: str) -> Role | None:
-        """Return the role of a token, in a time that does not tell how much of it was right; None for one that is not known."""
+        """Return the role of a token, None for an unknown one. The time that it takes reveals nothing about the tokens."""
         given = sha256(token.encode()).digest()
         found: Role | None = None
         for digest, role in self.digests:
@@ -43,7 +43,7 @@ class Tokens:
 
 
 def read_tokens(path: str) -> Tokens:
-    """Return the tokens in a file. Raises UsageError for one that says something else, or that others may read."""
+    """Return the tokens of a file. Raises UsageError for an invalid file, or one that others may read."""
     try:
         found = os.stat(path)
         with open(path, encoding="utf-8") as file:
@@ -63,9 +63,9 @@ def read_tokens(path: str) -> Tokens:
 
 
 def is_open(mode: int, owner: int, user: int) -> bool:
-    """Tell whether a file with tokens is open to others than the user who runs the server.
+    """Return whether a file with tokens is open to others than the user who runs the server.
 
-    One that root has may be read by a group: so Kubernetes gives a Secret to the pod that it is for.
+    A group may read root's file: Kubernetes gives a Secret to its pod in this way.
     """
     closed = stat.S_IROTH | stat.S_IWGRP | stat.S_IWOTH
     if owner != 0 or user == 0:

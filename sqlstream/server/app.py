@@ -1,4 +1,4 @@
-"""The server as an ASGI application: who is let in, and how calls, streams and errors become HTTP."""
+"""The server as an ASGI application: it checks who may do what, and turns calls, streams and errors into HTTP."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from sqlstream.server.page.assets import page_routes
 from sqlstream.server.problems import MEDIA_TYPE, HttpError, problem_of
 from sqlstream.server.settings import ServerSettings
 
-# Calls that are answered at a time; some wait for minutes, as those that stop jobs, and others must not wait for them.
+# The most calls that are answered at the same time; some take minutes, such as stopping jobs, and must not block others.
 _CALLS = 64
-# So long the body of a request may take to come.
+# The most seconds that the body of a request may take.
 _BODY_SECONDS = 30.0
 _LOG = logging.getLogger("uvicorn.error")
-# No page of another site reads an answer, or shows it in a frame; no proxy keeps it.
+# No page of another site can read an answer or show it in a frame; no proxy stores it.
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -51,7 +51,7 @@ _HEADERS = {
 
 
 def make_app(service: Service) -> ASGIApp:
-    """Return the application over a service."""
+    """Return the application that answers the endpoints, the page and /v1/openapi.json for a service."""
     threads = ThreadPoolExecutor(_CALLS, thread_name_prefix="call")
     routes = [Route(e.path, _Route(service, e, threads), methods=[e.method], name=e.summary) for e in _by_path()]
     document = msgspec.json.encode(description())
@@ -70,7 +70,7 @@ def _json(content: bytes, status: int, headers: Mapping[str, str] | None = None,
 
 
 def problem_response(error: SqlStreamError) -> Response:
-    """Return an error as problem JSON."""
+    """Return the response for an error: problem JSON with its HTTP status."""
     problem = problem_of(error)
     headers = error.headers if isinstance(error, HttpError) else {}
     return _json(msgspec.json.encode(problem), problem.status, headers, MEDIA_TYPE)
@@ -89,7 +89,7 @@ async def _no_method(request: Request, error: Exception) -> Response:
 
 
 class _Gate:
-    """Lets requests pass that may: those that name this server, of no page of another site, with a token, and not too large."""
+    """Refuses requests for another host, from a page of another site, or with too large a body; finds the role of a token."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, connections: Connections):
         self._app, self._settings, self._connections = app, settings, connections
@@ -104,7 +104,7 @@ class _Gate:
             self._check_origin(headers)
             role = scope.setdefault("state", {})["role"] = self._role(headers)
             if role is None:
-                # It would keep one of few places with requests that need no token.
+                # The connection would keep one of few places with requests that need no token.
                 send = _closing(send)
             else:
                 self._connections.know(scope.get("client"))
@@ -137,7 +137,7 @@ class _Gate:
             raise HttpError(403, "the request comes from a page of another site")
 
     def _role(self, headers: Mapping[str, str]) -> Role | None:
-        """Return the role of whoever asks: without tokens anybody who can connect is an admin."""
+        """Return the role of a request's token, None for none or an unknown one; without tokens everybody is an admin."""
         if self._settings.tokens is None:
             return Role.ADMIN
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -149,9 +149,9 @@ def _too_large(most: int) -> HttpError:
 
 
 class _Body:
-    """Counts the bytes of a request's body, and has the connection closed where an answer does not wait for all of it.
+    """Counts the bytes of a request's body, and closes the connection if the answer does not wait for all of it.
 
-    What is left of the body would be waited for, as long as its client likes.
+    Otherwise the server would wait for the rest of the body, as long as its client likes.
     """
 
     def __init__(self, receive: Receive, send: Send, headers: Mapping[str, str], most: int):
@@ -172,7 +172,7 @@ class _Body:
 
 
 def _closing(send: Send) -> Send:
-    """Return what sends an answer behind which the connection is closed."""
+    """Return a `send` whose answer closes the connection."""
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -204,7 +204,7 @@ class _Route:
                 return
             assert endpoint.call is not None
             if endpoint.role is None:
-                # Probes, which know their answer: a server whose threads all wait for something is not to be killed.
+                # Probes answer without a thread: a server whose threads all wait must not be killed.
                 answer = endpoint.call(call)
             else:
                 answer = await asyncio.get_running_loop().run_in_executor(self._threads, endpoint.call, call)
@@ -214,13 +214,13 @@ class _Route:
         except Exception as error:
             message = f"{type(error).__qualname__}: {error}"
             if isinstance(error, ValueError) and "embedded null" in str(error):
-                # A name of it would be a file's.
+                # It would be the name of a file.
                 message, status = "a name has no zero character", 400
             response = problem_response(HttpError(status, masked(message)))
         await response(scope, receive, send)
 
     async def _call(self, request: Request) -> HttpCall:
-        """Return what is asked. Raises HttpError and UsageError."""
+        """Return the call of a request. Raises HttpError and UsageError."""
         endpoint, role = self._endpoint, request.scope["state"]["role"]
         if endpoint.role is not None:
             if role is None:
@@ -245,12 +245,12 @@ class _Route:
             assert self._endpoint.query is not None
             form = _wanted(request.headers.get("accept", "*/*"), self._endpoint.streams)
             parts = self._service.queries.stream(self._endpoint.query(call), form)
-        # A client that does not read what it asked for must not keep its place for ever.
+        # A client that does not read its answer must not keep its place for ever.
         patience = self._service.settings.limits.query_seconds
         await _sent(parts, form, request.scope, receive, _within(patience, send), self._endpoint.status)
 
     async def _computed(self, asked: Computation) -> AsyncIterator[bytes]:
-        """Yield the answer to what is computed in a process, which has one part."""
+        """Yield the answer of a computation, in one part."""
         async with contextlib.aclosing(asked.turns.parts(asked.call)) as parts:
             value = await anext(parts)
         answer = await asyncio.get_running_loop().run_in_executor(self._threads, asked.answer, value)
@@ -258,7 +258,7 @@ class _Route:
 
 
 async def _body(request: Request) -> bytes:
-    """Return the body of a request. Raises HttpError for one that does not come."""
+    """Return the body of a request. Raises HttpError if it takes too long."""
     try:
         async with asyncio.timeout(_BODY_SECONDS):
             body: bytes = await request.body()
@@ -275,7 +275,7 @@ def _no_token(given: str | None) -> HttpError:
 
 def _decoded(body: bytes, kind: type[msgspec.Struct], media: str) -> msgspec.Struct:
     if media.partition(";")[0].strip().lower() != JSON:
-        # A form of another site can send other types without being asked.
+        # A form of another site can send other types without a preflight request.
         raise HttpError(415, f"a body is {JSON}", hint=f"Say Content-Type: {JSON}.")
     try:
         return msgspec.json.decode(body, type=kind)
@@ -284,7 +284,7 @@ def _decoded(body: bytes, kind: type[msgspec.Struct], media: str) -> msgspec.Str
 
 
 def _wanted(accept: str, kinds: tuple[str, ...]) -> str:
-    """Return the first type that a client accepts, of those that there are; the first of all where it names none of them."""
+    """Return the first type that a client accepts among `kinds`; the first of `kinds` if it accepts none."""
     named = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
     return next((kind for kind in named if kind in kinds), kinds[0])
 
@@ -292,7 +292,7 @@ def _wanted(accept: str, kinds: tuple[str, ...]) -> str:
 async def _sent(
     parts: AsyncIterator[bytes], media: str, scope: Scope, receive: Receive, send: Send, status: int = 200
 ) -> None:
-    """Send parts as they come, until the client has gone. An error before the first one is a problem."""
+    """Send parts as they come, until the client disconnects. An error before the first part becomes a problem."""
     gone = asyncio.create_task(_gone(receive))
     begun = False
     try:
@@ -313,7 +313,7 @@ async def _sent(
         if not begun:
             await problem_response(error)(scope, receive, send)
             return
-        # The answer has begun: that it is cut off, as it is not ended here, tells the client that it is not whole.
+        # The answer has begun. It is cut off here: so the client sees that it is incomplete.
         _LOG.error("an answer was cut off: %s", error.render())
     except Exception as error:
         if not begun:
@@ -325,7 +325,7 @@ async def _sent(
 
 
 def _within(seconds: float, send: Send) -> Send:
-    """Return what sends, and raises HttpError when the client does not take a message in so long."""
+    """Return a `send` that raises HttpError if the client does not take a message within so many seconds."""
 
     async def sent(message: Message) -> None:
         try:
@@ -342,7 +342,7 @@ async def _gone(receive: Receive) -> None:
 
 
 async def _first(part: Awaitable[bytes | None], gone: asyncio.Task[None]) -> bytes | None:
-    """Return the next part, None when there is none, or the client has gone first."""
+    """Return the next part; None if there is none, or the client disconnects first."""
     work = asyncio.ensure_future(part)
     await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():

@@ -1,4 +1,4 @@
-"""What the log of a job says of its batches, in the form in which the server sends it."""
+"""The batches in the log of a job, in the form in which the server sends them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MOST = 1_000
 
 
 def batches(warehouse: Warehouse, name: str, last: str | None) -> Batches:
-    """Return the last batches of a job whose versions are kept, in their order; 100 unless it is said how many.
+    """Return the last batches of a job whose versions are kept, in their order: `last`, or 100.
 
-    Raises UsageError for a job that does not exist, and for what is no number from 1 to 1,000.
+    Raises UsageError for a job that does not exist, and if `last` is no number from 1 to 1,000.
     """
     wanted = _DEFAULT if last is None else int(last) if last.isascii() and last.isdigit() and len(last) < 9 else 0
     if not 1 <= wanted <= _MOST:
@@ -29,22 +29,22 @@ def batches(warehouse: Warehouse, name: str, last: str | None) -> Batches:
     newest = last_committed(warehouse.fs, paths)
     if newest is None:
         return Batches(name, [])
-    # The one before the first says how long that one took.
+    # The batch before the first is needed for the first one's duration.
     entries = JobLog(warehouse.fs, paths.log).entries(newest, max(newest - wanted, 0), faults=[])
     found = with_before(entries)
     return Batches(name, [batch_data(entry, before) for entry, before in found][-wanted:])
 
 
 def with_before(entries: list[LogEntry]) -> list[tuple[LogEntry, LogEntry | None]]:
-    """Return each entry with the one of the version before, where that is among them."""
+    """Return (entry, the entry of the version before it, or None if that is not in the list)."""
     by_version = {entry.version: entry for entry in entries}
     return [(entry, by_version.get(entry.version - 1)) for entry in entries]
 
 
 def batch_data(entry: LogEntry, before: LogEntry | None) -> dict[str, Any]:
-    """Return what an entry says: rows since the job began, how much state there is, and how long the batch took, by phase.
+    """Return an entry as JSON data: rows since the job began, the size of the state, and the batch's duration by phase.
 
-    Times and durations are microseconds. Without the entry before nobody knows how long the batch took, except the first.
+    Times and durations are microseconds. Without the entry before, the duration is unknown, except for version 0.
     """
     known = before is not None or entry.version == 0
     earlier = before.spent if before is not None else {}
@@ -79,10 +79,10 @@ def batch_data(entry: LogEntry, before: LogEntry | None) -> dict[str, Any]:
 
 
 def _took(spent: Mapping[str, int], earlier: Mapping[str, int]) -> dict[str, int]:
-    # A job that went back to a savepoint, or began anew, may count from less.
+    # After a job went back to a savepoint, or began anew, its counters may be smaller.
     return {phase: max(time - earlier.get(phase, 0), 0) for phase, time in spent.items()}
 
 
 def time_data(time: EventTime | None) -> EventTime | str | None:
-    """Return an event time for JSON."""
+    """Return an event time for JSON: microseconds since 1970, or "end of input"."""
     return "end of input" if time is not None and time >= END_OF_INPUT else time

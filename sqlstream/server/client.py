@@ -1,4 +1,4 @@
-"""Asks a server over HTTP, with nothing but the standard library: what `sqlstream --server` stands on."""
+"""A client of the server over HTTP, for `sqlstream --server`; it needs only the standard library and Arrow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ARROW = "application/vnd.apache.arrow.stream"
 
 
 class RemoteError(SqlStreamError):
-    """An error that a server has answered with, which renders as it did there."""
+    """An error in a server's answer. It renders as it did there."""
 
     def __init__(self, message: str, text: str | None = None, *, status: int = 500):
         super().__init__(message)
@@ -37,7 +37,7 @@ class RemoteError(SqlStreamError):
 
 
 class Client:
-    """The address of a server, and the token to show there: by default that in the variable SQLSTREAM_TOKEN."""
+    """Sends requests to the server at a URL, with a token (default: the variable SQLSTREAM_TOKEN). Raises UsageError."""
 
     def __init__(self, url: str, token: str | None = None):
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -47,21 +47,23 @@ class Client:
         self._token = _checked(token or os.environ.get(TOKEN, ""))
 
     def get(self, *path: str, **parameters: str) -> Any:
-        """Return what a server answers, as JSON has it. Raises RemoteError and UsageError."""
+        """Return the JSON answer to GET /v1/PATH. Raises RemoteError and UsageError."""
         return self._asked("GET", path, None, parameters)
 
     def post(self, *path: str, body: Mapping[str, Any]) -> Any:
+        """Return the JSON answer to POST /v1/PATH. Raises RemoteError and UsageError."""
         return self._asked("POST", path, body, {})
 
     def delete(self, *path: str) -> Any:
+        """Return the JSON answer to DELETE /v1/PATH. Raises RemoteError and UsageError."""
         return self._asked("DELETE", path, None, {})
 
     def query(self, sql: str) -> pa.Table:
-        """Return the rows of a state query."""
+        """Return the rows of a state query. Raises RemoteError and UsageError."""
         return self.rows("query", body={"sql": sql})
 
     def rows(self, *path: str, body: Mapping[str, Any]) -> pa.Table:
-        """Return what an address answers that has rows."""
+        """Return the rows of the Arrow answer to POST /v1/PATH. Raises RemoteError and UsageError."""
         response = self._opened("POST", path, body, {}, _ARROW)
         try:
             with pa.ipc.open_stream(cast(IO[bytes], response)) as reader:
@@ -114,7 +116,7 @@ class Client:
 
 
 def _checked(given: str) -> str:
-    """Return a token without the line break that a file of it ends with. Raises UsageError, which does not show it."""
+    """Return a token without whitespace around it, such as a file's line break. Raises UsageError, which hides it."""
     token = given.strip()
     secrets.remember({"token": token})
     if wrong := _NOT_IN_HEADERS.search(token):
@@ -126,7 +128,7 @@ def _checked(given: str) -> str:
 
 
 def _called(character: str) -> str:
-    """Return what a character is called, which may not be one that can be shown.
+    """Return a name for a character that may be invisible.
 
     >>> _called("\\n"), _called("ä")
     ('a line break', 'U+00E4')
@@ -137,7 +139,7 @@ def _called(character: str) -> str:
 
 
 def _error(response: http.client.HTTPResponse) -> RemoteError:
-    """Return the error in an answer, which may come from something in front of the server."""
+    """Return the error in an answer, which may come from a proxy before the server."""
     content = response.read(1 << 20)
     try:
         problem = json.loads(content)

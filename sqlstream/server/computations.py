@@ -1,4 +1,4 @@
-"""What is computed for clients beside queries, in processes that can be killed: SQL is compiled, jobs are verified."""
+"""Computations for clients other than queries: compiling SQL and verifying jobs, in processes that can be killed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from sqlstream.server.turns import RequestTurns, TurnLimits
 if TYPE_CHECKING:
     from sqlstream.server.endpoints import HttpCall
 
-# What errors call what is computed.
+# The nouns for them in errors.
 _COMPILATION, _VERIFICATION = "compilation", "verification"
-# Who verifies a job may have so many times the memory of a query.
+# A verification may use so many times the memory of a query.
 _VERIFY_MEMORY = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """What is computed in a process that can be killed, and what the server makes of its value: the answer."""
+    """A call in a process that can be killed, and the function that makes the answer of its value, in the server."""
 
     turns: RequestTurns
     call: ComputationCall
@@ -34,24 +34,24 @@ class Computation:
 
 
 def compilations_of(limits: Limits) -> TurnLimits:
-    """Return how many scripts are compiled at a time, and for how long; others wait for their turn."""
+    """Return the limits of compilations: how many run at a time, and for how long. More wait for their turn."""
     running, seconds = "scripts are being compiled", limits.compile_seconds
     return TurnLimits(limits.queries, seconds, _COMPILATION, running, patience=seconds)
 
 
 def verifications_of(limits: Limits) -> TurnLimits:
-    """Return how many jobs are verified at a time, and for how long; others wait for their turn."""
+    """Return the limits of verifications: how many run at a time, and for how long. More wait for their turn."""
     running, patience = "jobs are being verified", limits.compile_seconds
     return TurnLimits(limits.verifications, limits.verify_seconds, _VERIFICATION, running, patience)
 
 
 def _arguments(call: HttpCall) -> tuple[ServerSettings, Role, Any]:
-    """Return what SQL is compiled with: whoever compiles it needs no tokens."""
+    """Return the arguments of a compilation: the settings without tokens, the client's role, and the request."""
     return replace(call.service.settings, tokens=None), call.role, call.body
 
 
 def submission_of(call: HttpCall) -> Computation:
-    """Return what compiles a script, and keeps it for the supervisor."""
+    """Return the computation that compiles a script, and stores it for the supervisor."""
 
     def stored(script: CheckedScript) -> messages.Submitted:
         found = keep(call.service.warehouse, script)
@@ -67,30 +67,30 @@ def _planned(call: HttpCall, job: str | None, *, of_job: bool = False) -> Comput
 
 
 def plan_of(call: HttpCall) -> Computation:
-    """Return what plans SQL."""
+    """Return the computation that plans SQL."""
     return _planned(call, None)
 
 
 def upgrade_plan_of(call: HttpCall) -> Computation:
-    """Return what tells what becomes of the state of a job."""
+    """Return the computation that plans the upgrade of a job."""
     return _planned(call, call.path["job"])
 
 
 def batch_query_of(call: HttpCall) -> Computation:
-    """Return what shows the query of a job as one batch."""
+    """Return the computation that shows the query of a job as one batch."""
     return _planned(call, call.path["job"], of_job=True)
 
 
 def upgrade_plans_of(call: HttpCall) -> Computation:
-    """Return what tells what becomes of the states of the jobs of a script."""
+    """Return the computation that plans the upgrades of the jobs of a script."""
     return Computation(
         call.service.compilations, ComputationCall(_COMPILATION, upgrade_plans, _arguments(call)), messages.Plans
     )
 
 
 def verification_of(call: HttpCall) -> Computation:
-    """Return what verifies a job."""
-    # It reads again what a job has read.
+    """Return the computation that verifies a job."""
+    # It reads all input of the job again.
     more = (_VERIFY_MEMORY - 1) * (call.service.settings.limits.query.memory or 0)
     asked = ComputationCall(_VERIFICATION, verified, (*_arguments(call), call.path["job"]), more)
     return Computation(call.service.verifications, asked, lambda found: found)

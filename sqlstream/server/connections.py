@@ -1,4 +1,4 @@
-"""Connections of HTTP's clients: how many there may be, and how long a client may take to say who it is."""
+"""Connections of HTTP clients: limits of their number, and of the time in which a client must show a token."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ import uvicorn
 
 from sqlstream.errors import UsageError
 
-# Files that the server has open beside connections over HTTP, the least that it starts with, and as many as it takes.
+# Files that the server opens besides HTTP connections, the fewest that it needs in all, and the most that it takes.
 FILES_BESIDE = 192
 _NEEDED_FILES = 256
 _WANTED_FILES = 65_536
-# So many connections may be there whose clients have shown no token; of more, the oldest has to go.
+# So many connections may be of strangers, who have shown no token; of more, the oldest is closed.
 MOST_STRANGERS = 128
-# So long a client may take to show one: for the handshake of TLS, and the headers of a request.
+# The seconds in which a client must show one, including the handshake of TLS and the headers of a request.
 STRANGER_SECONDS = 20.0
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
 Peer: TypeAlias = tuple[str, int]
 
 
 def most_files() -> int:
-    """Let this process open as many files as it may, up to a number, and return how many. Raises UsageError for too few."""
+    """Raise this process's limit of open files as far as possible; return it. Raises UsageError if it is too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, _WANTED_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -45,20 +45,21 @@ def most_files() -> int:
 
 
 class Connections:
-    """The connections that there are: of strangers, and of clients that have shown a token. Used by one thread."""
+    """The open connections of strangers, and of clients that have shown a token. For one thread only."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic):
         self._most, self._clock = most, clock
-        # The oldest first, with when it began.
+        # (socket, time of its start in seconds), the oldest first.
         self._strangers: dict[Peer, tuple[socket.socket, float]] = {}
         self._clients: dict[Peer, socket.socket] = {}
 
     @property
     def strangers(self) -> int:
+        """The number of connections without a token."""
         return len(self._strangers)
 
     def admit(self, connection: socket.socket, address: Any) -> bool:
-        """Tell whether there is room for a new connection; one of a stranger may have to go for it."""
+        """Add a new connection, if necessary in the place of the oldest stranger's; return False if there is no room."""
         if len(self._strangers) >= MOST_STRANGERS:
             self._forget_closed_strangers()
         if len(self._strangers) >= MOST_STRANGERS:
@@ -73,12 +74,12 @@ class Connections:
         return True
 
     def know(self, address: Any) -> None:
-        """Note that the client at an address has shown a token, or needs none."""
+        """Record that the client at an address has shown a token, or needs none."""
         if address is not None and (stranger := self._strangers.pop(_peer(address), None)) is not None:
             self._clients[_peer(address)] = stranger[0]
 
     def sweep(self) -> None:
-        """Send strangers away that have had their time, and forget connections that have ended."""
+        """Close the connections of strangers that are too old, and remove those that have ended."""
         self._forget_closed_strangers()
         self._clients = {peer: one for peer, one in self._clients.items() if one.fileno() >= 0}
         oldest = self._clock() - STRANGER_SECONDS
@@ -90,7 +91,7 @@ class Connections:
 
     def _drop_oldest(self) -> None:
         connection, _ = self._strangers.pop(next(iter(self._strangers)))
-        # Whoever reads from it hears of its end, and closes it.
+        # Its reader notices the end, and closes it.
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
 
@@ -100,9 +101,9 @@ def _peer(address: Any) -> Peer:
 
 
 class ListeningSocket(socket.socket):
-    """A socket that takes no more connections than there is room for.
+    """A socket that accepts only connections for which there is room.
 
-    Where no file can be opened for a connection it is closed: asyncio would try again and again, and write a line each time.
+    If no file is left for a connection, it is closed: asyncio would retry forever, and log a line each time.
     """
 
     def __init__(self, *arguments: Any):
@@ -111,6 +112,7 @@ class ListeningSocket(socket.socket):
         self._spare: int | None = os.open(os.devnull, os.O_RDONLY)
 
     def accept(self) -> tuple[socket.socket, Any]:
+        """Return the next connection for which there is room, and its address."""
         while True:
             try:
                 connection, address = super().accept()
@@ -124,7 +126,7 @@ class ListeningSocket(socket.socket):
             connection.close()
 
     def _refuse(self) -> None:
-        """Close the next connection, with the file that is kept for that."""
+        """Close the next connection, with the file that is reserved for this."""
         assert self._spare is not None
         os.close(self._spare)
         self._spare = None
@@ -136,6 +138,7 @@ class ListeningSocket(socket.socket):
                 self._spare = os.open(os.devnull, os.O_RDONLY)
 
     def close(self) -> None:
+        """Close the socket, and the reserved file."""
         spare, self._spare = self._spare, None
         if spare is not None:
             os.close(spare)
@@ -143,13 +146,14 @@ class ListeningSocket(socket.socket):
 
 
 class HttpServer(uvicorn.Server):
-    """A server that looks after its connections as it runs."""
+    """A server that checks its connections while it runs."""
 
     def __init__(self, config: uvicorn.Config, connections: Connections):
         super().__init__(config)
         self._connections = connections
 
     async def on_tick(self, counter: int) -> bool:
+        """Run uvicorn's periodic work, and close old strangers' connections once a second."""
         if counter % 10 == 0:
             self._connections.sweep()
         return bool(await super().on_tick(counter))

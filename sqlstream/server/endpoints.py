@@ -1,4 +1,4 @@
-"""What the server answers: a list of endpoints, from which its routes and their description in OpenAPI are made."""
+"""The endpoints of the server: a list from which its routes and their OpenAPI description are made."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ from sqlstream.warehouse.submissions import is_going_on
 
 EVENT_STREAM = "text/event-stream"
 PLAIN = "text/plain"
-# So long the supervising server may take to notice that a job was stopped.
+# The supervising server may take so many seconds to notice that a job was stopped.
 _NOTICED_SECONDS = 20.0
-# Far more than there is to say of a key.
+# Far more rows than sqlstream.why has for a key.
 _FINDINGS = 100_000
-# More rows than any result has; DuckDB takes no larger numbers.
+# More rows than any result has; DuckDB takes no larger number.
 _MOST_ROWS = 1 << 62
-# Digits of a version.
+# The most digits of a version.
 _LONGEST = 18
 
 
 @dataclass(frozen=True)
 class Service:
-    """What endpoints stand on."""
+    """The objects that endpoints use."""
 
     settings: ServerSettings
     warehouse: Warehouse
@@ -78,13 +78,13 @@ class Service:
 
     @cached_property
     def metrics(self) -> Any:
-        """The registry of the metrics of all jobs. Raises UsageError where its library is not installed."""
+        """The registry of the metrics of all jobs. Raises UsageError if its library is not installed."""
         return registry(self.warehouse)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpCall:
-    """A request: who asks, the parts of its path, its parameters, and its body."""
+    """A request: the role of its client, the parts of its path, its parameters, and its body."""
 
     service: Service
     role: Role
@@ -93,7 +93,7 @@ class HttpCall:
     body: Any = None
 
     def parameter(self, name: str) -> str | None:
-        """Return the value of a parameter that may be there once. Raises UsageError."""
+        """Return the value of a parameter, None without it. Raises UsageError if it is repeated."""
         given = self.parameters.get(name, ())
         if len(given) > 1:
             raise UsageError(f'the parameter "{name}" is there {len(given)} times')
@@ -112,10 +112,10 @@ class UrlParameter:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A method of an address. `call` answers it, or `text`, in a thread; or the state query that `query` returns, or what is
-    computed for it in a process, or events that `listen` yields.
+    """A method of an address. One of these answers it: `call` and `text` in a thread, the state query that `query` returns, the
+    computation that `computation` returns, in a process, or the events that `listen` yields.
 
-    Without a `role` anybody may ask.
+    Without a `role` no token is needed.
     """
 
     method: str
@@ -163,7 +163,7 @@ def _batches(call: HttpCall) -> messages.Batches:
 
 
 def _stop(call: HttpCall) -> messages.Done:
-    """Stop a job, and wait until it has; one whose process waits to be started again is not started."""
+    """Stop a job, and wait for its end; a job whose process waits for its restart is not started again."""
     service, name, asked = call.service, call.path["job"], call.body
     warehouse = service.warehouse
     paths = ending.existing(warehouse, name)
@@ -184,7 +184,7 @@ def _stop(call: HttpCall) -> messages.Done:
 
 
 def _await_supervisor(warehouse: Warehouse, name: str) -> None:
-    """Wait until the supervising server, this one or another, has noticed that a job was stopped; it may be gone."""
+    """Wait until the supervising server, this or another one, has noticed that a job was stopped; there may be none."""
     deadline = time.monotonic() + _NOTICED_SECONDS
     while is_going_on(warehouse, name) and time.monotonic() < deadline:
         time.sleep(ending.POLL_SECONDS)
@@ -222,10 +222,10 @@ def _relations(call: HttpCall) -> messages.RelationList:
 
 
 def _lookup(call: HttpCall) -> messages.Looked:
-    """Look a key up in this process, which is quicker than in one of its own.
+    """Look up a key in this process, which is faster than in a separate one.
 
-    The statement is made here, with the values of the key as parameters, and reads the rows of one key: nothing that a client
-    writes is computed.
+    The statement is made here, takes the key's values as parameters, and reads the rows of one key: no expression of a client is
+    computed.
     """
     version = call.parameter("version")
     key = call.parameters.get("key", ())
@@ -270,7 +270,7 @@ def _metrics(call: HttpCall) -> bytes:
     try:
         found = call.service.metrics
     except UsageError as error:
-        # Nothing is wrong with the request.
+        # The request is not wrong.
         raise HttpError(501, error.message, hint=error.hint) from error
     return exposition(found)
 
@@ -454,7 +454,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 
 
 def check_parameters(endpoint: Endpoint, given: Mapping[str, Sequence[str]]) -> None:
-    """Raise UsageError for parameters that an endpoint does not know, or lacks."""
+    """Raise UsageError for parameters that an endpoint does not have, or that are missing."""
     known = {parameter.name: parameter for parameter in endpoint.parameters}
     for name in given:
         if name not in known:

@@ -1,4 +1,4 @@
-"""What happens to the jobs of a warehouse, as server-sent events: batches, watermarks, and what jobs become."""
+"""Events of the jobs of a warehouse, as server-sent events: batches, watermarks, and changes of status."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import LOST, RESTARTING, effective_status
 
 LOOK_SECONDS = 0.25
-# A store is asked over a network.
+# A store is read over a network.
 LOOK_IN_STORE_SECONDS = 2.0
-# A connection on which nothing happens for longer may be taken for dead on the way.
+# A proxy may close a connection that is silent for longer.
 COMMENT_SECONDS = 15.0
 COMMENT, RETRY = b": nothing has happened\n\n", b"retry: 1000\n\n"
-# Events that wait for a subscriber who reads slowly; the oldest go first.
+# The most events that wait for a subscriber who reads slowly; the oldest are dropped.
 _WAITING = 1_000
-# A subscriber who comes later hears no more batches of before than these.
+# The most past batches that a later subscriber gets.
 _MOST_BATCHES = 20
 
 
 @dataclass
 class _Seen:
-    """What was last heard of a job, whose directory has its name in lower case."""
+    """The last known state of a job, whose directory has its name in lower case."""
 
     name: str
     created_at: ProcessingTime
@@ -45,32 +45,32 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event with its data, which JSON can have; times are microseconds since 1970."""
+    """An event with its data for JSON; times are microseconds since 1970."""
 
     kind: str
     job: str
     data: dict[str, Any]
 
     def text(self) -> bytes:
-        """Return the event as it is sent."""
+        """Return the event as a server-sent event."""
         content = msgspec.json.encode({"job": self.job, **self.data})
         return f"event: {self.kind}\ndata: ".encode() + content + b"\n\n"
 
 
 @dataclass
 class Watcher:
-    """Looks at the jobs of a warehouse, and says what is new; `supervised` says what the server does about a job."""
+    """Reads the jobs of a warehouse, and returns events; `supervised` returns what the server does about a job, as text."""
 
     warehouse: Warehouse
     supervised: Callable[[str], str | None] = lambda job: None
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
     def look(self) -> list[Event]:
-        """Return what has happened since the last look; the first time, how the jobs are."""
+        """Return the events since the last look; the first time, the present state of the jobs."""
         events: list[Event] = []
         names = self.warehouse.jobs()
         for name in names:
-            # One that cannot be read now does not hide the others.
+            # A job that cannot be read now does not hide the others.
             with contextlib.suppress(SqlStreamError, OSError):
                 events += self._job(name)
         for name in self._seen.keys() - set(names):
@@ -84,7 +84,7 @@ class Watcher:
             return
         seen = self._seen.get(name)
         if seen is not None and seen.created_at != record.created_at:
-            # It was dropped and made anew between two looks.
+            # The job was dropped and made anew between two looks.
             yield Event("dropped", seen.name, {})
             seen = None
         if is_new := seen is None:
@@ -116,25 +116,25 @@ class Watcher:
 
 
 class Places:
-    """So many clients may listen at a time, to whatever; all of them do so in one loop."""
+    """Limits the number of clients that listen to events of any kind; for one event loop only."""
 
     def __init__(self, most: int):
         self._most, self._count = most, 0
 
     def take(self) -> None:
-        """Take a place. Raises HttpError when there is none."""
+        """Take a place. Raises HttpError if none is free."""
         if self._count >= self._most:
             raise HttpError(429, f"{self._most} clients listen already, which is the most")
         self._count += 1
 
     def leave(self) -> None:
-        """Give the place to another one."""
+        """Free a place."""
         self._count -= 1
 
 
 @dataclass(frozen=True, eq=False)
 class _Listener:
-    """Events that wait for someone who listens to a job, or to all."""
+    """The queue of events for a client that listens to a job, or to all (None)."""
 
     job: str | None
     waiting: asyncio.Queue[Event] = field(default_factory=lambda: asyncio.Queue(_WAITING))
@@ -150,21 +150,21 @@ class _Listener:
 
 
 class Events:
-    """Hands the events of one watcher on to all who listen; nobody looks while nobody listens."""
+    """Passes the events of one watcher to all listeners; without listeners nothing is read."""
 
     def __init__(
         self, warehouse: Warehouse, places: Places, supervised: Callable[[str], str | None] = lambda job: None
     ):
         self._warehouse, self._places, self._supervised = warehouse, places, supervised
         self._listeners: set[_Listener] = set()
-        # The last event of each kind of each job, which a new listener hears first, and no look while that is so.
+        # The last event of each (job, kind), which a new listener gets first. The lock keeps looks away meanwhile.
         self._last: dict[tuple[str, str], Event] = {}
         self._looking = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._seconds = LOOK_SECONDS if warehouse.fs.local else LOOK_IN_STORE_SECONDS
 
     async def listen(self, job: str | None) -> AsyncIterator[bytes]:
-        """Yield events as they are sent, first how each job is, until whoever listens goes. Raises HttpError."""
+        """Yield events as bytes, first the state of each job, until the listener leaves. Raises HttpError."""
         self._places.take()
         listener = _Listener(job)
         try:
@@ -175,7 +175,7 @@ class Events:
                     await self._look(watcher)
                     self._task = asyncio.create_task(self._watch(watcher))
                 first = [event for event in self._last.values() if listener.wants(event)]
-                # Each later event follows on these.
+                # Every later event continues from these.
                 self._listeners.add(listener)
             yield RETRY
             for event in first:
@@ -195,12 +195,12 @@ class Events:
         while self._listeners:
             await asyncio.sleep(self._seconds)
             async with self._looking:
-                # A store that does not answer now may do so at the next look.
+                # A store that does not answer now may answer at the next look.
                 with contextlib.suppress(SqlStreamError, OSError):
                     await self._look(watcher)
 
     async def _look(self, watcher: Watcher) -> None:
-        """Hand on what is new."""
+        """Pass new events to the listeners."""
         for event in await asyncio.to_thread(watcher.look):
             if event.kind == "dropped":
                 self._last = {at: last for at, last in self._last.items() if at[0] != event.job}
@@ -210,6 +210,6 @@ class Events:
                 listener.hear(event)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop reading the jobs."""
         if self._task is not None:
             self._task.cancel()

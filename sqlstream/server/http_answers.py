@@ -1,4 +1,4 @@
-"""Answers to queries over HTTP, as JSON or as a stream of Arrow: made in the process of the query, sent as they are."""
+"""Answers to queries over HTTP, as JSON or as an Arrow stream: made in the process of the query, and sent as they are."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _TEXT_PART = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A query, how many rows of it are sent as JSON, and whether their values are texts.
+    """A query, the most rows that are sent as JSON, and whether values are texts.
 
-    Where nobody wrote it as SQL (`is_made`), its errors have no place in it.
+    If the server made the SQL (`is_made`), its errors have no place in it.
     """
 
     sql: str
@@ -38,18 +38,18 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """Asks for the answer to a query, in one of the forms."""
+    """A request for the answer to a query in the form JSON or ARROW."""
 
     query: Asked
     form: str
 
     def open(self, worker: Worker) -> HttpAnswer:
-        """Return the answer with its first part. Raises SqlStreamError."""
+        """Return the answer, with its first part. Raises SqlStreamError."""
         return HttpAnswer(self, worker)
 
 
 class HttpAnswer:
-    """The bytes of an answer, part by part."""
+    """The bytes of an answer, in parts."""
 
     def __init__(self, request: HttpRequest, worker: Worker):
         self._query = request.query
@@ -77,11 +77,12 @@ class HttpAnswer:
         return part
 
     def close(self) -> None:
+        """Close the query's connections."""
         self._result.close()
 
 
 def _small(parts: Iterator[tuple[bytes, bool]]) -> Iterator[tuple[bytes, bool]]:
-    """Yield parts that are not too large: what the server has in memory does not depend on what is in a row."""
+    """Yield parts of limited size: the server's memory must not depend on the size of a row."""
     for part, is_last in parts:
         for start in range(0, max(len(part), 1), PART_BYTES):
             yield part[start : start + PART_BYTES], is_last and start + PART_BYTES >= len(part)
@@ -98,7 +99,7 @@ def _arrow(result: OpenRelation) -> Iterator[tuple[bytes, bool]]:
 
 
 class _Parts:
-    """A file whose content is taken away as it comes."""
+    """A file whose content is removed as it is read."""
 
     closed = False
 
@@ -114,10 +115,10 @@ class _Parts:
         return taken
 
     def flush(self) -> None:
-        """Nothing to flush."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing."""
 
 
 def _json(result: OpenRelation, query: Asked) -> Iterator[tuple[bytes, bool]]:
@@ -125,7 +126,7 @@ def _json(result: OpenRelation, query: Asked) -> Iterator[tuple[bytes, bool]]:
     types = zip(relation.columns, relation.types, strict=True)
     columns = json.dumps([{"name": name, "type": str(kind)} for name, kind in types])
     text = f'{{"columns":{columns},"rows":['
-    # One more tells whether there are more.
+    # One more row shows whether the result is cut off.
     rows = relation.limit(query.limit + 1)
     is_cut = False
     for count, row in enumerate(values_of(_as_texts(rows) if query.text else rows)):
@@ -140,9 +141,9 @@ def _json(result: OpenRelation, query: Asked) -> Iterator[tuple[bytes, bool]]:
 
 
 def _as_texts(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Return a relation with the texts of its values; of a STRUCT each field is one."""
+    """Return a relation with its values as texts; of a STRUCT, each field is a text."""
     items = []
-    # By their places: names may be there several times.
+    # By position: names may repeat.
     for place, kind in enumerate(relation.types, 1):
         wanted = "VARCHAR"
         if kind.id == "struct":

@@ -1,4 +1,4 @@
-"""The tables that a query can read, as clients of SQL list them."""
+"""The tables that queries can read, as SQL clients list them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WHERE database NOT LIKE '@%' ORDER BY ALL
 
 @dataclass(frozen=True, slots=True)
 class ListedTable:
-    """A table that a query can read: `state.hourly` and `counts`, or `main` and the name of a table of the warehouse."""
+    """A readable table: schema and name are `state.hourly` and `counts`, or `main` and a table of the warehouse."""
 
     schema: str
     name: str
@@ -20,11 +20,11 @@ class ListedTable:
 
     @property
     def is_view(self) -> bool:
-        """Whether it shows what is kept elsewhere: state, and what is known about jobs."""
+        """Whether it shows data that is stored elsewhere: state, and information about jobs."""
         return self.schema != "main"
 
 
 def listed_table(database: str, schema: str, name: str, columns: list[str], types: list[str]) -> ListedTable:
-    """Return a table of the rows of `TABLES`."""
+    """Return the table of a row of the query TABLES."""
     schema = schema if database == "memory" else f"{database}.{schema}"
     return ListedTable(schema, name, tuple(zip(columns, types, strict=True)))

@@ -1,4 +1,4 @@
-"""The bodies of requests and answers; OpenAPI's schemas are made of these."""
+"""The bodies of requests and answers. OpenAPI's schemas are made of these classes, with their docstrings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sqlstream.units import Duration, EventTime, ProcessingTime
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A body that a client sends: fields that are not known are an error."""
+    """A body that a client sends: unknown fields are an error."""
 
 
 class QueryRequest(Request, frozen=True):
-    """A state query. As JSON at most `limit` rows are sent; as an Arrow stream all.
+    """A state query. JSON has at most `limit` rows, an Arrow stream all.
 
-    With `text` values are texts as DuckDB writes them, in which no digit is lost; of a STRUCT each field is one.
+    With `text`, values are texts as DuckDB writes them, which lose no digit; in a STRUCT each field is a text.
     """
 
     sql: str
@@ -25,9 +25,9 @@ class QueryRequest(Request, frozen=True):
 
 
 class DiffRequest(Request, frozen=True):
-    """What is asked of `sqlstream.diff`: `state` is `job.operator`; versions are numbers, times in UTC, or savepoints.
+    """Arguments of `sqlstream.diff`: `state` is `job.operator`; versions are numbers, times in UTC, or savepoints.
 
-    `limit` and `text` are those of a query.
+    `limit` and `text` are as in a query.
     """
 
     state: str
@@ -38,9 +38,9 @@ class DiffRequest(Request, frozen=True):
 
 
 class WhyRequest(Request, frozen=True):
-    """What is asked of `sqlstream.why`: `state` is `job.operator`; `key` has the values by key columns, or in their order.
+    """Arguments of `sqlstream.why`: `state` is `job.operator`; `key` has the values by key columns, or in their order.
 
-    `version` is a number, a time in UTC, or a savepoint; without one the newest version is explained.
+    `version` is a number, a time in UTC, or a savepoint (default: the newest version).
     """
 
     state: str
@@ -49,11 +49,11 @@ class WhyRequest(Request, frozen=True):
 
 
 class SubmitRequest(Request, frozen=True):
-    """A script. `settings` are as those of `--set`, `tables` the options of tables as those of `--set-table`.
+    """A script. `settings` are as in `--set`, `tables` has options of tables as in `--set-table`.
 
-    `fresh` names jobs that begin anew; if it is true, all do. With `savepoint` its job goes on from there, with `as_job` as
-    another one. With `upgrade` jobs go on whose queries have changed; `migrate` has MIGRATE STATE statements. No
-    other jobs of the script run than those that `only` names, if it does.
+    `fresh` names jobs that start anew; true means all. With `savepoint` its job continues from there, with `as_job` as another
+    job. With `upgrade` jobs with changed queries continue; `migrate` has MIGRATE STATE statements. If `only` names jobs, no
+    others of the script run.
     """
 
     sql: str
@@ -68,7 +68,7 @@ class SubmitRequest(Request, frozen=True):
 
 
 class PlanRequest(Request, frozen=True):
-    """A script that is planned, and not started. `stage` is that of `sqlstream explain`, or `plan`, `physical` or `batch`."""
+    """A script that is planned, not started. `stage` is as in `sqlstream explain`, or `plan`, `physical` or `batch`."""
 
     sql: str
     settings: dict[str, str] = {}
@@ -78,7 +78,7 @@ class PlanRequest(Request, frozen=True):
 
 
 class VerifyRequest(Request, frozen=True):
-    """How a job is verified: at a `version`, by default the newest; by its script, or by what the warehouse knows of that."""
+    """How a job is verified: at a `version` (default: the newest), with its script in `sql` if its tables are unknown."""
 
     version: int | str | None = None
     sql: str | None = None
@@ -87,27 +87,27 @@ class VerifyRequest(Request, frozen=True):
 
 
 class StopRequest(Request, frozen=True):
-    """How a job is to stop: with `drain` for good; a `savepoint` is taken of it then, with `""` under a name of its own."""
+    """How a job stops: with `drain` for good; then a `savepoint` is taken, with `""` under a name of its own."""
 
     drain: bool = False
     savepoint: str | None = None
 
 
 class SavepointName(Request, frozen=True):
-    """The name of a savepoint; without one it is called `<job>-<version>`."""
+    """The name of a savepoint (default: `<job>-<version>`)."""
 
     name: str | None = None
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """What SHOW, DESCRIBE or EXPLAIN in a script answered, as texts."""
+    """The answer to a SHOW, DESCRIBE or EXPLAIN in a script, as texts."""
 
     columns: list[str]
     rows: list[list[str | None]]
 
 
 class Submitted(msgspec.Struct, frozen=True):
-    """What was submitted: its id (none where there was nothing to run), its jobs, what to know about them, and answers."""
+    """A submission: its id (null if there was nothing to run), its jobs, warnings, and answers to its questions."""
 
     id: str | None
     jobs: list[str]
@@ -122,7 +122,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class JobSummary(msgspec.Struct, frozen=True):
-    """A job of the warehouse; times are texts in UTC. `supervised` says what the server does about it, if anything."""
+    """A job of the warehouse; times are texts in UTC. `supervised` is what the server does about it, if anything."""
 
     job: str
     status: str | None
@@ -140,7 +140,7 @@ class JobSummary(msgspec.Struct, frozen=True):
 
 
 class StateWindow(msgspec.Struct, frozen=True):
-    """The columns of a state that have the bounds of its windows; sessions grow.
+    """The columns of a state with the bounds of its windows; sessions grow.
 
     A window closes when the watermark, less the operator's `delay`, passes its end plus the `lateness`: both are microseconds.
     """
@@ -153,9 +153,9 @@ class StateWindow(msgspec.Struct, frozen=True):
 
 
 class StateSummary(msgspec.Struct, frozen=True):
-    """Something that an operator keeps, which a query reads as `state.<job>.<name>`: its result so far, or other rows.
+    """A view of an operator's state, which a query reads as `state.<job>.<name>`: its result so far, or other rows.
 
-    `key` are the key columns. `window` is set where the rows are results of windows.
+    `key` has the key columns. `window` is set if the rows are results of windows.
     """
 
     name: str
@@ -167,9 +167,9 @@ class StateSummary(msgspec.Struct, frozen=True):
 
 
 class VersionSummary(msgspec.Struct, frozen=True):
-    """A version of a job, as the event `batch` has it: times are microseconds since 1970, rows those since the job began.
+    """A version of a job, as in the event `batch`: times are microseconds since 1970, rows are counted since the job began.
 
-    `state_rows` are the rows that the operator stores that was asked about.
+    `state_rows` is the number of rows that the operator of the requested state stores.
     """
 
     version: int
@@ -188,7 +188,7 @@ class VersionList(msgspec.Struct, frozen=True):
 
 
 class JobDetails(msgspec.Struct, frozen=True):
-    """A job with its operators, sources, restarts and checks, as the tables `sqlstream.*` have them, its plan and its state."""
+    """A job with its operators, sources, restarts and checks, as in the tables `sqlstream.*`, its plan and its states."""
 
     job: JobSummary
     operators: list[dict[str, Any]]
@@ -207,14 +207,14 @@ class Jobs(msgspec.Struct, frozen=True):
 
 
 class Batches(msgspec.Struct, frozen=True):
-    """Batches of a job, each as the event `batch` has it: rows since the job began, and how long the batch took, by phase."""
+    """Batches of a job, each as in the event `batch`: rows since the job began, and the batch's duration by phase."""
 
     job: str
     batches: list[dict[str, Any]]
 
 
 class Savepoints(msgspec.Struct, frozen=True):
-    """The savepoints of the warehouse, as `sqlstream.savepoints` has them."""
+    """The savepoints of the warehouse, as in `sqlstream.savepoints`."""
 
     savepoints: list[dict[str, Any]]
 
@@ -228,33 +228,33 @@ class SavepointTaken(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A plan, or what becomes of a job's state, as text."""
+    """A plan, or the upgrade plan of a job, as text."""
 
     plan: str
 
 
 class Plans(msgspec.Struct, frozen=True):
-    """What becomes of the states of several jobs, as texts: of those whose queries have changed."""
+    """The upgrade plans of the jobs whose queries have changed, as texts."""
 
     plans: list[str]
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """How what a job wrote differs from a batch over what it read, as text; `explained` tells whether all differences are."""
+    """How a job's results differ from a batch over its input, as text; `explained`: every difference is explained."""
 
     text: str
     explained: bool
 
 
 class ColumnType(msgspec.Struct, frozen=True):
-    """A column of a result, with its type in DuckDB."""
+    """A column of a result, with its DuckDB type."""
 
     name: str
     type: str
 
 
 class QueryRows(msgspec.Struct, frozen=True):
-    """Rows of a query; it is `truncated` where there are more."""
+    """Rows of a query; `truncated`: there are more."""
 
     columns: list[ColumnType]
     rows: list[list[Any]]
@@ -262,7 +262,7 @@ class QueryRows(msgspec.Struct, frozen=True):
 
 
 class QueryableRelation(msgspec.Struct, frozen=True):
-    """Something that a query can read. `path` has the parts of its name: one for a table of the warehouse."""
+    """A relation that a query can read. `path` has the parts of its name: one for a table of the warehouse."""
 
     name: str
     columns: str
@@ -270,13 +270,13 @@ class QueryableRelation(msgspec.Struct, frozen=True):
 
 
 class RelationList(msgspec.Struct, frozen=True):
-    """What a query can read."""
+    """The relations that a query can read."""
 
     relations: list[QueryableRelation]
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """The rows that a state has for a key, at a version."""
+    """The rows of a state for a key, at a version."""
 
     version: int
     watermark: str | None
@@ -285,7 +285,7 @@ class Looked(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """How the server is: it is `active` where it supervises the jobs of the warehouse, otherwise it waits for its turn."""
+    """The health of the server: `active` if it supervises the jobs of the warehouse; otherwise it is a standby."""
 
     status: str
     active: bool

@@ -1,4 +1,4 @@
-"""What there is to know about the jobs of a warehouse, from the tables `sqlstream.*`."""
+"""Information about the jobs of a warehouse, from the tables `sqlstream.*`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sqlstream.warehouse.status import LOST, RESTARTING
 
 
 class Overview:
-    """Asks one small database, again and again; `supervised` says what the server does about a job."""
+    """Queries one small database again and again; `supervised` returns what the server does about a job, as text."""
 
     def __init__(self, warehouse: Warehouse, supervised: Callable[[str], str | None]):
         self._warehouse, self._supervised = warehouse, supervised
@@ -33,13 +33,13 @@ class Overview:
         return Jobs([self._summary(row) for row in self._rows("SELECT * FROM sqlstream.jobs ORDER BY job")])
 
     def job(self, name: str) -> JobDetails:
-        """Return all there is to say about a job. Raises UsageError when there is none of this name."""
+        """Return all information about a job. Raises UsageError if it does not exist."""
         ending.existing(self._warehouse, name)
         tables = ("jobs", "operators", "watermarks", "restarts", "checks")
-        # What is kept is counted: that takes long for all jobs, and one that is damaged must not hide another.
+        # Counting state takes long for all jobs, and a damaged job must not hide another.
         rows = {table: self._rows(f"SELECT * FROM sqlstream.{table}", only=name) for table in tables}
         if not rows["jobs"]:
-            # It was dropped meanwhile.
+            # It was dropped in the meantime.
             raise UsageError(f'job "{name}" does not exist')
         record = readable_record(self._warehouse.fs, self._warehouse.job(name))
         return JobDetails(
@@ -58,7 +58,7 @@ class Overview:
         return Savepoints(self._rows("SELECT * FROM sqlstream.savepoints ORDER BY taken_at, savepoint"))
 
     def relations(self) -> RelationList:
-        """Return what a query can read in the warehouse, with the columns."""
+        """Return the relations that a query can read in the warehouse, with their columns."""
         with self._one_at_a_time:
             rows = self._sandbox.query("SHOW ALL TABLES").fetchall()
         described = {str(row[0]): str(row[1]) for row in rows}
@@ -74,13 +74,14 @@ class Overview:
         return msgspec.convert({**known, "supervised": supervised}, JobSummary)
 
     def _rows(self, sql: str, only: str | None = None) -> list[dict[str, Any]]:
-        """Return rows by their columns, of all jobs or of one; times are texts."""
+        """Return rows by column, of all jobs or of one; times are texts."""
         with self._one_at_a_time:
             relation = self._sandbox.query(sql, only=only)
             shown = relation.project(", ".join(_shown(relation)))
             return [dict(zip(relation.columns, row, strict=True)) for row in shown.fetchall()]
 
     def close(self) -> None:
+        """Close the database."""
         self._sandbox.close()
 
 
@@ -94,17 +95,17 @@ def _shown(relation: duckdb.DuckDBPyRelation) -> Sequence[str]:
 
 
 def _sources(record: JobRecord, name: str) -> list[str]:
-    """Return the nodes that a name means: an operator, or the scans of a table, which have the names of the query."""
+    """Return the nodes for a name in the query: an operator, or the scans of a table."""
     if any(operator.name == name for operator in record.operators):
         return [name]
     return [scan.name for scan in record.scans if scan.table.lower() == name.lower()] or [name]
 
 
 def graph_of(record: JobRecord) -> dict[str, Any]:
-    """Return the sources, fragments, operators and sinks of a job, and which reads which.
+    """Return the graph of a job: its nodes are sources, fragments, operators and sinks, its edges who reads whom.
 
-    A fragment is what is done to rows on their way, but for projections: filters, lookups. Jobs of early versions say no more
-    than names.
+    A fragment is what happens to rows on their way, such as filters and lookups, but not projections. Jobs of early versions have
+    only names.
     """
     graph = _Graph(record)
     for operator in record.operators:
@@ -122,7 +123,7 @@ def graph_of(record: JobRecord) -> dict[str, Any]:
 
 
 class _Graph:
-    """The graph of a job as it is made; rows to which the same is done go through the same fragment."""
+    """The graph of a job while it is made; rows with the same steps share a fragment."""
 
     def __init__(self, record: JobRecord):
         self._record = record
@@ -131,7 +132,7 @@ class _Graph:
         self.edges: list[dict[str, str]] = []
 
     def connect(self, paths: Iterable[RowPath], target: str) -> None:
-        """Add the edges of rows that come to an operator or a sink."""
+        """Add the edges of the rows that an operator or a sink reads."""
         for path in paths:
             for source in _sources(self._record, path.source):
                 self._add(self._fragment(source, path.steps) if path.steps else source, target)

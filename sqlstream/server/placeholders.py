@@ -1,6 +1,6 @@
-"""Parameters of prepared statements: values as SQL, put into the statement in the place of `$1` or `?`.
+"""Parameters of prepared statements: their values replace `$1` or `?` in the statement, as SQL.
 
-What runs is one text, which is checked like any other. An error in it has its place in the text that the client wrote.
+The result is one text, which is checked like any other. An error has its place in the text that the client wrote.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sqlstream.errors import QueryError, Replacement, SourceText
 from sqlstream.server.query_processes.protocol import MOST_CHARACTERS, MOST_TOKENS
 
 _SCHEMA = re.compile(r'"((?:state|savepoint)\.(?:[^"]|"")+)"', re.IGNORECASE)
-# As many as a message of PostgreSQL's protocol can count.
+# The largest number that a message of PostgreSQL's protocol can have.
 _MOST = 65_535
-# A value may stand in a statement often.
+# A value may be in a statement many times.
 _MOST_CHARACTERS = 64 << 20
 
 
 def check_text(sql: str) -> None:
-    """Raise QueryError for a text that would take long to compile: a client wrote it, without the values of its parameters."""
+    """Raise QueryError for a client's text that is too long to compile, without the values of its parameters."""
     if len(sql) > MOST_CHARACTERS:
         raise QueryError(
             f"a statement has {MOST_CHARACTERS:,} characters at most", hint="Give long values as parameters."
@@ -34,12 +34,12 @@ def check_text(sql: str) -> None:
 
 
 def parameter_count(sql: str) -> int:
-    """Return the highest number of a parameter.
+    """Return the highest number of a parameter; 0 without parameters.
 
     >>> parameter_count("SELECT $2, '$7' -- $9"), parameter_count("SELECT ?, ?"), parameter_count("SELECT 1")
     (2, 2, 0)
 
-    Raises QueryError for a number that no message can have.
+    Raises QueryError for a number that is too high.
     """
     found = max((number for number, _, _ in _parameters(sql)), default=0)
     if found > _MOST:
@@ -48,9 +48,9 @@ def parameter_count(sql: str) -> int:
 
 
 def filled(sql: str, literals: Sequence[str]) -> SourceText:
-    """Return a statement with literals in the place of its parameters, and with schemas as queries name them.
+    """Return a statement with literals in place of its parameters, and with schemas as in queries. Raises QueryError.
 
-    A client knows two parts of a name: `"state.hourly"."counts"` is `state.hourly.counts`.
+    Clients write names of two parts: `"state.hourly"."counts"` is `state.hourly.counts`.
 
     >>> filled('SELECT $1 FROM "state.hourly"."by $1"', ["7"]).text
     'SELECT 7 FROM "state"."hourly"."by $1"'
@@ -83,7 +83,7 @@ def _no_parameter(number: int) -> QueryError:
 
 
 def _parameters(sql: str) -> list[tuple[int, int, int]]:
-    """Return the parameters in a statement: their numbers, and where they stand; those that are `?` are counted."""
+    """Return (number, start, end) of each parameter in a statement; each `?` has the next number."""
     if "$" not in sql and "?" not in sql:
         return []
     found, count = [], 0
@@ -98,7 +98,7 @@ def _parameters(sql: str) -> list[tuple[int, int, int]]:
 
 
 def _tokens(sql: str) -> list[tuple[int, int]]:
-    """Return where DuckDB's tokens begin, and where the next one does."""
+    """Return (start, start of the next) of each of DuckDB's tokens, in characters."""
     data = sql.encode()
     starts = [start for start, _ in duckdb.tokenize(sql)]
     if len(data) != len(sql):

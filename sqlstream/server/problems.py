@@ -1,4 +1,4 @@
-"""Errors as problem JSON (RFC 9457), with the place in the SQL that they are about."""
+"""Errors as problem JSON (RFC 9457), with the place in the SQL."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TITLES = {
 
 
 class SqlPosition(msgspec.Struct, frozen=True):
-    """A place in SQL: lines and columns count from 1, `start` and `end` characters from 0."""
+    """A place in SQL: lines and columns count from 1, `start` and `end` are characters from 0."""
 
     source: str
     line: int
@@ -47,7 +47,7 @@ class SqlPosition(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What went wrong. `detail` is the message, `text` all of it as people read it, with carets under the place in the SQL."""
+    """An error. `detail` is its message, `text` all of it as text for people, with carets under the place in the SQL."""
 
     title: str
     status: int
@@ -60,7 +60,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HttpError(SqlStreamError):
-    """An error with a status of HTTP of its own."""
+    """An error with an HTTP status of its own."""
 
     def __init__(self, status: int, message: str, *, hint: str | None = None, headers: Mapping[str, str] | None = None):
         super().__init__(message, hint=hint)
@@ -80,7 +80,7 @@ def _rebuild(
 
 
 def problem_of(error: SqlStreamError) -> Problem:
-    """Return an error as a problem."""
+    """Return the problem for an error."""
     status = status_of(error)
     span = error.span
     return Problem(
@@ -101,7 +101,7 @@ def _position(span: Span) -> SqlPosition:
 
 
 def status_of(error: SqlStreamError) -> int:
-    """Return the status of HTTP that says best what an error is."""
+    """Return the HTTP status for an error."""
     match error:
         case HttpError(status=status):
             return status
@@ -120,7 +120,7 @@ def status_of(error: SqlStreamError) -> int:
     return 400
 
 
-# What says that there is not what an address names.
+# Messages about an address that names nothing.
 _MISSING = ("does not exist", "has no operator", "names no operator", "has no version", "keeps no")
-# What says that a request is right, but that a job or a savepoint is in its way.
+# Messages about a valid request that a job or a savepoint prevents.
 _CONFLICTS = ("is not running", "is being run", "exists already", "exists with another query", "is locked by")

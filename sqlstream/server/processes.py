@@ -1,4 +1,4 @@
-"""The process of a submission: `sqlstream run`, in a session of its own, so that it outlives a server that is killed."""
+"""The process of a submission: `sqlstream run`, in its own process session, so that it outlives a killed server."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from sqlstream.warehouse.locks import birth_of_process, process_is_alive
 from sqlstream.warehouse.process_folders import user_folder
 from sqlstream.warehouse.submissions import Submission, SubmissionState
 
-# So much of what a process wrote is shown where it says nothing else of why it ended.
+# So much of a process's output is shown if it gives no other reason for its end.
 _LAST_BYTES = 4_000
-# Begins the line before what a process writes; the time follows.
+# The beginning of the line before a process's output; the time follows.
 _BEGINS = "--- started at "
 
-# Makes the words of the command of a submission, with the jobs of it that go on; without any the first time.
+# Makes the words of a submission's command; the second argument are its jobs that continue, empty for the first start.
 Command = Callable[[Submission, Sequence[str]], list[str]]
 
 
 def run_command(project: Project) -> Command:
-    """Return what makes the command `sqlstream run` of a submission, whose script it reads from standard input."""
+    """Return a function that makes the command `sqlstream run` of a submission, which reads its script from standard input."""
 
     def command(submission: Submission, jobs: Sequence[str]) -> list[str]:
         words = [sys.executable, "-m", "sqlstream", "run", "-", "--project", project.root]
@@ -39,10 +39,10 @@ def run_command(project: Project) -> Command:
         words += [f"--set={key}={value}" for key, value in submission.settings.items()]
         for table, options in submission.tables.items():
             words += [f"--set-table={table}.{key}={value}" for key, value in options.items()]
-        # Alone, so that what else the script says is done once, when it is submitted.
+        # Only these jobs: the rest of the script runs once, when it is submitted.
         words += [f"--job={job}" for job in (jobs or (*submission.starts, *submission.jobs))]
         if jobs:
-            # A fork is known by the name that it was given.
+            # A fork runs under its own name.
             return words if submission.as_job is None else [*words, f"--set=pipeline.name={submission.as_job}"]
         words += [f"--fresh={job}" for job in submission.fresh]
         if submission.savepoint is not None:
@@ -59,7 +59,7 @@ def run_command(project: Project) -> Command:
 
 
 def _written(submission: Submission) -> str:
-    """Write the migrations of a submission into a file, and return its path."""
+    """Write the migrations of a submission into a file; return its path."""
     path = f"{user_folder()}/server/{submission.id}.migrate.sql"
     make_folder(os.path.dirname(path))
     Path(path).write_text(submission.migrate or "", encoding="utf-8")
@@ -67,7 +67,7 @@ def _written(submission: Submission) -> str:
 
 
 class JobProcess:
-    """A process that runs a submission: one that was started here, or one that an earlier server left."""
+    """A process that runs a submission, started here or by an earlier server."""
 
     def __init__(self, pid: int, born: str, started: subprocess.Popen[bytes] | None = None):
         self.pid, self.born = pid, born
@@ -75,12 +75,12 @@ class JobProcess:
 
     @classmethod
     def start(cls, words: Sequence[str], script: str, folder: str, output: str) -> JobProcess:
-        """Start a command that reads a script, and appends what it has to say to a file. Raises OutageError."""
+        """Start a command that reads a script, and appends its output to a file. Raises OutageError."""
         make_folder(os.path.dirname(output))
         try:
-            # A pipe would give it half a script, or none, when this process dies meanwhile.
+            # If this process died, a pipe would give the command half a script, or none.
             with open(output, "ab") as file, tempfile.TemporaryFile() as given:
-                # What the one before wrote last may be half a line.
+                # The last output of the process before may be half a line.
                 file.write(b"\n" if file.tell() else b"")
                 file.write(f"{_BEGINS}{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC\n".encode())
                 file.flush()
@@ -100,20 +100,21 @@ class JobProcess:
 
     @classmethod
     def left(cls, state: SubmissionState) -> JobProcess | None:
-        """Return the process that a state names, if it lives on this host."""
+        """Return the process of a submission's state, if it lives on this host; otherwise None."""
         if not state.pid or state.host != socket.gethostname() or not process_is_alive(state.pid):
             return None
         return cls(state.pid, state.born) if birth_of_process(state.pid) == state.born else None
 
     @property
     def is_alive(self) -> bool:
+        """Whether the process runs: its pid could belong to another one, so the time of its birth counts, too."""
         if self._started is not None:
             return self._started.poll() is None
         return process_is_alive(self.pid) and birth_of_process(self.pid) == self.born
 
     @property
     def code(self) -> int | None:
-        """How it ended, None where that is not known: it was not started here, or has not ended."""
+        """Its exit code; None if it is unknown: the process was not started here, or has not ended."""
         return None if self._started is None else self._started.poll()
 
     def ask_to_stop(self) -> None:
@@ -124,7 +125,7 @@ class JobProcess:
 
 
 def last_words(output: str) -> str:
-    """Return the end of what the last process has written that appended to a file."""
+    """Return the end of what the last process has appended to an output file; empty if it cannot be read."""
     with contextlib.suppress(OSError), open(output, "rb") as file:
         file.seek(0, os.SEEK_END)
         file.seek(max(file.tell() - _LAST_BYTES, 0))

@@ -11,11 +11,11 @@ from sqlstream.server.turns import RequestTurns, TurnLimits
 
 
 class Queries(RequestTurns):
-    """Runs queries of a project; one for which there is no place is not kept waiting."""
+    """Runs state queries; a query without a free place is refused at once."""
 
     def __init__(self, reader: StateReader, limits: Limits):
         super().__init__(reader, TurnLimits(limits.queries, limits.query_seconds, "query", "queries are running"))
 
     def stream(self, query: Asked, form: str) -> AsyncIterator[bytes]:
-        """Return the parts of an answer, which raise errors before the first one."""
+        """Return the parts of an answer in a form (JSON or ARROW); see `parts` for its errors."""
         return self.parts(HttpRequest(query, form))

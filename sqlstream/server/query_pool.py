@@ -1,6 +1,6 @@
-"""What knows a project's tables and functions, kept for the next query of the server's own.
+"""Keeps the tables and functions of a project loaded, for the server's own queries.
 
-What clients write runs in processes of its own (`query_processes`).
+Queries of clients run in their own processes (`query_processes`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlstream.session.state_queries import ProjectQueries
 
 
 class QueryPool:
-    """Lends what runs queries of a project to threads; where a file of the catalog has changed, it is read as it is now."""
+    """Lends loaded projects to threads. After a change of a project's file they are loaded again."""
 
     def __init__(self, project: Project):
         self._project = project
@@ -28,7 +28,7 @@ class QueryPool:
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[ProjectQueries]:
-        """Yield what knows the project's tables and functions, which nobody else has meanwhile."""
+        """Yield a loaded project, for the caller alone."""
         seen = project_files(self._project)
         with self._changing:
             if seen != self._seen:
@@ -47,17 +47,18 @@ class QueryPool:
                 found.close()
 
     def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Give a connection the project's functions."""
+        """Register the project's functions in a connection."""
         with self.lent() as queries:
             queries.prepare(connection)
 
     def close(self) -> None:
+        """Close the loaded projects that are not lent."""
         for one in self._free:
             one.close()
 
 
 def project_files(project: Project) -> object:
-    """Return what tells whether a file of the catalog or of functions has changed."""
+    """Return a value that changes when a file of the catalog or of functions does."""
     found = []
     for folder, pattern in ((project.catalog, "*.sql"), (project.udfs, "*.py")):
         for path in sorted(Path(folder).rglob(pattern)):

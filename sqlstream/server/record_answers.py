@@ -1,4 +1,4 @@
-"""Answers to clients of Flight SQL as batches of Arrow, in the process of the query."""
+"""Answers for clients of Flight SQL as Arrow batches, in the process of the query."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlstream.queries.query import translate
 from sqlstream.server.query_processes.protocol import ROW_BYTES
 from sqlstream.server.query_processes.worker import Worker
 
-# Rows that DuckDB hands over at a time. Clients refuse large messages, those in Go from 4 MiB on: larger batches are cut.
+# Rows per batch of DuckDB's. Clients refuse large messages, those in Go above 4 MiB: larger batches are split.
 _ROWS = 65_536
 MESSAGE_BYTES = 2 << 20
 _ENUM = re.compile(r"ENUM\((?:'(?:[^']|'')*'(?:, )?)+\)")
@@ -24,19 +24,19 @@ _ENUM = re.compile(r"ENUM\((?:'(?:[^']|'')*'(?:, )?)+\)")
 
 @dataclass(frozen=True, slots=True)
 class RecordRequest:
-    """Asks for the answer to a query, for its columns alone, or also for what it holds of DuckDB's memory meanwhile."""
+    """A request for the answer to a query; with `is_described` for its columns only. `tells_memory`: report DuckDB's memory."""
 
     sql: str
     is_described: bool = False
     tells_memory: bool = False
 
     def open(self, worker: Worker) -> RecordAnswer:
-        """Return the answer, whose columns are known. Raises SqlStreamError."""
+        """Return the answer, with its columns and not yet computed. Raises SqlStreamError."""
         return RecordAnswer(self, worker)
 
 
 class RecordAnswer:
-    """The columns of a query, and its batches: each with the bytes of memory that the query holds."""
+    """The columns of a query as `head`, and its batches, each with the bytes of memory that the query holds."""
 
     def __init__(self, request: RecordRequest, worker: Worker):
         self._request = request
@@ -55,7 +55,7 @@ class RecordAnswer:
         self._batches = self._read()
 
     def part(self) -> tuple[bytes | None, int]:
-        """Return the next batch, None behind the last one. Raises SqlStreamError."""
+        """Return (next batch, bytes of memory that the query holds); (None, 0) after the last one. Raises SqlStreamError."""
         try:
             batch = next(self._batches, None)
         except (duckdb.Error, pa.ArrowException, OSError) as error:
@@ -78,27 +78,28 @@ class RecordAnswer:
             yield from in_parts(batch)
 
     def _held(self) -> int:
-        """Return how many bytes of memory the query has of DuckDB."""
+        """Return the bytes of DuckDB's memory that the query holds; 0 if they were not requested."""
         if not self._request.tells_memory or not self._result.connections:
             return 0
-        # Another statement of the same connection would end the result.
+        # Another statement on the same connection would end the result.
         with self._result.connections[-1].cursor() as beside:
             [(held,)] = beside.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
         return int(held or 0)
 
     def close(self) -> None:
+        """Close the query's connections."""
         self._result.close()
 
 
 def _schema(relation: duckdb.DuckDBPyRelation) -> pa.Schema:
     """Return the columns of a relation as Arrow, without computing its rows."""
     schema = relation.limit(0).to_arrow_table().schema
-    # Of columns with one name, the second has another one there.
+    # DuckDB renames the second of two columns of one name.
     return pa.schema([field.with_name(name) for field, name in zip(schema, relation.columns, strict=True)])
 
 
 def _plain(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Return a relation whose enumerations are texts: clients want Arrow's dictionaries before all rows."""
+    """Return a relation with texts for enumerations: clients need Arrow's dictionaries before all rows."""
     types = list(map(str, relation.types))
     if not any("ENUM(" in kind for kind in types):
         return relation
@@ -110,7 +111,7 @@ def _plain(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 
 def in_parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts that are small enough for a message, as far as rows are."""
+    """Yield a batch in parts that are small enough for a message, unless a single row is larger."""
     count = -(-batch.nbytes // MESSAGE_BYTES)
     if count <= 1 or batch.num_rows <= 1:
         yield batch

@@ -1,7 +1,7 @@
-"""What SQL of the role `submit` may not do: run code of its own, and read or write files outside of declared paths.
+"""Restrictions of the role `submit`: its SQL cannot run code of its own, nor read or write files outside of declared paths.
 
-The SQL of a job reads files through its tables alone. So what is checked are the options of the tables that it declares, or gives
-other options; and statements that bring in code, settings of Spark, and variables of the server's environment.
+The SQL of a job accesses files through its tables only. So the checks are about options of tables that it declares or changes,
+and about statements that bring in code, Spark's settings, and variables of the server's environment.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sqlstream.sql.nodes import CreateFunction, SetOption
 from sqlstream.sql.statements import parse_script
 from sqlstream.sql.variables import variables_in
 
-# How options begin that say how a store is reached: with the server's credentials, another one must not be.
+# The prefix of options that say how a store is reached: the server's credentials must not be used for another store.
 _STORAGE = "storage."
-# Options that name something else outside.
+# Options that name something else outside of the warehouse.
 _NAMES_PLACES = re.compile(
     r"(?:^|[.-])(?:path|file|location|url|uri|class|function|registry|directory|dir|bootstrap|servers)(?:$|[.-])"
 )
@@ -33,16 +33,16 @@ _HINT = "Have an admin declare the table in the project's catalog, or use a toke
 
 
 def forbidden(message: str, span: Span | None = None, hint: str = _HINT) -> HttpError:
-    """Return the error for what a token does not allow."""
+    """Return the error for something that a token does not allow, with the status 403."""
     error = HttpError(403, message, hint=hint)
     error.span = span
     return error
 
 
 class TableRestrictions:
-    """Checks the options of tables that SQL of the role `submit` declares: it is called with name, options and place.
+    """Checks the options of tables that SQL of the role `submit` declares; called with name, options and place.
 
-    Local files of theirs must lie in the `folders`, now and later.
+    Their local files must be in the `folders`, now and later.
     """
 
     def __init__(self, project: Project, paths: Sequence[str]):
@@ -54,7 +54,7 @@ class TableRestrictions:
         return os.path.realpath(os.path.join(self._root, path))
 
     def __call__(self, name: str, options: Mapping[str, str], span: Span | None) -> None:
-        """Raise HttpError for a table that reaches what it must not."""
+        """Raise HttpError for a table that reaches something that is not allowed."""
         connector = options.get("connector")
         reach = _reach(connector)
         if reach is Reach.NOTHING:
@@ -78,9 +78,9 @@ class TableRestrictions:
             raise forbidden(message, span)
 
     def _is_in_uri(self, path: str) -> bool:
-        """Tell whether a URI lies below one that is allowed, and reaches the same store: options behind "?" name it, too."""
+        """Return whether a URI is below an allowed one, and reaches the same store: options behind "?" can name another."""
         place, options = _without_options(path)
-        # Some libraries take `%2e%2e` for `..`.
+        # Some libraries read `%2e%2e` as `..`.
         decoded = place
         while (further := unquote(decoded)) != decoded:
             decoded = further
@@ -93,24 +93,24 @@ class TableRestrictions:
         return False
 
     def _is_in_folder(self, path: str, *, in_home: bool) -> bool:
-        # A link may lead elsewhere: the folder in which a pattern begins is followed, and a pattern does not go up.
+        # A link may lead elsewhere: the folder before a pattern is resolved, and a pattern cannot go up.
         folder, pattern = _without_pattern(path)
         real = self._real(os.path.expanduser(folder) if in_home else folder)
         return ".." not in pattern.split("/") and is_within(real, self.folders)
 
     def _outside(self, path: str) -> str | None:
-        """Return a file that is there to be read and lies elsewhere by a symbolic link, or its folder; None if there is none."""
+        """Return a readable file that is elsewhere by a symbolic link, or its folder; None if there is none."""
         try:
             place = Place(path, self._root)
             files = [file.path for file in place.files() or ()]
         except OSError:
-            # What cannot be read is not read.
+            # An unreadable file is not read.
             return None
         return outside(files, self.folders)
 
 
 def _reach(connector: str | None) -> Reach:
-    """Return what tables of a connector reach; of one that is not there, nothing is known."""
+    """Return what tables of a connector can reach; ELSEWHERE for an unknown connector."""
     if connector is None:
         return Reach.NOTHING
     declared = find(connector)
@@ -121,7 +121,7 @@ def _reach(connector: str | None) -> Reach:
 
 
 def _without_pattern(path: str) -> tuple[str, str]:
-    """Return the folder in which a pattern begins, and the pattern; or the path itself.
+    """Return (folder before a pattern, the pattern), or (the path, "") without a pattern.
 
     >>> _without_pattern("in/a*/x"), _without_pattern("in*"), _without_pattern("/x?"), _without_pattern("in/x")
     (('in', 'a*/x'), ('.', 'in*'), ('/', 'x?'), ('in/x', ''))
@@ -134,7 +134,7 @@ def _without_pattern(path: str) -> tuple[str, str]:
 
 
 def _without_options(uri: str) -> tuple[str, str]:
-    """Return a URI without the options behind it, and these.
+    """Return (URI without its options, the options).
 
     >>> _without_options("s3://b/in/x?region=r"), _without_options("s3://b/?.csv")
     (('s3://b/in/x', 'region=r'), ('s3://b/?.csv', ''))
@@ -144,9 +144,9 @@ def _without_options(uri: str) -> tuple[str, str]:
 
 
 def check_request(request: SubmitRequest, source: SourceText, parallelism: int) -> None:
-    """Raise HttpError for what a script of the role `submit` must not say, whatever its tables are.
+    """Raise HttpError for anything in a script that the role `submit` does not allow, apart from its tables.
 
-    Its jobs may have so many tasks at a time.
+    `parallelism` is the highest that its jobs may have.
     """
     if request.migrate is not None:
         raise forbidden("MIGRATE STATE can read any file", hint="Use a token of the role admin.")

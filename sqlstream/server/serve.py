@@ -1,4 +1,4 @@
-"""Starts the server: listens, supervises, and ends when it is told to."""
+"""Starts the server: it listens and supervises until it gets a signal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sqlstream.server.turns import RequestTurns
 from sqlstream.warehouse.filesystem import make_folder
 from sqlstream.warehouse.paths import Warehouse
 
-# Requests that still run when the server is told to end get so long.
+# Requests that run when the server ends get so many seconds.
 _LAST_SECONDS = 3
 
 
@@ -41,7 +41,7 @@ _LAST_SECONDS = 3
 def opened_service(
     settings: ServerSettings, notice: Callable[[str], None], command: Command | None = None
 ) -> Iterator[Service]:
-    """Yield what the server answers with, while it supervises; `command` makes the command of a submission's process."""
+    """Yield the service while it supervises jobs; `command` makes the command of a submission's process."""
     warehouse = Warehouse(settings.project.warehouse)
     if warehouse.fs.local:
         make_folder(warehouse.root)
@@ -55,8 +55,8 @@ def opened_service(
         RequestTurns(reader, compilations_of(limits)),
         RequestTurns(reader, verifications_of(limits)),
     )
-    # Lookups of keys stay in this process, as they have to be quick: their statements are the server's own, over the few rows
-    # that a key has.
+    # Lookups of keys run in this process, because they must be fast: their statements are the server's own, and read the few rows
+    # of a key.
     pool = QueryPool(settings.project)
     places = Places(settings.limits.subscribers)
     events, tails = Events(warehouse, places, supervisor.about), TableTails(warehouse, places)
@@ -79,7 +79,7 @@ def opened_service(
                 connections,
             )
     finally:
-        # First, as whoever waits for an answer keeps others waiting.
+        # First, because clients that wait for an answer block others.
         processes.close()
         for turns in (queries, compilations, verifications):
             turns.close()
@@ -94,7 +94,7 @@ def opened_service(
 def serve(settings: ServerSettings, notice: Callable[[str], None], command: Command | None = None) -> None:
     """Serve until SIGINT or SIGTERM; `command` makes the command of a submission's process.
 
-    Raises UsageError for settings that would open it to anybody, and where it cannot listen.
+    Raises UsageError for settings that would let everybody in, and if it cannot listen.
     """
     settings.check()
     most = most_files() - FILES_BESIDE
@@ -105,19 +105,19 @@ def serve(settings: ServerSettings, notice: Callable[[str], None], command: Comm
             notice("warning: there are no tokens: whoever can connect may do everything")
         server = http_server(service, listening, log_level=logging.ERROR)
         service.queries.start()
-        # uvicorn ends at the signal, and then lets it have its usual effect, which would leave the jobs to themselves.
+        # After a signal uvicorn ends, and raises the signal again with its usual effect, which would abandon the jobs.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: None)
         server.run(sockets=[listening])
 
 
 def http_server(service: Service, listening: ListeningSocket, log_level: int) -> HttpServer:
-    """Return what answers over HTTP, for `run` with the socket."""
+    """Return the HTTP server of a service; call `run` with the socket."""
     listening.connections = service.connections
     settings = service.settings
     config = uvicorn.Config(
         make_app(service),
-        # Whose connection it is tells its address, whatever a header says; another loop would not take the socket as it is.
+        # Addresses are those of connections, whatever a header says; another loop would not use our socket class.
         proxy_headers=False,
         loop="asyncio",
         log_level=log_level,
@@ -133,10 +133,10 @@ def http_server(service: Service, listening: ListeningSocket, log_level: int) ->
 
 @contextlib.contextmanager
 def listening_socket(settings: ServerSettings) -> Iterator[ListeningSocket]:
-    """Yield a socket that listens where the settings say. Raises OutageError."""
+    """Yield a socket that listens at the address in the settings. Raises UsageError."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # asyncio sends small parts at once (TCP_NODELAY) only over sockets that name their protocol. Without it the body of each
-    # answer waits until the client confirms the headers, which it does after 40 ms.
+    # asyncio sends small parts at once (TCP_NODELAY) only on sockets that name their protocol. Otherwise the body of each answer
+    # waits until the client acknowledges the headers, which takes 40 ms.
     listening = ListeningSocket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -153,7 +153,7 @@ def listening_socket(settings: ServerSettings) -> Iterator[ListeningSocket]:
 
 
 def _way_out(error: OSError | UnicodeError) -> str:
-    """Return what to do about an address that cannot be listened on; a name may be none at all."""
+    """Return the hint for an address on which the server cannot listen; its name may be invalid."""
     if isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL:
         return "Name an address of this machine with --host; 0.0.0.0 is all of them."
     if error.errno in (errno.EACCES, errno.EPERM):

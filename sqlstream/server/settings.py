@@ -1,4 +1,4 @@
-"""What a server is started with, and what it refuses to be started with."""
+"""The settings of a server, and checks that refuse unsafe or invalid ones."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _OF_A_QUERY = QueryLimits(memory=1024 * _MB, spilled=4096 * _MB, threads=2)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What requests may use: bytes of a body, seconds of a query, queries at a time, and what each has of the machine.
+    """Limits of requests: bytes of a body, seconds of a query, concurrent queries, and the memory and threads of each.
 
-    To compile a script takes at most `compile_seconds`, and to verify a job `verify_seconds`. As many scripts as queries are
-    compiled at a time, and so many jobs verified as `verifications` says. Rows that lookups keep in memory, and their indexes,
-    take at most `lookups` bytes. `connections` are those over HTTP; `parallelism` is the highest of jobs that the role `submit`
-    brings.
+    Compiling a script takes at most `compile_seconds`, verifying a job `verify_seconds`. As many scripts as queries are compiled
+    at the same time, and `verifications` jobs verified. The rows and indexes that lookups keep in memory take at most `lookups`
+    bytes. `connections` is the number over HTTP; `subscribers` may listen to events; `parallelism` is the limit for jobs of the
+    role `submit`.
     """
 
     body: int = _MB
@@ -45,14 +45,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a port is listened on; without a host it is that of the server."""
+    """The address of a port; a host of None is the server's host."""
 
     port: int
     host: str | None = None
 
 
 def parse_address(text: str | int) -> Address:
-    """Return an address that is given as `[HOST:]PORT`. Raises UsageError.
+    """Return the address in a text `[HOST:]PORT`. Raises UsageError.
 
     >>> parse_address("31337"), parse_address("[::1]:31337")
     (Address(port=31337, host=None), Address(port=31337, host='::1'))
@@ -69,11 +69,11 @@ def parse_address(text: str | int) -> Address:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Where a server listens, whom it lets in, and what it allows.
+    """Where a server listens, who is let in, and what is allowed.
 
-    `insecure` lets it listen to other hosts without tokens or TLS. `names` are those under which clients may address it, beside
-    that of the host. SQL of the role `submit` reads and writes files below `paths` alone. `postgres` is a port for PostgreSQL's
-    clients, `flight` an address for those of Arrow Flight SQL.
+    `insecure` lets it listen for other machines without tokens or TLS. `names` are further host names by which clients may
+    address it. SQL of the role `submit` reads and writes files below `paths` only. `postgres` is the port for PostgreSQL's
+    clients, `flight` the address for clients of Arrow Flight SQL.
     """
 
     project: Project
@@ -91,12 +91,12 @@ class ServerSettings:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only processes of this host can connect."""
+        """Whether only processes of this machine can connect."""
         return is_loopback(self.host)
 
     @property
     def flight_host(self) -> str:
-        """Where clients of Flight SQL are listened for."""
+        """The host on which the server listens for clients of Flight SQL."""
         return self.flight.host if self.flight and self.flight.host else self.host
 
     @property
@@ -104,16 +104,16 @@ class ServerSettings:
         return self.certificate is not None
 
     def url(self, port: int) -> str:
-        """Return the address for people."""
+        """Return the URL with a port, for people."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.has_tls else 'http'}://{host}:{port}"
 
     @property
     def hosts(self) -> frozenset[str] | None:
-        """The names that a request may have in its header Host, in lower case; None for any.
+        """The names that a request's header Host may have, in lower case; None for any.
 
-        A page of another site can have a name of its own mean this host (DNS rebinding). It has no token; where there are none,
-        its name gives it away.
+        A page of another site can let its own name point to this host (DNS rebinding). It has no token; if the server has none
+        either, the name reveals it.
         """
         if not self.is_loopback and not self.names:
             return None
@@ -121,7 +121,7 @@ class ServerSettings:
         return frozenset(given | ({"localhost", "127.0.0.1", "::1"} if self.is_loopback else set()))
 
     def check(self) -> None:
-        """Raise UsageError for what would be open to anybody, for ports that are none, and for a certificate that is none."""
+        """Raise UsageError if everybody would be let in, and for invalid ports, limits or certificates."""
         for option, port in (("--port", self.port), ("--postgres", self.postgres)):
             if port is not None and not 0 <= port <= _LAST_PORT:
                 raise UsageError(
@@ -154,7 +154,7 @@ class ServerSettings:
 
 
 def check_certificate(certificate: str, key: str) -> None:
-    """Raise UsageError unless two files have a certificate and its key, as PEM."""
+    """Raise UsageError unless two files have a certificate and its key, in PEM."""
     for option, path in (("--tls-cert", certificate), ("--tls-key", key)):
         try:
             with open(path, "rb"):
@@ -167,7 +167,7 @@ def check_certificate(certificate: str, key: str) -> None:
     except ssl.SSLError as error:
         raise UsageError(f'--tls-cert "{certificate}" has no certificate in PEM', detail=_reason(error)) from error
     try:
-        # Of a key with a password it would be asked at the terminal.
+        # OpenSSL would ask for the password of a key at the terminal.
         context.load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
@@ -181,7 +181,7 @@ def _reason(error: ssl.SSLError) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only processes of this host can connect to an address."""
+    """Return whether only processes of this machine can connect to an address."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""Ports for the SQL clients of other systems, beside the server's own."""
+"""Ports for SQL clients of other systems, in addition to the HTTP port."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def serving_sql_clients(
     settings: ServerSettings, processes: QueryProcesses, notice: Callable[[str], None]
 ) -> Iterator[None]:
-    """Let SQL clients in, those that the settings have a port for. Raises UsageError."""
+    """Serve the SQL clients for which the settings have a port, inside of the context. Raises UsageError."""
     with contextlib.ExitStack() as servers:
         if settings.postgres is not None:
             port = servers.enter_context(_running(postgres_server(settings, processes)))
@@ -49,20 +49,20 @@ def flight_server(settings: ServerSettings, processes: QueryProcesses) -> Flight
         settings.flight.port if settings.flight else 0,
         allows=_allows(settings),
         certificate=files,
-        # What is read slowly holds no more than queries that run at once may.
+        # Results that are read slowly hold no more memory than concurrent queries may use.
         limits=FlightLimits(limits.queries, limits.query_seconds, memory=_together(limits)),
         insecure=settings.insecure,
     )
 
 
 def _together(limits: Limits) -> int | None:
-    """Return how many bytes of memory the queries that run at once may have together."""
+    """Return the bytes of memory that all concurrent queries may use together; None for no limit."""
     return None if limits.query.memory is None else limits.queries * limits.query.memory
 
 
 def _allows(settings: ServerSettings) -> Callable[[str], bool] | None:
     tokens = settings.tokens
-    # Each role may read.
+    # Every role may read.
     return None if tokens is None else lambda token: tokens.role_of(token) is not None
 
 
@@ -86,7 +86,7 @@ def postgres_server(settings: ServerSettings, processes: QueryProcesses) -> Post
 
 @contextlib.contextmanager
 def _running(server: PostgresServer) -> Iterator[int]:
-    """Run a server in a thread with a loop of its own, as queries of others are not to wait for it; yield its port."""
+    """Run a server in a thread with its own event loop, so that other queries do not wait for it; yield its port."""
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, int]] = Future()
 
     async def run() -> None:

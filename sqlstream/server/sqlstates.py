@@ -1,4 +1,4 @@
-"""The SQLSTATE of an error, by what it says."""
+"""The SQLSTATE of an error, from its message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ READ_ONLY = "25006"
 FORBIDDEN = "42501"
 DAMAGE = "XX001"
 
-# The first that is found in a message tells its SQLSTATE.
+# The first pattern that matches a message determines its SQLSTATE.
 _STATES: tuple[tuple[str, str], ...] = (
     (r'^table ".*" does not exist|^savepoint ".*" does not exist|there is no warehouse', "42P01"),
     (r'^column ".*" does not exist', "42703"),
@@ -36,7 +36,7 @@ _WRITES = {
 
 
 def sqlstate(error: SqlStreamError) -> str:
-    """Return the SQLSTATE of an error.
+    """Return the SQLSTATE of an error; 42000 if nothing more specific is known.
 
     >>> sqlstate(SqlStreamError('column "x" does not exist'))
     '42703'

@@ -1,4 +1,4 @@
-"""Queries of a server's clients, each in a process of its own, which any thread may stop."""
+"""Queries of a server's clients, each in its own process, which any thread can stop."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from sqlstream.server.query_processes.worker import LISTED_FOR, Worker
 
 
 class QueryStopped(Exception):
-    """A query was stopped before its end; the message tells why."""
+    """A query was stopped before its end; the message is the reason."""
 
 
 class RunningQuery:
-    """A query that another thread can stop, before it has begun, too."""
+    """A query that other threads can stop, also before it begins."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,19 +36,19 @@ class RunningQuery:
         self._why: str | None = None
 
     def begin(self, process: QueryProcess) -> None:
-        """Say in which process the query runs."""
+        """Set the process in which the query runs."""
         with self._lock:
             self._process = process
             if self._why is not None:
                 process.kill()
 
     def end(self) -> None:
-        """Say that the query is over: nothing stops its process any more."""
+        """Mark the query as ended: its process can no longer be stopped through it."""
         with self._lock:
             self._process = None
 
     def stop(self, why: str) -> None:
-        """Kill the process of the query: whatever it does, it is over."""
+        """Kill the process of the query; the first reason counts."""
         with self._lock:
             self._why = self._why or why
             if self._process is not None:
@@ -56,16 +56,17 @@ class RunningQuery:
 
     @property
     def is_stopped(self) -> bool:
+        """Whether the query was stopped."""
         return self._why is not None
 
     def check(self) -> None:
-        """Raise QueryStopped when the query has been stopped."""
+        """Raise QueryStopped if the query has been stopped."""
         if self._why is not None:
             raise QueryStopped(self._why)
 
 
 class RunningAnswer:
-    """The answer to a request, part by part. Whoever wants no more of it before its end closes it: then its process ends."""
+    """The answer to a request, in parts. Closing it before its end ends its process."""
 
     def __init__(self, processes: QueryProcesses, running: RunningQuery, request: ProcessRequest):
         self._processes, self._running = processes, running
@@ -79,7 +80,7 @@ class RunningAnswer:
             self.head = self._asked(request)
         except BaseException:
             self.close()
-            # What fails because its process was killed is not why it ended.
+            # The error follows from the kill of its process, so it is not the reason.
             running.check()
             raise
 
@@ -126,24 +127,24 @@ class RunningAnswer:
             self._processes.give_back(process, Condition.SPENT if self._running.is_stopped else condition)
 
     def close(self) -> None:
-        """Want no more. What has not come to its end is not waited for."""
+        """Close the answer, without waiting for a computation that has not ended."""
         self._give_back(Condition.SPENT)
 
     def __del__(self) -> None:
-        # Nobody has asked for its parts.
+        # For an answer that nobody has read to its end.
         self.close()
 
 
 @dataclass(frozen=True, slots=True)
 class _ListTables:
-    """Asks for the tables that there are to read."""
+    """A request for the readable tables."""
 
     def open(self, worker: Worker) -> WholeAnswer:
         return WholeAnswer(worker.tables())
 
 
 class StateReader:
-    """Opens what clients ask for, those of several threads."""
+    """Opens the requests of clients, for several threads."""
 
     def __init__(self, processes: QueryProcesses):
         self._processes = processes
@@ -151,15 +152,15 @@ class StateReader:
         self._listed: tuple[float, Sequence[ListedTable]] | None = None
 
     def start(self) -> None:
-        """Have processes wait for queries."""
+        """Start processes in advance."""
         self._processes.start()
 
     def open(self, request: ProcessRequest, running: RunningQuery) -> RunningAnswer:
-        """Return the answer to a request, whose head is known. Raises SqlStreamError, and QueryStopped."""
+        """Return the answer to a request, with its head. Raises SqlStreamError, and QueryStopped."""
         return RunningAnswer(self._processes, running, request)
 
     def tables(self) -> Sequence[ListedTable]:
-        """Return the tables that there are to read. Raises SqlStreamError."""
+        """Return the readable tables, at most LISTED_FOR seconds old. Raises SqlStreamError."""
         with self._listing:
             if self._listed is None or self._listed[0] < time.monotonic() - LISTED_FOR:
                 tables: Sequence[ListedTable] = self.open(_ListTables(), RunningQuery()).head

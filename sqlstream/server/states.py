@@ -1,4 +1,4 @@
-"""What there is to see of the state of a job: what its operators keep, and in which versions."""
+"""The states of a job's operators, and the versions in which they can be read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sqlstream.warehouse.paths import Warehouse
 
 
 def states_of(record: JobRecord) -> Iterator[StateSummary]:
-    """Yield what the operators of a job keep, of each operator its result first."""
+    """Yield the views of the operators' states of a job; of each operator its result comes first."""
     for operator in record.operators:
         window = window_of(operator)
         for name in operator.views:
@@ -34,7 +34,7 @@ def states_of(record: JobRecord) -> Iterator[StateSummary]:
 
 
 def window_of(operator: OperatorRecord) -> StateWindow | None:
-    """Return which columns of an operator's result have the bounds of windows; None for one without windows."""
+    """Return the columns of an operator's result with the bounds of windows; None without windows."""
     window = operator.window
     if window is None or window.end is None:
         return None
@@ -42,9 +42,9 @@ def window_of(operator: OperatorRecord) -> StateWindow | None:
 
 
 def versions_of(warehouse: Warehouse, job: str, state: str | None, first: int) -> VersionList:
-    """Return the versions of a job from one on; with the name of a state those in which this can be read.
+    """Return the readable versions of a job from `first` on; with the name of a state, those in which that can be read.
 
-    Raises UsageError for a job that does not exist, and QueryError for such a state.
+    Raises UsageError for a job that does not exist, and QueryError for a state that does not exist.
     """
     ending.existing(warehouse, job)
     history = JobHistory(warehouse, job.lower())

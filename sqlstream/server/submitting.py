@@ -1,6 +1,6 @@
-"""Scripts that are submitted: compiled, checked, and kept in the warehouse for the supervisor to run.
+"""Submitted scripts: they are compiled, checked, and stored in the warehouse, where the supervisor finds and runs them.
 
-Scripts take memory and time to compile, as their authors like. So all but `keep` runs in a process that can be killed.
+The memory and time for compiling a script depend on its author. So all but `keep` runs in a process that can be killed.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ _KEEPING = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class CheckedScript:
-    """A script that has been compiled and checked: what is answered, and what is to be kept of it, if it has jobs."""
+    """A compiled and checked script: the answer to the client, and the submission to store, if it has jobs."""
 
     answer: Submitted
     submission: Submission | None = None
 
 
 def keep(warehouse: Warehouse, script: CheckedScript) -> Submitted:
-    """Keep a script whose jobs are to run. Raises UsageError where one of them is being run."""
+    """Store a script whose jobs are to run; return its answer. Raises UsageError if one of them is being run."""
     if script.submission is not None:
-        # What its jobs said until now is not about it.
+        # Earlier statuses of its jobs are not about it.
         made = replace(script.submission, submitted_at=now())
-        # Of two at the same time with the same job, the second one is refused.
+        # Of two concurrent submissions with the same job, the second one is refused.
         with _KEEPING:
             _forget_earlier(warehouse, made)
             write_submission(warehouse, made)
@@ -72,7 +72,7 @@ def keep(warehouse: Warehouse, script: CheckedScript) -> Submitted:
 
 
 def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> CheckedScript:
-    """Compile and check a script, and answer what it asks besides. Raises errors that point into the script."""
+    """Compile and check a script, and answer its questions. Raises errors that point into the script."""
     source = SourceText("request", request.sql)
     notices: list[str] = []
     with _session(settings, role, request, source, notices) as session:
@@ -87,7 +87,7 @@ def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> Che
                 hint = "Write INSERT INTO a table, or ask POST /v1/query for what is in state and tables."
                 raise UsageError("a SELECT alone is not a job", head(job.statement), hint=hint)
         if jobs:
-            # It stays in the warehouse.
+            # It is stored in the warehouse.
             _check_secrets(source)
             _check_options(request)
         anew = fresh_jobs(wanted, request.fresh)
@@ -108,7 +108,7 @@ def prepare(settings: ServerSettings, role: Role, request: SubmitRequest) -> Che
 
 
 def _skipped(warehouse: Warehouse, job: PlannedJob) -> str | None:
-    """Return what to say of a job that has ended for good with this query, and so does not run."""
+    """Return a notice about a job that has ended for good with this query, and so does not run; otherwise None."""
     record = read_record(warehouse.fs, warehouse.job(job.name))
     if record is None or not is_planned(record, job):
         return None
@@ -119,7 +119,7 @@ def _skipped(warehouse: Warehouse, job: PlannedJob) -> str | None:
 def _texts_of_upgrade(
     session: Session, jobs: Sequence[PlannedJob], restored: Mapping[str, Restore], request: SubmitRequest
 ) -> list[str]:
-    """Return what becomes of jobs whose queries have changed. Raises UsageError, with that, where one cannot go on."""
+    """Return the upgrade plans of jobs with changed queries. Raises UsageError, with the plan, if an upgrade is impossible."""
     upgrade = Upgrade()
     if request.migrate is not None:
         migrations = SourceText("migrate", request.migrate)
@@ -133,7 +133,7 @@ def _texts_of_upgrade(
 
 
 def upgrade_plans(settings: ServerSettings, role: Role, request: SubmitRequest) -> list[str]:
-    """Return what would become of the jobs of a script whose queries have changed, if it were submitted."""
+    """Return the upgrade plans of the jobs of a script whose queries have changed, as texts. Raises errors that point into it."""
     source = SourceText("request", request.sql)
     with _session(settings, role, request, source, []) as session:
         compiled = session.compile(source)
@@ -145,7 +145,7 @@ def upgrade_plans(settings: ServerSettings, role: Role, request: SubmitRequest) 
 
 
 def verified(settings: ServerSettings, role: Role, request: VerifyRequest, job: str) -> Verified:
-    """Compare what a job wrote with a batch over what it read."""
+    """Compare the results of a job with a batch over its input. Raises SqlStreamError."""
     source = SourceText("request", request.sql or "")
     with _session(settings, role, _without_jobs(request), source, []) as session:
         try:
@@ -157,13 +157,13 @@ def verified(settings: ServerSettings, role: Role, request: VerifyRequest, job: 
 
 
 def _without_jobs(request: PlanRequest | VerifyRequest) -> SubmitRequest:
-    """Return what a script is checked by that is not started."""
+    """Return a request for the checks of a script that is not started."""
     migrate = request.migrate if isinstance(request, PlanRequest) else None
     return SubmitRequest(request.sql or "", request.settings, request.tables, migrate=migrate)
 
 
 def planned(settings: ServerSettings, role: Role, request: PlanRequest, job: str | None, of_job: bool = False) -> str:
-    """Return the plans of a script, or what becomes of the state of a job that goes on with it; or `of_job` its batch query."""
+    """Return the plans of a script; with `job` the upgrade plan of the job with it, or `of_job` the job's batch query."""
     source = SourceText("request", request.sql)
     with _session(settings, role, _without_jobs(request), source, []) as session:
         compiled = session.compile(source)
@@ -181,7 +181,7 @@ def planned(settings: ServerSettings, role: Role, request: PlanRequest, job: str
 def _session(
     settings: ServerSettings, role: Role, request: SubmitRequest, source: SourceText, notices: list[str]
 ) -> Session:
-    """Return a session for a script, which checks what the role may do."""
+    """Return a session for a script that checks what the role may do. Raises SqlStreamError."""
     if role < Role.ADMIN:
         check_text(request.sql)
         check_request(request, source, settings.limits.parallelism)
@@ -201,7 +201,7 @@ def _session(
 
 
 def _check_secrets(source: SourceText) -> None:
-    """Raise UsageError for a secret that stands in a script."""
+    """Raise UsageError for a secret in a script."""
     for start, end in places(source.text):
         text = source.text[start:end]
         if not (text.startswith("${") and text.endswith("}") and ":-" not in text):
@@ -213,7 +213,7 @@ def _check_secrets(source: SourceText) -> None:
 
 
 def _check_options(request: SubmitRequest) -> None:
-    """Raise UsageError for a secret among options that are given beside a script."""
+    """Raise UsageError for a secret in the options of a request."""
     for options in (request.settings, *request.tables.values()):
         for option, value in options.items():
             if shown(option, value) != value:
@@ -226,7 +226,7 @@ def _upgrades(request: SubmitRequest) -> bool:
 
 
 def _check_startable(warehouse: Warehouse, job: PlannedJob, *, is_anew: bool, upgrades: bool) -> None:
-    """Raise UsageError for a job that could not start: what can be told now, whoever submits it is told."""
+    """Raise UsageError for a job that could not start: whoever submits it should learn that at once."""
     paths = warehouse.job(job.name)
     status = effective_status(warehouse.fs, paths)
     if status is not None and status.is_active:
@@ -242,7 +242,7 @@ def _submission(
     request: SubmitRequest, jobs: Sequence[PlannedJob], fresh: tuple[str, ...], within: tuple[str, ...]
 ) -> Submission:
     going = [job for job in jobs if not job.appends]
-    # Of several jobs the one that goes on for longest says how often their process is started again.
+    # Of several jobs, an unbounded one determines how often their process is started again.
     leading = next((job for job in going if not job.bounded), jobs[0])
     return Submission(
         id=uuid4().hex,
@@ -264,7 +264,7 @@ def _submission(
 
 
 def _forget_earlier(warehouse: Warehouse, made: Submission) -> None:
-    """Forget earlier submissions of the same jobs, which have ended. Raises UsageError for one that has not."""
+    """Delete earlier submissions of the same jobs that have ended. Raises UsageError for one that has not."""
     for job in made.jobs:
         if is_going_on(warehouse, job):
             raise UsageError(f'job "{job}" is being run by a server: it was submitted before', hint="Stop it first.")

@@ -1,7 +1,7 @@
-"""Supervises the jobs of a warehouse: one server at a time, by a lock; the others wait for it to be gone.
+"""Supervises the jobs of a warehouse: one server at a time, which holds a lock; others are standbys.
 
-What was submitted is in the warehouse. The server that has the lock starts a process for each submission, and starts it again
-when it dies, by the restart strategy of its jobs. A process that an earlier server started and that lives on is watched as it is.
+Submissions are in the warehouse. The server with the lock starts a process for each submission, and starts it again when it dies,
+by the restart strategy of its jobs. A process of an earlier server that still runs is watched, too.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ from sqlstream.warehouse.submissions import (
 from sqlstream.warehouse.submissions import FAILED as SUBMISSION_FAILED
 
 LOOK_SECONDS = 0.25
-# A store is asked over a network.
+# A store is read over a network.
 _LOOK_IN_STORE_SECONDS = 2.0
 _STOP_SECONDS = 60.0
-# How often outputs are looked at: whether they have grown large, or nobody needs them any more.
+# The time between two checks of outputs: whether they are too large, or no longer needed.
 _HOUSE_SECONDS = 10.0
 
 
 @dataclass
 class Supervised:
-    """A submission that has not ended, its process, and when it starts again, if it waits for that."""
+    """A submission that has not ended, its process, and the time of its next start, if it waits for one."""
 
     submission: Submission
     state: SubmissionState
@@ -69,18 +69,18 @@ class Supervised:
     process: JobProcess | None
     began: ProcessingTime
     attempts: list[Attempt] = field(default_factory=list)
-    # By the monotonic clock.
+    # In seconds of the monotonic clock.
     next_start: float | None = None
 
     @property
     def jobs(self) -> list[str]:
-        """The jobs that nobody has asked to end."""
+        """The jobs that have not been asked to end."""
         return [job for job in self.submission.jobs if job not in self.state.stopped]
 
     @property
     def text(self) -> str:
         """What the server does about it, for people."""
-        # The thread that supervises may change them meanwhile.
+        # The supervising thread may change them in the meantime.
         process, next_start = self.process, self.next_start
         if process is not None:
             return f"process {process.pid}"
@@ -90,7 +90,7 @@ class Supervised:
 
 
 class Supervisor:
-    """The thread that supervises, or waits for its turn; `notice` takes what its operator should know."""
+    """The thread that supervises, or waits for its turn; `notice` receives messages for the operator of the server."""
 
     def __init__(self, warehouse: Warehouse, folder: str, command: Command, notice: Callable[[str], None]):
         self._warehouse, self._folder, self._command, self._notice = warehouse, folder, command, notice
@@ -106,31 +106,32 @@ class Supervisor:
         self._look_seconds = LOOK_SECONDS if warehouse.fs.local else _LOOK_IN_STORE_SECONDS
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     @property
     def is_active(self) -> bool:
-        """Whether this server supervises the jobs; otherwise another one does."""
+        """Whether this server supervises the jobs; otherwise it is a standby."""
         return self._lock is not None
 
     def look(self) -> None:
-        """Look at once at what was submitted."""
+        """Let the thread look for submissions at once."""
         self._wake.set()
 
     def about(self, job: str) -> str | None:
-        """Return what the server does about a job, None for one that it does not supervise."""
+        """Return what the server does about a job, as text; None for a job that it does not supervise."""
         with self._changing:
             found = [s for s in self._found.values() if job.lower() in map(str.lower, s.jobs)]
             return found[-1].text if found else None
 
     def output_of(self, id: str) -> str:
-        """Return the file with what the process of a submission writes."""
+        """Return the file with the output of a submission's process."""
         if self._warehouse.fs.local:
             return f"{self._warehouse.root}/server/output/{id}.log"
         return f"{user_folder()}/server/{id}.log"
 
     def close(self) -> None:
-        """Stop the jobs after their batches, and give the lock back: the next server lets them go on."""
+        """Stop the jobs after their batches, and release the lock: the next server continues them."""
         self._stopping = True
         self._wake.set()
         self._thread.join(_STOP_SECONDS + 5)
@@ -139,7 +140,7 @@ class Supervisor:
 
     def _run(self) -> None:
         while not self._stopping:
-            # What goes wrong in one look may be over in the next one.
+            # An error in one look may be gone in the next one.
             with _reported(self._notice):
                 if self._lock is None:
                     self._try_to_lead()
@@ -165,13 +166,13 @@ class Supervisor:
 
     def _supervise(self) -> None:
         if isinstance(self._lock, Lease) and self._lock.is_lost:
-            # Another server may have taken over. The jobs go on, and are its own now.
+            # Another server may have taken over. The jobs continue, and are its own now.
             self._notice("another server may supervise the jobs by now: this one waits for its turn")
             self._lock.release()
             self._lock = None
             self._forget()
             return
-        # Those that are known do not change, and there may be many that have ended.
+        # Known submissions do not change, and many may have ended.
         for submission in submissions(self._warehouse, but=self._found.keys() | self._ended):
             self._add(submission)
         for one in list(self._found.values()):
@@ -182,12 +183,12 @@ class Supervisor:
             self._keep_house(submission_ids(self._warehouse))
 
     def _keep_house(self, kept: set[str]) -> None:
-        """Cut outputs that have grown large, and delete those of submissions that were forgotten."""
+        """Truncate outputs that are too large, and delete those of deleted submissions."""
         for id in self._found:
             rotate(self.output_of(id))
         forgotten = self._ended - kept
         if self._warehouse.fs.local:
-            # An earlier server may have forgotten them.
+            # An earlier server may have left them.
             written = self._warehouse.fs.list(os.path.dirname(self.output_of("")))
             forgotten |= {name.partition(".")[0] for name in written} - kept
         for id in forgotten:
@@ -205,13 +206,13 @@ class Supervisor:
             self._found[submission.id] = found
 
     def _look_at(self, one: Supervised) -> None:
-        """Do what is due: start a process, notice its end, start it again."""
+        """Do what is due: start a process, notice its end, or start it again."""
         if one.process is not None:
             if not one.process.is_alive:
                 code, one.process = one.process.code, None
                 self._judge(one, code)
             elif len(one.jobs) > 1:
-                # Its process goes on with the others.
+                # Its process continues with the other jobs.
                 self._note_stops(one, [j for j, s in zip(one.jobs, self._statuses(one), strict=True) if _has_ended(s)])
             return
         if one.next_start is not None:
@@ -222,7 +223,7 @@ class Supervisor:
                 self._start(one)
             return
         if any(status is not None and status.is_active for status in self._statuses(one)):
-            # In a process of another host, or one that an earlier server could not write down any more.
+            # They run in a process of another host, or in one that an earlier server could not record before it died.
             if not one.state.starts:
                 one.state = replace(one.state, starts=1)
                 write_state(self._warehouse, one.submission.id, one.state)
@@ -230,17 +231,17 @@ class Supervisor:
         if one.state.paused or not one.state.starts:
             self._start(one)
         else:
-            # It ended while no server looked.
+            # It ended while no server was there.
             self._judge(one, None)
 
     def _start(self, one: Supervised) -> None:
-        """Start the process; as a start anew only until the jobs have begun, which must not go back then."""
+        """Start the process. Jobs named in `fresh` start anew only until they have begun: they must not lose progress."""
         paths, due = self._warehouse, self._due(one)
         submission = replace(one.submission, starts=due)
         submission = replace(submission, fresh=tuple(n for n in submission.fresh if n in (*due, *submission.jobs)))
         jobs: Sequence[str] = ()
         if any(self._statuses(one)):
-            # The name of a fork is not for what else runs.
+            # The name of a fork holds only for the fork.
             jobs = one.jobs if submission.as_job is not None else (*due, *one.jobs)
         words = self._command(submission, jobs)
         try:
@@ -258,7 +259,7 @@ class Supervisor:
             one.process = process
 
     def _statuses(self, one: Supervised) -> list[Status | None]:
-        """Return what each job has said of itself since it was submitted."""
+        """Return the status of each job since it was submitted; None for a job without one."""
         found = [effective_status(self._warehouse.fs, self._warehouse.job(job)) for job in one.jobs]
         since = one.submission.submitted_at
         return [s if s is not None and max(s.started_at, s.updated_at) >= since else None for s in found]
@@ -275,11 +276,11 @@ class Supervisor:
         return entry is not None and entry.committed_at >= one.submission.submitted_at
 
     def _judge(self, one: Supervised, code: int | None) -> None:
-        """Decide what becomes of a submission whose process has ended, with a code if that is known."""
+        """Decide about a submission whose process has ended, with an exit code if that is known."""
         statuses = self._statuses(one)
         failed = next((s for s in statuses if s is not None and s.state == FAILED), None)
         if code and any(s is not None and s.is_active for s in statuses):
-            # A process runs the jobs that an earlier server had started when it died, before it could write that down.
+            # An earlier server had started another process for the jobs, and died before it could record that.
             return
         if failed is not None:
             self._end(one, SUBMISSION_FAILED, failed.error)
@@ -293,7 +294,7 @@ class Supervisor:
             self._start_later(one)
 
     def _start_later(self, one: Supervised) -> None:
-        """Let the process start again, as the strategy of its jobs says."""
+        """Schedule the next start of the process, by the restart strategy of its jobs; or end the submission."""
         one.attempts = one.strategy.needed([*one.attempts, Attempt(one.began, now())])
         pause = one.strategy.delay(one.attempts)
         message = "the process of the job ended, and did not say why"
@@ -315,7 +316,7 @@ class Supervisor:
             add_restart(self._warehouse.fs, paths, Restart(now(), version, message, pause, strategy.limits))
 
     def _asked_to_end(self, one: Supervised) -> list[str]:
-        """Return the jobs that were asked to end while they wait to start again."""
+        """Return the jobs that were asked to end while they wait for a restart."""
         fs = self._warehouse.fs
         asked = [job for job in one.jobs if requested_stop(fs, self._warehouse.job(job)) is not None]
         for job in asked:
@@ -323,7 +324,7 @@ class Supervisor:
         return asked
 
     def _note_stops(self, one: Supervised, stopped: list[str]) -> None:
-        """Note which jobs do not go on."""
+        """Record the jobs that do not continue."""
         if stopped:
             one.state = replace(one.state, stopped=(*one.state.stopped, *stopped))
             write_state(self._warehouse, one.submission.id, one.state)
@@ -338,11 +339,11 @@ class Supervisor:
             self._notice(f"{', '.join(one.submission.jobs)}: {error}")
 
     def _stop(self) -> None:
-        """Stop all processes after their batches, and say that they are to go on."""
+        """Stop all processes after their batches, and record that the next server must continue them."""
         supervised = (
             [(one, one.process) for one in self._found.values() if one.process is not None] if self._lock else []
         )
-        # What has ended by itself since the last look is for the next server to judge: it may not have to go on.
+        # What has ended by itself since the last look is for the next server to judge.
         running = [(one, process) for one, process in supervised if process.is_alive]
         for one, process in running:
             process.ask_to_stop()
@@ -362,13 +363,13 @@ def _has_ended(status: Status | None) -> bool:
 
 
 class _reported:
-    """Lets an error be told, and nothing else come of it."""
+    """Reports an error as a notice, and suppresses it."""
 
     def __init__(self, notice: Callable[[str], None]):
         self._notice = notice
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Does nothing."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, SqlStreamError):

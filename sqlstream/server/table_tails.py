@@ -1,4 +1,4 @@
-"""The changes of a table of the warehouse as its jobs commit them, as server-sent events."""
+"""The changes of a warehouse table as its jobs commit them, as server-sent events."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.jobs import JobRecord, SinkRecord, readable_record
 from sqlstream.warehouse.paths import Warehouse
 
-# Whoever begins to listen, or has fallen behind, hears no more versions of before than these.
+# A listener that begins, or has fallen behind, gets at most so many past versions.
 _MOST_VERSIONS = 20
-# So many looks in a row must fail before that is said.
+# An error is reported after so many failed looks in a row.
 _LOOKS_THAT_FAIL = 3
-# So many rows of a version are sent.
+# The most rows of a version that are sent.
 _MOST_ROWS = 200
-# So many tables are looked at at a time.
+# The most tables that are read at the same time.
 _LOOKS = 4
 _KIND, _COUNT, _PLACE = internal("kind"), internal("count"), internal("place")
 
 
 @dataclass
 class TableWatcher:
-    """Looks at a table, and says what its jobs have changed since the last look; the first time, what they did last."""
+    """Reads a table, and returns its changes since the last look; the first time, the last changes."""
 
     warehouse: Warehouse
     table: str
     _seen: dict[str, tuple[ProcessingTime, int]] = field(default_factory=dict)
-    # How many looks in a row could not read what a job has written.
+    # The number of failed looks in a row, by job.
     _failed: dict[str, int] = field(default_factory=dict)
-    # As they were found last.
+    # The writers at the last look.
     _writers: list[tuple[JobRecord, SinkRecord]] = field(default_factory=list)
 
     def writers(self) -> list[tuple[JobRecord, SinkRecord]]:
-        """Return the jobs that write the table, also those that have not written yet. Raises HttpError when there is none."""
+        """Return the jobs that write the table, also those that have not written yet. Raises HttpError if there is none."""
         names = self.warehouse.writers(self.table) or self.warehouse.jobs()
         found, tables = [], set[str]()
         for name in names:
@@ -69,7 +69,7 @@ class TableWatcher:
         return found
 
     def described(self) -> Event:
-        """Return the columns of the table as of the last look, its key and the jobs that write it. Raises HttpError."""
+        """Return an event with the table's columns at the last look, its key, and the jobs that write it. Raises HttpError."""
         writers = self._writers or self.writers()
         record, sink = writers[0]
         data = {
@@ -81,7 +81,7 @@ class TableWatcher:
         return Event("table", record.job, data)
 
     def look(self) -> list[Event]:
-        """Return what is new. Raises HttpError when no job writes the table any more."""
+        """Return the new events. Raises HttpError if no job writes the table any more."""
         events: list[Event] = []
         for record, sink in self.writers():
             try:
@@ -92,7 +92,7 @@ class TableWatcher:
         return events
 
     def _unreadable(self, record: JobRecord, sink: SinkRecord, error: Exception) -> list[Event]:
-        """Say, once, that what a job wrote cannot be read: what was replaced while it was read is there at the next look."""
+        """Return, once, an event that rows cannot be read: a file that is replaced while it is read is there at the next look."""
         count = self._failed[record.job] = self._failed.get(record.job, 0) + 1
         if count != _LOOKS_THAT_FAIL:
             return []
@@ -106,7 +106,7 @@ class TableWatcher:
         if committed is None or (seen == committed and created_at == record.created_at):
             return []
         if created_at != record.created_at or (seen is not None and seen > committed):
-            # It was started anew, or has gone back to a savepoint.
+            # The job was started anew, or has gone back to a savepoint.
             seen = None
         newest = JobHistory(self.warehouse, job).newest
         if newest is None:
@@ -130,7 +130,7 @@ class TableWatcher:
 
 
 def _changelog(sink: SinkRecord, changes: str) -> str:
-    """Return the SELECT of the first changes of each version: it, how many it has, their kinds, and the values as texts."""
+    """Return the SELECT of the first changes of each version: (version, number of its changes, kind, values as texts..)."""
     columns = [quote_name(name) for name, _ in sink.columns]
     keys = [quote_name(name) for name in sink.key]
     is_update = "false"
@@ -150,16 +150,16 @@ def _changelog(sink: SinkRecord, changes: str) -> str:
 
 
 class TableTails:
-    """Lets clients listen to tables. Each looks for itself, no sooner than it has read what it was sent."""
+    """Lets clients listen to tables. Each has its own looks, the next one after it has read the events of the last."""
 
     def __init__(self, warehouse: Warehouse, places: Places):
         self._warehouse, self._places = warehouse, places
         self._seconds = LOOK_SECONDS if warehouse.fs.local else LOOK_IN_STORE_SECONDS
-        # Large tables take seconds: queries, and those who listen to jobs, do not wait for them.
+        # Reading large tables takes seconds: queries, and listeners of jobs, do not wait for them.
         self._threads = ThreadPoolExecutor(_LOOKS, thread_name_prefix="tail")
 
     async def listen(self, table: str) -> AsyncIterator[bytes]:
-        """Yield the columns of a table, its last changes, and those to come, until whoever listens goes. Raises HttpError."""
+        """Yield a table's columns, its last changes, and then each change, until the listener leaves. Raises HttpError."""
         self._places.take()
         loop = asyncio.get_running_loop()
         try:
@@ -175,7 +175,7 @@ class TableTails:
                     looking.cancel()
                 events = looking.result()
                 if (described := watcher.described()) != known:
-                    # A job that goes on with another query may give the table other columns.
+                    # A job that continues with another query may change the table's columns.
                     known = described
                     events.insert(0, described)
                 for event in events:
@@ -189,5 +189,5 @@ class TableTails:
             self._places.leave()
 
     def close(self) -> None:
-        """Look at no more tables."""
+        """Stop reading tables."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""What clients of HTTP ask of processes: so much at a time, within limits, and ended when whoever asked has gone."""
+"""Requests of HTTP clients that run in processes: limited in number and time, and ended when the client leaves."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sqlstream.server.state_reader import QueryStopped, RunningAnswer, RunningQu
 
 @dataclass(frozen=True, slots=True)
 class TurnLimits:
-    """How many requests run at a time, how many seconds each may take, and how many it waits for its turn.
+    """How many requests run at a time, how many seconds each may take, and how many seconds (`patience`) it waits for its turn.
 
-    Errors call one by its `noun`, and say of several that they are `running`.
+    Errors call a request by its `noun`, and say of several that they are `running`.
     """
 
     most: int
@@ -30,18 +30,18 @@ class TurnLimits:
 
 
 class RequestTurns:
-    """Lets requests of one kind run in processes. All but its threads is for the loop of the server alone."""
+    """Runs requests of one kind in processes. All but its threads must be used in the server's event loop only."""
 
     def __init__(self, reader: StateReader, limits: TurnLimits):
         self._reader, self._limits = reader, limits
         self._places = asyncio.Semaphore(limits.most)
-        # They wait for processes.
+        # Threads that wait for processes.
         self._threads = ThreadPoolExecutor(limits.most, thread_name_prefix=limits.noun)
         self.running = 0
 
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """Count a request as long as it runs. Raises HttpError when there are too many."""
+        """Count a request while it runs. Raises HttpError if there are too many."""
         try:
             async with asyncio.timeout(self._limits.patience):
                 await self._places.acquire()
@@ -56,7 +56,7 @@ class RequestTurns:
             self._places.release()
 
     async def parts(self, request: ProcessRequest) -> AsyncGenerator[Any, None]:
-        """Yield the parts of an answer. Raises errors before the first one; later on they end the answer in the middle."""
+        """Yield the parts of an answer. Errors before the first part can still be sent; later ones cut off the answer."""
         async with self._turn():
             parts = _AnswerParts(self._reader, request)
             loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ class RequestTurns:
             try:
                 while True:
                     work = loop.run_in_executor(self._threads, parts.next)
-                    # Nobody may be there to hear of its error.
+                    # Nobody may be left to receive its error.
                     work.add_done_callback(lambda done: done.cancelled() or done.exception())
                     ended, _ = await asyncio.wait({work}, timeout=max(deadline - loop.time(), 0))
                     if not ended:
@@ -79,15 +79,16 @@ class RequestTurns:
                 parts.stop()
 
     def start(self) -> None:
-        """Have processes wait for requests."""
+        """Start processes for requests in advance."""
         self._reader.start()
 
     def close(self) -> None:
+        """End the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class _AnswerParts:
-    """The parts of an answer, as a thread waits for them."""
+    """The parts of an answer, for which threads wait."""
 
     def __init__(self, reader: StateReader, request: ProcessRequest):
         self._reader, self._request = reader, request

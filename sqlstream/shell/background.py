@@ -1,4 +1,4 @@
-"""The jobs that the shell has started and does not wait for: it says when one has ended."""
+"""The jobs that the shell has started in the background: it reports their warnings, and their end."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _POLL_SECONDS = 0.2
 
 
 class BackgroundJobs:
-    """Watches jobs in a thread, from the first one on."""
+    """Watches jobs in a thread, which the first job starts."""
 
     def __init__(self, output: ShellOutput):
         self._output = output
         self._lock = threading.Lock()
         self._running: list[Job] = []
-        # Those of which nobody wants to hear any more.
+        # Jobs that were asked to stop, about which nothing is printed.
         self._left: list[Job] = []
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
 
     def add(self, job: Job) -> None:
-        """Watch a job from now on."""
+        """Watch a job."""
         with self._lock:
             self._running.append(job)
             self._start()
 
     def leave(self, job: Job) -> None:
-        """Let a job that was asked to stop end by itself, and say nothing about it."""
+        """Let a job that was asked to stop end in its own time; print nothing about it."""
         with self._lock:
             self._left.append(job)
             self._start()
@@ -43,12 +43,12 @@ class BackgroundJobs:
 
     @property
     def running(self) -> list[Job]:
-        """The jobs that have not ended yet."""
+        """The watched jobs that have not ended."""
         with self._lock:
             return list(self._running)
 
     def take(self) -> list[Job]:
-        """Return the jobs that have not ended yet, and watch no longer."""
+        """Return the jobs that have not ended, and stop watching them."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -85,7 +85,7 @@ class BackgroundJobs:
 
 
 def _has_ended(job: Job) -> bool:
-    """Tell whether a job has ended, which lets it give back what it holds."""
+    """Return whether a job has ended; the call lets an ended job release its resources."""
     try:
         return job.wait(0)
     except SqlStreamError:

@@ -14,7 +14,7 @@ from sqlstream.errors import UsageError
 from sqlstream.session.texts import is_number, printable
 
 HEIGHT = 15
-# More names than that are a line each for nobody; more points are closer than a dot.
+# Nobody reads more bars, and more points would be closer than a dot.
 _MOST_BARS, _MOST_POINTS = 50, 100_000
 _LONGEST_NAME = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -23,9 +23,9 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 def chart(relation: duckdb.DuckDBPyRelation, width: int) -> Iterator[str]:
-    """Yield the lines of a chart of a relation's two columns, so many characters wide. Rows with NULL are left out.
+    """Yield the lines of a chart of a relation's two columns, `width` characters wide. Rows with NULL are left out.
 
-    Raises UsageError when the second column has no numbers.
+    Raises UsageError if the second column is not numeric.
     """
     x, y = map(quote_name, relation.columns)
     x_type, y_type = map(str, relation.types)
@@ -51,7 +51,7 @@ def chart(relation: duckdb.DuckDBPyRelation, width: int) -> Iterator[str]:
 
 
 def bars(rows: Sequence[tuple[str, float]], axes: tuple[str, str], width: int) -> Iterator[str]:
-    """Yield the names of the two columns, then a bar for each row.
+    """Yield the names of the two columns, then a bar for each row (name, value).
 
     >>> for text in bars([("EWR", 2.0), ("JFK", 4.0), ("LGA", -1.0)], ("origin", "n"), 23):
     ...     print(text)
@@ -83,7 +83,7 @@ def line(
     width: int,
     height: int = HEIGHT,
 ) -> Iterator[str]:
-    """Yield the lines of a line chart of points, in the order of their first number, with the names of its `axes`.
+    """Yield the lines of a line chart of (x, y) points in the order of x, with the names of its `axes`.
 
     `ends` are the labels of the first point and the last one.
     """
@@ -113,7 +113,7 @@ def line(
 
 
 def _draw(cells: list[list[int]], a: tuple[int, int], b: tuple[int, int]) -> None:
-    """Set the dots of a straight line."""
+    """Set the dots of a straight line from `a` to `b`."""
     steps = max(abs(b[0] - a[0]), abs(b[1] - a[1]), 1)
     for step in range(steps + 1):
         x = round(a[0] + (b[0] - a[0]) * step / steps)
@@ -122,7 +122,7 @@ def _draw(cells: list[list[int]], a: tuple[int, int], b: tuple[int, int]) -> Non
 
 
 def _between(left: str, middle: str, right: str, width: int) -> str:
-    """Return three texts in a line: at its ends, and between them where there is room for it, else behind them.
+    """Return three texts on a line: at its ends and between them, or the middle one last if there is no room for it.
 
     >>> _between("1", "n", "9", 9), _between("10:00:00", "hour", "11:00:00", 18)
     ('1   n   9', '10:00:00  11:00:00 (hour)')
@@ -135,7 +135,7 @@ def _between(left: str, middle: str, right: str, width: int) -> str:
 
 
 def labels(names: Sequence[str]) -> list[str]:
-    """Return names as they are shown: long ones are cut as far as they stay apart, and those of equal ones are numbered.
+    """Return names for people: long ones are cut as far as they stay different, and equal ones are numbered.
 
     >>> labels(["a", "a", "b"])
     ['a', 'a (2)', 'b']
@@ -153,7 +153,7 @@ def labels(names: Sequence[str]) -> list[str]:
 def _shortened(names: Sequence[str]) -> list[str]:
     different = len(set(names))
     for length in count(_LONGEST_NAME, _LONGEST_NAME // 2):
-        # What is behind the mark is empty, or the end of the name.
+        # Behind the mark is nothing, or the end of the name.
         for end in (0, (length - 1) // 2):
             head = length - 1 - end
             found = [n if len(n) <= length else f"{n[:head]}…{n[len(n) - end :]}" for n in names]
@@ -163,7 +163,7 @@ def _shortened(names: Sequence[str]) -> list[str]:
 
 
 def numbers(values: Sequence[float]) -> list[str]:
-    """Return numbers in few characters, but in so many that different ones look different.
+    """Return numbers in few characters, but in enough that different numbers look different.
 
     >>> numbers([1234567.0, 1234000.0, 5.0]), numbers([1234567.0, 2345678.0])
     (['1.235 M', '1.234 M', '5'], ['1.23 M', '2.35 M'])

@@ -1,4 +1,4 @@
-"""The commands of the shell, which begin with a backslash; they are named as psql's where it has them."""
+"""The commands of the shell, which begin with a backslash, with psql's names for those that psql has."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sqlstream.shell.reading import Command, parts
 from sqlstream.shell.routing import Route
 from sqlstream.shell.shell import Shell
 
-# A day has fewer seconds, and the longest wait more.
+# Six digits are more seconds than a day has, and fewer than the longest possible wait.
 _WATCH = re.compile(r"(?:(?P<seconds>\d{1,6}(?:\.\d+)?)(?=\s|$)\s*)?(?:c=(?P<count>\d{1,9})(?=\s|$)\s*)?")
 _WATCH_SECONDS = 2.0
 # A file that runs itself would never end.
@@ -33,7 +33,7 @@ _MOST_INCLUDED = 20
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A command: how it is written, what it does, and what runs it with what stands behind its name."""
+    """A command: its usage, its effect in words, and the function that runs it with the text behind its name."""
 
     usage: str
     about: str
@@ -56,7 +56,7 @@ def run(shell: Shell, source: SourceText) -> None:
 
 
 def run_command(shell: Shell, command: Command) -> None:
-    """Run a command. Raises UsageError for one that does not exist."""
+    """Run a command. Raises UsageError if it does not exist, and its own errors."""
     if command.name not in COMMANDS:
         near = nearest(command.name, COMMANDS) if command.name else None
         hint = "\\? lists the commands." if near is None else f"did you mean \\{near}? \\? lists them all."
@@ -136,7 +136,7 @@ def _duckdb(shell: Shell, rest: Span) -> None:
 
 
 def _query(shell: Shell, rest: Span) -> Span:
-    """Return the query behind a command, or the last one that was run."""
+    """Return the query behind a command, or the last one that was run. Raises UsageError if there is neither."""
     if rest.text.strip():
         return rest
     if shell.last_query is None:
@@ -149,7 +149,7 @@ def _watch(shell: Shell, rest: Span) -> None:
     assert head is not None
     seconds = float(head["seconds"] or _WATCH_SECONDS)
     shell.last_query = query = _query(shell, Span(rest.source, rest.start + head.end(), rest.end))
-    # Counts down to 0; without COUNT it never gets there.
+    # Counts down to 0; without COUNT it starts below.
     left = int(head["count"] or -1)
     console, stopping = shell.output.console, threading.Event()
 

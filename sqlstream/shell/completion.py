@@ -1,4 +1,4 @@
-"""What can stand at the cursor: keywords, relations, columns, functions, options, jobs, and the shell's own commands."""
+"""Completion at the cursor: keywords, relations, columns, functions, options, jobs, and the shell's own commands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RELATION_FOLLOWS = re.compile(
 )
 _TARGET_FOLLOWS = re.compile(r"\bINSERT\s+INTO\s+[\w.]*$", re.IGNORECASE)
 _JOB_FOLLOWS = re.compile(r"\b(FOR\s+JOB|DESCRIBE\s+STATE)\s+[\w.]*$", re.IGNORECASE)
-# A string that is open: what stands before it says what it is.
+# An open string: the text before it determines what it is.
 _OPEN_STRING = re.compile(r"'([\w.-]*)$")
 _SET_FOLLOWS = re.compile(r"^\s*(SET|RESET)\s+'[\w.-]*$", re.IGNORECASE)
 _CONNECTOR_FOLLOWS = re.compile(r"'connector'\s*=\s*'[\w.-]*$", re.IGNORECASE)
@@ -47,7 +47,7 @@ _OF_JOBS = ("stop", "drop")
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A text that can stand in the place of the last `replaced` characters, and what it is."""
+    """A text that can replace the last `replaced` characters, and a description of it."""
 
     text: str
     about: str
@@ -55,13 +55,13 @@ class Suggestion:
 
 
 class Suggestions:
-    """Finds what can stand behind a text."""
+    """Suggests texts for the place of the cursor."""
 
     def __init__(self, names: KnownNames, commands: Mapping[str, str]):
         self._names, self._commands = names, commands
 
     def behind(self, text: str, following: str = "") -> list[Suggestion]:
-        """Return what can stand between a text and the one that follows, the likeliest first."""
+        """Return suggestions for the place between `text` and the text that follows it, the likeliest first."""
         statement = cut(SourceText("shell", text)).rest.text
         if (command := _COMMAND.match(statement)) is not None:
             if command["rest"] is None:
@@ -100,7 +100,7 @@ class Suggestions:
         yield from _starting(word, ((r.name, r.kind) for r in self._names.relations))
 
     def _columns(self, statement: str, word: str) -> Iterator[Suggestion]:
-        """Yield the columns of the relations that a statement names, also behind an alias or a name and a dot."""
+        """Yield the columns of the relations in a statement, also behind a name or an alias and a dot."""
         named = [r for r in self._names.relations if _names(statement, r)]
         seen = set[str]()
         qualifier, dot, column = word.rpartition(".")
@@ -144,16 +144,18 @@ def _aliases(statement: str, relation: Known) -> list[str]:
 
 
 class SqlCompleter:
-    """Suggestions as prompt_toolkit asks for them: it needs no more than these two methods."""
+    """Suggestions for prompt_toolkit, which needs only these two methods."""
 
     def __init__(self, suggestions: Suggestions):
         self._suggestions = suggestions
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterator[Completion]:
-        # The columns are those of all relations of the statement, also of those behind the cursor.
+        """Yield a completion for each suggestion at the cursor of a document."""
+        # The columns of all relations of the statement, also of those behind the cursor.
         for one in self._suggestions.behind(document.text_before_cursor, document.text_after_cursor):
             yield Completion(one.text, start_position=-one.replaced, display_meta=one.about)
 
     async def get_completions_async(self, document: Document, event: CompleteEvent) -> AsyncIterator[Completion]:
+        """Yield the same as `get_completions`."""
         for completion in self.get_completions(document, event):
             yield completion

@@ -1,4 +1,4 @@
-"""What was entered in earlier sessions: a file in the user's state folder, without secrets."""
+"""The entries of earlier sessions: a file in the user's state folder, without secrets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlstream.secrets import hidden
 
-# So many entries are offered again.
+# How many entries are read.
 MOST = 5000
 
 
@@ -19,7 +19,7 @@ def history_file() -> Path:
 
 
 def read_history(file: Path) -> list[str]:
-    """Return the last entries, the oldest first. A file that cannot be read is an empty one."""
+    """Return the last entries, oldest first; none if the file cannot be read."""
     try:
         lines = file.read_text("utf-8").rstrip("\n").split("\n")[-MOST:]
     except (OSError, UnicodeDecodeError):
@@ -36,7 +36,7 @@ def _entry(line: str) -> str | None:
 
 
 def append_history(file: Path, text: str) -> None:
-    """Add an entry, a line of JSON, with stars in the place of secrets. Only its user can read the file."""
+    """Append an entry, as a line of JSON with stars for secrets; errors are ignored. Only its user can read the file."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

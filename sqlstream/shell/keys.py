@@ -1,4 +1,4 @@
-"""The keys of the terminal while a statement runs: what is typed is not shown, and waits for the prompt."""
+"""The keys of the terminal while a statement runs: typed characters are not echoed, and wait for the prompt."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _LOCAL_MODES = 3
 
 @contextmanager
 def hidden_keys() -> Iterator[None]:
-    """Let the terminal not show what is typed meanwhile, where it would be in the middle of what is drawn; Ctrl-C still works."""
+    """Switch off the terminal's echo inside of the context: it would appear in the output. Ctrl-C still works."""
     try:
         before = termios.tcgetattr(sys.stdin)
     except (termios.error, OSError, ValueError):
-        # Keys come from elsewhere.
+        # Standard input is no terminal.
         yield
         return
     changed = [*before]

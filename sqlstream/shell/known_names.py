@@ -1,4 +1,4 @@
-"""The names that can be completed, as the session knows them: looked up now and then, not at every key."""
+"""The names that can be completed, from the session: looked up every few seconds, not at every key."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sqlstream.session.relations import Known, known_relations
 from sqlstream.session.session import Session
 
 T = TypeVar("T")
-# So long a name that is new may be missing.
+# A new name may be missing for so many seconds.
 _SECONDS = 2.0
 
 
 class KnownNames:
-    """Relations, columns, functions, jobs and options of a session."""
+    """The names of a session's relations, columns, functions, jobs and options, for completion."""
 
     def __init__(self, session: Session):
         self._session = session
@@ -40,34 +40,37 @@ class KnownNames:
 
     @property
     def relations(self) -> Sequence[Known]:
+        """The relations that a query can name, with their columns."""
         return self._kept("relations", lambda: list(known_relations(self._session)))
 
     @property
     def jobs(self) -> Sequence[str]:
+        """The names of the jobs of the warehouse."""
         return self._kept("jobs", lambda: list(self._session.warehouse.jobs()))
 
     @property
     def functions(self) -> Mapping[str, str]:
-        """The functions, in lower case, with what each of them is."""
+        """The functions by name in lower case, each with its kind, such as "a scalar function"."""
         own = {name.lower(): "a function of the project" for name in self._session.compiler.catalog.function_names}
         return {**_built_in_functions(), **own}
 
     @property
     def tables(self) -> Sequence[str]:
-        """The names of the tables that are declared."""
+        """The names of the declared tables."""
         return [entry.name for entry in self._session.compiler.catalog if isinstance(entry, Table)]
 
     @property
     def options(self) -> Mapping[str, str]:
-        """The options of SET, with what they are about."""
+        """The options of SET, by name, with their meanings."""
         return {option.name: option.meaning for option in OPTIONS.values()}
 
     @property
     def connectors(self) -> Sequence[str]:
+        """The names of all connectors."""
         return connector_names()
 
     def table_options(self, connector: str | None) -> Mapping[str, str]:
-        """Return the options of WITH that tables of a connector have."""
+        """Return the options of WITH for a connector, with their meanings; only 'connector' for an unknown one."""
         if connector is None or not exists(connector):
             return {CONNECTOR.name: CONNECTOR.meaning}
         try:

@@ -1,4 +1,4 @@
-"""Where the shell writes: notices and errors to the terminal, results there or into a file."""
+"""The output of the shell: notices and errors to the terminal, results there or into a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqlstream.session.rendering import PIPE_WIDTH
 
 
 class Standard(io.TextIOBase):
-    """Standard output, or standard error, as it is at the moment: a prompt puts another stream in its place."""
+    """Standard output or standard error at the time of each call: a prompt replaces the stream."""
 
     def __init__(self, name: str):
         self._name = name
@@ -29,20 +29,24 @@ class Standard(io.TextIOBase):
         return cast(TextIO, getattr(sys, self._name))
 
     def isatty(self) -> bool:
+        """Return whether the present stream is a terminal."""
         return self._stream.isatty()
 
     def write(self, text: str) -> int:
+        """Write to the present stream; return the number of characters."""
         return self._stream.write(text)
 
     def flush(self) -> None:
+        """Flush the present stream."""
         self._stream.flush()
 
     def fileno(self) -> int:
+        """Return the file descriptor of the present stream."""
         return self._stream.fileno()
 
 
 class ShellOutput:
-    """What the shell shows. On a terminal notices are beside results, otherwise they go to standard error."""
+    """Writes what the shell shows. On a terminal notices are among the results, otherwise they go to standard error."""
 
     def __init__(self, *, interactive: bool):
         self.is_interactive = interactive
@@ -55,21 +59,21 @@ class ShellOutput:
 
     @property
     def stream(self) -> TextIO:
-        """Where results go."""
+        """The stream for results: the file, or standard output."""
         return self._file or cast(TextIO, Standard("stdout"))
 
     @property
     def form(self) -> str:
-        """How results are written: `table`, `csv` or `json`."""
+        """The format of results: `table`, `csv` or `json`."""
         return self._form
 
     @property
     def can_redraw(self) -> bool:
-        """Whether results can be drawn over earlier ones."""
+        """Whether results can be drawn over earlier ones: on a terminal."""
         return self._file is None and self.console.is_terminal
 
     def redirect(self, path: str | None) -> None:
-        """Write results into a file from now on, as its name ends, or to the terminal again."""
+        """Write further results into a file, in the format of its ending; or to the terminal (None). Raises UsageError."""
         if self._file is not None:
             file, self._file, self._form = self._file, None, "table"
             try:
@@ -86,11 +90,11 @@ class ShellOutput:
         self._form = ending[1:] if ending in (".csv", ".json") else "table"
 
     def say(self, text: str, style: str = "") -> None:
-        """Write a notice."""
+        """Print a notice, in a style of rich's."""
         self._notices.print(Text(text, style=style), soft_wrap=True)
 
     def error(self, error: SqlStreamError) -> None:
-        """Write an error: its first line in red, the carets in the statement."""
+        """Print an error: its first line and its carets in red, its hint in green."""
         width = self._notices.width if self._notices.is_terminal else None
         first, _, rest = error.render(width).partition("\n")
         self.say(first, "bold red")
@@ -99,12 +103,12 @@ class ShellOutput:
             self.say(line, "red" if caret else "green" if line.startswith("hint: ") else "")
 
     def warn(self, job: str, warning: SqlStreamError) -> None:
-        """Write a warning about a job, with its place."""
+        """Print a warning about a job, with its place."""
         width = self._notices.width if self._notices.is_terminal else None
         self.say(f"{job}: {warning.render(width)}", "yellow")
 
     def result(self, shown: RenderableType) -> None:
-        """Write what stays of a result that was drawn."""
+        """Write the last state of a result that was drawn."""
         if self._file is None:
             self.console.print(shown)
         else:
@@ -112,17 +116,17 @@ class ShellOutput:
 
     @contextmanager
     def status(self) -> Iterator[Status]:
-        """Show a line that changes, as long as the context lasts; none where there is no terminal."""
+        """Show a line that changes, inside of the context; only on a terminal."""
         with Status("", console=self._notices) as status:
             yield status
 
     def close(self) -> None:
-        """Finish the file that results go to, if there is one."""
+        """Close the file for results, if there is one. Raises UsageError."""
         self.redirect(None)
 
 
 def unexpected(error: BaseException) -> SqlStreamError:
-    """Return an error that nobody foresaw as people should see it: what it is, and where it comes from."""
+    """Return an unforeseen exception as an error for people: its class, its message, and where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     text = "; ".join(str(error).split("\n")) or "it says nothing more"

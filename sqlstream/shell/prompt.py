@@ -33,7 +33,7 @@ PROMPT = "sqlstream> "
 
 
 class Prompt:
-    """Reads what is entered on a terminal, part by part."""
+    """Reads entries from a terminal, and appends them to the history."""
 
     def __init__(
         self,
@@ -63,16 +63,16 @@ class Prompt:
         )
 
     def read(self) -> str:
-        """Return what was entered. Raises EOFError at the end, and KeyboardInterrupt on Ctrl-C."""
+        """Return the next entry. Raises EOFError on Ctrl-D or `leave`, and KeyboardInterrupt on Ctrl-C."""
         with patch_stdout(raw=True):
-            # Bytes that are no UTF-8 come as surrogates, which nothing else takes.
+            # Bytes that are no UTF-8 become surrogates, which nothing else accepts.
             text = self._session.prompt().encode("utf-8", "replace").decode("utf-8")
         if text.strip():
             append_history(self._file, text)
         return text
 
     def leave(self) -> bool:
-        """End a `read` that waits, which raises EOFError then; tell whether there is one. A handler of signals may call it."""
+        """End a waiting `read`, which then raises EOFError; return whether one waits. Signal handlers may call this."""
         app = self._session.app
         if app.loop is None or not app.is_running:
             return False
@@ -100,7 +100,7 @@ def _keys() -> KeyBindings:
 
 
 def interact(shell: Shell, prompt: Prompt) -> None:
-    """Run what is entered until `\\q`, or Ctrl-D. An error, and Ctrl-C, end what runs, and not the shell."""
+    """Run the entries of a prompt until `\\q` or Ctrl-D. Errors and Ctrl-C end a statement, not the shell."""
     while not shell.is_over:
         try:
             text = prompt.read()
@@ -114,12 +114,12 @@ def interact(shell: Shell, prompt: Prompt) -> None:
         except SqlStreamError as error:
             shell.output.error(error)
         except OSError as error:
-            # Such as a disk that is full, below a file that results go to.
+            # Such as a full disk, where the file for results is.
             shell.output.error(UsageError(error.strerror or str(error)))
         except KeyboardInterrupt:
             shell.output.say("interrupted", "yellow")
         except SystemExit:
             raise
         except BaseException as error:
-            # Whatever it is, jobs run in this shell. A panic of Rust's code is not an Exception.
+            # Whatever it is, jobs run in this shell. A panic of Rust code is not an Exception.
             shell.output.error(unexpected(error))

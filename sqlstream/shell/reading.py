@@ -1,4 +1,4 @@
-"""What somebody enters: statements that a semicolon ends, and commands, which are lines that begin with a backslash."""
+"""Splits entries: into statements, which end with a semicolon, and commands, which are lines with a backslash in front."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def parts(source: SourceText) -> Iterator[Span | Command]:
 
 
 def is_whole(text: str) -> bool:
-    """Tell whether nothing more has to be entered: there is a command, or a semicolon behind the last statement."""
+    """Return whether an entry is complete: it is a command, or a semicolon ends its last statement."""
     return text.lstrip().startswith("\\") or cut(SourceText("shell", text)).is_blank
 
 
 def alone(span: Span) -> SourceText:
-    """Return the source of one statement: what is around it is blank, and shown all the same where an error points to it."""
+    """Return the source of one statement: blanks replace the text around it, but errors show the written text."""
     return replace(_only(span.source, span.start, span.end), written=span.source.text)
 
 

@@ -1,4 +1,4 @@
-"""The three ways to show the changes of a SELECT, named as in Flink's SQL client: table, changelog, tableau."""
+"""The three views of the changes of a SELECT, named as in Flink's SQL client: table, changelog, tableau."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqlstream.session.changes import Change
 from sqlstream.session.output import RowPrinter, Writable
 from sqlstream.session.texts import is_number, printable
 
-# Lines of a terminal that are not rows: the header, the rule below it, the line about the job, the line of the cursor.
+# Lines of a terminal that hold no rows: the header, its rule, the count, the line about the job, the cursor.
 _OTHER_LINES = 5
 _COLOURS = {"+I": "green", "+U": "cyan", "-U": "yellow", "-D": "red"}
 
@@ -25,25 +25,25 @@ Row = tuple[str | None, ...]
 
 
 class ResultView(ABC):
-    """Shows the changes of a result; values are texts, None for NULL."""
+    """Shows the changes of a result, and counts them; values are texts, None for NULL."""
 
     count = 0
 
     @abstractmethod
     def add(self, changes: Sequence[Change]) -> None:
-        """Take changes, in their order."""
+        """Add changes, in their order."""
 
     def frame(self, console: Console) -> RenderableType | None:
-        """Return what is drawn again and again while changes come, None where nothing is."""
+        """Return the picture that is redrawn while changes come; None if the view draws none."""
         return None
 
     @abstractmethod
     def last(self, console: Console, *, whole: bool) -> RenderableType | None:
-        """Return what stays on the terminal: with `whole` all there is, as the input has ended."""
+        """Return the picture that stays on the terminal; `whole`: all rows, as the input has ended."""
 
 
 class MaterializedTable:
-    """The rows that a result has now. An update takes the place of the row before; beyond `most` the oldest rows go."""
+    """The present rows of a result. An update replaces the row before it; beyond `most` rows the oldest are dropped."""
 
     def __init__(self, most: int):
         self.most = most
@@ -56,16 +56,16 @@ class MaterializedTable:
         return len(self._rows)
 
     def rows(self) -> Iterator[Row]:
-        """Yield the rows, in the order in which their places were taken."""
+        """Yield the rows in the order in which they came; an update has the place of the row before it."""
         for place in sorted(self._rows):
             yield self._rows[place]
 
     def newest(self, count: int) -> list[Row]:
-        """Return the rows of the last places."""
+        """Return the last `count` rows of `rows`."""
         return [self._rows[place] for place in sorted(self._rows)[-count:]]
 
     def apply(self, kind: str, row: Row) -> None:
-        """Apply a change; one that takes away a row which is not there any more does nothing."""
+        """Apply a change of a kind (+I, +U, -U or -D). Taking away a row that is not there does nothing."""
         if kind in ("+I", "+U"):
             self._put(row, self._freed.popleft() if kind == "+U" and self._freed else None)
             return
@@ -91,7 +91,7 @@ class MaterializedTable:
 
 
 class TableView(ResultView):
-    """The result as a table that changes in its place."""
+    """The result as a table that is updated in place."""
 
     def __init__(self, sink: SinkPlan, most: int):
         self._sink = sink
@@ -119,7 +119,7 @@ class TableView(ResultView):
 
 
 class ChangelogView(ResultView):
-    """The last changes, each kind in its colour."""
+    """The last 1,000 changes, each kind in its colour."""
 
     def __init__(self, sink: SinkPlan):
         self._sink = sink
@@ -144,7 +144,7 @@ class ChangelogView(ResultView):
 
 
 class TableauView(ResultView):
-    """A line for each change, written as it comes."""
+    """A line per change, written when it comes."""
 
     def __init__(self, sink: SinkPlan, stream: Writable):
         self._printer = RowPrinter(stream, sink)

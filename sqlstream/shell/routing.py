@@ -1,4 +1,4 @@
-"""Where a statement goes: to the session, as a stream of changes, or to DuckDB."""
+"""Decides where a statement runs: in the session, as a stream of changes, or in DuckDB."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from sqlstream.queries.statement import Token, parse_statement, tokenize
 _QUERY_STARTS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(")
 _ONLY_QUERIES = ("SUMMARIZE", "PIVOT", "UNPIVOT")
 _STAGES = ("AST", "LOGICAL", "OPTIMIZED", "PHYSICAL", "STATE", "PLAN", "FOR", "ANALYZE")
-# The schemas of what only state queries read.
+# Schemas that only state queries can read.
 _OURS = ("state", "sqlstream", "savepoint")
 
 
 class Route(Enum):
-    """What becomes of a statement."""
+    """Where a statement runs."""
 
-    # It changes the session, starts a job, or asks what the session knows.
+    # In the session: it changes the session, starts a job, or shows what the session knows.
     SESSION = auto()
-    # A SELECT over sources: its changes are shown as they come.
+    # As a stream: a SELECT over sources, whose changes are shown as they come.
     CHANGES = auto()
-    # A query over state, results and system tables: DuckDB answers it at once.
+    # In DuckDB, which answers at once: a query over state, results and system tables.
     QUERY = auto()
 
 
 def route(source: SourceText, compiler: Compiler) -> Route:
-    """Return where a statement goes.
+    """Return where a statement runs.
 
-    A query is for DuckDB if it names state, system tables, or tables of the warehouse and nothing else. With a table that has a
-    connector, or a view, it is a stream.
+    A query runs in DuckDB if it names state or system tables, or no other tables than those of the warehouse. With a table that
+    has a connector, or with a view, it is a stream.
     """
     tokens = tokenize(source.text)
     words = [token.word for token in tokens[:4]]
@@ -55,7 +55,7 @@ def route(source: SourceText, compiler: Compiler) -> Route:
 
 
 def _described(tokens: list[Token], compiler: Compiler) -> Route:
-    """Route DESCRIBE: DuckDB knows the columns of state, of what jobs wrote without a declaration, and of queries."""
+    """Return where DESCRIBE runs: in DuckDB for state, for tables that are written but not declared, and for queries."""
     names = [t for t in tokens[1:] if t.text != ";"]
     if len(names) == 1 and names[0].is_name:
         name = names[0].name
@@ -78,7 +78,7 @@ def _is_query(source: SourceText, compiler: Compiler) -> bool:
         with compiler.connection() as connection:
             statement = parse_statement(source, connection, functions)
     except QueryError:
-        # It is no SQL of DuckDB's: a window, say. If it names state all the same, DuckDB's error is the right one.
+        # DuckDB does not parse it: a window, say. If it names state, DuckDB's error is the right one.
         return _names_state(tokenize(source.text))
     except SqlStreamError:
         return False

@@ -1,4 +1,4 @@
-"""The shell: runs what is entered, one part after the other, on a session."""
+"""The shell: runs statements, one after the other, on a session."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from sqlstream.shell.reading import alone
 from sqlstream.shell.result_views import ChangelogView, ResultView, TableauView, TableView
 from sqlstream.shell.routing import Route, route
 
-# So long a statement waits for changes before it looks whether Ctrl-C was pressed.
+# A statement waits for changes so many seconds before it checks for Ctrl-C.
 _POLL_SECONDS = 0.1
 
 
 class Shell:
     """Runs statements and commands on a session.
 
-    It is `interactive` when somebody types: a job then runs in the background while the next statement is entered. Otherwise a
-    job whose input ends has ended before the next statement begins.
+    If its output is interactive, somebody types: jobs run in the background while the next statement is entered. Otherwise a
+    bounded job ends before the next statement begins.
     """
 
     def __init__(self, session: Session, output: ShellOutput):
@@ -45,15 +45,15 @@ class Shell:
         self.jobs = BackgroundJobs(output)
         self.shows_time = False
         self.is_over = False
-        # The files that are run, each by the one before it.
+        # The files that are being run; each includes the next.
         self.included: list[str] = []
-        # The last query, for the commands that repeat it.
+        # The last query, which some commands repeat.
         self.last_query: Span | None = None
 
     def execute(self, statement: Span, to: Route | None = None) -> None:
-        """Run one statement, on the route that it has by itself or on another one."""
+        """Run one statement; `to` overrides the route that the statement has by itself. Raises SqlStreamError."""
         source = alone(statement)
-        # DuckDB is asked for the route, and by the compiler, too: a Ctrl-C that comes meanwhile is not lost.
+        # The route, and the compiler, ask DuckDB: a Ctrl-C meanwhile is not lost.
         with InterruptedBySignals() as interrupted:
             where = to or route(source, self.session.compiler)
             if where is not Route.SESSION:
@@ -68,7 +68,7 @@ class Shell:
                 write_answer(self.session, one, self.output.stream)
                 continue
             if one.is_query:
-                # Its state goes when the reader has seen enough: that it grows need not be said.
+                # Its state is dropped when the reader has seen enough: no need to warn that it grows.
                 self.show_changes(one)
                 continue
             for warning in one.warnings:
@@ -77,7 +77,7 @@ class Shell:
 
     @contextmanager
     def answered(self, statement: Span) -> Iterator[duckdb.DuckDBPyRelation]:
-        """Give the answer to a state query, which Ctrl-C interrupts meanwhile. Its errors point to where it was entered."""
+        """Yield the result of a state query, which Ctrl-C interrupts. Its errors point into the entry."""
         with InterruptedBySignals() as interrupted:
             yield self._query(statement, interrupted.opened)
 
@@ -124,7 +124,7 @@ class Shell:
                     running.remove(job)
                     self.output.say(ended_text(job))
         if stopping.is_set() and not self.output.is_interactive:
-            # What follows counts on jobs that have ended.
+            # The statements that follow rely on jobs that have ended.
             self.is_over = True
         if error is not None:
             raise error
@@ -132,7 +132,7 @@ class Shell:
     # -- changes
 
     def show_changes(self, planned: PlannedJob) -> None:
-        """Show the changes of a SELECT until its input ends, or Ctrl-C is pressed."""
+        """Show the changes of a SELECT until its input ends or Ctrl-C stops it. Raises the error of its job."""
         stopping = threading.Event()
         with self.stopped_by_signals(stopping):
             with self.output.status() as status:
@@ -143,7 +143,7 @@ class Shell:
                 ended = self._follow(changes, view, stopping)
             finally:
                 if stopping.is_set() and self.output.is_interactive:
-                    # Nothing of its batch is kept: whoever has seen enough need not wait for its end.
+                    # Nothing of its batch is kept, so its end need not be awaited.
                     changes.leave()
                     self.jobs.leave(changes.job)
                 else:
@@ -160,11 +160,11 @@ class Shell:
             return TableView(sink, int(options.text("sql-client.execution.max-table-result.rows")))
         if mode == "changelog" and self.output.can_redraw:
             return ChangelogView(sink)
-        # What was written cannot be written over: neither in a file nor in a pipe.
+        # Files and pipes cannot be redrawn.
         return TableauView(sink, self.output.stream)
 
     def _follow(self, changes: Changes, view: ResultView, stopping: threading.Event) -> bool:
-        """Show changes as they come; return whether they have ended by themselves."""
+        """Show changes as they come; return whether they ended by themselves."""
         console = self.output.console
         if not self.output.can_redraw or isinstance(view, TableauView):
             if self.output.is_interactive:
@@ -181,12 +181,12 @@ class Shell:
     # -- the end
 
     def stopped_by_signals(self, stopping: threading.Event) -> AbstractContextManager[None]:
-        """Make Ctrl-C and SIGTERM ask for a stop of what is shown; after SIGTERM the shell is over."""
+        """Let Ctrl-C and SIGTERM set `stopping` inside of the context; after SIGTERM the shell is over."""
         return stop_on_signals(stopping, self._terminated)
 
     @contextmanager
     def interrupted_by_ctrl_c(self) -> Iterator[None]:
-        """Let Ctrl-C raise KeyboardInterrupt meanwhile, also in a process that was started with it ignored."""
+        """Let Ctrl-C raise KeyboardInterrupt inside of the context, also in a process that was started with it ignored."""
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             yield
@@ -195,9 +195,9 @@ class Shell:
 
     @contextmanager
     def ended_by_sigterm(self, leave: Callable[[], bool] = lambda: False) -> Iterator[None]:
-        """Let SIGTERM end the shell as `\\q` does, meanwhile, and not the process: so its jobs stop after their batch.
+        """Let SIGTERM end the shell, not the process, inside of the context, like `\\q`: its jobs stop after their batch.
 
-        `leave` ends a prompt that waits for somebody to type, and tells whether there is one. Anything else is interrupted.
+        `leave` ends a prompt that waits for an entry, and returns whether there is one. Otherwise KeyboardInterrupt is raised.
         """
 
         def end(number: int, frame: FrameType | None) -> None:
@@ -216,7 +216,7 @@ class Shell:
         self.is_over = True
 
     def finish(self) -> None:
-        """Wait for the jobs that run in the background, as nothing more is entered. Raises the first error."""
+        """Wait for the background jobs when there are no more entries. Raises the first error."""
         running = self.jobs.take()
         if running:
             names = ", ".join(job.name for job in running)
@@ -224,7 +224,7 @@ class Shell:
             self.wait_for(running)
 
     def close(self) -> None:
-        """Stop the jobs that run in the background, after their batch."""
+        """Stop the background jobs after their batch, and close the session and the file for results."""
         running = self.jobs.take()
         if running:
             names = ", ".join(job.name for job in running)
@@ -239,7 +239,7 @@ def _follow(
     changes: Changes, view: ResultView, stopping: threading.Event, draw: Callable[[], None] | None = None
 ) -> bool:
     while not stopping.is_set():
-        # Asked first: what comes before the answer is there when the changes are taken.
+        # Asked first: changes that came before the answer are then among those that are taken.
         ended = changes.has_ended()
         taken = changes.take(0.0 if ended else _POLL_SECONDS)
         view.add(taken)

@@ -1,4 +1,4 @@
-"""Errors on their way from a Python worker through the JVM: pickled into the message, found again on the driver."""
+"""Carries errors from a Python worker through the JVM to the driver: they are pickled into the text of an exception."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MARK = re.compile(r"sqlstream-error:([A-Za-z0-9+/=]+):")
 
 
 class CarriedError(Exception):
-    """Raised in a worker in place of a SqlStreamError; Spark only hands on its text."""
+    """Raised in a worker in place of a SqlStreamError. Its text holds the error, as Spark passes on only the text."""
 
 
 def carry(error: SqlStreamError) -> CarriedError:
-    """Return an exception whose text holds the whole error, but for secrets in the script that it points into."""
+    """Return an exception whose text holds the pickled error, without secrets of the script that it points into."""
     if error.span is not None:
         error.span = replace(error.span, source=error.span.source.without_secrets())
     return CarriedError(f"sqlstream-error:{base64.b64encode(pickle.dumps(error)).decode()}:")
@@ -28,7 +28,7 @@ def carry(error: SqlStreamError) -> CarriedError:
 
 @contextmanager
 def carried() -> Iterator[None]:
-    """Let what is raised on its way to the JVM, which logs it, be carried; no text of it holds a secret."""
+    """Carry the errors that are raised inside on their way through the JVM, which logs them; no text holds a secret."""
     try:
         yield
     except SqlStreamError as error:
@@ -40,7 +40,7 @@ def carried() -> Iterator[None]:
 
 
 def find_carried(text: str) -> SqlStreamError | None:
-    """Return the first error carried in a text such as a Java stack trace."""
+    """Return the first error that a text such as a Java stack trace carries; None if it carries none."""
     found = _MARK.search(text)
     if found is None:
         return None

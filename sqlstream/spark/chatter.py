@@ -1,4 +1,4 @@
-"""Sends what PySpark and py4j say on their own, in this process, to the log file instead of the terminal."""
+"""Sends the messages of PySpark and py4j in this process to the log file instead of the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LIBRARIES = ("pyspark", "py4j")
 
 
 class _Log(logging.FileHandler):
-    """Appends to the log file while there is one; what cannot be written is not worth a word on the terminal."""
+    """Appends to the log file. Errors while it writes, such as for a folder that is gone, are ignored."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass
@@ -38,7 +38,7 @@ _installed = False
 
 
 def divert(log_file: str) -> None:
-    """Send warnings, log records and stray tracebacks of PySpark and py4j to the file, from now on and after Spark's end."""
+    """Send warnings, log records and stray tracebacks of PySpark and py4j to a log file, until this process ends."""
     global _installed
     handler = _Log(log_file, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -57,12 +57,12 @@ def divert(log_file: str) -> None:
 
 
 def note(message: str, *, error: BaseException | bool = False) -> None:
-    """Write to the log file what only someone who looks for the cause wants to read."""
+    """Write a message to the log file, for who looks for a cause; `error` adds its traceback (True: the current one)."""
     _log.warning(message, exc_info=error)
 
 
 def quiet_server(server: Any) -> None:
-    """Have a socketserver log what goes wrong with a request; by default it prints a traceback, also at the JVM's normal end."""
+    """Let a socketserver log the errors of requests. By default it prints tracebacks, also when the JVM ends normally."""
 
     def handle_error(request: Any, address: Any) -> None:
         if not isinstance(sys.exc_info()[1], (EOFError, ConnectionError)):
@@ -106,7 +106,7 @@ def _divert_tracebacks() -> None:
 
 
 def _divert_root_logger() -> None:
-    """Log what py4j says of a broken connection: it logs on the root logger, which nothing above it can keep quiet."""
+    """Log what py4j logs on the root logger about a broken connection; no other logger could silence it."""
     ours = tuple(_folder(n) for n in _LIBRARIES)
 
     def users_own(record: logging.LogRecord) -> bool:

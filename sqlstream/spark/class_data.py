@@ -1,9 +1,9 @@
 """A class-data archive for Spark's JVM: the classes of a job parsed once, then mapped into memory by every later start.
 
-It takes the start of a session from 4 s to 2 s, and 2 s from the first batch. A run that finds no archive has its JVM write down
-the classes that it loads, which costs nothing noticeable; after it, a process of the lowest priority makes the archive from that
-list (half a minute of one core, 200 MB in the user's cache). Archiving in the job's own JVM instead slowed that job by a half and
-its exit by ten seconds. The JVM ignores an archive that does not fit, and SQLSTREAM_CDS=off leaves all of this out.
+It shortens the start of a session from 4 s to 2 s, and the first batch by 2 s. In a run without an archive, the JVM records the
+classes that it loads, which costs nothing noticeable; after the run, a process of the lowest priority makes the archive from that
+list (half a minute of one core, 200 MB in the user's cache). Archiving in the job's own JVM slowed the job by a half and its exit
+by ten seconds. The JVM ignores an archive that does not fit. SQLSTREAM_CDS=off disables all of this.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pathlib import Path
 
 from sqlstream.warehouse.locks import process_is_alive
 
-# A list without it is of a session that ran no job with state: its archive would help little and never be replaced.
+# A list without this class is of a session that ran no job with state: its archive would help little and never be replaced.
 _SEEN_IN_A_JOB = "org/apache/spark/sql/execution/streaming/state/RocksDBStateStoreProvider"
-# Archives stay for this many Javas and environments, the last used ones.
+# Archives of so many Javas and environments are kept, the last used ones.
 _KEPT = 2
-# What a process leaves that ended or was killed goes after an hour: an archive is made from a list in much less. If its number
-# belongs to a process, which may be another one, it goes after a week.
+# Lists and unfinished archives are deleted after an hour: making an archive takes much less. If a process has the number in the
+# name of the file, it may be another process than its maker: then they are deleted after a week.
 _LEFTOVER_SECONDS, _HELD_SECONDS = 3_600.0, 7 * 86_400.0
 _NUMBER = re.compile(r"\.(\d+)(?:-\d+)?\.(?:lst|tmp)$")
 _making: list[subprocess.Popen[bytes]] = []
@@ -42,12 +42,13 @@ class ClassData:
 
     @property
     def options(self) -> list[str]:
+        """The options of the JVM that use the archive, or that record the list of classes."""
         if self.record is None:
             return [f"-XX:SharedArchiveFile={self.archive}"]
         return [f"-XX:DumpLoadedClassList={self.record}"]
 
     def archive_later(self, java: Sequence[str], log_file: str) -> subprocess.Popen[bytes] | None:
-        """Start making the archive from what a finished run has recorded; `java` is its command up to the class path.
+        """Start a process that makes the archive from the list of a finished run; `java` is its command up to the class path.
 
         The process outlives this one. Return it, or None if there is nothing to make.
         """
@@ -55,7 +56,7 @@ class ClassData:
             self.discard()
             return None
         command = [sys.executable, "-m", "sqlstream.spark.class_data", str(self.archive), str(self.record), *java]
-        # The folder may be gone, as that of a test.
+        # The folder may be gone, such as a test's.
         with open(log_file if Path(log_file).parent.is_dir() else os.devnull, "ab") as log:
             process = subprocess.Popen(
                 command,
@@ -65,18 +66,18 @@ class ClassData:
                 cwd=self.archive.parent,
                 start_new_session=True,
             )
-        # Nobody waits for it, of which Popen complains when it is collected.
+        # Nobody waits for the process. Popen would complain about that when it is garbage-collected.
         _making.append(process)
         return process
 
     def discard(self) -> None:
-        """Delete what this run has recorded."""
+        """Delete the list that this run has recorded."""
         if self.record is not None:
             self.record.unlink(missing_ok=True)
 
 
 def class_data(java: str, classpath: Sequence[str]) -> ClassData | None:
-    """Return the archive for a Java and class path, which need not exist yet, or None where archives are off."""
+    """Return the archive of a Java and class path, which need not exist yet; None if archives are off or unusable."""
     if os.environ.get("SQLSTREAM_CDS", "").lower() == "off":
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sqlstream"
@@ -85,7 +86,7 @@ def class_data(java: str, classpath: Sequence[str]) -> ClassData | None:
         archive = cache / f"classes-{_fingerprint([os.path.realpath(java), *classpath])}.jsa"
         _delete_leftovers(cache)
         if archive.exists():
-            # The time of last use decides what is kept.
+            # The archives last used are kept.
             os.utime(archive)
             return ClassData(archive, None)
     except OSError:
@@ -96,7 +97,7 @@ def class_data(java: str, classpath: Sequence[str]) -> ClassData | None:
 
 
 def _fingerprint(files: Sequence[str]) -> str:
-    """Return what changes when any of the files does: the JVM would refuse the archive then."""
+    """Return a digest that changes when any of the files does: the JVM would then refuse the archive."""
     digest = hashlib.sha256()
     for file in files:
         stat = os.stat(file)
@@ -113,11 +114,11 @@ def _is_of_a_job(record: Path) -> bool:
 
 
 def make_archive(archive: Path, record: Path, java: Sequence[str]) -> bool:
-    """Make the archive from a list of classes; return whether this call did. Only a complete one gets the name."""
+    """Make the archive from a list of classes, which is deleted. Return whether this call made it; it is complete then."""
     made = archive.with_suffix(f".{os.getpid()}.tmp")
     with open(archive.parent / "classes.lock", "w") as lock:
         try:
-            # One at a time: the second of two first runs leaves it to the other.
+            # One at a time: of two first runs, the second leaves it to the other.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             record.unlink(missing_ok=True)
@@ -139,7 +140,7 @@ def make_archive(archive: Path, record: Path, java: Sequence[str]) -> bool:
 
 
 def _prune(archive: Path) -> None:
-    """Delete the archives of other versions but the last used, and what runs that were killed have left."""
+    """Delete all archives but the last used ones, and leftovers."""
     archives = sorted(archive.parent.glob("classes-*.jsa"), key=lambda p: p.stat().st_mtime, reverse=True)
     for path in archives[_KEPT:]:
         with contextlib.suppress(OSError):
@@ -148,7 +149,7 @@ def _prune(archive: Path) -> None:
 
 
 def _delete_leftovers(cache: Path) -> None:
-    """Delete what processes have left that were killed: lists of classes, and archives that are not whole."""
+    """Delete the leftovers of killed processes: lists of classes, and unfinished archives."""
     for path in (p for ending in ("lst", "tmp") for p in cache.glob(f"classes-*.{ending}")):
         with contextlib.suppress(OSError):
             most = _HELD_SECONDS if _is_held(path) else _LEFTOVER_SECONDS
@@ -157,7 +158,7 @@ def _delete_leftovers(cache: Path) -> None:
 
 
 def _is_held(path: Path) -> bool:
-    """Tell whether there is a process of the number that is in the name of a file: it made the file, if it still runs."""
+    """Return whether a process has the number in the name of a file: the maker of the file, if it still runs."""
     number = _NUMBER.search(path.name)
     return number is not None and process_is_alive(int(number[1]))
 

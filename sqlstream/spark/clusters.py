@@ -1,4 +1,4 @@
-"""Spark on other machines: what of this process's environment they are told, and where all of them see Spark's checkpoint."""
+"""Spark on other machines: the environment and settings of executors, and where all of them see Spark's checkpoint."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sqlstream.warehouse.filesystem import Filesystem, open_filesystem
 
 # Spark's own setting: the folder in which checkpoints are, or its URI.
 CHECKPOINT = "spark.sql.streaming.checkpointLocation"
-# What a process reads or writes a store with. Their values are in the environment of executors, never on a command line.
+# Variables with which a process opens a store. They are in the environment of executors, never on a command line.
 _STORE_VARIABLES = (
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"),
     *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_EC2_METADATA_DISABLED"),
     *("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_ENDPOINT"),
 )
-# Spark hides the values of settings with such names where it shows its environment: its own words, and `ACCOUNT_KEY`.
+# Spark hides the values of settings whose names match: the first words are Spark's default, the last is `ACCOUNT_KEY`.
 _HIDDEN = "(?i)secret|password|token|access[._]?key|account[._]?key"
-# By the schemes of Hadoop: those that this process can open, too.
+# Schemes of Hadoop that this process can open, too.
 _SCHEMES = ("s3a", "abfs", "abfss", "gs")
 
 
 def is_cluster(master: str) -> bool:
-    """Return whether a master runs tasks outside of this machine, as far as its address tells.
+    """Return whether a master runs tasks outside of this machine, judged by its address.
 
     >>> is_cluster("spark://host:7077"), is_cluster("local-cluster[2,1,1024]"), is_cluster("local[2]")
     (True, False, False)
@@ -35,7 +35,7 @@ def is_cluster(master: str) -> bool:
 def cluster_settings(
     master: str, conf: Mapping[str, str], environment: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the settings that a master needs beside those of the user: for executors to reach what this process reaches.
+    """Return the settings that a master needs besides the user's, so that executors reach what this process reaches.
 
     >>> cluster_settings("spark://host:7077", {}, {"AWS_REGION": "eu-west-1", "HOME": "/root"})["spark.executorEnv.AWS_REGION"]
     'eu-west-1'
@@ -43,11 +43,11 @@ def cluster_settings(
     environment = os.environ if environment is None else environment
     found: dict[str, str] = {}
     if master.startswith("spark://"):
-        # Executors have the environment of the cluster's worker. Pods and containers have what their makers gave them.
+        # Executors have the environment of the cluster's worker. Pods and containers have their own.
         found |= {f"spark.executorEnv.{n}": environment[n] for n in _STORE_VARIABLES if environment.get(n)}
         found["spark.redaction.regex"] = _HIDDEN
     if "://" in conf.get(CHECKPOINT, ""):
-        # Ours only replaces a file on local disks: elsewhere a task that is repeated would leave what the first one wrote.
+        # Ours replaces a file on local disks only: elsewhere a repeated task would find the file of the first one.
         found["spark.sql.streaming.checkpointFileManagerClass"] = (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
         )
@@ -57,12 +57,12 @@ def cluster_settings(
 
 
 def _s3a(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return where Hadoop finds the store that the variables of the environment name. It reads credentials from these itself."""
+    """Return Hadoop's settings for the store that the environment's variables name; it reads credentials from them itself."""
     found = {
         "spark.hadoop.fs.s3a.endpoint.region": environment.get("AWS_REGION")
         or environment.get("AWS_DEFAULT_REGION")
         or "us-east-1",
-        # Hadoop's fast way to put a file is through a client for another Netty than Spark's: "100 Continue" is an error to it.
+        # Hadoop's fast way to put a file uses a client for another Netty than Spark's: "100 Continue" is an error to it.
         "spark.hadoop.fs.s3a.optimized.copy.from.local.enabled": "false",
     }
     if endpoint := environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL"):
@@ -71,7 +71,7 @@ def _s3a(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_place(master: str, warehouse: Filesystem, conf: Mapping[str, str]) -> None:
-    """Raise UsageError unless all tasks of a job would see Spark's checkpoint."""
+    """Raise UsageError unless all tasks of a job can see Spark's checkpoint."""
     place = conf.get(CHECKPOINT)
     if place is None:
         if is_cluster(master) and not warehouse.local:
@@ -90,5 +90,5 @@ def check_place(master: str, warehouse: Filesystem, conf: Mapping[str, str]) -> 
 
 
 def checkpoint_files(location: str) -> tuple[Filesystem, str]:
-    """Return the file system of a place in a checkpoint, which is named as Hadoop does, and the path there."""
+    """Return the file system of a place in a checkpoint (a path, or a URI as Hadoop writes it), and the path in it."""
     return open_filesystem(re.sub("^s3a:", "s3:", location))

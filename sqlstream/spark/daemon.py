@@ -1,7 +1,7 @@
-"""The process that Spark forks its Python workers from, with everything that a worker imports already in it.
+"""The process from which Spark forks its Python workers. It has already imported what a worker imports.
 
-`spark.python.daemon.module` names it. Spark's own imports nothing, so each worker spends half a second on that again; and where
-Spark puts its packages on the workers' path as a zip of sources, each worker compiles them, too.
+`spark.python.daemon.module` names it. Spark's own daemon imports nothing, so each worker spends half a second on the imports; and
+if Spark puts its packages on the workers' path as a zip of sources, each worker compiles them, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 
-# Importing these starts no thread that a fork would need: DuckDB's come with a connection, Arrow's with its first parallel work.
+# Importing these starts no thread, which a fork would lose: DuckDB starts threads per connection, Arrow with its first work.
 _NEEDED = (
     "numpy",
     "pandas",
@@ -32,12 +32,12 @@ _NEEDED = (
     "sqlstream.spark.worker",
 )
 
-# So many objects are made before Python looks for garbage.
+# Python collects garbage each time that so many objects were made.
 OBJECTS = 100_000
 
 
 def prefer_installed_pyspark() -> None:
-    """Take the zip of PySpark's sources off the path when PySpark is installed: it has the same, compiled."""
+    """Remove the zip of PySpark's sources from the path if PySpark is installed, where it is compiled."""
     zips = [p for p in sys.path if os.path.basename(p) == "pyspark.zip" or "py4j-" in os.path.basename(p)]
     rest = [p for p in sys.path if p not in zips]
     if zips and PathFinder.find_spec("pyspark", rest) and PathFinder.find_spec("py4j", rest):
@@ -45,23 +45,23 @@ def prefer_installed_pyspark() -> None:
 
 
 def preload() -> None:
-    """Import what workers need; a package that is missing here is reported by the worker that misses it."""
+    """Import what workers need. A package that is missing here is reported by the worker that needs it."""
     for name in _NEEDED:
         try:
             importlib.import_module(name)
         except ImportError:
             continue
-    # Workers collect garbage after every task: what is frozen is not looked at, and its pages stay shared. DuckDB's bindings
-    # complain of a leak at the end of a process that keeps it frozen.
+    # Workers collect garbage after every task. Frozen objects are not visited, so their pages stay shared. DuckDB's bindings
+    # report a leak if they are still frozen when a process ends.
     gc.collect()
     gc.freeze()
-    # Rows that become Python objects by the thousand are no garbage: to look through them that often took a quarter of the time.
+    # Thousands of rows become Python objects and are no garbage: looking through them took a quarter of the time.
     gc.set_threshold(OBJECTS, *gc.get_threshold()[1:])
     atexit.register(gc.unfreeze)
 
 
 def end_in_order() -> None:
-    """Let a worker close the resources of the user's functions before it ends: Spark hangs up on it, by signal or by socket."""
+    """Let workers close the resources of user functions before they end: Spark ends them by a signal or by the socket."""
     try:
         daemon = importlib.import_module("pyspark.daemon")
         worker = importlib.import_module("pyspark.worker")
@@ -72,8 +72,8 @@ def end_in_order() -> None:
     to_do = [release]
 
     def release_once() -> bool:
-        # Spark's daemon hangs up twice, and on a worker that is ending already: the second must not cut the first short. It may
-        # come between any two steps of this function, and one that holds a lock would wait for itself.
+        # Spark's daemon sends SIGHUP twice, and also to a worker that already ends: the second must not interrupt the first. It
+        # may come between any two steps of this function; if that held a lock, it would wait for itself.
         try:
             step = to_do.pop()
         except IndexError:
@@ -88,7 +88,7 @@ def end_in_order() -> None:
 
     def guarded_task(sock: object, authenticated: bool) -> int:
         signal.signal(signal.SIGHUP, hung_up)
-        # Before each task the daemon sets the signal of this name back to its default, which is to end at once.
+        # Before each task the daemon resets the signal of this name to its default, which ends the worker at once.
         daemon.SIGHUP = signal.SIGWINCH  # type: ignore[attr-defined]
         code: int = task(sock, authenticated)
         return code

@@ -1,4 +1,4 @@
-"""Spark as the engine of a session: started with its first job, and shared by all of them."""
+"""Spark as the engine of a session: the first job starts it, and all jobs share it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from sqlstream.spark.jvm import Jvm
     from sqlstream.spark.run import SparkRun
 
-# Executors come within seconds where there is room for them.
+# Executors register within seconds if there is room for them.
 EXECUTOR_SECONDS = 30.0
 
 
 class SparkEngine:
-    """Runs jobs on Spark. Its JVM ends with `close`, and with this process, whose `lock` (a file descriptor) it holds, too.
+    """Runs jobs on Spark. Its JVM ends with `close`, and with this process; it holds `lock` (a file descriptor), too.
 
-    A JVM that died is replaced when the next job is run, or the same one again.
+    If the JVM has died, the next run of a job starts a new one.
     """
 
     can_run_again = True
@@ -41,7 +41,7 @@ class SparkEngine:
         self._session: SparkSession | None = None
         self._start: Callable[[], SparkSession] | None = None
         self._waiting: threading.Timer | None = None
-        # Jobs that meet the death of the JVM all want a new one.
+        # Jobs that find the JVM dead would each start a new one.
         self._starting = threading.Lock()
 
     def layout(self, partitions: int) -> Layout:
@@ -55,16 +55,16 @@ class SparkEngine:
     def _prepare(self, resources: Resources) -> None:
         conf = dict(resources.conf)
         master = conf.pop("spark.master", f"local[{resources.parallelism},4]")
-        # What is wrong with the machine is said before anything is started.
+        # Faults of the machine are reported before anything is started.
         check_place(master, Warehouse(self.project.warehouse).fs, conf)
         conf = cluster_settings(master, conf) | conf
         find_java()
         self.notice("starting Spark ...")
-        # PySpark is imported by then, while the user knows what for.
+        # Importing PySpark takes long: the user now knows why.
         from sqlstream.spark.jvm import start_spark
 
         make_folder(os.path.dirname(self.project.log_file))
-        # The first job of a session gives Spark's application its name: there is one for all of them.
+        # Spark's application, which all jobs of a session share, is named after the first.
         self._start = partial(
             start_spark,
             master=master,
@@ -80,11 +80,11 @@ class SparkEngine:
             self._waiting.start()
 
     def _ask_for_executors(self, master: str) -> None:
-        """Say that a cluster has given no executor, without which all jobs wait: Spark says so in its log only."""
+        """Send a notice if a cluster has given no executor: all jobs wait for one, and Spark only logs that."""
         session = self._session
-        # It may be stopped at any moment.
+        # The session may be stopped at any moment.
         with contextlib.suppress(Exception):
-            # The driver counts, too.
+            # The driver is one of them.
             if session is not None and session.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 2:
                 self.notice(
                     f"{master} has given no executor in {EXECUTOR_SECONDS:.0f} s, and jobs wait for one: other applications"
@@ -104,7 +104,7 @@ class SparkEngine:
         return SparkRun(spark, jvm, self.project.log_file, job, layout, pace, receivers)
 
     def _living(self) -> tuple[SparkSession, Jvm]:
-        """Return the session and its JVM, new ones where that has died, or lost its temporary files."""
+        """Return the session and its JVM: new ones if the JVM has died or has lost its temporary files."""
         from sqlstream.spark.jvm import running_jvm, stop_spark
 
         if self._session is not None and (running_jvm().has_ended or running_jvm().loss()):

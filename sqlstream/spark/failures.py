@@ -1,4 +1,4 @@
-"""Why a Spark query ended: the exception inside of Spark's, as a line for people, and its stack for the log file."""
+"""Why a Spark query ended: the cause inside of Spark's exceptions, on one line, and their stacks for the log file."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from sqlstream.spark.carried_errors import find_carried
 
 FRAMES = 15
 _CAUSE = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
-# What py4j says of an exception of Java's that a call of Python's has met.
+# py4j's text for an exception of Java's that a call from Python has met.
 _THROWN = re.compile(r"^: ([\w.$]+(?:Exception|Error)\b.*)$", re.MULTILINE)
 _MISSING = re.compile(r"No module named '([^']+)'")
-# What Spark says of executors and Python workers that are gone, and of files of its own that others deleted.
+# Spark's words for lost executors and Python workers, and for its own files that others have deleted.
 _LOST = (
     *("ExecutorLostFailure", "Python worker exited unexpectedly", "Python worker failed to connect back"),
     *("Failed to create local dir", "FetchFailedException", "MetadataFetchFailedException"),
 )
-# Spark's temporary files, by the names that it gives their folders.
+# Paths of Spark's temporary files, by the names of their folders.
 _SCRATCH = re.compile(r"[^\s'\"]*/(?:blockmgr|spark)-[0-9a-f]{2}[^\s'\":,;)]*")
 _NO_FILE = ("FileNotFoundException", "NoSuchFileException")
-# A connection to a Python worker, or to the daemon that starts them, has ended: nothing else of Spark's here reads streams.
+# The connection to a Python worker, or to the daemon that starts them, has ended: nothing else of Spark reads streams here.
 _NO_DAEMON = "while reading the port number from"
 _HUNG_UP = ("EOFException", "SocketException", "ClosedChannelException", "AsynchronousCloseException")
 
 
 def failure_of(query: StreamingQuery) -> SqlStreamError | None:
-    """Return the error that ended a query, or None when it was stopped.
+    """Return the error that ended a query; None if the query was stopped.
 
-    PySpark's own exception has the text of the outermost Java exception only, which may say no more than that there was one.
+    PySpark's exception has only the text of the outermost Java exception, which may not name the cause.
     """
     option = query._jsq.exception()
     if not option.isDefined():
@@ -40,7 +40,7 @@ def failure_of(query: StreamingQuery) -> SqlStreamError | None:
     thrown: Any = option.get()
     causes = []
     while thrown is not None:
-        # Each cause has the outer frames again; the first say where it was thrown.
+        # Each cause repeats the outer frames; its first frames are where it was thrown.
         frames = [f"\tat {frame.toString()}" for frame in list(thrown.getStackTrace())[:FRAMES]]
         chatter.note("\n".join([thrown.toString(), *frames]))
         causes.append((thrown.getClass().getSimpleName(), thrown.getMessage() or ""))
@@ -57,7 +57,7 @@ def failure_of(query: StreamingQuery) -> SqlStreamError | None:
 
 
 def lost_part(causes: list[tuple[str, str]]) -> str | None:
-    """Return which file or process of Spark's was lost, None where its exceptions name none.
+    """Return a message about a lost file or process of Spark's; None if its exceptions name none.
 
     >>> lost_part([("SparkException", "Job aborted"), ("NoSuchFileException", "/tmp/a/blockmgr-0f/0c/shuffle_0_1_0.index")])
     "a temporary file of Spark's is gone: /tmp/a/blockmgr-0f/0c/shuffle_0_1_0.index"
@@ -70,7 +70,7 @@ def lost_part(causes: list[tuple[str, str]]) -> str | None:
     True
     """
     for name, message in reversed(causes):
-        # Tasks that failed have their exceptions in the text of another one.
+        # The exceptions of failed tasks are in the text of another one.
         if any(one in name or one in message for one in _NO_FILE) and (found := _SCRATCH.search(message)):
             return f"a temporary file of Spark's is gone: {found[0]}"
     innermost = _through_python(causes[-1][1]) or causes[-1][0]
@@ -80,7 +80,7 @@ def lost_part(causes: list[tuple[str, str]]) -> str | None:
 
 
 def missing_module(causes: list[tuple[str, str]]) -> str | None:
-    """Return the module that a Python worker could not import before it came to a function of the user's.
+    """Return the module that a Python worker could not import before it called the user's code; None if there is none.
 
     >>> missing_module([("SparkException", "Error from python worker:\\nModuleNotFoundError: No module named 'sqlstream'")])
     'sqlstream'
@@ -90,7 +90,7 @@ def missing_module(causes: list[tuple[str, str]]) -> str | None:
 
 
 def is_lost(causes: list[tuple[str, str]]) -> bool:
-    """Tell whether a process of Spark's was lost, more often than Spark tries again.
+    """Return whether Spark has lost a process more often than it retries.
 
     >>> is_lost([("SparkException", "Job aborted: Task 0 failed 4 times: ExecutorLostFailure (executor 1 exited)")])
     True
@@ -99,13 +99,13 @@ def is_lost(causes: list[tuple[str, str]]) -> bool:
 
 
 def _through_python(message: str) -> str | None:
-    """Return the innermost exception of one that passed through Python on its way: its causes are text."""
+    """Return the innermost exception in the text of one that passed through Python, where causes are text."""
     found = _CAUSE.findall(message) or _THROWN.findall(message)
     return str(found[-1]) if found else _raised(message)
 
 
 def _raised(message: str) -> str | None:
-    """Return the exception at the end of the last traceback of Python's in a text."""
+    """Return the exception at the end of the last Python traceback in a text."""
     _, traceback, rest = message.rpartition("Traceback (most recent call last):")
     # The frames are indented.
     lines = [line for line in rest.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
@@ -113,7 +113,7 @@ def _raised(message: str) -> str | None:
 
 
 def describe(causes: list[tuple[str, str]]) -> str:
-    """Return a line on the innermost of some exceptions, each a class and a message, that has a message.
+    """Return one line for a chain of exceptions, (class, message) each: the innermost that has a message.
 
     >>> describe([("StreamingQueryException", "=== .."), ("SparkException", "Task failed"), ("EOFException", "")])
     'Task failed (EOFException)'

@@ -19,14 +19,14 @@ _HOMEBREW = [f"{p}/opt/{f}/bin/java" for p in ("/opt/homebrew", "/usr/local") fo
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java: the path of its launcher and its feature version (17, 21, ..)."""
+    """A Java: the path of its launcher, and its feature version (17, 21, ..)."""
 
     path: str
     version: int
 
 
 def find_java() -> Java:
-    """Return the first Java of JAVA_HOME, the PATH and Homebrew that is new enough; raise UsageError if none is."""
+    """Return the first Java of JAVA_HOME, the PATH and Homebrew that is new enough. Raises UsageError if there is none."""
     too_old = None
     for path in _candidates():
         version = java_version(path)
@@ -51,10 +51,10 @@ def _candidates() -> Iterator[str]:
 
 
 def java_version(path: str) -> int | None:
-    """Return the feature version of a Java launcher, or None if there is no working Java behind it."""
+    """Return the feature version of a Java launcher; None if it does not work."""
     if not os.access(path, os.X_OK):
         return None
-    # Reading what the JDK says about itself saves starting a JVM only to ask.
+    # Reading the JDK's file `release` saves starting a JVM.
     try:
         text = (Path(path).resolve().parent.parent / "release").read_text()
         found = re.search(r'^JAVA_VERSION="([\d.]+)', text, re.MULTILINE)

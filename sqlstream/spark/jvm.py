@@ -1,6 +1,6 @@
-"""Starts and stops Spark: its JVM, quiet and fast, and the session in it.
+"""Starts and stops Spark: its JVM, which is quiet and fast, and the session in it.
 
-The JVM is started as `spark-submit` would, without its two scripts and the JVM that they start to build a command line.
+The JVM is started as by `spark-submit`, without its two scripts and the JVM that they start to build a command line.
 """
 
 from __future__ import annotations
@@ -39,50 +39,50 @@ DEFAULTS: dict[str, str] = {
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # What the switched-off UI would show is kept all the same: in a job of many batches most of the heap.
+    # Spark retains data for the UI although it is off: in a job of many batches most of the heap.
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.session.timeZone": "UTC",
-    # Not possible with state, and a warning in each query.
+    # It does not work with state, and every query would warn of that.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
-    # Spark only moves a few frames; to compile code for that takes longer than to interpret it (64 of 440 ms in a small batch).
+    # Spark only moves a few frames: compiling code for that takes longer than interpreting it (64 of 440 ms in a small batch).
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    # Else every batch waits for RocksDB to flush and to copy its files.
+    # Otherwise every batch waits until RocksDB has flushed and copied its files.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # Else every write reads first, for a count that nobody asks for.
+    # Otherwise every write first reads, for a count that nobody uses.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     # The default forks a chmod for every file of the checkpoint: 40-50 ms a batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # Nothing in the checkpoint outlives the job's process: a batch that is repeated needs the one before it, no older ones.
+    # Nothing in the checkpoint outlives the job's process: a repeated batch needs the batch before it, no older ones.
     "spark.sql.streaming.minBatchesToRetain": "10",
-    # Changes of the state stay until a snapshot has them and maintenance comes by: with Spark's 60 s those of many batches.
+    # State changes stay until they are in a snapshot and maintenance runs: with Spark's 60 s the changes of many batches stay.
     "spark.sql.streaming.stateStore.maintenanceInterval": "15s",
-    # Else each file of the checkpoint has another one with its checksum, besides the one that Hadoop writes on local disks.
+    # Otherwise each file of the checkpoint has a second checksum file, besides Hadoop's on local disks.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    # As many rows as fit into the bytes; without that second limit a batch of large frames failed at 2 GB.
+    # As many rows as fit into the bytes; without the second limit a batch of large frames failed at 2 GB.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "64MB",
     "spark.python.daemon.module": "sqlstream.spark.daemon",
-    # Otherwise the two kinds of tasks differ in an environment variable, and each kind gets a daemon and workers of its own.
+    # Otherwise both kinds of tasks differ in an environment variable, and each kind gets its own daemon and workers.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # A worker that crashes in native code leaves its Python stack in the error.
     "spark.python.worker.faulthandler.enabled": "true",
 }
-# On one machine nothing needs the network, nor a name server that takes seconds to know this host.
+# On one machine nothing needs the network, nor a name server that may take seconds to resolve this host.
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _LOCAL_ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
 
-# Spark's own: JavaModuleOptions of its launcher; a test compares them.
+# Equal to JavaModuleOptions of Spark's launcher; a test compares them.
 _OPENED = (
     "java.base/java.lang java.base/java.lang.invoke java.base/java.lang.reflect java.base/java.io java.base/java.net "
     "java.base/java.nio java.base/java.util java.base/java.util.concurrent java.base/java.util.concurrent.atomic "
@@ -100,19 +100,19 @@ MODULE_OPTIONS = [
     "--enable-native-access=ALL-UNNAMED",
     "-Dderby.connection.requireAuthentication=false",
 ]
-# Only the fast compiler. The optimizing one takes the second core from a start (to first result 6.6 s, not 4.8), and what the JVM
-# does in our jobs, moving bytes and planning batches, was no faster with it after 200 batches, with large frames or small ones.
+# Only the fast compiler. The optimizing one takes the second core during a start (6.6 s instead of 4.8 s to the first result).
+# For moving bytes and planning batches the JVM was no faster with it after 200 batches, with large frames or small ones.
 _COMPILER = "-XX:TieredStopAtLevel=1"
-# Spark's words when no master of a standalone cluster answers for a minute; it ends its JVM then.
+# What Spark logs if no master of a standalone cluster answers for a minute; it then ends its JVM.
 _SILENT = "All masters are unresponsive"
 
 
 @dataclass(slots=True)
 class Jvm:
-    """A JVM with Spark: `java` is its command up to the class path, `before` PySpark's gateway when it was started.
+    """A JVM with Spark: `java` is its command up to the class path, `before` the gateway that PySpark had at its start.
 
-    `temporary` is the folder for its temporary files: libraries that it unpacks, what Spark shuffles. `blocks` are the folders
-    that Spark has made there for what it shuffles.
+    `temporary` is the folder for its temporary files: libraries that it unpacks, shuffle files. `blocks` are the folders in it
+    that Spark has made for shuffle files.
     """
 
     process: subprocess.Popen[bytes]
@@ -129,9 +129,9 @@ class Jvm:
         return self.process.poll() is not None
 
     def death(self) -> OutageError | None:
-        """Return the error for a JVM that ended while it was in use, None while it runs. Another one can take its place."""
+        """Return the error for a JVM that ended while it was in use; None if it runs. Waits for its end up to DEATH_SECONDS."""
         try:
-            # The connection is gone a moment before the process is.
+            # The connection breaks a moment before the process ends.
             code = self.process.wait(DEATH_SECONDS)
         except subprocess.TimeoutExpired:
             return None
@@ -144,9 +144,9 @@ class Jvm:
         return OutageError(message, detail=detail, hint=hint)
 
     def loss(self) -> OutageError | None:
-        """Return the error for a JVM whose temporary files others have deleted, None where they are there.
+        """Return the error for a JVM whose temporary folders others have deleted; None if they exist.
 
-        It makes no new ones: another JVM must take its place.
+        It makes no new ones: it must be replaced by another JVM.
         """
         gone = next((folder for folder in (self.temporary, *self.blocks) if not os.path.isdir(folder)), None)
         if gone is None:
@@ -161,12 +161,12 @@ _running: Jvm | None = None
 def start_spark(
     *, master: str, conf: Mapping[str, str], log_file: str, pass_fds: Sequence[int] = (), app_name: str = "sqlstream"
 ) -> SparkSession:
-    """Start a JVM with a Spark session in it; `conf` (spark.*) goes over DEFAULTS.
+    """Start a JVM with a Spark session; settings in `conf` (spark.*) override DEFAULTS.
 
-    Whatever Spark, its JVM and its Python workers say is appended to `log_file`. The JVM keeps `pass_fds` open as long as it
-    lives. It is in a process session of its own, so no Ctrl-C reaches it, and it ends when this process does, however that ends.
-    The handler of SIGINT stays what it was. One at a time: raise UsageError if there is one, if Java is missing, or if Spark
-    does not start.
+    The output of Spark, its JVM and its Python workers is appended to `log_file`. The JVM keeps the descriptors `pass_fds` open
+    until it ends. It has its own process session, so Ctrl-C does not reach it, and it ends when this process ends, in any way.
+    The handler of SIGINT stays the same. Raises UsageError if a session runs already, if Java is missing, or if Spark does not
+    start.
     """
     global _running
     java = find_java()
@@ -192,7 +192,7 @@ def start_spark(
 
 
 def _said(log_file: str, begins: int, what: str) -> bool:
-    """Return whether a text is in a log, after so many bytes."""
+    """Return whether a log contains a text after its first `begins` bytes."""
     with open(log_file, errors="replace") as log:
         log.seek(begins)
         return any(what in line for line in log)
@@ -200,14 +200,14 @@ def _said(log_file: str, begins: int, what: str) -> bool:
 
 def _first_line(error: Exception) -> str:
     try:
-        # The text of an exception of Java's is asked of the JVM, which may be gone.
+        # The text of a Java exception comes from the JVM, which may be gone.
         return str(getattr(error, "java_exception", None) or error).strip().split("\n")[0]
     except OSError:
         return "its JVM ended"
 
 
 def stop_spark(session: SparkSession) -> None:
-    """Stop the session and wait until its JVM is gone; does nothing if it is already. Never raises for a JVM that died."""
+    """Stop the session and wait until its JVM has ended; no error if it has already."""
     global _running
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -234,13 +234,13 @@ def stop_spark(session: SparkSession) -> None:
 
 
 def running_jvm() -> Jvm:
-    """Return the JVM of the session that was started last."""
+    """Return the JVM of the running session. AssertionError if there is none."""
     assert _running is not None, "start_spark comes first"
     return _running
 
 
 def _has_context() -> bool:
-    # Asking must not import PySpark, which takes as long as the JVM needs to be up.
+    # This must not import PySpark, which takes as long as the start of the JVM.
     if "pyspark" not in sys.modules:
         return False
     from pyspark import SparkContext
@@ -252,7 +252,7 @@ def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Seq
     spark_home = _spark_home()
     extra = _extra_classpath(settings)
     jars = spark_jars()
-    # Archives know no folders, and a class path of the user's would be in nobody else's.
+    # Archives do not work with folders, and nobody else would have the user's class path.
     classes = None if extra else class_data(java, jars)
     prefix = [java, *MODULE_OPTIONS, "-cp", ":".join([*extra, *jars])]
     temporary = process_folder(SPARK)
@@ -284,7 +284,7 @@ def _launch(java: str, settings: Mapping[str, str], log_file: str, pass_fds: Seq
             )
         jvm = Jvm(process, prefix, classes, log_file, (None, None), temporary)
         try:
-            # While the JVM comes up: what runs jobs, with PySpark, and pandas, for which PySpark asks.
+            # While the JVM starts: import what runs jobs, with PySpark, and pandas, which PySpark requires.
             for name in ("sqlstream.spark.run", "pandas"):
                 importlib.import_module(name)
             from pyspark import SparkContext
@@ -307,7 +307,7 @@ def _spark_home() -> Path:
 
 
 def spark_jars() -> list[str]:
-    """Return the class path that comes with PySpark."""
+    """Return the jar files of PySpark, its class path, in order."""
     return sorted(str(p) for p in (_spark_home() / "jars").glob("*.jar"))
 
 
@@ -318,7 +318,7 @@ def _extra_classpath(settings: Mapping[str, str]) -> list[str]:
 
 
 def _jvm_options(settings: Mapping[str, str], log_file: str) -> list[str]:
-    """Return what must be on the JVM's command line; the user's options come last, so they win."""
+    """Return the options that must be on the JVM's command line; the user's come last and override ours."""
     folder = os.path.dirname(os.path.abspath(log_file))
     library_path = settings.get("spark.driver.extraLibraryPath")
     return [
@@ -333,7 +333,7 @@ def _jvm_options(settings: Mapping[str, str], log_file: str) -> list[str]:
 
 
 def _properties(settings: Mapping[str, str]) -> str:
-    """Return settings as a Java properties file: on a command line everybody could read the secrets among them."""
+    """Return settings as a Java properties file: everybody can read a command line, and some settings are secret."""
 
     def escaped(value: str) -> str:
         return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
@@ -342,7 +342,7 @@ def _properties(settings: Mapping[str, str]) -> str:
 
 
 def _environment(settings: Mapping[str, str], spark_home: Path) -> dict[str, str]:
-    """Return the JVM's environment, which is its Python workers' too."""
+    """Return the environment of the JVM, which its Python workers inherit."""
     unwanted = ("SPARK_HOME", "SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS")
     environment = {k: v for k, v in os.environ.items() if k not in unwanted}
     environment |= _language()
@@ -351,17 +351,17 @@ def _environment(settings: Mapping[str, str], spark_home: Path) -> dict[str, str
     if master.startswith("local"):
         environment = _LOCAL_ENVIRONMENT | environment
     if not master.startswith("local") or master.startswith("local-cluster"):
-        # Executor processes are started from there. Without it Spark leaves the zip of PySpark's sources off its workers' path,
-        # and they take the installed one, which is compiled.
+        # Executor processes are started from this folder. Without it Spark leaves the zip of PySpark's sources off its workers'
+        # path, and they import the installed PySpark, which is compiled.
         environment["SPARK_HOME"] = str(spark_home)
-        # What starts them asks which Scala the jars are for.
+        # The launcher needs the Scala version of the jars.
         names = [p.name for p in (spark_home / "jars").glob("spark-core_*.jar")]
         environment["SPARK_SCALA_VERSION"] = names[0].split("_")[1].split("-")[0] if names else "2.13"
     return environment
 
 
 def _language() -> dict[str, str]:
-    """Return what lets Java read paths as Python does: with the locale C it takes every letter that is not ASCII for "?"."""
+    """Return variables with which Java reads paths as Python does: in the locale C it reads non-ASCII letters as "?"."""
     named = next((v for name in ("LC_ALL", "LC_CTYPE", "LANG") if (v := os.environ.get(name))), "C")
     return {"LC_ALL": "C.UTF-8"} if named in ("C", "POSIX") and sys.platform != "darwin" else {}
 
@@ -371,7 +371,7 @@ def _python(settings: Mapping[str, str]) -> str:
 
 
 def _await_gateway(jvm: Jvm, info: str, begins: int) -> None:
-    """Wait for the JVM to say where its gateway listens, then connect to it."""
+    """Wait until the JVM writes where its gateway listens, then connect to it. Raises UsageError if it does not."""
     deadline = time.monotonic() + START_SECONDS
     while not os.path.exists(info):
         if jvm.process.poll() is not None or time.monotonic() > deadline:
@@ -392,7 +392,7 @@ def _await_gateway(jvm: Jvm, info: str, begins: int) -> None:
 
 @contextlib.contextmanager
 def _connected(jvm: Jvm, settings: Mapping[str, str]) -> Iterator[None]:
-    """Have PySpark use this JVM, and keep the SIGINT handler, which a SparkContext replaces."""
+    """Let PySpark use this JVM, and restore the SIGINT handler, which a SparkContext replaces."""
     from pyspark import SparkContext
 
     SparkContext._gateway = SparkContext._jvm = None
@@ -416,12 +416,12 @@ def _new_session(jvm: Jvm) -> SparkSession:
 
 
 def _block_folders(temporary: str) -> tuple[str, ...]:
-    """Return the folders in which Spark keeps what it shuffles; none where its settings name a place of their own."""
+    """Return Spark's folders for shuffle files; none if its settings name another place."""
     return tuple(f"{temporary}/{name}" for name in os.listdir(temporary) if name.startswith("blockmgr-"))
 
 
 def _end(jvm: Jvm) -> bool:
-    """End the JVM by closing its standard input, and wait for it; return whether it ended by itself."""
+    """Close the JVM's standard input, which ends it, and wait. Return whether it ended by itself, with code 0."""
     from pyspark import SparkContext
 
     if jvm.gateway is not None:

@@ -14,7 +14,7 @@ _SEED = 42
 
 
 def partition_of(label: int, partitions: int) -> int:
-    """Return the partition on which Spark puts rows whose INT grouping value is `label`.
+    """Return the partition to which Spark assigns rows whose INT grouping value is `label`.
 
     >>> [partition_of(n, 4) for n in range(4)]
     [3, 3, 2, 3]
@@ -25,7 +25,7 @@ def partition_of(label: int, partitions: int) -> int:
 
 
 def spread_labels(count: int, partitions: int) -> tuple[int, ...]:
-    """Return `count` labels, the n-th of which is on partition n modulo `partitions`."""
+    """Return `count` labels; Spark assigns the n-th to partition n modulo `partitions`."""
     wanted = [deque(range(place, count, partitions)) for place in range(partitions)]
     found = [0] * count
     left, label = count, 0
@@ -42,7 +42,7 @@ def _rotate(value: int, by: int) -> int:
 
 
 def _murmur3(value: int) -> int:
-    """Murmur3 (x86, 32 bits) of one 32-bit integer, as in org.apache.spark.unsafe.hash.Murmur3_x86_32.hashInt."""
+    """Return the murmur3 hash (x86, 32 bits) of a 32-bit integer, as Spark's Murmur3_x86_32.hashInt."""
     k = (value * 0xCC9E2D51) & _MASK
     k = (_rotate(k, 15) * 0x1B873593) & _MASK
     h = (_rotate(_SEED ^ k, 13) * 5 + 0xE6546B64) & _MASK

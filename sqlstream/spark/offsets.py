@@ -1,4 +1,4 @@
-"""Spark's own log of batches, in its checkpoint: written before a batch starts, the same when a task of it is repeated."""
+"""Spark's own log of batches, in its checkpoint: written before a batch starts, unchanged when a task is repeated."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from sqlstream.runtime.times import from_spark_millis
 from sqlstream.spark.clusters import checkpoint_files
 from sqlstream.units import EventTime, ProcessingTime, from_millis
 
-# What stands for the offset of a source that has none yet.
+# The offset of a source that has none yet.
 _NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchOffsets:
-    """What Spark fixed for a batch: the watermark before it, and its processing time.
+    """The values that Spark fixed for a batch: the watermark before it, and its processing time.
 
-    `sequence` is the last descriptor that was read when the batch is done, its own or, if it has none, an earlier one's.
+    `sequence` is the last descriptor that was read when the batch is done: its own, or an earlier one's if it has none; -1: none.
     """
 
     watermark: EventTime | None
@@ -26,8 +26,8 @@ class BatchOffsets:
 
 
 def logged_offsets(checkpoint: str, batch: int) -> BatchOffsets:
-    """Return what Spark fixed for a batch that has started, by the folder of its checkpoint."""
-    # The version of the format, the clocks, then a line for each time that the query names the source.
+    """Return the values that Spark fixed for a batch that has started; `checkpoint` is the checkpoint's location."""
+    # The version of the format, the clocks, then a line per use of the source in the query.
     fs, location = checkpoint_files(checkpoint)
     _, clocks, sequence, *_ = fs.read_text(f"{location}/offsets/{batch}").splitlines()
     found = json.loads(clocks)

@@ -1,7 +1,7 @@
-"""A processor as Spark gets it: packed, until there are rows.
+"""A processor that stays pickled until there are rows.
 
-When a query starts, Spark asks the processor for its state variables in a Python process of its own, which does nothing else.
-To unpack the job there would import DuckDB, Arrow and pandas: 0.8 s of a core for each level of operators. So this module
+When a query starts, Spark asks the processor for its state variables in a separate Python process, which does nothing else.
+Unpickling the job there would import DuckDB, Arrow and pandas: 0.8 s of a core for each level of operators. So this module
 imports none of them.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PackedProcessor(StatefulProcessor):
-    """Declares the state variable of a processor, and unpacks it for its first row or timer."""
+    """Declares the state variable of a processor, and unpickles it for its first row or timer."""
 
     def __init__(self, processor: Processor):
         self._packed = cloudpickle.dumps(processor)  # type: ignore[no-untyped-call]

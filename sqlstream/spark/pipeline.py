@@ -1,4 +1,4 @@
-"""From a physical plan to one streaming DataFrame."""
+"""Builds one streaming DataFrame from a physical plan."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from sqlstream.spark.worker import EVENT_TIME, FRAME_SCHEMA, OUTPUT_SCHEMA, Proc
 
 
 def build(job: JobSpec, source: DataFrame, checkpoint: SparkCheckpoint) -> DataFrame:
-    """Return the job as a streaming DataFrame of what its last stages tell the driver.
+    """Return the job as a streaming DataFrame of outputs for the driver (OUTPUT_SCHEMA), the rows of its last level.
 
-    `source` is the stream of descriptors, the only one: one descriptor is one micro-batch.
+    `source` is the only stream, of descriptors (`DescriptorSource.frame`): one descriptor is one micro-batch.
     """
     scans = []
     for number in range(len(job.plan.scans)):
-        # Each scan takes its lines out of the same rows.
+        # Each scan takes its own lines from the same rows.
         task = ScanTask(job, number, checkpoint)
         frames = source.mapInArrow(task, task.schema)
         if number in job.plan.watched:
             frames = frames.withWatermark(EVENT_TIME, "0 seconds")
-        # The watermark column must not reach the operator: Spark would drop frames by it.
+        # The watermark column must not reach an operator: Spark would drop late frames by it.
         scans.append(frames.drop(EVENT_TIME))
-    # Each level is read by the next one alone: Spark would compute again what two of them read.
+    # Only the next level reads a level: Spark would compute a level twice if two read it.
     rows = reduce(DataFrame.union, scans)
     for level in range(len(job.plan.levels)):
         schema = OUTPUT_SCHEMA if level == len(job.plan.levels) - 1 else FRAME_SCHEMA

@@ -35,7 +35,7 @@ STOP_SECONDS = 60.0
 
 
 class SparkRun(JobThread):
-    """A job that runs in a thread, and in Spark's tasks. Spark logs to `log_file`."""
+    """A job that runs in a thread of this process and in Spark's tasks. Spark logs to `log_file`."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class SparkRun(JobThread):
     ):
         super().__init__(job, layout, pace, receivers, SparkWorkers(spark))
         self.spark, self._jvm, self.log_file = spark, jvm, log_file
-        # Held while a batch is recorded, in a thread of PySpark's; what the JVM still asks for after the end is refused.
+        # Held while a batch is recorded, in a thread of PySpark's. After the end, further calls of the JVM are refused.
         self._recording, self._is_over = threading.Lock(), False
         self._query: StreamingQuery | None = None
-        # The descriptor that is Spark's first one, and the watermark of its next batch.
+        # The sequence number of the first descriptor of Spark's stream, and the watermark of Spark's next batch.
         self._first = self._next_watermark_millis = 0
         self._begun: Begun | None = None
         self._checkpoint: SparkCheckpoint | None = None
@@ -66,7 +66,7 @@ class SparkRun(JobThread):
         feed.remind(self.totals.sequence, marks)
         done, version = self.totals.sequence, self.totals.version
         entry = self.commits.log.entry(version) if version >= 0 else None
-        # A process that was killed may have left more of them.
+        # A killed process may have left more of them.
         old = [n for n in numbers(self.fs, self.paths.commits) if n <= version - KEPT_COMMITS]
         self.fs.delete_all(f"{self.paths.commits}/{n}" for n in old)
         self._begun = read_begun(self.fs, self.paths, version + 1)
@@ -77,7 +77,7 @@ class SparkRun(JobThread):
         written = feed.written(done, done if self._begun is None else self._begun.sequence)
         if entry is not None:
             self._next_watermark_millis = committed_spark_millis(self.fs, self.paths, version)
-            # The next batch may be an empty one, which has begun, or which no process came to.
+            # The next batch may be an empty one, which has begun or which the last process did not reach.
             moved = from_spark_millis(self._next_watermark_millis) != self.totals.watermark and bool(
                 self.job.plan.stages
             )
@@ -88,7 +88,7 @@ class SparkRun(JobThread):
                 self._first, written = done, [by_slot(empty, slots), *written]
         for tasks in written:
             self._source.offer(tasks)
-        # Spark is told what its first batch reads before it starts.
+        # Spark must know what its first batch reads before it starts.
         if written or self._checkpoint.manifests is None:
             self._start()
 
@@ -114,7 +114,7 @@ class SparkRun(JobThread):
         version = self._checkpoint.base + batch
         write_begun(self.fs, self.paths, Begun(version, self._first + offsets.sequence, offsets.time))
         self._source.fix(offsets.sequence)
-        # Exactly one action, whatever happens: without it Spark would commit a batch that it never ran.
+        # Exactly one action in any case: without one Spark would commit a batch that has not run.
         rows = frame.collect()
         outputs = [Output(r.kind, r.body, r.sink) for r in rows]
         self.commits.spend("process", began)
@@ -131,13 +131,13 @@ class SparkRun(JobThread):
 
     def _has_ended(self) -> bool:
         if self._query is None:
-            # It raises when the JVM is gone.
+            # This raises if the JVM is gone.
             return bool(self.spark._jsparkSession.sparkContext().isStopped())
         if self._query.isActive:
             return False
         failure = failure_of(self._query)
         if failure is not None:
-            # What Spark says of files that it does not find may be anything.
+            # Spark's messages about missing files are arbitrary.
             raise self._jvm.loss() or failure
         return True
 
@@ -148,12 +148,12 @@ class SparkRun(JobThread):
         return not status["isDataAvailable"] and not status["isTriggerActive"] and "Waiting" in status["message"]
 
     def _finish_batch(self) -> None:
-        """Wait until the batch that is running is committed, and let no further one begin: Spark would interrupt it."""
+        """Wait until the running batch is committed, and prevent a further one, which Spark would interrupt."""
         if self._query is None:
             return
         self._source.hold()
         quiet, deadline = 0, time.monotonic() + STOP_SECONDS
-        # An empty batch may follow; between the two Spark looks idle for a moment.
+        # An empty batch may follow; in between, Spark looks idle for a moment.
         while quiet < 2 and time.monotonic() < deadline and self._query.isActive:
             done = self.totals.sequence >= self._first + self._source.shown and self._is_committed(self.totals.version)
             quiet = quiet + 1 if done and self._is_idle() else 0
@@ -169,7 +169,7 @@ class SparkRun(JobThread):
             if self._query is not None and not self._jvm.has_ended:
                 self._query.stop()
         finally:
-            # A JVM that died leaves a batch behind that is being recorded: nobody else writes to the sinks before its end.
+            # A JVM that died may leave a batch that is still being recorded: wait until it no longer writes to the sinks.
             with self._recording:
                 self._is_over = True
             if self._checkpoint is not None:

@@ -1,9 +1,9 @@
-"""Spark's checkpoint: scratch, made anew each time a job starts.
+"""Spark's checkpoint: temporary, made anew each time that a job starts.
 
-Nothing in it is needed to go on: which input a batch reads is in its descriptor, the state in the manifests that the job's log
-names, and the watermark in our own commits. So a job that goes on begins a new checkpoint. Spark counts its batches from 0 again;
-its first one is `base` to us. It runs with the watermark that the last commit gives it, and calls all buckets: those whose timers
-are due fire them, the others register theirs with Spark.
+A job needs nothing in it to continue: the input of a batch is in its descriptor, the state in the manifests that the job's log
+names, and the watermark in our own commits. So a job that continues begins a new checkpoint. Spark counts its batches from
+0 again; its batch 0 is our batch `base`. That batch runs with the watermark of the last commit, and calls all buckets: buckets
+with timers that are due fire them, all others register their timers with Spark.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from sqlstream.warehouse.records import digest
 
 @dataclass(frozen=True, slots=True)
 class SparkCheckpoint:
-    """Where Spark's checkpoint of a job is, as the driver and the workers know it.
+    """The place of Spark's checkpoint of a job, for the driver and the workers.
 
-    Spark's batch 0 is `base` to us. Where the checkpoint is new and the job is not, `manifests` names those of the job's state by
-    stage and bucket.
+    Spark's batch 0 is our batch `base`. If the checkpoint is new and the job is not, `manifests` has the names of the manifests
+    of the job's state, by (stage, bucket).
     """
 
     location: str
@@ -52,13 +52,13 @@ class SparkCheckpoint:
     manifests: Mapping[tuple[int, int], str] | None = None
 
     def offsets(self, batch: int) -> BatchOffsets:
-        """Return what Spark fixed for one of its batches."""
+        """Return the offsets that Spark fixed for one of its batches."""
         return logged_offsets(self.location, batch)
 
     def check_seen(self) -> None:
-        """Raise JobError in a worker that does not see the folder in which the driver has made the checkpoint.
+        """Raise JobError in a worker that does not see the folder of the checkpoint, which the driver has made.
 
-        What it wrote would be on its own machine, where nobody finds it.
+        It would write to a folder on its own machine, where nobody finds it.
         """
         if "://" not in self.location and not os.path.isdir(self.location):
             seen = os.path.dirname(os.path.dirname(self.location))
@@ -69,7 +69,7 @@ class SparkCheckpoint:
             )
 
     def stored(self, job: JobSpec, stage: int, bucket: int) -> tuple[str, EventTime | None] | None:
-        """Return the manifest of a bucket's state as it was before the checkpoint, and the timer that it waits for."""
+        """Return (manifest, its event-time timer) of a bucket's state from before the checkpoint; None if there is none."""
         name = (self.manifests or {}).get((stage, bucket))
         if name is None:
             return None
@@ -79,7 +79,7 @@ class SparkCheckpoint:
         return manifest.to_json(), manifest.event_timer
 
     def calls(self, job: JobSpec, batch: int, time: ProcessingTime) -> list[Frame]:
-        """Return the frames that call all buckets in Spark's first batch."""
+        """Return the frames that call all buckets in Spark's first batch; none in any other batch or for a new job."""
         if batch > 0 or self.manifests is None:
             return []
         return [Frame(label, WAKE, time, b"") for label in job.labels]
@@ -93,13 +93,14 @@ def new_checkpoint(
     begun: Begun | None,
     shared: str | None = None,
 ) -> SparkCheckpoint:
-    """Return a checkpoint for a job that starts, or goes on after the version of an entry of its log.
+    """Return a checkpoint for a new job, or for one that continues after the version of a log entry.
 
-    `shared` is where checkpoints can be that all workers see, a folder or a URI, if somebody has said so.
+    `begun` is the batch that has begun and is not committed, if any. `shared` is a folder or URI for checkpoints that all workers
+    see, from the setting CHECKPOINT.
     """
     location = _new_folder(fs, paths) if shared is None else _shared_folder(shared, job)
     if entry is None:
-        # What has begun is told to Spark, as where a job goes on.
+        # Spark must repeat the batch that has begun, as for a job that continues.
         return SparkCheckpoint(location, manifests=None if begun is None else {})
     manifests = {
         (number, bucket): name
@@ -110,9 +111,9 @@ def new_checkpoint(
 
 
 def _new_folder(fs: Filesystem, paths: JobPaths) -> str:
-    """Return where a checkpoint can be: in the job's folder, which all workers see, or a temporary one for stores."""
+    """Return a new path for a checkpoint: in the job's folder, which all workers see; for stores in a temporary folder."""
     if fs.local:
-        # A process that was killed left its own.
+        # A killed process has left its checkpoint.
         fs.delete_tree(paths.scratch)
     # Spark renames files, which stores cannot.
     root = paths.scratch if fs.local else _temporary_folder()
@@ -121,14 +122,14 @@ def _new_folder(fs: Filesystem, paths: JobPaths) -> str:
 
 
 def _shared_folder(shared: str, job: JobSpec) -> str:
-    """Return where a checkpoint can be in a folder of all jobs, of this and of other warehouses."""
+    """Return a new path for a checkpoint in a folder that jobs of this and other warehouses share."""
     root = f"{shared.rstrip('/')}/{digest(job.warehouse)}/{path_name(job.name.lower())}"
     _delete(root)
     return f"{root}/{uuid4().hex[:12]}"
 
 
 def _delete(root: str) -> None:
-    """Delete a folder as far as it goes: executors may be writing there. The next start of the job deletes the rest."""
+    """Delete a folder, without errors: executors may still write into it. The next start of the job deletes the rest."""
     fs, path = checkpoint_files(root)
     if fs.local:
         shutil.rmtree(path, ignore_errors=True)
@@ -138,20 +139,20 @@ def _delete(root: str) -> None:
 
 
 _TEMPORARY = "sqlstream-checkpoint-"
-# A file in a temporary folder that its process keeps locked.
+# The file in a temporary folder that its process keeps locked.
 _LOCK = "lock"
-# The descriptors of those of this process.
+# The descriptors of the locks of this process, by folder.
 _locks: dict[str, int] = {}
 
 
 def _temporary_folder() -> str:
-    """Make a folder for a checkpoint beside the other temporary files, and delete those of processes that were killed."""
+    """Make a folder for a checkpoint among the temporary files, and delete those of killed processes."""
     parent = tempfile.gettempdir()
     for name in os.listdir(parent):
         if name.startswith(_TEMPORARY) and _is_left(f"{parent}/{name}/{_LOCK}"):
             shutil.rmtree(f"{parent}/{name}", ignore_errors=True)
     root = tempfile.mkdtemp(prefix=_TEMPORARY)
-    # Locked before it has its name, so that nobody takes it for one that was left.
+    # Locked before it has its name, so that nobody sees it unlocked.
     descriptor = os.open(f"{root}/.{_LOCK}", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.rename(f"{root}/.{_LOCK}", f"{root}/{_LOCK}")
@@ -160,7 +161,7 @@ def _temporary_folder() -> str:
 
 
 def _is_left(lock: str) -> bool:
-    """Tell whether nobody holds a lock; of a folder without one, or of another user, that is not known."""
+    """Return whether nobody holds a lock; False for a folder without one, or of another user."""
     try:
         with open(lock, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -172,11 +173,11 @@ def _is_left(lock: str) -> bool:
 def write_first_batch(
     spark: SparkSession, checkpoint: SparkCheckpoint, sources: int, millis: int, time: ProcessingTime
 ) -> None:
-    """Make Spark begin with a batch that takes the first descriptor shown, with a watermark on its own scale."""
+    """Make Spark begin with a batch that takes the first descriptor shown; the watermark is in Spark's milliseconds."""
     assert spark._jvm is not None
     metadata: Any = spark._jvm.org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
     head = json.loads(metadata.apply(millis, to_millis(time), spark._jsparkSession.conf()).json())
-    # Spark takes no nulls of what it writes itself.
+    # Spark cannot read the nulls that it writes itself.
     head["conf"] = {name: value for name, value in head["conf"].items() if value is not None}
     fs, location = checkpoint_files(checkpoint.location)
     fs.write_text_atomic(f"{location}/offsets/0", "\n".join(["v1", json.dumps(head), *["0"] * sources]))
@@ -184,13 +185,13 @@ def write_first_batch(
 
 
 def next_watermark_millis(job: JobSpec, totals: Totals, before: int) -> int:
-    """Return the watermark, on Spark's scale, that Spark gives to the batch after the one that `totals` end with."""
+    """Return the watermark, in Spark's milliseconds, of the batch after the one with which `totals` end."""
     marks = [totals.sources[job.plan.scans[i].name].watermark for i in job.plan.watched]
     return max(before, min(map(to_spark_millis, marks), default=0))
 
 
 def remove(checkpoint: SparkCheckpoint) -> None:
-    """Delete a checkpoint that no run needs any more."""
+    """Delete a checkpoint that no run needs."""
     root = os.path.dirname(checkpoint.location)
     _delete(root)
     if (descriptor := _locks.pop(root, None)) is not None:

@@ -1,4 +1,4 @@
-"""Spark's Python workers as those of a sink whose parts are written at the same time."""
+"""Spark's Python workers as the workers of a sink whose parts are written in parallel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SCHEMA = "number INT, answer BINARY"
 
 
 class SinkCalls:
-    """Makes one of some calls in a task (mapInArrow): its row is the number of the call."""
+    """Makes one of several pickled calls in a task (mapInArrow): the task's row is the number of the call."""
 
     def __init__(self, calls: Sequence[bytes]):
         self._calls = calls
@@ -32,7 +32,7 @@ class SinkCalls:
 
 
 class SparkWorkers:
-    """Tasks of a job of Spark's own, one for each call. Spark gives a task to any worker, and tries again where one dies."""
+    """Runs each call in a task of a Spark job. Spark gives a task to any worker, and retries it if the worker dies."""
 
     def __init__(self, spark: SparkSession):
         self._spark = spark
@@ -48,4 +48,4 @@ class SparkWorkers:
         return answers([given[number] for number in range(len(calls))])
 
     def close(self) -> None:
-        """The workers are those of all jobs."""
+        """Does nothing: the workers are shared by all jobs."""

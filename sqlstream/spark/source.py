@@ -1,6 +1,6 @@
-"""The only source of a job's query: descriptors, one to a micro-batch. Its offsets are their sequence numbers.
+"""The only source of a job's query: descriptors, one per micro-batch. Its offsets are their sequence numbers.
 
-Spark's MemoryStream keeps nothing on disk, so a batch costs no listing and no log of its own. After a restart a new one is given
+Spark's MemoryStream keeps nothing on disk, so a batch costs no listing and no log of its own. After a restart a new stream gets
 the descriptors that the feed has written and no committed batch has read.
 """
 
@@ -13,15 +13,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-# The one column: what a task reads, as lines of a descriptor.
+# The only column: the lines of a descriptor that one task reads.
 LINES = "value"
 
 
 class DescriptorSource:
-    """Shows Spark one descriptor at a time. They are numbered from 0, whichever is the first that a run gives it.
+    """Shows Spark one descriptor at a time. They are numbered from 0, beginning with the first that a run offers.
 
-    A batch takes all that the stream has when Spark begins it. So the next descriptor is shown only once the one before is fixed
-    as a batch's, which is written down: then a repeated batch reads the same one.
+    A batch takes all that the stream has when Spark begins it. So the next descriptor is shown only after the one before is fixed
+    and recorded as a batch's: then a repeated batch reads the same descriptor.
     """
 
     def __init__(self, spark: SparkSession, partitions: int):
@@ -38,23 +38,23 @@ class DescriptorSource:
         self._waiting: deque[Sequence[str]] = deque()
 
     def frame(self) -> DataFrame:
-        """Return the stream: a partition for each task, with a row that holds the task's lines."""
+        """Return the stream as a DataFrame: one partition per task, with one row that holds the task's lines."""
         return DataFrame(self._stream.toDF(), self._spark)
 
     def offer(self, tasks: Sequence[str]) -> None:
-        """Add the descriptor that follows the last one: for each partition the lines of its task."""
+        """Add the next descriptor: for each partition the lines of its task."""
         with self._lock:
             self._waiting.append(tasks)
             self._show()
 
     def fix(self, sequence: int) -> None:
-        """Say that a batch which reads up to this descriptor has begun."""
+        """Record that a batch has begun which reads up to this descriptor; the next one can be shown."""
         with self._lock:
             self._fixed = sequence
             self._show()
 
     def hold(self) -> None:
-        """Show no further descriptor: after what was `shown`, Spark waits."""
+        """Show no further descriptor: after the one numbered `shown`, Spark waits."""
         with self._lock:
             self._held = True
 

@@ -1,4 +1,4 @@
-"""What runs in Spark's Python workers: scans, and the processor around an operator with the fragment after it."""
+"""The code in Spark's Python workers: scans, and the processor around an operator with the fragment after it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FRAME_SCHEMA = "bucket INT, port INT, time BIGINT, payload BINARY"
 OUTPUT_SCHEMA = "kind STRING, body STRING, sink INT"
-# What a scan yields has the column that Spark makes the watermark of.
+# The column of scans' rows from which Spark computes the watermark.
 EVENT_TIME = "event_time"
 _TIMED = f", {EVENT_TIME} TIMESTAMP"
 _ARROW_FRAME = pa.schema([("bucket", pa.int32()), ("port", pa.int32()), ("time", pa.int64()), ("payload", pa.binary())])
@@ -36,7 +36,7 @@ _ARROW_TIME = pa.field(EVENT_TIME, pa.timestamp("us", tz="UTC"))
 
 
 def batch_id() -> int:
-    """Return the micro-batch that this task belongs to."""
+    """Return Spark's number of the micro-batch of this task. Raises RuntimeError outside of one."""
     context = TaskContext.get()
     number = context.getLocalProperty("streaming.sql.batchId") if context else None
     if number is None:
@@ -45,7 +45,7 @@ def batch_id() -> int:
 
 
 class ScanTask:
-    """Reads the splits of a scan (mapInArrow): frames, or what the sink stored, each with the watermark so far."""
+    """Reads the splits of a scan (mapInArrow): yields frames, or outputs of sinks, each with the watermark so far."""
 
     def __init__(self, job: JobSpec, scan: int, checkpoint: SparkCheckpoint):
         self.job, self.scan, self.checkpoint = job, scan, checkpoint
@@ -59,7 +59,7 @@ class ScanTask:
         plan, batch = self.job.plan, batch_id()
         with carried():
             self.checkpoint.check_seen()
-        # Spark's own log is written before the batch starts, and never again.
+        # Spark's own log is written before the batch starts, and stays the same.
         before = self.checkpoint.offsets(batch).watermark if plan.asks_watermark else None
         self.job.remember_secrets()
         if plan.stages:
@@ -79,9 +79,9 @@ class ScanTask:
 
 
 class Processor:
-    """Runs the operators of one level, a bucket at a time; moves their manifests in and out of Spark's state store.
+    """Runs the operators of one level, a bucket at a time; keeps their manifests in Spark's state store.
 
-    Frames for later levels, and what is for the driver, pass.
+    Frames for later levels, and outputs for the driver, pass through.
     """
 
     def __init__(self, job: JobSpec, level: int, checkpoint: SparkCheckpoint):
@@ -90,13 +90,14 @@ class Processor:
         self.is_last = level == len(job.plan.levels) - 1
 
     def open(self, handle: StatefulProcessorHandle, manifests: ValueState) -> None:
-        """Take what Spark gives: its timers, and the state variable in which the manifests are."""
+        """Store Spark's handle, for timers, and the state variable that holds the manifests. Raises CarriedError."""
         self.handle, self.manifests = handle, manifests
         with carried():
             self.checkpoint.check_seen()
         self.job.remember_secrets()
 
     def handle_rows(self, key: tuple[int], rows: Iterator[Any], times: TimerValues) -> Iterator[pd.DataFrame]:
+        """Run the operators that have frames among the rows of a bucket, or are due; yield rows for the next level."""
         arrived: dict[int, list[Frame]] = {}
         passing: list[Frame] = []
         is_woken = False
@@ -117,6 +118,7 @@ class Processor:
             yield self._rows(passing)
 
     def handle_timer(self, key: tuple[int], times: TimerValues) -> Iterator[pd.DataFrame]:
+        """Run the operators of a bucket whose timers are due; yield rows for the next level."""
         yield from self._advance(key[0], {}, times)
 
     def _advance(self, bucket: int, arrived: dict[int, list[Frame]], times: TimerValues) -> Iterator[pd.DataFrame]:
@@ -127,7 +129,7 @@ class Processor:
         )
         stored = self.manifests.get()
         known: dict[str, tuple[str, EventTime | None]] = json.loads(stored[0]) if stored else {}
-        # Those that Spark knows of.
+        # The timers that Spark has.
         woken = {at for _, at in known.values() if at is not None}
         if not stored:
             before = {stage: self.checkpoint.stored(self.job, stage, bucket) for stage in self.stages}
@@ -150,7 +152,7 @@ class Processor:
             self.handle.registerTimer(at)
 
     def _rows(self, outputs: Sequence[Frame | Output]) -> pd.DataFrame:
-        """Return frames and outputs as pandas: all as what the next level, or the driver, takes."""
+        """Return frames and outputs as a DataFrame in the schema of the next level, or of the driver."""
         if self.is_last:
             found = [asdict(Output.of(o) if isinstance(o, Frame) else o) for o in outputs]
         else:

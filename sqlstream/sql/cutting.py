@@ -1,4 +1,4 @@
-"""A text with several statements, cut into them before anything is parsed: for whoever runs one after the other."""
+"""Cuts a text into statements before anything is parsed, for callers that run one after the other."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SET_ENDS = re.compile(r"END\s*", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class CutText:
-    """The statements of a text that a semicolon ends, without it; `rest` is what stands behind the last one.
+    """The statements of a text that end with a semicolon, without it; `rest` is the text behind the last one.
 
-    A statement set is one statement. The rest is blank where there is nothing but space and comments.
+    A statement set is one statement. `is_blank`: the rest has only space and comments.
     """
 
     statements: tuple[Span, ...]
@@ -27,7 +27,7 @@ class CutText:
 def cut(source: SourceText) -> CutText:
     """Cut a text at the semicolons that end statements.
 
-    A quote or a comment that is not closed is in the rest.
+    The rest contains a quote or a comment that is not closed.
 
     >>> pieces = cut(SourceText("shell", "SELECT ';'; -- done;\\nSELECT 2"))
     >>> [piece.text for piece in pieces.statements], pieces.rest.text
@@ -52,7 +52,7 @@ def cut(source: SourceText) -> CutText:
 
 
 def _code(source: SourceText) -> str:
-    """Return the text with comments blanked, and what is quoted replaced by as many other characters."""
+    """Return the text with blanks for comments, and as many other characters for quoted text."""
     parts: list[str] = []
     at = 0
     try:
@@ -60,7 +60,7 @@ def _code(source: SourceText) -> str:
             parts += [source.text[at : region.start], _hidden(region.text)]
             at = region.end
     except ParseError as error:
-        # It is never closed.
+        # A quote or a comment is not closed.
         opening = error.span.start if error.span is not None else at
         return "".join([*parts, source.text[at:opening], "x" * (len(source.text) - opening)])
     return "".join([*parts, source.text[at:]])

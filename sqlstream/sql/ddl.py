@@ -33,7 +33,7 @@ _MERGES: tuple[str, ...] = get_args(Merge)
 
 
 class TableBody:
-    """What has been read of the parentheses of CREATE TABLE."""
+    """The content of the parentheses of CREATE TABLE, as far as it is read."""
 
     def __init__(self) -> None:
         self.columns: list[ColumnDef] = []
@@ -42,7 +42,7 @@ class TableBody:
 
 
 class DefinitionParser(StreamingParser):
-    """Reads the definitions of tables and views, and what definitions are made of."""
+    """Reads CREATE and DROP of tables, views, functions and savepoints, and their parts."""
 
     def _parse_definition(self) -> CreateTable | CreateView | CreateFunction | CreateSavepoint:
         start = self._curr
@@ -63,7 +63,7 @@ class DefinitionParser(StreamingParser):
         if_not_exists = self._if_not_exists(replace)
         name = self._new_name("a table")
         self._refuse_clause(TABLE_CLAUSES)
-        # All columns may come from another table, or from the source.
+        # Another table, or the source, may have all columns.
         bare = self._curr and (
             self._curr.token_type in (TokenType.LIKE, TokenType.WITH) or self._curr.text.upper() == "COMMENT"
         )
@@ -236,7 +236,7 @@ class DefinitionParser(StreamingParser):
         return ColumnDef(name, data_type.args["kind"], None, not_null, comment, span, type_span, metadata, virtual)
 
     def _parse_column_attributes(self, body: TableBody, name: Name) -> tuple[bool, str | None, Name | None, bool]:
-        """Read what follows a column's type, in any order: if it is never NULL, comment, metadata key, if it is VIRTUAL."""
+        """Read the attributes of a column, in any order: whether it is NOT NULL, its comment, METADATA key and VIRTUAL."""
         not_null, comment, metadata, virtual = False, None, None, False
         while True:
             start = self._curr
@@ -273,7 +273,7 @@ class DefinitionParser(StreamingParser):
         return Name(identifier.name, self._token_span(token))
 
     def _new_name(self, what: str) -> Name:
-        """Read the name of what is declared here, which will be one on disk, too."""
+        """Read the name of a new object, which must also be possible as the name of a folder."""
         name = self._name(f"the name of {what}")
         check_name(what, name.text, name.span)
         return name

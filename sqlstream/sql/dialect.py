@@ -17,7 +17,7 @@ __all__ = ["StreamingSQL", "WindowTVF", "to_duckdb"]
 
 
 class StreamingGenerator(DuckDBGenerator):
-    """Writes a tree as it was read: where sqlglot would improve the SQL, it is left alone."""
+    """Writes a tree as it was read, where sqlglot would rewrite the SQL."""
 
     MULTI_ARG_DISTINCT = True
     TRANSFORMS: ClassVar[dict[Any, Any]] = {
@@ -51,7 +51,7 @@ class StreamingGenerator(DuckDBGenerator):
 
 
 def _prefix(operator: str, operand: str) -> str:
-    # DuckDB would take -~ and -- for operators of their own.
+    # DuckDB would read -~ and -- as other operators.
     return f"{operator}{' ' if operand[0] in '-~+' else ''}{operand}"
 
 
@@ -88,6 +88,8 @@ class StreamingSQL(DuckDB):
     """Flink's streaming syntax over DuckDB's expressions."""
 
     class Tokenizer(DuckDB.Tokenizer):
+        """DuckDB's tokens, with Flink's quotes for names and literals."""
+
         IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
         HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
         BIT_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("b'", "'"), ("B'", "'")]

@@ -16,11 +16,11 @@ UNITS = {
 
 
 class FlinkCallParser(ProcessCallParser):
-    """Reads them as plain calls: a unit is an exp.Var, a type an exp.DataType."""
+    """Reads Flink's calls with words as plain calls: a unit is an exp.Var, a type an exp.DataType."""
 
     def __init__(self, *arguments: object, **options: object):
         super().__init__(*arguments, **options)  # type: ignore[arg-type]
-        # What DuckDB's grammar does not know, by its first character: its end, and what DuckDB is to read instead.
+        # Text that DuckDB's grammar rejects, by its first offset: (the offset behind it, what DuckDB reads instead).
         self.beyond: dict[int, tuple[int, str]] = {}
 
     def _parse_floor_call(self, name: str) -> exp.Expr:
@@ -47,7 +47,7 @@ class FlinkCallParser(ProcessCallParser):
         return unit
 
     def _parse_json_call(self, name: str) -> exp.Expr:
-        """Read JSON_VALUE, JSON_QUERY and JSON_EXISTS; of their clauses those that say what holds without them."""
+        """Read JSON_VALUE, JSON_QUERY and JSON_EXISTS. Of their ON and WRAPPER clauses only the defaults are allowed."""
         arguments = self._parse_csv(self._parse_lambda)
         start = self._curr
         if start and self._match_text_seq("RETURNING"):
@@ -85,7 +85,7 @@ class FlinkCallParser(ProcessCallParser):
         return result
 
     def _replace(self, start: Token, text: str) -> None:
-        """Let DuckDB's grammar read something else for what stands from a token to the one read last."""
+        """Let DuckDB's grammar read `text` instead of the text from a token to the one read last."""
         self.beyond[start.start] = self._prev.end + 1, text
 
     def _rest_of_call(self, name: str, first: exp.Expr | None, *more: exp.Expr | None) -> exp.Expr:

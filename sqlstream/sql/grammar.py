@@ -1,7 +1,7 @@
-"""DuckDB's own grammar as the judge of what sqlglot has read.
+"""Checks with DuckDB's grammar what sqlglot has read.
 
-sqlglot is generous: it passes over words that it does not understand, and misses none that are missing. So DuckDB reads the
-same text once more. What only Flink has is painted over first, character by character, so that every offset stays the same.
+sqlglot is lenient: it skips words that it does not understand, and does not miss words that are missing. So DuckDB parses the
+same text again. Flink's own syntax is painted over first, character by character, so that every offset stays the same.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _lock = threading.Lock()
 def check(
     source: SourceText, span: Span, tokens: Iterable[Token], node: exp.Expr, beyond: Mapping[int, tuple[int, str]]
 ) -> None:
-    """Raise ParseError when a query or an expression, read from these tokens, is none to DuckDB.
+    """Raise ParseError if DuckDB rejects a query or an expression, which was read from these tokens.
 
-    `beyond` holds what our parser alone understands: the start of a text, its end, and what DuckDB reads in its place.
+    `beyond` has texts that only our parser understands, by their first offset: (the offset behind, what DuckDB reads instead).
     """
     canvas = _Canvas(span)
     tokens = list(tokens)
@@ -39,7 +39,7 @@ def check(
             canvas.paint(token.start, token.end + 1, f'"{"x" * (token.end - token.start - 1)}"')
         elif token.token_type == TokenType.UNICODE_STRING:
             canvas.paint(token.start, token.start + 2, "")
-    # The time of a version is painted over with it.
+    # The time of a version is part of what is painted over.
     for part in node.walk(prune=lambda n: isinstance(n, exp.Version)):
         _paint_node(canvas, part)
         if isinstance(part, exp.Subquery) and isinstance(table := part.unnest(), exp.Table | WindowTVF | ProcessCall):
@@ -55,13 +55,13 @@ def check(
             raise ParseError(message, span)
         start += span.start - len(prefix)
         wrong = Span(source, start, start + length)
-        # Most of what it says is "syntax error at or near".
+        # Most messages are "syntax error at or near".
         message = message if message.startswith("VALUES") else f'unexpected "{wrong.text}"'
         raise ParseError(message, wrong, hint=_hint(text, wrong, _names(tokens, node, wrong), span.start - len(prefix)))
 
 
 def _names(tokens: Sequence[Token], node: exp.Expr, wrong: Span) -> list[Token]:
-    """Return what sqlglot has read as a name of the last two tokens up to an error.
+    """Return those of the last two tokens before an error that sqlglot has read as names.
 
     It takes most words behind a table or a value for an alias: GROUP in `FROM t GROUP x`.
     """
@@ -71,7 +71,7 @@ def _names(tokens: Sequence[Token], node: exp.Expr, wrong: Span) -> list[Token]:
 
 
 def _hint(text: str, wrong: Span, names: Sequence[Token], offset: int) -> str | None:
-    """Return what to do where a name is a word that DuckDB reserves: with another name the text is right up to there."""
+    """Return a hint if a name is a reserved word of DuckDB's: with another name DuckDB reads the text beyond it."""
     for name in names:
         start, end = name.start - offset, name.end + 1 - offset
         error = _syntax_error(f"{text[:start]}{'x' * (end - start)}{text[end:]}")
@@ -81,7 +81,7 @@ def _hint(text: str, wrong: Span, names: Sequence[Token], offset: int) -> str | 
 
 
 class _Canvas:
-    """A part of a source, to be painted over; offsets are those of the source."""
+    """A copy of a part of a source that can be painted over. Offsets are the source's."""
 
     def __init__(self, span: Span):
         # DuckDB counts bytes; outside strings and names there is nothing but ASCII.
@@ -93,7 +93,7 @@ class _Canvas:
         self.characters[start - offset : end - offset] = text.ljust(end - start)
 
     def shows(self, place: int, character: str) -> bool:
-        """Return whether a character of the source is this one, and not painted over."""
+        """Return whether a character of the source is this one and is not painted over."""
         return self.characters[place - self.span.start] == character
 
 
@@ -112,7 +112,7 @@ def _paint_node(canvas: _Canvas, node: exp.Expr) -> None:
         case exp.Version():
             canvas.paint(start, end, "")
         case WindowTVF():
-            # The table alone is left of the call.
+            # Only the table of the call is left.
             call_end: int = node.args["end"]
             table = span_of(node.this, canvas.span.source)
             canvas.paint(start, table.start, "")
@@ -129,7 +129,7 @@ def _paint_node(canvas: _Canvas, node: exp.Expr) -> None:
 
 
 def _paint_parentheses(canvas: _Canvas, tokens: Sequence[Token], table: exp.Expr) -> None:
-    """Paint over the innermost parentheses around a table alone, or a call in its place: 2.0.1 of DuckDB reads none there."""
+    """Paint over the innermost parentheses around a table or a call in its place: DuckDB 2.0.1 rejects them there."""
     if table.args.get("joins"):
         return
     within = span_of(table, canvas.span.source)
@@ -142,7 +142,7 @@ def _paint_parentheses(canvas: _Canvas, tokens: Sequence[Token], table: exp.Expr
 
 
 def _syntax_error(text: str) -> tuple[str, int, int] | None:
-    """Return what DuckDB says about a text, and where: an offset and a length, 0 when it does not know."""
+    """Return DuckDB's error for a text, its offset and length (0 if unknown); None if there is no error."""
     with _lock:
         try:
             _duckdb().extract_statements(text)

@@ -1,4 +1,4 @@
-"""Hints, read from the comments that they stand in.
+"""Hints, read from comments.
 
 Behind SELECT: `/*+ STATE_TTL('orders' = '1 d'), NAME('value', ..) */`; behind the name of a table:
 `/*+ OPTIONS('key' = 'value') */`.
@@ -22,7 +22,7 @@ HINT = re.compile(r"/\*\+\s*(\w+)")
 _BEFORE = re.compile(r"(?:\s+|--[^\n]*\n)*")
 _CALL = re.compile(r"\s*(?P<name>\w+)\s*(?P<open>\()?")
 _VALUE = re.compile(r"\s*(?:'(?P<text>(?:[^']|'')*)'|(?P<number>\d+)|(?P<word>\w+))\s*")
-# Of all hints the one that stands behind the name of a table.
+# The only hint that follows the name of a table.
 OPTIONS = "OPTIONS"
 KNOWN = ("STATE_TTL", "ALLOWED_LATENESS", "LATE_ROWS", "EARLY_FIRE", "UID")
 _WRITE_OPTIONS = "Write FROM orders /*+ OPTIONS('source.monitor-interval' = '1 s') */ AS o."
@@ -37,7 +37,7 @@ class HintCall(exp.Expression):
 
 @dataclass(frozen=True, slots=True)
 class OptionsHint:
-    """The hint OPTIONS behind the name of a table: options and their values. Its comment begins at `start`."""
+    """The hint OPTIONS behind the name of a table, as (option, value) pairs; `start` is the offset of its comment."""
 
     options: tuple[tuple[str, str], ...]
     span: Span = field(compare=False, repr=False)
@@ -45,7 +45,7 @@ class OptionsHint:
 
 
 def select_hints(source: SourceText, select: Token) -> exp.Hint | None:
-    """Return the hints in the comment that follows a SELECT."""
+    """Return the hints in the comment behind a SELECT, None if there are none. Raises ParseError or UnsupportedError."""
     before = _BEFORE.match(source.text, select.end + 1)
     start = before.end() if before else select.end + 1
     if not HINT.match(source.text, start):
@@ -55,7 +55,7 @@ def select_hints(source: SourceText, select: Token) -> exp.Hint | None:
 
 
 def table_options(source: SourceText, name: Token) -> OptionsHint | None:
-    """Return the hint OPTIONS in the comment that follows the name of a table."""
+    """Return the hint OPTIONS in the comment behind a table's name, None without it. Raises ParseError, UnsupportedError."""
     before = _BEFORE.match(source.text, name.end + 1)
     start = before.end() if before else name.end + 1
     found = HINT.match(source.text, start)
@@ -75,13 +75,13 @@ def table_options(source: SourceText, name: Token) -> OptionsHint | None:
 
 
 def is_behind_select(start: int, tokens: list[Token]) -> bool:
-    """Tell whether the last token before an offset is SELECT."""
+    """Return whether the last token before an offset is SELECT."""
     before = [t for t in tokens if t.end < start]
     return bool(before) and before[-1].token_type == TokenType.SELECT
 
 
 class _HintReader:
-    """Reads the text of one comment, from `at` up to `end`, in which some hints can stand."""
+    """Reads the text of one comment, from `at` up to `end`; `known` are the hints that can be there."""
 
     def __init__(self, source: SourceText, at: int, end: int, known: Sequence[str] = KNOWN):
         self.source, self.at, self.end, self.known = source, at, end, known

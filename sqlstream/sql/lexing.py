@@ -1,6 +1,6 @@
-"""Text to tokens. Here fails what no parser should see: a quote that is never closed, and a hint where none is read.
+"""Text to tokens. Raises errors that the parser would not: for quotes that are not closed, and for misplaced hints.
 
-sqlglot takes a hint for a comment wherever it stands (in dialects derived from DuckDB), so it would be dropped without a word.
+sqlglot takes a hint for a comment wherever it is (in dialects derived from DuckDB), and would drop it without an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import Token
 from sqlstream.errors import ParseError, SourceText, Span, UnsupportedError
 from sqlstream.sql.hints import HINT, OPTIONS, is_behind_select
 
-# What can hide a quote, a comment or a semicolon from the reader. A comment opens with the group `block`, and may nest.
+# Text that can contain a quote, a comment or a semicolon. The group `block` opens a comment, which may nest.
 _REGION = re.compile(
     r"""
       --[^\n]*
@@ -32,14 +32,14 @@ _WRONG_DIGITS = re.compile(r"(?<!\w)(?:[xX]'(?![0-9a-fA-F]*')[^']*'|[bB]'(?![01]
 
 
 def tokenize(source: SourceText, dialect: Dialect) -> list[Token]:
-    """Return the tokens of a source; their offsets are characters of its text. Raises on open quotes and misplaced hints."""
+    """Return the tokens of a source, with offsets in its text. Raises ParseError, or UnsupportedError for a misplaced hint."""
     hints = [region for region in regions(source) if HINT.match(region.text)]
-    # A byte order mark becomes a blank, so that offsets stay as they are.
+    # A byte order mark becomes a blank, so that offsets stay the same.
     text = re.sub("^\ufeff", " ", source.text)
     try:
         tokens = dialect.tokenize(text)
     except (SqlglotError, ValueError) as error:
-        # All that is left to go wrong are digits: of x'..', or of b'..'.
+        # Only digits can be wrong here: of x'..', or of b'..'.
         if wrong := _WRONG_DIGITS.search(text):
             span = Span(source, wrong.start(), wrong.end())
             raise ParseError("the string holds a character that is not a digit", span) from None
@@ -58,7 +58,7 @@ def tokenize(source: SourceText, dialect: Dialect) -> list[Token]:
 
 
 def refuse_unread(source: SourceText, read: Collection[int]) -> None:
-    """Raise for a hint OPTIONS that stands where nobody has read it; `read` are the places of the others."""
+    """Raise UnsupportedError for a hint OPTIONS that no parser has read; `read` has the offsets of those that were read."""
     for region in regions(source):
         if _hint_name(region) == OPTIONS and region.start not in read:
             hint = "Write it behind the name of a table, before its alias: FROM orders /*+ OPTIONS('key' = 'value') */ AS o."
@@ -71,7 +71,7 @@ def _hint_name(region: Span) -> str:
 
 
 def regions(source: SourceText) -> Iterator[Span]:
-    """Yield quoted text and comments."""
+    """Yield the places of quoted texts and comments. Raises ParseError for one that is not closed."""
     text, at = source.text, 0
     while match := _REGION.search(text, at):
         start, at = match.span()

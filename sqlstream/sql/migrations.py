@@ -1,4 +1,4 @@
-"""MIGRATE STATE and DESCRIBE STATE: the state tables of an operator, and what they are made of when a job goes on."""
+"""MIGRATE STATE and DESCRIBE STATE: the state tables of an operator, and queries that make them for an upgraded job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _USAGE = "Write MIGRATE STATE job.operator AS SELECT .."
 
 
 class MigrationParser(StateCheckParser):
-    """Reads statements about the tables that operators keep."""
+    """Reads statements about the state tables of operators."""
 
     def _parse_migrate_state(self) -> MigrateState:
         start = self._curr
@@ -41,7 +41,7 @@ class MigrationParser(StateCheckParser):
 
 
 def only_migrations(source: SourceText, statements: Sequence[Statement]) -> tuple[MigrateState, ...]:
-    """Return the statements of a file of migrations. Raises ParseError when it has others, or none."""
+    """Return the statements of a migration file. Raises ParseError if it has others, or none."""
     for statement in statements:
         if not isinstance(statement, MigrateState):
             raise ParseError("a file of migrations has MIGRATE STATE statements only", head(statement), hint=_USAGE)

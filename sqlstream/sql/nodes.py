@@ -1,4 +1,4 @@
-"""Statements, as read: names and options as text, queries and expressions as sqlglot trees, all with their place."""
+"""Parsed statements: names and options as text, queries and expressions as sqlglot trees, all with their places."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OptionValue:
 class ColumnDef:
     """A column of CREATE TABLE: with a type (DuckDB's text), or computed by an expression.
 
-    `metadata` is the key of a METADATA column; one that is `virtual` is only read.
+    `metadata` is the key of a METADATA column; a `virtual` one cannot be written.
     """
 
     name: Name
@@ -63,7 +63,7 @@ Merge: TypeAlias = Literal["INCLUDING", "EXCLUDING", "OVERWRITING"]
 
 @dataclass(frozen=True, slots=True)
 class TableLike:
-    """`LIKE table (..)`: what becomes of each feature of that table; its physical columns always come along."""
+    """`LIKE table (..)`: how each feature of that table is merged; its physical columns are always included."""
 
     table: Name
     merges: Mapping[Feature, Merge]
@@ -72,7 +72,7 @@ class TableLike:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """`CREATE TABLE name (..) [PARTITIONED BY (..)] WITH (..)`; without columns they are those of the source."""
+    """`CREATE TABLE name (..) [PARTITIONED BY (..)] WITH (..)`; without `columns` the source has them."""
 
     span: Span
     name: Name
@@ -89,6 +89,8 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class CreateView:
+    """`CREATE VIEW name [(columns)] AS query`."""
+
     span: Span
     name: Name
     columns: tuple[Name, ...]
@@ -100,6 +102,8 @@ class CreateView:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
+    """`DROP TABLE name`, or `DROP VIEW name`."""
+
     span: Span
     kind: Literal["TABLE", "VIEW"]
     name: Name
@@ -120,6 +124,8 @@ class CreateFunction:
 
 @dataclass(frozen=True, slots=True)
 class DropFunction:
+    """`DROP FUNCTION name`."""
+
     span: Span
     name: Name
     if_exists: bool
@@ -136,6 +142,8 @@ class CreateSavepoint:
 
 @dataclass(frozen=True, slots=True)
 class DropSavepoint:
+    """`DROP SAVEPOINT name`."""
+
     span: Span
     name: Name
     if_exists: bool
@@ -157,6 +165,8 @@ class CreateStateCheck:
 
 @dataclass(frozen=True, slots=True)
 class DropStateCheck:
+    """`DROP STATE CHECK name`."""
+
     span: Span
     name: Name
     if_exists: bool = False
@@ -164,7 +174,7 @@ class DropStateCheck:
 
 @dataclass(frozen=True, slots=True)
 class MigrateState:
-    """`MIGRATE STATE job.operator[.table] AS query`; `query` is where the query stands."""
+    """`MIGRATE STATE job.operator[.table] AS query`; `query` is the place of the query."""
 
     span: Span
     job: Name
@@ -193,7 +203,7 @@ class SetOption:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """`RESET 'key'`, or of all options."""
+    """`RESET 'key'`, or `RESET` of all options if `key` is None."""
 
     span: Span
     key: Name | None
@@ -201,7 +211,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """`INSERT INTO target [/*+ OPTIONS(..) */] [(columns)] query`; it `appends` where the query is VALUES and nothing else."""
+    """`INSERT INTO target [/*+ OPTIONS(..) */] [(columns)] query`; it `appends` if the query is just VALUES."""
 
     span: Span
     target: Name
@@ -237,7 +247,7 @@ ShowKind: TypeAlias = Literal[
 class Show:
     """`SHOW ..`, and `SET` alone, which asks for the options.
 
-    `name` is the table or view that it asks about, `like` a pattern for the names to show.
+    `name` is the table or view of COLUMNS or CREATE, `like` a pattern for the listed names.
     """
 
     span: Span
@@ -293,7 +303,7 @@ Statement: TypeAlias = (
 
 
 def head(statement: Statement) -> Span:
-    """Return the words that a statement begins with: what is said of all of it points there."""
+    """Return the place of a statement's first words, for messages about all of it."""
     span = statement.span
     if isinstance(statement, Insert):
         return Span(span.source, span.start, statement.target.span.end)

@@ -1,8 +1,8 @@
 """Queries and expressions to a syntax tree: Flink's streaming syntax over DuckDB's expressions.
 
-sqlglot knows most of the grammar. What is changed here keeps a query's meaning and its place in the text: functions stay
-what they are called (sqlglot would rename and rearrange them), and nodes are marked with where they came from. What sqlglot
-reads too generously, `grammar` finds.
+sqlglot knows most of the grammar. The changes here keep a query's meaning and its place in the text: functions keep their names
+(sqlglot would rename and rearrange them), and nodes are marked with the text that they were read from. `grammar` rejects what
+sqlglot reads too leniently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sqlstream.sql.windows import WindowParser
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The functions that take a lambda; in the arguments of all others `->` is JSON's arrow.
+# Functions that take a lambda; in the arguments of all others `->` is the arrow of JSON.
 _HIGHER_ORDER = {
     *("list_transform", "array_transform", "list_apply", "array_apply", "apply"),
     *("list_filter", "array_filter", "filter", "list_reduce", "array_reduce", "reduce", "invoke"),
@@ -34,7 +34,7 @@ _UNITS = {
     *("MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS", "WEEKS", "MONTHS", "QUARTERS", "YEARS"),
     *("DECADES", "CENTURY", "CENTURIES", "MILLENNIUM", "MILLENNIA"),
 }
-# The conditions that a chain of ANDs or ORs has before it is made a tree.
+# A chain of ANDs or ORs with more conditions becomes a balanced tree.
 _CHAIN = 50
 _SYSTEM_TIME = re.compile(r"FOR\s+SYSTEM_TIME\b", re.IGNORECASE)
 _CODE_POINT = re.compile(r"\\(?:(\\)|\+([0-9a-fA-F]{6})|([0-9a-fA-F]{4}))")
@@ -55,7 +55,7 @@ def _quoted_digits(parse: Callable[[Any, Token], exp.Expr]) -> Callable[[Any, To
 
 
 def placed(parse: F) -> F:
-    """Mark the node that a parser method returns with the text it was read from."""
+    """Let a parser method mark the node that it returns with the text that it was read from."""
 
     @wraps(parse)
     def wrapper(self: DuckDBParser, *args: Any, **kwargs: Any) -> Any:
@@ -71,7 +71,7 @@ def placed(parse: F) -> F:
 class StreamingParser(StandardCallParser):
     """The parser of the dialect StreamingSQL."""
 
-    # Every function is an exp.Anonymous of its own name, except those whose arguments are no plain list.
+    # Every function is an exp.Anonymous of its own name, except functions whose arguments are no plain list.
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         "CAST": lambda self: self._parse_cast_call(exp.Cast),
@@ -96,7 +96,7 @@ class StreamingParser(StandardCallParser):
         "MAP": lambda self: self._parse_map_call(),
     }
     LAMBDAS: ClassVar[dict[TokenType, Any]] = {TokenType.FARROW: DuckDBParser.LAMBDAS[TokenType.FARROW]}
-    # What sqlglot takes a column (or a call) of these names in front of a bracket for.
+    # sqlglot would read a column, or a call, of these names before a bracket as a constructor.
     ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
     # A script has no parameters; @x and :x would hide a column.
     PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {}
@@ -174,7 +174,7 @@ class StreamingParser(StandardCallParser):
         return table
 
     def _table_options(self) -> OptionsHint | None:
-        """Return the hint OPTIONS behind the name of a table, which was just read."""
+        """Return the hint OPTIONS behind the name of a table, which is the last token that was read."""
         found = table_options(self.source, self._prev)
         if found is not None:
             self.hints_read.add(found.start)
@@ -226,7 +226,7 @@ class StreamingParser(StandardCallParser):
         return join
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
-        # Nothing but the bare word ARRAY begins a list: "array"[1] and t.array[1] are elements of a column.
+        # Only the bare word ARRAY begins a list: "array"[1] and t.array[1] are elements of a column.
         if this is not None and self._curr.token_type == TokenType.L_BRACKET and self._follows_array():
             this = None
         return super()._parse_bracket(this)
@@ -282,7 +282,7 @@ class StreamingParser(StandardCallParser):
         return options
 
     def _parse_function_parameter(self) -> exp.Expr | None:
-        # Of all things with parameters only table aliases are left, and theirs are names.
+        # Only table aliases can have parameters here, and those are names.
         return self._parse_id_var(any_token=False)
 
     def _parse_into(self) -> exp.Into | None:
@@ -306,14 +306,14 @@ class StreamingParser(StandardCallParser):
 
     def _parse_column_ops(self, this: exp.Expr | None) -> exp.Expr | None:
         result = super()._parse_column_ops(this)
-        # sqlglot makes bare names of the columns in front of such a call, so that nobody would resolve them.
+        # sqlglot makes bare names of the columns before such a call, which nothing would resolve.
         for dot in result.find_all(exp.Dot) if result and result is not this else ():
             if isinstance(call := dot.expression, exp.Anonymous):
                 raise self._refused("a call behind a dot", name_span(call, self.source), f"Write {call.name}(..).")
         return result
 
     def _parse_is_rhs(self, distinct: bool = False) -> exp.Expr | None:
-        # In `x IS TRUE::VARCHAR` it is the predicate that is cast.
+        # In `x IS TRUE::VARCHAR` the cast applies to the predicate.
         boolean = None if distinct else self._parse_boolean()
         return boolean or super()._parse_is_rhs(distinct)
 
@@ -359,7 +359,7 @@ class StreamingParser(StandardCallParser):
         self._need_token(TokenType.R_BRACKET, '"]"')
         pairs = [exp.PropertyEQ(this=k, expression=v) for k, v in zip(items[::2], items[1::2], strict=True)]
         made = self.expression(exp.ToMap(this=exp.Struct(expressions=pairs)))
-        # What follows, such as a subscript, is no part of it.
+        # The text that follows, such as a subscript, is not part of it.
         mark(made, start, self._prev.end)
         return made
 
@@ -429,7 +429,7 @@ class StreamingParser(StandardCallParser):
 
 
 def _balanced(condition: exp.Expr | None, kind: type[exp.And] | type[exp.Or]) -> exp.Expr | None:
-    """Return a long chain of ANDs or ORs as a tree that is not deep: nobody who walks it runs out of stack."""
+    """Return a long chain of ANDs or ORs as a balanced tree, whose depth does not exhaust the stack."""
     if not isinstance(condition, kind) or not isinstance(condition.this, kind):
         return condition
     level: list[exp.Expr] = []
@@ -447,13 +447,13 @@ def _balanced(condition: exp.Expr | None, kind: type[exp.And] | type[exp.Or]) ->
 
 
 def _has_condition(join: exp.Join) -> bool:
-    """Say whether a join has an ON, or needs none."""
+    """Return whether a join has a condition, or needs none."""
     given = join.args.get("on") or join.args.get("using") or join.args.get("nearest")
     return bool(given) or join.method in ("NATURAL", "POSITIONAL") or join.kind == "CROSS"
 
 
 def _with_own_joins(query: exp.Expr | None) -> exp.Expr | None:
-    """Move the joins of `FROM a JOIN b .. SELECT ..` to the query; sqlglot hangs them on the first table."""
+    """Move the joins of `FROM a JOIN b .. SELECT ..` to the query; sqlglot attaches them to the first table."""
     source = query.args.get("from_") if isinstance(query, exp.Select) else None
     if query and source and (joins := source.this.args.get("joins")):
         source.this.set("joins", None)
@@ -462,7 +462,7 @@ def _with_own_joins(query: exp.Expr | None) -> exp.Expr | None:
 
 
 def _decoded(text: str) -> str:
-    """Return the characters that a U&'..' string means.
+    """Return the characters that a U&'..' string denotes.
 
     >>> _decoded(r"caf\\00e9")
     'caf\xe9'

@@ -20,7 +20,7 @@ _COLUMNS = (
 class TableArgumentSQL(exp.Expression):
     """`TABLE t [PARTITION BY ..] [ORDER BY ..] [BROADCAST]`; `this` is an exp.Table or an exp.Subquery.
 
-    Keys are None without PARTITION BY. They are expressions, those with a name an exp.Alias; the items of the order are columns.
+    Keys are None without PARTITION BY. They are expressions; one with a name is an exp.Alias. The items of the order are columns.
     `end` is the offset behind all of it.
     """
 
@@ -40,7 +40,7 @@ class DescriptorSQL(exp.Expression):
 
 
 class ArgumentSQL(exp.Expression):
-    """An argument of a call: its `value`, and the `name` in front of it, an exp.Identifier, if there is one."""
+    """An argument of a call: its `value`, and the `name` before it, an exp.Identifier, if it is named."""
 
     arg_types: ClassVar[dict[str, bool]] = {"name": False, "value": True}
 
@@ -48,7 +48,7 @@ class ArgumentSQL(exp.Expression):
 class ProcessCall(exp.Expression, exp.UDTF):
     """A call of a process function in FROM: `this` is its name, `expressions` are its arguments.
 
-    `inner` are the offsets of the call where TABLE( ) stands around it.
+    With TABLE( ) around the call, `inner` has the offsets of the call, and the offset behind the parenthesis.
     """
 
     arg_types: ClassVar[dict[str, bool]] = {
@@ -61,14 +61,14 @@ class ProcessCall(exp.Expression, exp.UDTF):
 
 
 class ProcessCallParser(WindowParser):
-    """Reads calls that have a table among their arguments."""
+    """Reads calls with a table among their arguments."""
 
     def _at_process(self) -> bool:
         wrapped = self._is_call(self._index, ("TABLE",))
         return self._takes_table(self._index + 2 if wrapped else self._index)
 
     def _takes_table(self, index: int) -> bool:
-        """Tell whether there is a call at a token, one of whose arguments begins with TABLE."""
+        """Return whether a call is at a token, one of whose arguments begins with TABLE."""
         name, paren = (self._tokens[i] if i < self._tokens_size else None for i in (index, index + 1))
         if not name or not paren or paren.token_type != TokenType.L_PAREN:
             return False
@@ -164,7 +164,7 @@ class ProcessCallParser(WindowParser):
         return table
 
     def _parse_columns(self, parse: object) -> list[exp.Expr]:
-        """Read columns, in parentheses or not; a comma in front of what is no bare column begins the next argument."""
+        """Read columns, in parentheses or not; after a comma, anything but a bare column begins the next argument."""
         assert callable(parse)
         if self._curr and self._curr.token_type == TokenType.L_PAREN and self._is_list():
             found: list[exp.Expr] = self._parse_wrapped_csv(parse)
@@ -176,7 +176,7 @@ class ProcessCallParser(WindowParser):
         return items
 
     def _is_list(self) -> bool:
-        """Tell whether the parentheses that begin here are all of what is listed: no operator follows."""
+        """Return whether the parentheses that begin here contain the whole list: no operator follows them."""
         depth, index = 0, self._index
         while index < self._tokens_size:
             kind = self._tokens[index].token_type

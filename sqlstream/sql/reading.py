@@ -1,4 +1,4 @@
-"""What every part of our parser stands on: tokens that must be there, and errors at the place of those that are not."""
+"""The base of our parser: tokens that must be there, and errors at the place of those that are missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlstream.errors import ParseError, SourceText, Span, UnsupportedError
 
 
 class Failure(sqlglot.errors.ParseError):
-    """Our ParseError as one of sqlglot's, because sqlglot tries another way to read the text when it sees one of its own."""
+    """Our ParseError as one of sqlglot's: after its own errors, sqlglot tries another way to read the text."""
 
     def __init__(self, error: ParseError):
         super().__init__(error.message)
@@ -20,10 +20,11 @@ class Failure(sqlglot.errors.ParseError):
 
     @property
     def start(self) -> int:
+        """The offset of the error in the source; 0 if it has no place."""
         return self.error.span.start if self.error.span else 0
 
 
-# What sqlglot says, and what it expected when it said so.
+# sqlglot's messages, and what it expected.
 _EXPECTED = (
     (re.compile(r"Required keyword: '\w+' missing for"), "an expression"),
     (re.compile(r"Expect(?:ed|ing) ([()\[\]{}>])$"), '"{0}"'),
@@ -37,7 +38,7 @@ _EXPECTED = (
 
 
 def expectation(message: str) -> str | None:
-    """Return what sqlglot expected, in our words.
+    """Return what sqlglot expected, in our words; None if its message does not say.
 
     >>> expectation("Expecting )"), expectation("Cannot specify both ALL and DISTINCT after SELECT")
     ('")"', None)
@@ -49,24 +50,24 @@ def expectation(message: str) -> str | None:
 
 
 class Reader(DuckDBParser):
-    """sqlglot's parser for DuckDB, whose errors are ours and know their place.
+    """sqlglot's parser for DuckDB, with our errors, which have a place.
 
-    Methods that end an attempt return the error, to be raised by the caller.
+    Methods that end an attempt return the error, for the caller to raise.
     """
 
     source = SourceText("sql", "")
     furthest: Failure | None = None
-    # Where the hints OPTIONS begin that were read.
+    # The offsets of the hints OPTIONS that were read.
     hints_read: set[int]
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
-        """Raise for a token, the current one by default; the message is one of sqlglot's."""
+        """Raise Failure at a token (default: the current one) for one of sqlglot's messages."""
         if token and not message.startswith("Expected"):
             raise self._wrong(in_lower_case(message).replace("'", '"'), self._token_span(token))
         raise self._wanted(expectation(message))
 
     def _wanted(self, what: str | None, hint: str | None = None) -> Failure:
-        """Return the error for the current token, when something else has to stand there."""
+        """Return the error for the current token if something else must be there."""
         if self._curr:
             span = self._token_span(self._curr)
             found = f'"{_shorten(span.text)}"'
@@ -78,20 +79,20 @@ class Reader(DuckDBParser):
 
     def _wrong(self, message: str, span: Span, hint: str | None = None) -> Failure:
         failure = Failure(ParseError(message, span, hint=hint))
-        # sqlglot drops an error when it tries another way; the one that came furthest says best what is wrong.
+        # sqlglot drops an error when it tries another way; the error that came furthest describes best what is wrong.
         if self.furthest is None or failure.start > self.furthest.start:
             self.furthest = failure
         return failure
 
     def _refused(self, what: str, span: Span, hint: str | None = None) -> UnsupportedError:
-        """Return the error for text that is SQL, but not ours; no other way to read it is tried."""
+        """Return the error for valid SQL that we do not run; no other way to read it is tried."""
         return UnsupportedError(what, span, hint=hint)
 
     def _token_span(self, token: Token) -> Span:
         return Span(self.source, token.start, token.end + 1)
 
     def _span_from(self, token: Token) -> Span:
-        """Return the span from a token to the one read last."""
+        """Return the span from a token to the last one that was read."""
         return Span(self.source, token.start, self._prev.end + 1)
 
     def _need(self, *words: str) -> None:
@@ -105,7 +106,7 @@ class Reader(DuckDBParser):
 
 
 def in_lower_case(message: str) -> str:
-    """Return a message of someone else's as ours begin.
+    """Return a message of other software with a lower-case first letter, as ours have.
 
     >>> in_lower_case("Chained comparisons"), in_lower_case("DISTINCT needs")
     ('chained comparisons', 'DISTINCT needs')

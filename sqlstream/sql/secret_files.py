@@ -1,4 +1,4 @@
-"""Files with secrets, which `${file:PATH}` names."""
+"""Files with secrets: `${file:PATH}`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlstream.errors import BindError, Span
 
 
 def secret_of_file(path: str, span: Span | None) -> str:
-    """Return what a file says, without the end of its last line, and know it as a secret. Raises BindError."""
+    """Return the content of a file without its last line end, masked everywhere from now on. Raises BindError."""
     try:
         text = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:

@@ -14,7 +14,7 @@ _LISTS = ("TABLES", "VIEWS", "FUNCTIONS", "JOBS", "SAVEPOINTS")
 
 
 class ShowParser(MigrationParser):
-    """Reads statements that ask what there is."""
+    """Reads SHOW and DESCRIBE."""
 
     def _parse_show_what(self) -> Show:
         start = self._curr
@@ -48,7 +48,7 @@ class ShowParser(MigrationParser):
     def _parse_describe_table(self) -> Describe | DescribeState:
         start = self._curr
         self._match_texts(("DESCRIBE", "DESC"))
-        # A table may have such a name; then nothing follows it.
+        # A table may have this name; then nothing follows it.
         if self._curr and self._next and self._match_texts(("STATE",)):
             return self._parse_described_state(start)
         if self._curr and self._next and self._match_texts(("FUNCTION",)):

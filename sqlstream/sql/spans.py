@@ -1,7 +1,7 @@
-"""Where in the text a node of the syntax tree came from.
+"""The places of syntax tree nodes in the text.
 
-The parser marks nodes with the first and last character they were read from (`start` and `end` in `meta`, both inclusive, as
-sqlglot does for its tokens). A node's span is the smallest one that covers its own marks and those of everything below it.
+The parser marks nodes with the first and last character that they were read from (`start` and `end` in `meta`, both inclusive, as
+sqlglot marks its tokens). A node's span is the smallest one that covers its marks and those of all nodes below it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sqlstream.errors import SourceText, Span
 
 
 def span_of(node: exp.Expr, source: SourceText, default: Span | None = None) -> Span:
-    """Return the place of a node; `default`, or the start of the source, when nothing below it came from text."""
+    """Return the place of a node; `default`, or the start of the source, if neither it nor a node below has marks."""
     places = [place for descendant in node.walk() if (place := marks(descendant))]
     if not places:
         return default or Span(source, 0, 0)
@@ -20,7 +20,7 @@ def span_of(node: exp.Expr, source: SourceText, default: Span | None = None) -> 
 
 
 def operator_span(node: exp.Expr, source: SourceText) -> Span:
-    """Return the place of UNION, INTERSECT or EXCEPT between two queries."""
+    """Return the place of UNION, INTERSECT or EXCEPT between two queries; the whole node's if it is unknown."""
     assert isinstance(node, exp.SetOperation)
     start, end = span_of(node.this, source).end, span_of(node.expression, source).start
     between = source.text[start:end]
@@ -32,7 +32,7 @@ def operator_span(node: exp.Expr, source: SourceText) -> Span:
 
 
 def head_span(node: exp.Expr, below: exp.Expr | None, source: SourceText) -> Span:
-    """Return what of a node stands before, and up to, one of its parts: `LEFT JOIN t`, `GROUP BY a, b`."""
+    """Return the place of a node up to the end of one of its parts: `LEFT JOIN t`, `GROUP BY a, b`; all of it for None."""
     whole = span_of(node, source)
     return Span(source, whole.start, span_of(below, source, whole).end) if below is not None else whole
 
@@ -53,7 +53,7 @@ def mark(node: exp.Expr, start: int, end: int) -> None:
 
 
 def placed_at(node: exp.Expr, old: exp.Expr, place: Span) -> exp.Expr:
-    """Return a node with the marks of the one that it stands for, whose place may be known by its leaves alone."""
+    """Return a node with the marks of the node that it replaces, widened to a place that only its leaves may mark."""
     node.meta.update(old.meta)
     if place.start < place.end:
         mark(node, place.start, place.end - 1)
@@ -61,6 +61,6 @@ def placed_at(node: exp.Expr, old: exp.Expr, place: Span) -> exp.Expr:
 
 
 def marks(node: exp.Expr) -> tuple[int, int] | None:
-    """Return the first and the last character that a node itself is marked with."""
+    """Return the offsets of the first and the last character with which a node itself is marked; None without marks."""
     start, end = node.meta_get("start"), node.meta_get("end")
     return (start, end) if isinstance(start, int) and isinstance(end, int) else None

@@ -9,7 +9,7 @@ from sqlstream.sql.flink_calls import FlinkCallParser
 
 
 class StandardCallParser(FlinkCallParser):
-    """Reads them as calls of DuckDB's functions, whose arguments are a list; written that way, they stay as they are."""
+    """Reads standard SQL's calls with words as calls of DuckDB's functions with lists of arguments."""
 
     def _parse_cast_call(self, kind: type[exp.Cast] | type[exp.TryCast]) -> exp.Expr:
         value = self._parse_assignment()

@@ -19,7 +19,7 @@ class StateCheckParser(DefinitionParser):
     """Reads statements about state checks."""
 
     def _is_state_check(self) -> bool:
-        """Tell whether what comes is about a state check, behind its first word."""
+        """Return whether a statement is about a state check, by the words behind its first."""
         words = [token.text.upper() for token in self._tokens[self._index + 1 : self._index + 5]]
         return words[:2] == ["STATE", "CHECK"] or words == ["OR", "REPLACE", "STATE", "CHECK"]
 
@@ -58,7 +58,7 @@ class StateCheckParser(DefinitionParser):
         return Name(identifier.name, self._token_span(token))
 
     def _parse_raw_query(self) -> Span:
-        """Read a query in parentheses, and return where it stands: it is DuckDB's, as that of a state query."""
+        """Read a query in parentheses and return its place. It is DuckDB SQL, like a state query."""
         opening = self._need_token(TokenType.L_PAREN, '"("')
         first: Token | None = self._curr
         depth = 1
@@ -76,5 +76,5 @@ class StateCheckParser(DefinitionParser):
 
 
 def option_of(options: dict[str, OptionValue], name: str) -> str:
-    """Return what a check says of an option, or its default."""
+    """Return the value of an option of a check, or its default."""
     return options[name].value if name in options else STATE_CHECK_OPTIONS[name]

@@ -1,4 +1,4 @@
-"""Text to statements."""
+"""Parses text to statements."""
 
 from __future__ import annotations
 
@@ -82,15 +82,15 @@ _QUERY_STARTS = {
     TokenType.VALUES,
 }
 _STAGES = ("AST", "LOGICAL", "OPTIMIZED", "PHYSICAL", "STATE")
-# How a statement set begins; END ends it.
+# The beginnings of a statement set; END ends it.
 _SETS = (("EXECUTE", "STATEMENT", "SET", "BEGIN"), ("BEGIN", "STATEMENT", "SET"))
 _OPTION_KEY = re.compile(r"[\w.-]+")
 
 
 def parse_script(source: SourceText) -> list[Statement]:
-    """Return the statements of a text, with variables of the environment put in.
+    """Return the statements of a text, after its variables of the environment are replaced.
 
-    Raises ParseError, or UnsupportedError for SQL that we do not run.
+    Raises ParseError, BindError for a variable that is not set, or UnsupportedError for SQL that we do not run.
     """
     remember_script(source.text)
     source = with_variables(source)
@@ -117,7 +117,7 @@ def _statement(source: SourceText, tokens: list[Token], hints_read: set[int]) ->
 def _statement_set(
     source: SourceText, first: list[Token], rest: Iterator[list[Token]], hints_read: set[int]
 ) -> StatementSet | None:
-    """Return the statement set that begins with some tokens, taking the statements up to its END; None when none does."""
+    """Return the statement set that begins with `first`, and take its statements from `rest`; None if none begins."""
     words = [token.text.upper() for token in first[:4] if token.token_type != TokenType.STRING]
     head = next((h for h in _SETS if words[: len(h)] == list(h)), None)
     if head is None:
@@ -144,7 +144,7 @@ def _statement_set(
 
 
 def describes_state(source: SourceText) -> bool:
-    """Tell whether a text begins with DESCRIBE STATE and a name: behind a comment, too. It may be any SQL of DuckDB's.
+    """Return whether a text, which may be any DuckDB SQL, begins with DESCRIBE STATE and a name, also behind a comment.
 
     >>> [describes_state(SourceText("a", sql)) for sql in ("-- what?\\nDESC STATE a.b", "DESCRIBE state; SELECT 1")]
     [True, False]
@@ -154,7 +154,7 @@ def describes_state(source: SourceText) -> bool:
 
 
 def shows_what_scripts_show(source: SourceText) -> bool:
-    """Tell whether a text begins as a SHOW of scripts does that no SHOW of DuckDB's can be: that of a list may name a table.
+    """Return whether a text begins with a SHOW of scripts that cannot be one of DuckDB's, whose SHOW may name a table.
 
     >>> [shows_what_scripts_show(SourceText("a", sql)) for sql in ("SHOW state checks", "SHOW CREATE TABLE t", "SHOW checks")]
     [True, True, False]
@@ -166,7 +166,7 @@ def shows_what_scripts_show(source: SourceText) -> bool:
 
 
 def _first_words(source: SourceText) -> list[str]:
-    """Return the first words of a text, three at most, in upper case; none of a text that has other tokens than ours."""
+    """Return the first words of a text, at most three, in upper case; none if the text cannot be tokenized."""
     try:
         tokens = tokenize(source, _DIALECT)[:3]
     except (ParseError, UnsupportedError):
@@ -175,7 +175,7 @@ def _first_words(source: SourceText) -> list[str]:
 
 
 def parse_expression(source: SourceText) -> exp.Expression:
-    """Return a text that is one scalar expression."""
+    """Return the tree of a text that is one scalar expression. Raises ParseError or UnsupportedError."""
     parser = _StatementParser(source, tokenize(source, _DIALECT))
     return parser.run(parser._scalar)
 
@@ -192,7 +192,7 @@ class _StatementParser(ShowParser):
         self._advance_chunk()
 
     def run(self, parse: Callable[[], T]) -> T:
-        """Parse to the last token; errors leave as ours."""
+        """Call a parser method, which must read all tokens. Raises ParseError instead of sqlglot's errors."""
         try:
             result = parse()
             if self._curr:
@@ -201,7 +201,7 @@ class _StatementParser(ShowParser):
             furthest = self.furthest if self.furthest and self.furthest.start > failure.start else failure
             raise furthest.error from None
         except (SqlglotError, AttributeError, TypeError, ValueError):
-            # Some text makes sqlglot stumble over itself, such as the struct {: 1}.
+            # Some text makes sqlglot fail with other errors, such as the struct {: 1}.
             raise self._wanted(None).error from None
         except RecursionError:
             raise ParseError("the statement is nested too deeply", self._token_span(self._prev)) from None
@@ -287,7 +287,7 @@ class _StatementParser(ShowParser):
         return Explain(self._span_from(start), stage.lower(), statement)
 
     def _parse_setting(self, what: str) -> Name:
-        """Read one side of SET: a string, or the text as it stands, such as `1 min` or `pipeline.name`."""
+        """Read one side of SET: a string, or bare text, such as `1 min` or `pipeline.name`."""
         if self._match(TokenType.STRING):
             return Name(self._prev.text, self._token_span(self._prev))
         first = self._curr

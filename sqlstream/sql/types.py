@@ -1,7 +1,7 @@
-"""Type names in Flink's spelling and in DuckDB's, to DuckDB's.
+"""Reads type names in Flink's and in DuckDB's spelling, and writes DuckDB's.
 
-A type in the tree is `exp.DataType(USERDEFINED, kind=<DuckDB text>)`: sqlglot prints the text as it is, and DuckDB is the
-judge of it.
+A type in the tree is `exp.DataType(USERDEFINED, kind=<DuckDB text>)`: sqlglot prints the text unchanged. DuckDB checks the
+type.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlstream.errors import UnsupportedError
 from sqlstream.sql.reading import Reader
 from sqlstream.sql.spans import mark
 
-# Names whose parameters do not matter to DuckDB.
+# Names whose parameters DuckDB ignores.
 _PLAIN = {
     **dict.fromkeys(("STRING", "VARCHAR", "CHAR", "CHARACTER", "CHAR VARYING", "CHARACTER VARYING"), "VARCHAR"),
     **dict.fromkeys(("TEXT", "BPCHAR", "NVARCHAR"), "VARCHAR"),
@@ -37,7 +37,7 @@ _UNSUPPORTED = {
 
 
 class TypeParser(Reader):
-    """Reads types wherever sqlglot looks for one: in casts, in front of literals, in column definitions."""
+    """Reads types wherever sqlglot reads one: in casts, before literals, in column definitions."""
 
     def _parse_types(
         self,
@@ -55,7 +55,7 @@ class TypeParser(Reader):
         return data_type
 
     def _parse_typed_literal(self) -> exp.Expr | None:
-        """Parse `DATE '2024-01-01'` and its like, a cast."""
+        """Parse a literal such as `DATE '2024-01-01'` as a cast."""
         if self._curr.token_type not in self.TYPE_TOKENS or self._curr.token_type == TokenType.INTERVAL:
             return None
         index, start, furthest = self._index, self._curr, self.furthest
@@ -72,7 +72,7 @@ class TypeParser(Reader):
         return cast
 
     def _type_text(self, nested: bool = False) -> str:
-        """Read a type and return it as DuckDB writes it."""
+        """Read a type and return it in DuckDB's spelling."""
         if self._match(TokenType.IDENTIFIER):
             text = exp.to_identifier(self._prev.text, quoted=True).sql("duckdb")
         else:
@@ -156,7 +156,7 @@ class TypeParser(Reader):
         return f"{name}({', '.join(items)})"
 
     def _type_field(self) -> str:
-        # A field may have any name, even that of a type.
+        # A field may have any name, even the name of a type.
         name = self._parse_id_var(any_token=True)
         if not isinstance(name, exp.Identifier):
             raise self._wanted("a field name")
@@ -165,7 +165,7 @@ class TypeParser(Reader):
         return text
 
     def _type_parameters(self) -> str:
-        """Read what stands in parentheses after a type name: numbers, or the strings of an ENUM."""
+        """Read the parentheses behind a type name: numbers, or the strings of an ENUM."""
         if not self._match(TokenType.L_PAREN):
             return ""
         parameters: list[str] = []

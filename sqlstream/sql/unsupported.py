@@ -1,8 +1,8 @@
-"""Statements and clauses that Flink SQL has and sqlstream does not run, each with what to write instead."""
+"""Statements and clauses of Flink SQL that sqlstream does not run, each with what to write instead."""
 
 from __future__ import annotations
 
-# What to write instead of what changes the row of a key.
+# What to write instead of statements that change the row of a key.
 UPSERT = "Leave it out, and declare PRIMARY KEY (..) NOT ENFORCED: a row then replaces the one that has its key."
 # What to write instead of a query that reads itself.
 RECURSION = (
@@ -71,20 +71,20 @@ STATEMENTS: dict[str, str] = {
     "ROLLBACK": "Go back to a savepoint: sqlstream run SCRIPT --from SAVEPOINT.",
 }
 
-# What may follow the columns of CREATE TABLE in Flink.
+# Clauses that can follow the columns of CREATE TABLE in Flink.
 TABLE_CLAUSES: dict[str, str] = {
     "DISTRIBUTED": "Leave it out: state and tables are partitioned by sqlstream.",
     "AS": "Write CREATE TABLE with columns, then INSERT INTO it.",
 }
 
-# Constraints on a table, beside its primary key.
+# Constraints of a table other than its primary key.
 CONSTRAINTS: dict[str, str] = {
     "UNIQUE": "Write PRIMARY KEY (..) NOT ENFORCED.",
     "CHECK": "Filter the rows in the query that writes the table.",
     "FOREIGN KEY": _REFERENCES,
 }
 
-# What may follow the type of a column in Flink or in DuckDB.
+# Clauses that can follow the type of a column in Flink or in DuckDB.
 COLUMN_CLAUSES: dict[str, str] = {
     "DEFAULT": "Use COALESCE in the query that writes the table.",
     "UNIQUE": "Write PRIMARY KEY (..) NOT ENFORCED.",

@@ -1,8 +1,8 @@
-"""`${NAME}` and `${NAME:-default}` in a script: variables of the environment, put in before the text is read.
+"""`${NAME}` and `${NAME:-default}` in a script: variables of the environment, which are replaced before the text is parsed.
 
-`${file:PATH}` is what a file says, without the end of its last line: a secret that is kept there, which is masked everywhere.
+`${file:PATH}` is the content of a file without its last line end: a secret, which is masked everywhere.
 
-In a quoted string the value is a part of the string, whatever characters it has. `$${NAME}` and `\\${NAME}` stand for the text
+In a quoted string the value is a part of the string, whatever its characters. `$${NAME}` and `\\${NAME}` stand for the text
 `${NAME}`; in comments nothing is replaced.
 """
 
@@ -20,7 +20,7 @@ from sqlstream.sql.secret_files import secret_of_file
 _OPENING = re.compile(
     r"(?P<escape>[$\\])?\$\{(?P<rest>(?:file:(?P<file>[^}]+)|(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?)\})?"
 )
-# What is doubled where it stands in quotes of its own kind.
+# Quotes that are doubled inside of quotes of the same kind.
 _QUOTES = "'\"`"
 
 
@@ -32,9 +32,9 @@ class _Found:
 
 
 def with_variables(source: SourceText, environment: Mapping[str, str] | None = None) -> SourceText:
-    """Return the source with its variables replaced; places in it are still those of the text as it was written.
+    """Return the source with its variables replaced; positions still refer to the text as written.
 
-    Raises BindError for a variable that is not set and has no default.
+    Raises BindError for a variable that is not set and has no default, ParseError for a text that begins as one and is none.
     """
     if "${" not in source.text:
         return source
@@ -52,12 +52,12 @@ def with_variables(source: SourceText, environment: Mapping[str, str] | None = N
 
 
 def variables_in(source: SourceText) -> list[Span]:
-    """Return where a text has variables, of the environment or files; what they say is not looked at."""
+    """Return the places of variables in a text, of the environment or of files; they are not evaluated."""
     return [Span(source, *match.span()) for match, _ in _written(source) if match["rest"] and not match["escape"]]
 
 
 def _written(source: SourceText) -> Iterable[tuple[re.Match[str], str]]:
-    """Yield what looks like a variable, outside of comments, with the quote around it."""
+    """Yield (match, the quote around it or "") of each text that begins as a variable, outside of comments."""
     quoted = list(regions(source))
     for match in _OPENING.finditer(source.text):
         region = next((r for r in quoted if r.start <= match.start() < r.end), None)

@@ -1,4 +1,4 @@
-"""Flink's window table functions in FROM: `TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)` and its kin."""
+"""Flink's window table functions in FROM, such as `TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTES)`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class WindowTVF(exp.Expression, exp.UDTF):
 
     `this` is an exp.Table or exp.Subquery, `kind` the function's name in capitals, `time_column` the exp.Column in
     DESCRIPTOR; `intervals` are in positional order: TUMBLE size; HOP slide, size; CUMULATE step, size; SESSION gap;
-    of windows by rows they are numbers.
-    `end` is the offset behind the call, before its alias.
+    windows by rows have numbers instead. `end` is the offset behind the call, before its alias.
     """
 
     arg_types: ClassVar[dict[str, bool]] = {
@@ -77,7 +76,7 @@ class WindowParser(TypeParser):
         return window
 
     def _window_arguments(self, kind: str) -> dict[str, exp.Expr | list[exp.Expr]]:
-        """Read the arguments up to the closing parenthesis; the keys of PARTITION BY are the argument KEYS."""
+        """Read the arguments up to the closing parenthesis, by name; the keys of PARTITION BY are the argument KEYS."""
         offset = () if kind == "SESSION" or kind in _ROWS else ("OFFSET",)
         parameters = ("DATA", "TIMECOL", *_LENGTHS[kind], *offset)
         arguments: dict[str, exp.Expr | list[exp.Expr]] = {}

@@ -36,24 +36,24 @@ def udaf(
 ) -> C | Callable[[C], C]:
     """Mark a Python class as an aggregate function of SQL.
 
-    - `accumulate(self, acc, x, ..)` takes a row into the accumulator. Its further parameters are those of the SQL function.
+    - `accumulate(self, acc, x, ..)` adds a row to the accumulator. Its further parameters are those of the SQL function.
     - `finish(self, acc)` returns the result.
-    - `merge(self, acc, other)`, optional, puts two accumulators together, `retract(self, acc, x, ..)`, optional, takes a row out.
-    - `create(self)`, optional, returns an accumulator without rows; else that is its class, called without arguments.
+    - `merge(self, acc, other)`, optional, merges two accumulators; `retract(self, acc, x, ..)`, optional, removes a row.
+    - `create(self)`, optional, returns an accumulator without rows; otherwise its class is called without arguments.
 
     The type of the accumulator is the hint of `acc` in `accumulate`: a dataclass, or any type that `udf` takes. A method whose
-    hint of the result is the accumulator returns it; else it changes the one that it got. Rows with a NULL are left out, unless
+    result has the accumulator as its hint returns it; any other method changes its argument. Rows with NULL are skipped, unless
     the parameter's hint says `| None`.
 
-    With `vectorized=True` the methods get Arrow arrays for many groups. `groups` is the number of the group of each row, from 0,
-    in order; no group is without rows. `accumulators` is an Arrow table with a column for each field, or one column `value`.
+    With `vectorized=True` the methods take Arrow arrays for many groups. `groups` is the number of the group of each row, from 0,
+    in ascending order; each group has rows. `accumulators` is an Arrow table with a column per field, or one column `value`.
 
-    - `accumulate(self, groups, x, ..)` and `merge(self, groups, accumulators)` return a table with an accumulator for each group.
+    - `accumulate(self, groups, x, ..)` and `merge(self, groups, accumulators)` return a table with one accumulator per group.
     - `retract(self, accumulators, groups, x, ..)` returns the accumulators without the rows.
     - `finish(self, accumulators)` returns an array of results.
 
-    `accumulator` and `returns` name their types, as a class or in DuckDB's spelling. NULLs are its own business. All else is as
-    of `udf`.
+    `accumulator` and `returns` name their types, as a class or in DuckDB's spelling. The methods receive NULLs. All else is
+    as in `udf`.
     """
     options = FunctionOptions(name, returns, dict(parameters or {}), deterministic, vectorized)
 
@@ -65,7 +65,7 @@ def udaf(
 
 
 def mark_of(value: object) -> tuple[FunctionOptions, str | type | None] | None:
-    """Return what the decorator has left on a class itself: its options, and the type of the accumulator if it was named."""
+    """Return the options of `@udaf` on a class itself, and the accumulator's type if it names one; None without `@udaf`."""
     found: tuple[FunctionOptions, Any] | None = (
         getattr(value, "__dict__", {}).get(_MARK) if isinstance(value, type) else None
     )

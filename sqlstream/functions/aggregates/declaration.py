@@ -1,4 +1,4 @@
-"""From a Python class to an aggregate function of the catalog: its parameters, its accumulator, its result, what it can do."""
+"""Declares aggregate functions: from a Python class to an `AggregateFunction` of the catalog."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from sqlstream.functions.declaration import Declaration, sql_name
 from sqlstream.functions.decorators import FunctionOptions
 from sqlstream.functions.rows import RowType, row_type
 
-# What a column of accumulators is called that are no structs.
+# The column of accumulators that are no structs.
 VALUE = "value"
 _OPTIONAL = ("create", "merge", "retract")
-# Accumulators that are replaced by others, as nothing changes them.
+# Accumulators of these types are immutable: methods return new ones.
 _UNCHANGEABLE = (int, float, str, bytes, dt.date, dt.time, dt.timedelta, Decimal, UUID, Enum)
-# What Flink calls methods, and what they are here.
+# Names of Flink's methods, with the name of each here and an example.
 _OF_FLINK = {
     **dict.fromkeys(("create_accumulator", "createAccumulator"), ("create", "def create(self) -> Acc: ..")),
     **dict.fromkeys(("get_value", "getValue"), ("finish", "def finish(self, acc: Acc) -> int: ..")),
@@ -38,15 +38,15 @@ _OF_FLINK = {
 
 
 def declare_aggregate(made: type, *, name: str | None = None, root: str | None = None) -> AggregateFunction:
-    """Return the aggregate function that a class declares, with or without `@udaf`.
+    """Return the catalog's entry of a class, with or without `@udaf`.
 
-    Files are shown relative to `root`, the current folder by default. Raises BindError or UnsupportedError, with the place.
+    Errors show files relative to `root` (default: the current folder). Raises BindError or UnsupportedError, with the place.
     """
     return _declaration(made, name, root).declared()
 
 
 def aggregate_steps(made: type, root: str) -> tuple[AggregateSteps, Any]:
-    """Return the steps of a class to be called from Python, and the hint of its accumulator; raises as `declare_aggregate`."""
+    """Return the steps of a class for calls from Python, and the hint of its accumulator. Raises as `declare_aggregate`."""
     declaration = _declaration(made, None, root)
     return declaration.steps(), declaration.accumulator_hint
 
@@ -63,7 +63,7 @@ def _declaration(made: type, name: str | None, root: str | None) -> AggregateDec
 
 
 def _check_names(made: type, root: str) -> None:
-    """Raise where a class has a method under Flink's name only: nothing would call it."""
+    """Raise BindError for a method that has only Flink's name: nothing would call it."""
     for name, (own, written) in _OF_FLINK.items():
         method = places.unwrapped(getattr(made, name, None))
         if method is not None and not hasattr(made, own):
@@ -73,7 +73,7 @@ def _check_names(made: type, root: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AggregateDeclaration(Declaration):
-    """A Python class whose methods make one value of many rows; `accumulator` is the type that its decorator names."""
+    """A Python class that aggregates rows; `accumulator` is the accumulator's type if the decorator names it."""
 
     accumulator: str | type | None
     null_rule: ClassVar[str] = "rows with NULL are left out"
@@ -88,6 +88,7 @@ class AggregateDeclaration(Declaration):
         return 2
 
     def declared(self) -> AggregateFunction:
+        """Return the catalog's entry of the class. Raises BindError or UnsupportedError, with the place."""
         call = self.steps()
         if not call.parameters:
             what = f'accumulate of aggregate function "{self.function.__name__}" takes nothing of a row'
@@ -110,11 +111,11 @@ class AggregateDeclaration(Declaration):
 
     @property
     def accumulator_hint(self) -> Any:
-        """The hint of the accumulator, None where only its SQL type is known."""
+        """The hint of the accumulator; None if only its SQL type is known."""
         return self._accumulator_hint(self.hints())
 
     def steps(self) -> AggregateSteps:
-        """Return the steps of the class."""
+        """Return the steps of the class, unopened. Raises BindError or UnsupportedError, with the place."""
         name = self.name()
         hints = self.hints()
         accumulator = self._accumulator(hints)
@@ -150,7 +151,7 @@ class AggregateDeclaration(Declaration):
         return places.unwrapped(getattr(self.function, name, None))
 
     def _accumulator_hint(self, hints: dict[str, Any]) -> Any:
-        """Return the hint of the accumulator, None where only its SQL type is known."""
+        """Return the hint of the accumulator; None if only its SQL type is known."""
         if isinstance(self.accumulator, type):
             return self.accumulator
         if self.options.vectorized:
@@ -187,7 +188,7 @@ class AggregateDeclaration(Declaration):
         return AggregateDeclaration(self.function, method, self.options, self.root, method.__name__, None).hints()
 
     def _check_changes(self, methods: dict[str, FunctionType], hints: dict[str, Any]) -> None:
-        """Raise where a method is to change an accumulator that cannot be changed: it would stay what it was."""
+        """Raise BindError for a method that does not return an immutable accumulator: its result would be lost."""
         hint, _ = types.optional(self._accumulator_hint(hints))
         if self.options.vectorized or not isinstance(hint, type) or not issubclass(hint, _UNCHANGEABLE):
             return
@@ -199,7 +200,7 @@ class AggregateDeclaration(Declaration):
                 raise BindError(what, places.definition(method, self.root), hint=hint_)
 
     def _check_retract(self, retract: FunctionType, *, merges: bool) -> None:
-        """Raise unless retract takes what accumulate takes, and rows can be added to what it leaves."""
+        """Raise BindError unless `retract` has the parameters of `accumulate`, and vectorized accumulators merge."""
         if self.options.vectorized and not merges:
             raise BindError(
                 f'vectorized aggregate function "{self.function.__name__}" has retract, but no merge',
@@ -216,7 +217,7 @@ class AggregateDeclaration(Declaration):
             )
 
     def _creator(self, hints: dict[str, Any]) -> Callable[[], Any] | None:
-        """Return what makes an accumulator without rows; None where the class has a method for it."""
+        """Return the constructor of an accumulator without rows; None if the class has `create`, or is vectorized."""
         if self._method("create") is not None or self.options.vectorized:
             return None
         hint, nullable = types.optional(self._accumulator_hint(hints))
@@ -234,6 +235,6 @@ class AggregateDeclaration(Declaration):
 
 
 def _returns_value(method: FunctionType) -> bool:
-    """Tell whether a method returns the accumulator; without a hint, or with None, it changes the one that it got."""
+    """Return whether a method's hint says that it returns the accumulator; otherwise it changes its argument."""
     hint = method.__annotations__.get("return")
     return hint not in (None, "None", type(None))

@@ -1,6 +1,6 @@
-"""The steps of an aggregate function over Arrow: lists of rows to accumulators, those to fewer, to results.
+"""The steps of an aggregate function over Arrow: from lists of rows to accumulators, which are merged, and to results.
 
-All rows of a chunk of groups are decoded at once; a group is a range of them. An accumulator that is NULL stands for no rows.
+A step decodes the rows of all groups of a chunk at once; a group is a range of them. A NULL accumulator has no rows.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Indexes = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateSteps(Invocation):
-    """An aggregate function whose steps are called for the groups of a chunk; `opened` must have been called.
+    """An aggregate function whose steps process the groups of a chunk. `opened` must be called before.
 
-    `codec` is that of an accumulator as an object, `accumulator` that of its columns. `create` makes one without rows, unless
-    the class has a method for it. The methods in `returning` return the accumulator, the others change the one they get.
+    `codec` converts an accumulator as an object, `accumulator` has the types of its columns. `create` returns one without rows;
+    None if the class has a method for it. Methods in `returning` return the accumulator, all others change their argument.
     """
 
     result: Codec
@@ -38,15 +38,15 @@ class AggregateSteps(Invocation):
     returning: frozenset[str]
 
     def accumulate(self, rows: pa.ListArray) -> pa.Array:
-        """Return the accumulator of each group, which is a list of rows: arguments, or structs of several."""
+        """Return one accumulator per group. A group is a list of rows: arguments, or structs of several arguments."""
         return self._with_rows("accumulate", None, rows)
 
     def change(self, accumulators: pa.Array, added: pa.ListArray, taken: pa.ListArray) -> pa.Array:
-        """Return the accumulators of the groups with some rows more, and then without some of their rows."""
+        """Return the accumulators of the groups with the rows `added`, and then without the rows `taken`."""
         return self._with_rows("retract", self._extended(accumulators, added), taken)
 
     def merge(self, lists: pa.ListArray) -> pa.Array:
-        """Return the accumulator of each group, which is a list of them."""
+        """Return one accumulator per group, merged from a list of accumulators; NULLs are skipped."""
         flat, owners = _flat(lists)
         if flat.null_count:
             valid = flat.is_valid()
@@ -65,7 +65,7 @@ class AggregateSteps(Invocation):
         return self._encoded(merged)
 
     def finish(self, accumulators: pa.Array) -> pa.Array:
-        """Return the result of each group; that of one without rows is the one of a new accumulator."""
+        """Return the result of each group; without rows it is that of a new accumulator, or NULL if vectorized."""
         if self.vectorized:
             return self._finished(accumulators)
         finish, results = self._method("finish"), []
@@ -77,9 +77,9 @@ class AggregateSteps(Invocation):
         return self._results(results)
 
     def scan(self, accumulators: pa.Array, rows: pa.ListArray) -> pa.StructArray:
-        """Take the rows of each group in, one after the other: return the results after each, and the last accumulators.
+        """Add the rows of each group one by one. Return structs of the results after each row, and the last accumulator.
 
-        A row is in a struct. NULL stands for a row that is not taken in, after which there is a result, too.
+        Each row is inside of a struct. A NULL instead of the struct adds no row, and has a result, too.
         """
         flat, owners = _flat(rows)
         taken = flat.is_valid().to_numpy(zero_copy_only=False)
@@ -92,7 +92,7 @@ class AggregateSteps(Invocation):
         return pa.StructArray.from_arrays([lists, after], names=["results", "accumulator"])
 
     def _extended(self, accumulators: pa.Array, rows: pa.ListArray) -> pa.Array:
-        """Return the accumulators of the groups with some rows more."""
+        """Return the accumulators of the groups with more rows."""
         if not self.vectorized:
             return self._with_rows("accumulate", accumulators, rows)
         both = pa.concat_arrays([accumulators, self.accumulate(rows)])
@@ -107,7 +107,7 @@ class AggregateSteps(Invocation):
     ) -> tuple[pa.Array, pa.Array]:
         columns = self._columns(rows)
         called = self.called(columns)
-        # What is not taken in may be anything.
+        # A row that is not added may hold any values.
         decoded = self.decoded(tuple(c.filter(pa.array(taken)) for c in columns))
         values = zip(*decoded, strict=True)
         found, results = self._objects(accumulators), []
@@ -145,7 +145,7 @@ class AggregateSteps(Invocation):
             raise
 
     def _columns(self, rows: pa.Array) -> tuple[pa.ChunkedArray, ...]:
-        """Return the arguments of rows, which are structs of several."""
+        """Return the arguments in rows: the rows themselves, or the fields of structs."""
         arrays = [rows] if len(self.parameters) == 1 else rows.flatten()
         return tuple(pa.chunked_array([array]) for array in arrays)
 
@@ -164,7 +164,7 @@ class AggregateSteps(Invocation):
     def _fold(
         self, method: str, found: list[Any], owners: list[int], columns: list[list[Any]], shows_row: bool
     ) -> None:
-        """Call a method for each row with the accumulator of its owner, one that is new where there is none."""
+        """Call a method per row with the accumulator of its owner, or with a new one if that is None."""
         step, returns, folded = self._method(method), method in self.returning, 0
         rows = zip(*columns, strict=True) if columns else (() for _ in owners)
         try:
@@ -182,7 +182,7 @@ class AggregateSteps(Invocation):
             raise self.raised(error, tuple(c[folded] for c in columns) if shows_row else ()) from error
 
     def _unhinted(self, method: str, result: Any) -> JobError:
-        """Return the error for a result that would be lost: without a hint a method changes the accumulator that it gets."""
+        """Return the error for a result that would be lost: a method without a hint of a result changes its argument."""
         what = f'method "{method}" returned {shown(result, SHOWN)} ({type(result).__qualname__}), but has no hint of a result'
         return self.failed(f"{what}: write one, or return nothing", self.location)
 
@@ -226,7 +226,7 @@ class AggregateSteps(Invocation):
     ) -> tuple[pa.Array, pa.Array]:
         """Scan by doubling: after each round an accumulator has the rows of twice as many places before it.
 
-        The places of a group begin with the accumulator that it has.
+        The first place of a group is the accumulator that it has before the rows.
         """
         number, places = len(accumulators), np.arange(len(owners))
         alone = np.repeat(places, taken.astype(int))
@@ -265,13 +265,13 @@ class AggregateSteps(Invocation):
         present = pa.array(_stretches(owners)[0])
         table = self._table(accumulators.take(present))
         changed = self._in_groups(number, owners, lambda groups: self._method(method)(table, groups, *arrays))
-        # Groups of which no row is taken out stay as they are.
+        # Groups without a retracted row stay the same.
         places = np.arange(number)
         places[present.to_numpy()] = number + np.asarray(present)
         return pa.concat_arrays([accumulators, changed]).take(pa.array(places))
 
     def _in_groups(self, number: int, owners: Indexes, call: Callable[[pa.Array], Any]) -> pa.Array:
-        """Return an accumulator for each group, NULL where it has no rows, from those of the groups that have some."""
+        """Return one accumulator per group; `call` returns those of the groups with rows, the others are NULL."""
         present, groups = _stretches(owners)
         if not len(present):
             return pa.nulls(number, self.codec.arrow)
@@ -328,12 +328,12 @@ class AggregateSteps(Invocation):
 
 
 def _flat(lists: pa.ListArray) -> tuple[pa.Array, Indexes]:
-    """Return the elements of all lists, and the number of the list of each."""
+    """Return the elements of all lists, and for each element the index of its list."""
     lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     return lists.flatten(), np.repeat(np.arange(len(lists)), lengths)
 
 
 def _stretches(owners: Indexes) -> tuple[Indexes, Indexes]:
-    """Return the owners that there are, and for each element the place of its own among them: equal ones stand together."""
+    """Return the distinct owners, and for each element the index of its owner among them; equal ones must be adjacent."""
     begins = np.diff(owners, prepend=-1) != 0
     return owners[begins], np.cumsum(begins) - 1

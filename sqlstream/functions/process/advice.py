@@ -1,4 +1,4 @@
-"""What to write instead, where the code of a process function asks for what is not there: often that has Flink's name."""
+"""Hints for errors in process functions: what to write instead of a name that does not exist, often one of Flink's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sqlstream.functions.process.states import (
 )
 from sqlstream.units import parse_duration
 
-# What to write for names that others give to what our objects offer, in lower case and without underscores.
+# What to write instead of names that other systems use, in lower case and without underscores.
 _COMBINED = {"get": "value", "update": "add(..)", "set": "add(..)"}
 _STATES: dict[type, dict[str, str]] = {
     AggregatingState: _COMBINED,
@@ -81,14 +81,14 @@ _OFFERED: dict[type, dict[str, str]] = {
         "set": _AT,
     },
 }
-# What is an attribute here, and a method in Flink.
+# Attributes here that are methods in Flink.
 _CALLED = re.compile(r"\.(value|key|event_time|watermark|processing_time|timer|timers|input_ended|is_late)\(\)")
 
 _QUOTED = re.compile(r"'(\w+)'")
 
 
 def advice(error: BaseException, states: Mapping[str, Any], row: Any = None) -> str | None:
-    """Return what to write in place of what has raised an error; `states` are the handles by their names."""
+    """Return the hint for an error that the user's code raised, None if there is none; `states` are the handles by name."""
     if notes := getattr(error, "__notes__", None):
         return str(notes[0])
     if isinstance(error, AttributeError) and error.name and error.obj is not None:
@@ -99,7 +99,7 @@ def advice(error: BaseException, states: Mapping[str, Any], row: Any = None) -> 
 
 
 def _instead(found: Any, name: str, states: Mapping[str, Any], row: Any) -> str | None:
-    """Return what to write where an object has no attribute of a name."""
+    """Return the hint for an object without an attribute of a name."""
     plain, kinds = name.replace("_", "").lower(), type(found).__mro__
     for kind, names in _STATES.items():
         if kind in kinds:
@@ -119,7 +119,7 @@ def _instead(found: Any, name: str, states: Mapping[str, Any], row: Any) -> str 
 
 
 def _existing(kind: type, name: str) -> str:
-    """Return which of the names that a class offers may be meant; the slots of states are their own."""
+    """Return the hint with the names that a class offers. The slots of states are internal."""
     offered = {
         n: value for one in kind.__mro__ if one is not object for n, value in vars(one).items() if not n.startswith("_")
     }
@@ -130,7 +130,7 @@ def _existing(kind: type, name: str) -> str:
 
 
 def _misused(error: TypeError, states: Mapping[str, Any]) -> str | None:
-    """Return what to write where an object is used as something that it is not."""
+    """Return the hint for an object that is used in the place of its value or of its method."""
     text = str(error)
     if "Context.emit() missing" in text:
         return 'Yield the rows of the result. ctx.emit("rejected", row) emits one of a side output.'
@@ -147,7 +147,7 @@ def _misused(error: TypeError, states: Mapping[str, Any]) -> str | None:
 
 
 def _line(error: BaseException) -> str:
-    """Return the line of the user's code that raised an error; empty where the text is not to be had."""
+    """Return the line of the user's code that raised an error; empty if its text is unavailable."""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if source_locations.is_user_file(frame.f_code.co_filename):
             return linecache.getline(frame.f_code.co_filename, line)
@@ -155,7 +155,7 @@ def _line(error: BaseException) -> str:
 
 
 def no_delay(delay: object) -> TypeError:
-    """Return the error for a delay of a timer that is none."""
+    """Return the error for a timer's delay that is no timedelta."""
     error = TypeError(f"the delay of a timer is a timedelta, not {shown(delay, 100)}")
     try:
         micros = parse_duration(f"{delay} s" if isinstance(delay, int | float) else str(delay))
@@ -167,24 +167,24 @@ def no_delay(delay: object) -> TypeError:
 
 
 def no_time(time: object, instead: str = _AT) -> TypeError:
-    """Return the error for a time of a timer that is none, with what to write instead."""
+    """Return the error for a timer's time that is no datetime; its hint says to write `instead`."""
     error = TypeError(f"the time of a timer is a datetime, not {shown(time, 100)}")
     error.add_note(f"Write {instead}.")
     return error
 
 
 def no_processing_time(time: object) -> TypeError:
-    """Return the error for the time of a timer by the clock that is none."""
+    """Return the error for a processing-time timer's time that is no datetime."""
     return no_time(time, _AFTER)
 
 
 def no_identity(timer: object) -> TypeError:
-    """Return the error for what no timer has as its name or its time."""
+    """Return the error for the identity of a timer that is neither a name nor a time."""
     return no_time(timer, _DELETE)
 
 
 def no_name(name: object) -> TypeError:
-    """Return the error for a name of a timer that is none."""
+    """Return the error for a timer's name that is no str."""
     error = TypeError(f"the name of a timer is a str, not {shown(name, 100)}")
     error.add_note(f"Write str({shown(name, 100)}).")
     return error

@@ -1,4 +1,4 @@
-"""What an AggregatingState keeps: the accumulator of an aggregate function, DuckDB's or a class under `@udaf`."""
+"""The aggregate function of an AggregatingState: one of DuckDB's, or a class under `@udaf`."""
 
 from __future__ import annotations
 
@@ -25,49 +25,49 @@ from sqlstream.functions.aggregates.steps import AggregateSteps
 from sqlstream.functions.codecs import Codec, column, decoded
 from sqlstream.functions.process.plain_aggregates import PlainAggregate, plain_aggregate
 
-# Functions whose result depends on the order of rows, or that keep the values: nothing of them merges.
+# Functions whose result depends on the order of rows, or that keep all values: their partial results do not merge.
 _NOT_MERGING = (Kind.PICK, Kind.QUANTILE)
 
 
 class Unaggregable(ValueError):
-    """A state cannot be what it says; the message is the reason."""
+    """A state cannot use an aggregate function; the message is the reason."""
 
 
 class Aggregator(ABC):
-    """An aggregate function in a process; its accumulators are Python objects, None where no value was added."""
+    """An aggregate function in a process. Its accumulators are Python objects; None is an accumulator without values."""
 
-    # The hint of an accumulator, None where it has none.
+    # The type hint of an accumulator; None if it has none.
     hint: Any
 
     @property
     @abstractmethod
     def type(self) -> str:
-        """The type of an accumulator."""
+        """The DuckDB type of an accumulator."""
 
     @abstractmethod
     def add(self, accumulator: Any, value: Any) -> Any:
-        """Return an accumulator with a value more; it may still wait to be `settled`."""
+        """Return an accumulator with one more value, which must be `settled` before it is stored or read."""
 
     @abstractmethod
     def settled(self, accumulators: Sequence[Any]) -> list[Any]:
-        """Return accumulators as they are stored: those of many keys cost little more than that of one."""
+        """Return accumulators as they are stored. Settling many costs little more than settling one."""
 
     @abstractmethod
     def result(self, accumulator: Any) -> Any:
-        """Return what a settled accumulator amounts to."""
+        """Return the result of a settled accumulator."""
 
     def opened(self) -> Self:
-        """Return the function ready to be called."""
+        """Return the function with its resource open."""
         return self
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the resource."""
         return
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """An accumulator, and values that are not in it yet."""
+    """An accumulator, and values that are still to be added to it."""
 
     accumulator: Any
     values: list[Any]
@@ -75,7 +75,7 @@ class _Waiting:
 
 @dataclass(frozen=True)
 class RowAggregator(Aggregator):
-    """A class under `@udaf` that takes row by row: a value is in the accumulator at once."""
+    """A class under `@udaf` that is not vectorized: `add` calls it for each value."""
 
     steps: AggregateSteps
     hint: Any
@@ -113,9 +113,9 @@ class RowAggregator(Aggregator):
 
 @dataclass(frozen=True)
 class DuckAggregator(Aggregator):
-    """An aggregate function of DuckDB, the type of whose result is its own until it is returned.
+    """An aggregate function of DuckDB. `own` is the type of its result, which `result` casts to `returns`.
 
-    The commonest ones are plain Python. Values of others wait, and those of many keys are aggregated together.
+    The most common ones run in Python. For all others, values wait until `settled` adds those of many keys in one query.
     """
 
     function: str
@@ -176,7 +176,7 @@ class DuckAggregator(Aggregator):
         return value
 
     def _merged(self, waiting: Sequence[_Waiting]) -> list[Any]:
-        """Return accumulators with the values that wait for them."""
+        """Return the accumulators with their waiting values added."""
         rows = [value for one in waiting for value in one.values]
         numbers = [n for n, one in enumerate(waiting) for _ in one.values]
         columns = [rows] if len(self.parameters) == 1 else [*zip(*rows, strict=True)]
@@ -203,7 +203,7 @@ class DuckAggregator(Aggregator):
 
 
 def aggregator_of(aggregate: Any, given: Any, result: Any, root: str) -> Aggregator:
-    """Return the aggregate function of a state, from the hints of what is added and of its result.
+    """Return the aggregate function of a state, from the type hints of an added value and of the result.
 
     Raises Unaggregable, types.UnusableType, and what declaring a class under `@udaf` raises.
     """

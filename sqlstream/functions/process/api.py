@@ -1,4 +1,4 @@
-"""How a class says that it is a process function: `@process`, `@table`, `state(..)` and `side_output()`."""
+"""What a process function is declared with: `@process`, `@table`, `state(..)` and `side_output()`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TABLE = "__sqlstream_table__"
 
 
 class _NoDefault:
-    """Stands for the default of a state that has none. It travels by name: there is one in each process."""
+    """The default of a state that has none. It is pickled by name, so each process has one object of it."""
 
     def __reduce__(self) -> str:
         return "NO_DEFAULT"
@@ -25,7 +25,7 @@ NO_DEFAULT: Any = _NoDefault()
 
 
 class Row:
-    """The hint of a row with all columns of its table: they are its attributes, and it is a named tuple."""
+    """The hint of a row with all columns of its table: a named tuple whose attributes are the columns."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
@@ -33,11 +33,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class ProcessOptions:
-    """What `@process(...)` was told; None stands for what the class itself says.
+    """The arguments of `@process(...)`; a `name` of None stands for the name of the class.
 
-    A `vectorized` class gets Arrow tables of the rows of a key, or of a bucket; `emits` is the class of the rows in those that
-    it returns. Those of a bucket come `ordered`, or in any order. A class whose tables may have `changes` learns of each row
-    whether it is taken away; one that has a `changelog_mode` emits changes itself.
+    A `vectorized` class receives Arrow tables with the rows of a key, or of a bucket; `emits` is the class of the rows in the
+    tables that it returns. The rows of a bucket are `ordered`, or in any order. A class whose tables may have `changes` can ask
+    of each row whether it is a retraction; a class with a `changelog_mode` emits changes itself.
     """
 
     name: str | None = None
@@ -50,7 +50,7 @@ class ProcessOptions:
 
 @dataclass(frozen=True, slots=True)
 class TableMethodOptions:
-    """What `@table(...)` was told; None stands for the method's own name."""
+    """The arguments of `@table(...)`; a `name` of None stands for the name of the method."""
 
     name: str | None = None
     changes: bool = False
@@ -58,9 +58,9 @@ class TableMethodOptions:
 
 
 class DeclaredState:
-    """What `state(..)` leaves in a class: the operator puts a handle for the current key in its place."""
+    """The class attribute that `state(..)` makes. The operator gives the instance a handle for the current key instead."""
 
-    # What an instance has where no key is the current one: it says why its states are not there.
+    # The attribute of an instance that says why its states are not available when there is no current key.
     REASON = "__sqlstream_no_current_key__"
     default: Any = NO_DEFAULT
 
@@ -84,7 +84,7 @@ class DeclaredState:
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
             return self
-        # The operator puts handles into the instance, which come before this.
+        # Handles are attributes of the instance, which come before this.
         if (reason := vars(instance).get(self.REASON)) is not None:
             raise AttributeError(f'state "{self.name}" {reason}')
         raise AttributeError(f'state "{self.name}" is there only while the function runs, not in __init__ or open')
@@ -102,29 +102,29 @@ def state(
 ) -> Any:
     """Declare a state of a process function: `last: ValueState[float] = state(ttl="1 h")`.
 
-    A value, an item of a list or an entry of a map expires when it was not written for `ttl`; with `refresh="read"` reading
-    counts, too. `ttl="0 s"` is for ever, and without one the query and the session say. An expired value is not seen;
-    with `visibility="until_cleaned"` it is, as long as it is stored. A ReducingState combines two values with `reduce`. An
-    AggregatingState has an `aggregate`: the name of one of DuckDB's that merges, or a class under `udaf`. A ValueState has its
-    `default` where it holds nothing.
+    A value, an item of a list or an entry of a map expires if it was not written for `ttl`; with `refresh="read"` reading
+    counts, too. `ttl="0 s"` never expires; without one, the query's and the session's apply. An expired value is hidden;
+    with `visibility="until_cleaned"` it is visible as long as it is stored. A ReducingState combines two values with `reduce`.
+    An AggregatingState has an `aggregate`: the name of a DuckDB function that merges, or a class under `udaf`. A ValueState
+    that holds nothing has its `default`.
 
-    With `broadcast=True` there is one state for all keys: methods under `@table(broadcast=True)` write it, all others read it.
+    With `broadcast=True` all keys share one state: methods under `@table(broadcast=True)` write it, all others read it.
     """
     return DeclaredState(ttl, reduce, refresh, visibility, broadcast, aggregate, default)
 
 
 class SideOutput(Generic[T]):
-    """A further output of a process function, which emits rows of `T` there: `ctx.emit("rejected", Rejected(..))`."""
+    """A side output of a process function for rows of `T`: `ctx.emit("rejected", Rejected(..))`."""
 
 
 class DeclaredSideOutput:
-    """What `side_output()` leaves in a class."""
+    """The class attribute that `side_output()` makes."""
 
 
 def side_output() -> Any:
-    """Declare a further output of a process function: `rejected: SideOutput[Rejected] = side_output()`.
+    """Declare a side output of a process function: `rejected: SideOutput[Rejected] = side_output()`.
 
-    SQL reads it with `SELECT * FROM SIDE_OUTPUT(TABLE alerts, 'rejected')`, `alerts` being a view of the call.
+    SQL reads it with `SELECT * FROM SIDE_OUTPUT(TABLE alerts, 'rejected')`, where `alerts` is a view of the call.
     """
     return DeclaredSideOutput()
 
@@ -154,19 +154,19 @@ def process(
 ) -> C | Callable[[C], C]:
     """Mark a class as a process function, which SQL calls like a table: `SELECT * FROM f(TABLE t PARTITION BY k)`.
 
-    Its name in SQL is that of the class in lower case with underscores, or `name`. The method `process(self, ctx, row)` gets
-    every row and yields rows; of several tables each has a method under `@table`. `on_timer(self, ctx)` is called for timers.
-    Parameters of `__init__` are constants that the call gives. `open()` is called before the first row in a process,
-    `close()` when the process is done with the job.
+    Its name in SQL is `name`, or the name of the class in lower case with underscores. The method `process(self, ctx, row)`
+    receives each row and yields rows; for several tables, each has a method under `@table`. `on_timer(self, ctx)` is called for
+    timers. Parameters of `__init__` are constants of the call. `open()` is called before the first row in a process, `close()`
+    when the process has finished the job.
 
-    With `vectorized=True` (or "key") a method gets the rows of a key in a batch as one Arrow table, and returns or yields Arrow
-    tables, whose columns are the fields of `emits`. With `vectorized="bucket"` it gets those of all keys of a bucket, and
-    their state, `process(self, ctx, rows, state)`, and returns both, `(rows, state)`; `ordered=True` sorts both by key, and
+    With `vectorized=True` (or "key") a method receives the rows of a key in a batch as one Arrow table, and returns or yields
+    Arrow tables, whose columns are the fields of `emits`. With `vectorized="bucket"` it receives the rows of all keys of a bucket
+    and their state, `process(self, ctx, rows, state)`, and returns both, `(rows, state)`; `ordered=True` sorts both by key, and
     rows by arrival.
 
-    With `changes=True` tables may change: `ctx.is_retraction` says whether a row is taken away. With `changelog_mode="retract"`
-    the class emits changes: a row that it yields is added, `ctx.retract(row)` takes one away. With "upsert" a row takes the
-    place of the one that the key had before, and `ctx.retract()` takes that away.
+    With `changes=True` tables may change: `ctx.is_retraction` says whether a row is a retraction. With
+    `changelog_mode="retract"` the class emits changes: a row that it yields is an insertion, `ctx.retract(row)` a retraction.
+    With "upsert" a row replaces the key's row, and `ctx.retract()` deletes that.
     """
     kind: Literal["key", "bucket"] | None = "key" if vectorized is True else vectorized or None
 
@@ -184,10 +184,10 @@ def table(*, name: str | None = None, changes: bool = False, broadcast: bool = F
 def table(
     method: F | None = None, /, *, name: str | None = None, changes: bool = False, broadcast: bool = False
 ) -> F | Callable[[F], F]:
-    """Mark the method that gets the rows of one table argument; the argument has the method's name, or `name`.
+    """Mark the method that receives the rows of a table argument, whose name is `name` or the method's.
 
     The tables of a call are in the order of these methods. With `changes=True` the table may change. The rows of a table with
-    `broadcast=True` are for all keys: its method writes states with `broadcast=True`, what it yields has no key, and
+    `broadcast=True` are for all keys: its method writes states with `broadcast=True`, rows that it yields have no key, and
     `ctx.for_each_key(self.renew, row)` calls a method for each key.
     """
 
@@ -204,11 +204,12 @@ def is_process(value: object) -> bool:
 
 
 def process_options(function: type) -> ProcessOptions:
+    """Return the options of `@process` on a class itself; the default options without it."""
     found: ProcessOptions = vars(function).get(_PROCESS, ProcessOptions())
     return found
 
 
 def table_options(method: object) -> TableMethodOptions | None:
-    """Return what `@table` said of a method, None where it is not there."""
+    """Return the options of `@table` on a method; None without it."""
     found: TableMethodOptions | None = getattr(method, _TABLE, None)
     return found

@@ -1,4 +1,4 @@
-"""What it takes for a class to have broadcast tables: their methods write the states that all keys share."""
+"""Checks of classes with broadcast tables, whose methods write the states that all keys share."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sqlstream.functions.process.api import ProcessOptions, table_options
 
 
 def is_broadcast(made: type, method: str) -> bool:
-    """Tell whether a method of a class gets the rows of a broadcast table."""
+    """Return whether a method of a class receives the rows of a broadcast table."""
     options = table_options(getattr(made, method))
     return options is not None and options.broadcast
 
 
 def check_emitting(inner: FunctionType, hint: object, what: str, options: ProcessOptions, root: str) -> None:
-    """Raise BindError where the method of a broadcast table emits rows, and cannot in such a class, or does not say so."""
+    """Raise BindError if a method of a broadcast table emits rows, and the class does not allow it or its hint denies it."""
     is_silent = hint in (None, type(None))
     if is_silent and not inspect.isgeneratorfunction(inner):
         return
@@ -39,7 +39,7 @@ def check_emitting(inner: FunctionType, hint: object, what: str, options: Proces
 def check_broadcast(
     made: type, what: str, tables: Sequence[TableArgument], states: Sequence[StateDeclaration], root: str = ""
 ) -> None:
-    """Raise BindError where tables and states of a class, `what` to people, do not belong together."""
+    """Raise BindError unless broadcast tables and states fit together; errors call the class `what`."""
     root = root or os.getcwd()
     shared = [s for s in states if s.broadcast]
     broadcast = [t for t in tables if t.broadcast]

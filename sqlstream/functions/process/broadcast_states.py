@@ -1,8 +1,8 @@
-"""States that all keys share: the rows of broadcast tables write them, and the code of keys reads them.
+"""States that all keys share: methods of broadcast tables write them, all other methods read them.
 
-Each bucket of keys has a copy; all get the same rows in the same order. In a batch the rows of broadcast tables come first, and
-are numbered; a state remembers what each of them has left. So the rows of keys, which come key by key, can each see it as it was
-at their own time: after so many of these rows.
+Each bucket of keys has a copy; all receive the same rows in the same order. In a batch the rows of broadcast tables come first,
+and are numbered; a state remembers its value after each of them. The rows of keys come key by key. So each of them can see the
+state at its own time: after so many of these rows.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from sqlstream.functions.process.states import (
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
-# What there was after so many rows of the batch, beginning with what was stored.
+# (number of rows, the state after so many rows of the batch); the first is the stored state.
 History: TypeAlias = list[tuple[int, T]]
-# So many snapshots of a map are kept.
+# How many snapshots of a map are kept.
 SNAPSHOTS = 64
-# Where items are, and what they are: lists of equal length.
+# The places of items, and the items: lists of equal length.
 Stored: TypeAlias = tuple[list[Any], list[Any]]
 
 
 class Shared:
     """What handles of broadcast states have in common.
 
-    They show what there was after `version` rows, None standing for all that have come. While a row of a broadcast table
-    `writes` they show what there is then; otherwise nobody can change them.
+    A handle shows the state after `version` rows of the batch, or after all that have come if it is None. Only while a row of a
+    broadcast table is processed (`writes`) can it be changed.
     """
 
     name = ""
     version: int | None = None
     writes = False
-    # How many rows of the batch have come, with the one that writes.
+    # How many rows of the batch have come, including the row that writes.
     row = 0
 
     def begin(
         self, name: str, load: Callable[[], Stored], find: Callable[[Any], dict[Any, Any] | None] = not_found
     ) -> None:
-        """Begin a batch of a bucket, whose state is loaded when it is needed; `find` does what it does for a map of a key."""
+        """Begin a batch of a bucket. `load` reads the state when it is needed, `find` an entry of a large map (MapState.find)."""
         self.name, self.load_items, self.find_entry = name, load, find
         self.version, self.row = None, 0
         self._forget()
 
     @property
     def changes(self) -> tuple[bool, list[tuple[Any, Any]]]:
-        """Whether all that was stored goes, and then the items that are put at places, or REMOVED there."""
+        """Whether all stored items are deleted, and then (place, item) of each item that is put, or (place, REMOVED)."""
         raise NotImplementedError
 
     def _forget(self) -> None:
@@ -68,7 +68,7 @@ class Shared:
 
 
 def as_of(history: History[T], version: int) -> T:
-    """Return what there was after so many rows.
+    """Return the state after so many rows.
 
     >>> as_of([(0, "a"), (2, "b"), (2, "c")], 1), as_of([(0, "a"), (2, "b"), (2, "c")], 2)
     ('a', 'c')
@@ -117,7 +117,7 @@ class SharedValue(_SharedValue, ValueState[T]):
 
 
 class SharedDefaulting(SharedValue[T]):
-    """One value for all keys, the default where there is none."""
+    """One value for all keys, or the default if there is none."""
 
     def __init__(self, default: T) -> None:
         super().__init__()
@@ -135,14 +135,14 @@ class SharedDefaulting(SharedValue[T]):
 
 
 class SharedReducing(_SharedValue, ReducingState[T]):
-    """One value for all keys, into which a function combines every further one."""
+    """One value for all keys, which a function combines with each further one."""
 
 
 class SharedList(Shared, ListState[T]):
     """One list for all keys."""
 
     def _forget(self) -> None:
-        # Lists that only grew since, and how long they were.
+        # Lists, which later rows only extend, and their lengths after the row.
         self._history: History[tuple[list[T], int]] | None = None
         self._places: list[int] = []
 
@@ -190,10 +190,10 @@ class SharedList(Shared, ListState[T]):
 
 
 class SharedMap(Shared, MapState[K, V]):
-    """One map for all keys. Entries come in the order of their keys: so it does not matter in which batch they were put."""
+    """One map for all keys. Entries are in the order of their keys, whatever the batch in which they were put."""
 
     def _forget(self) -> None:
-        # What is stored, once all of it is loaded; and what became of the entries that were changed in this batch.
+        # The stored entries, once all of them are loaded; and the history of each entry that has changed in this batch.
         self._entries: dict[K, V] | None = None
         self._history: dict[K, History[Any]] = {}
         self._snapshots: dict[int | None, dict[K, V]] = {}
@@ -204,7 +204,7 @@ class SharedMap(Shared, MapState[K, V]):
         return self._entries
 
     def _stored(self, key: K) -> Any:
-        """Return the stored value of an entry, REMOVED if there is none."""
+        """Return the stored value of an entry; REMOVED if there is none."""
         if self._entries is None:
             entries = self.find_entry(key)
             if entries is not None:

@@ -1,4 +1,4 @@
-"""What the methods of a process function are told, and what they can ask for: time, timers, counters."""
+"""The context of the methods of a process function: time, timers, counters, outputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-# What `ctx.event_time` is without `on_time`. Its type is that of calls which have one: no method need ask for None first.
+# `ctx.event_time` without `on_time`. The attribute's type ignores it, so that methods need not check for None first.
 NO_EVENT_TIME: Any = None
 
 EPOCH = dt.datetime(1970, 1, 1)
@@ -14,7 +14,7 @@ _INSTANT = EPOCH.replace(tzinfo=dt.UTC)
 
 
 class Timer(NamedTuple):
-    """A timer of a key: its name (empty: it has none), when it is due, and by which clock.
+    """A timer of a key: its name (empty: it has none), the time when it is due, and its clock.
 
     An event time has no time zone, a processing time is in UTC.
     """
@@ -25,22 +25,22 @@ class Timer(NamedTuple):
 
 
 class Timers(Protocol):
-    """The timers of the current key. One without a name is told by its time: to set it twice sets it once.
+    """The timers of the current key. The identity of a timer without a name is its time: setting it twice sets it once.
 
-    To set one with the name of another replaces that.
+    A timer with a name replaces the timer of that name.
     """
 
     def at(self, time: dt.datetime, name: str = "") -> None:
-        """Call `on_timer` when the watermark reaches an event time; one in the past is due after this key's rows."""
+        """Call `on_timer` when the watermark reaches an event time; a past one is due after the rows of this key."""
 
     def at_processing_time(self, time: dt.datetime, name: str = "") -> None:
-        """Call `on_timer` when the clock has reached a time."""
+        """Call `on_timer` when the clock reaches a time."""
 
     def after(self, delay: dt.timedelta, name: str = "") -> None:
-        """Call `on_timer` when the clock is so far beyond the time of this batch."""
+        """Call `on_timer` when the clock reaches the time of this batch plus the delay."""
 
     def delete(self, timer: str | dt.datetime) -> None:
-        """Delete the timer of a name, or the one without a name that is due at a time, if there is one."""
+        """Delete the timer of a name, or the timer without a name of a time, if there is one."""
 
     def clear(self) -> None:
         """Delete all timers of the key."""
@@ -50,7 +50,7 @@ class Timers(Protocol):
 
 
 class Context:
-    """What the methods of a process function get with every row, and with every timer."""
+    """The context that methods of a process function receive with each row, and with each timer."""
 
     __slots__ = (
         "_clear",
@@ -70,16 +70,16 @@ class Context:
 
     # The values of the key columns: one value, or a tuple of several.
     _key: Any
-    # The event time of the row, or that for which the timer is due. It is None without `on_time`, which a class that asks for
-    # it has: so type checkers need no assertion.
+    # The event time of the row or of the timer. It is None without `on_time`. A class that uses it is called with `on_time`, so
+    # the type leaves None out.
     event_time: dt.datetime
-    # How far event time has come: None before the first row.
+    # The watermark; None before the first row.
     watermark: dt.datetime | None
     # The time of the batch, in UTC.
     processing_time: dt.datetime
-    # Whether all of a bounded input has come: the watermark is then at the end of time.
+    # Whether all of a bounded input was read: the watermark is then at the end of time.
     input_ended: bool
-    # Whether the row is taken away, of a table that changes.
+    # Whether the row is a retraction, of a table that changes.
     is_retraction: bool
     # The timer for which `on_timer` is called.
     timer: Timer
@@ -98,51 +98,52 @@ class Context:
         self.event_time = NO_EVENT_TIME
         self.input_ended = self.is_retraction = False
         self._retract = retract
-        # What tells whether the row is late, None where none can be.
+        # Returns whether the row is late; None if no row can be late.
         self._is_late: Callable[[], bool] | None = None
 
     @property
     def is_late(self) -> bool:
-        """Whether the watermark was beyond the event time of the row before the row came, or a row set this timer behind it.
+        """Whether the row is late: its event time was behind the watermark when it came; or a row set this timer behind it.
 
-        What is emitted now is then late for windows above. It is never so with ORDER BY, without `on_time`, and in vectorized
-        methods.
+        Rows that are emitted now are then late for windows that read them. It is always False with ORDER BY, without `on_time`,
+        and in vectorized methods.
         """
         return self._is_late is not None and self._is_late()
 
     @property
     def key(self) -> Any:
-        """The value of the partition column; a tuple where there are several, None without PARTITION BY."""
+        """The value of the partition column; a tuple if there are several, None without PARTITION BY."""
         return self._key
 
     def clear(self) -> None:
-        """Forget all state and all timers of the current key."""
+        """Delete all state and all timers of the current key."""
         self._clear()
 
     def emit(self, output: str, row: Any) -> None:
-        """Emit a row of a side output: `ctx.emit("rejected", Rejected(..))`, for the time that a yielded row would have."""
+        """Emit a row to a side output: `ctx.emit("rejected", Rejected(..))`, with the event time of a yielded row."""
         self._emit(output, row)
 
     def for_each_key(self, method: Callable[..., Any], *arguments: Any) -> None:
         """Call `method(ctx, *arguments)` for each key that has state or timers: `ctx.for_each_key(self.renew, rule)`.
 
-        Methods of broadcast tables do so. The calls come once the method has returned; what they yield is emitted for the key.
+        Only methods of broadcast tables can: others raise RuntimeError. The calls happen once the method has returned; the rows
+        that they yield are emitted for the key.
         """
         raise RuntimeError("only methods of broadcast tables visit all keys; here there is one: ctx.key")
 
     def retract(self, row: Any = None) -> None:
-        """Take a row away that was emitted; of a class that emits upserts, the row of the current key."""
+        """Retract an emitted row; with upserts, delete the row of the current key. RuntimeError without a changelog mode."""
         if self._retract is None:
             raise RuntimeError('only a class with @process(changelog_mode="retract"), or "upsert", takes rows away')
         self._retract(row)
 
     def count(self, name: str, number: int = 1) -> None:
-        """Add to a counter of a name, which `sqlstream.operators` shows."""
+        """Add `number` to a counter, which `sqlstream.operators` shows."""
         self._count(name, number)
 
 
 class BroadcastContext(Context):
-    """What methods of broadcast tables get: there is no key, so there are no timers; all keys can be visited."""
+    """The context of methods of broadcast tables: it has no key and no timers, but can visit all keys."""
 
     __slots__ = ("_visit",)
 
@@ -160,6 +161,7 @@ class BroadcastContext(Context):
 
     @property
     def key(self) -> Any:
+        """Raises RuntimeError: there is no key."""
         raise _without_key("ctx.key")
 
 
@@ -183,14 +185,14 @@ def _without_key(what: str) -> RuntimeError:
 
 
 def event_micros(time: dt.datetime) -> int:
-    """Return an event time as microseconds; an instant counts as it is in UTC."""
+    """Return an event time as microseconds since 1970; a time with a zone counts in UTC."""
     since = time - (EPOCH if time.tzinfo is None else _INSTANT)
     # A division by a microsecond would take twice as long.
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def event_datetime(micros: int) -> dt.datetime:
-    """Return microseconds as an event time; what is beyond Python's is its last moment."""
+    """Return microseconds since 1970 as an event time; Python's first or last moment if that is beyond its range."""
     try:
         return EPOCH + dt.timedelta(microseconds=micros)
     except OverflowError:
@@ -198,10 +200,10 @@ def event_datetime(micros: int) -> dt.datetime:
 
 
 def instant_micros(time: dt.datetime) -> int:
-    """Return a processing time as microseconds; one without a zone is in UTC."""
+    """Return a processing time as microseconds since 1970; a time without a zone is in UTC."""
     return event_micros(time)
 
 
 def instant(micros: int) -> dt.datetime:
-    """Return microseconds as a processing time."""
+    """Return microseconds since 1970 as a processing time in UTC; beyond Python's range as `event_datetime`."""
     return event_datetime(micros).replace(tzinfo=dt.UTC)

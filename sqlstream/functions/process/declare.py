@@ -1,4 +1,4 @@
-"""What it takes for a class to become a process function of SQL."""
+"""Declares process functions: from a Python class to a `ProcessFunction` of the catalog."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ from sqlstream.functions.process.state_declarations import StateDeclarations, cl
 from sqlstream.functions.process.vectors import hinted_row
 from sqlstream.functions.process.yielded import classes_of, without_sides
 
-# Arguments that every call can have beside the function's own.
+# Arguments that every call can have in addition to the function's own.
 RESERVED = ("on_time", "uid")
 
 
 def declare_process(made: type, *, name: str | None = None, root: str | None = None) -> ProcessFunction:
-    """Return the process function that a class declares, under a name of its own or the one that is given.
+    """Return the catalog's entry of a class, under `name` or a name of its own.
 
-    Files are shown relative to `root`, the current folder by default. Raises BindError or UnsupportedError, with the
+    Errors show files relative to `root` (default: the current folder). Raises BindError or UnsupportedError, with the
     place.
     """
     return _Declaration(made, name, root or os.getcwd()).function()
 
 
 def implementation_of(made: type) -> Implementation:
-    """Return how rows come to a class and leave it, with the classes of its hints themselves; raises as `declare_process`."""
+    """Return the implementation of a class, with the user's own classes, not pickled copies; raises as `declare_process`."""
     declaration = _Declaration(made, None, os.getcwd())
     declaration.function()
     return declaration.implementation
@@ -64,7 +64,7 @@ def implementation_of(made: type) -> Implementation:
 
 @dataclass(frozen=True, slots=True)
 class _Method:
-    """A method that gets rows (those of a table argument) or timers."""
+    """A method that receives the rows of the table argument `table`; or timers, if that is None."""
 
     name: str
     inner: FunctionType
@@ -150,7 +150,7 @@ class _Declaration:
             raise self._error(f'process function "{self.name}" has the name of {taken} of SQL', hint=hint)
 
     def _tables(self) -> Iterator[_Method]:
-        """Yield the methods that get rows: those under `@table` in their order, else `process`."""
+        """Yield the methods that receive rows: those under `@table` in their order, else `process`."""
         found = {
             name: method
             for base in reversed(self.made.__mro__)
@@ -253,7 +253,7 @@ class _Declaration:
     def _result(
         self, methods: list[_Method], hints: Mapping[str, Mapping[str, Any]], sides: Mapping[str, ResultShape]
     ) -> ResultShape:
-        """Return what methods emit; all that emit rows emit the same."""
+        """Return the shape of the emitted rows, which is the same for all methods."""
         for method in (m for m in methods if m.table is not None and is_broadcast(self.made, m.name)):
             what = f'method "{method.name}" of process function "{self.name}"'
             check_emitting(method.inner, hints[method.name].get("return"), what, self.options, self.root)
@@ -291,7 +291,7 @@ class _Declaration:
     # -- vectorized functions
 
     def _emitted(self) -> ResultShape:
-        """Return what the tables hold that a vectorized function returns."""
+        """Return the shape of the rows in the tables that a vectorized function returns."""
         hint = "Write @process(vectorized=True, emits=Alert), of a dataclass, a NamedTuple or a type of SQL."
         if self.options.emits is None:
             raise self._error(f'vectorized process function "{self.name}" does not say what it emits', hint=hint)
@@ -355,7 +355,7 @@ class _Declaration:
     # -- side outputs and arguments
 
     def _side_outputs(self) -> Iterator[tuple[str, ResultShape]]:
-        """Yield the further outputs by their names, with what is emitted there."""
+        """Yield the side outputs by name, with the shapes of their rows."""
         found = declared_by(self.made, DeclaredSideOutput)
         classes = class_hints(self.made, self.name, self.location) if found else {}
         for place, name in enumerate(found):

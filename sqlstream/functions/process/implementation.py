@@ -1,4 +1,4 @@
-"""What travels to worker processes of a process function: the class by value, and how its methods take and give rows."""
+"""What worker processes receive of a process function: the class by value, and the shapes of its input and output rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sqlstream.functions.process.shapes import ResultShape, RowShape, is_row, na
 class Implementation:
     """A class with all that is needed to run it in a process that has none of the user's files.
 
-    `rows` are the shapes of what its tables' methods get, `sides` those of its side outputs. `hints` are those of its states
-    (of a map: of its keys, then its values; of an aggregating one: of its accumulator), `scalars` those of the parameters of its
-    `__init__`. `aggregates` are the functions of its aggregating states. `root` is the folder relative to which files are shown.
-    The methods in `yielding` yield rows of side outputs, too.
+    `rows` are the shapes of the rows that its tables' methods receive, `sides` the shapes of its side outputs. `hints` are the
+    type hints of its states (of a map: of its keys, then its values; of an aggregating one: of its accumulator), `scalars` the
+    hints of the parameters of its `__init__`. `aggregates` are the functions of its aggregating states. Errors show files
+    relative to `root`. The methods in `yielding` yield rows of side outputs, too.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Implementation:
     yielding: frozenset[str]
 
     def over(self, function: ProcessFunction) -> Implementation:
-        """Return it as the function of a call has it, which says what columns a Row has."""
+        """Return the implementation for one call, whose `function` has the columns of each Row."""
         hints = dict(self.hints)
         for state in function.states:
             if any(map(is_row, hints[state.name])):

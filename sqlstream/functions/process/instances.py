@@ -1,4 +1,4 @@
-"""Instances of process functions in this process: made once, opened, used by one bucket after the other, closed at the end."""
+"""Instances of process functions in this process: made and opened once, used by one bucket after the other, then closed."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from sqlstream.functions.process.vectors import listing
 from sqlstream.functions.process.yielded import classes_of, routing
 from sqlstream.functions.source_locations import raised_at
 
-# So many that nobody uses stay open.
+# How many idle instances stay open.
 KEPT = 32
-# Why states of keys are not there: in methods of broadcast tables, and in classes that are vectorized by bucket.
+# Why keyed states are not available: in methods of broadcast tables, and in classes that are vectorized by bucket.
 _BROADCAST = (
     "is kept for each key, and rows of a broadcast table have no key: only state(broadcast=True) is there for them"
 )
@@ -48,7 +48,7 @@ _BUCKET = "is a column of the table of states that the method gets and returns: 
 
 
 class Instance:
-    """An instance of the class with its methods, and a handle for each of its states: those of a key, and the `shared` ones."""
+    """An instance of the class, its methods, and the handles of its states: of the current key, and `shared` by all keys."""
 
     def __init__(self, function: ProcessFunction, arguments: tuple[str, ...]):
         self.function = function
@@ -75,7 +75,7 @@ class Instance:
 
     @property
     def _own(self) -> dict[str, Any]:
-        """What the instance has of its own while rows of keys come."""
+        """The attributes of the instance while rows of keys are processed."""
         if self.function.vectorized == "bucket":
             return {**self.shared, DeclaredState.REASON: _BUCKET}
         return {**self.handles, **self.shared}
@@ -110,7 +110,7 @@ class Instance:
 
     @contextmanager
     def without_key(self) -> Iterator[None]:
-        """Let methods of broadcast tables run: the states of keys are not there, and those that all share can be written."""
+        """Let methods of broadcast tables run: keyed states are not available, and broadcast states can be written."""
         own = vars(self._made)
         for name in self.handles:
             own.pop(name, None)
@@ -127,17 +127,17 @@ class Instance:
             own.update(self._own)
 
     def check_states(self) -> None:
-        """Raise JobError for a state in whose place the class has put something else: it would be lost."""
+        """Raise JobError if the class has replaced a state by another object, whose value would be lost."""
         own = vars(self._made)
         for name, handle in (self.handles | self.shared).items():
-            # States of keys are not there where no key is the current one.
+            # Without a current key, keyed states are not there.
             if own.get(name, handle) is not handle:
                 raise self.failed(
                     f'replaced its state "{name}" by {shown(own[name], 200)}', hint=self._changed_by(name)
                 )
 
     def _check_unassigned(self) -> None:
-        """Raise JobError for a state to which `__init__` or `open` has assigned something: no key would have it."""
+        """Raise JobError if `__init__` or `open` has assigned something to a state: no key would have it."""
         own = vars(self._made)
         for name in self.handles | self.shared:
             if name in own:
@@ -147,7 +147,7 @@ class Instance:
                 )
 
     def _changed_by(self, name: str) -> str:
-        """Return how a state is changed."""
+        """Return a sentence that says how to change a state."""
         [state] = (s for s in self.function.states if s.name == name)
         if self.function.vectorized == "bucket" and not state.broadcast:
             return f'Return its new values: column "{name}" of the second table of return rows, state.'
@@ -158,7 +158,7 @@ class Instance:
         return f"It changes by what it offers: self.{name}.{change}, self.{name}.clear()."
 
     def _values(self, arguments: tuple[str, ...]) -> dict[str, Any]:
-        """Return the values of constants, which are SQL."""
+        """Return the values of the call's constants, which are SQL, by parameter."""
         if not arguments:
             return {}
         items = ", ".join(f"{sql} AS c{i}" for i, sql in enumerate(arguments))
@@ -180,7 +180,7 @@ class Instance:
         return made
 
     def close(self) -> None:
-        """Call `close` of the instance, if there is one; raises what it raises as JobError."""
+        """Call `close` of the instance, if there is one, and close its aggregates. Raises JobError for any error in it."""
         closing = getattr(self._made, "close", None)
         try:
             if closing is not None:
@@ -193,7 +193,7 @@ class Instance:
     def raised(
         self, error: BaseException, when: str = "", about: str = "", hint: str | None = None, row: Any = None
     ) -> JobError:
-        """Return the error for what the user's code has raised, for a row if that is known."""
+        """Return the error for an exception of the user's code; `about` describes the key and the row, `row` is for advice."""
         place = raised_at(error.__traceback__, self.implementation.root)
         hint = hint or advice(error, self.handles | self.shared, row)
         return self.failed(f"{when}raised {named(error)}", about, place, hint, outage=is_outage(error))
@@ -201,13 +201,13 @@ class Instance:
     def failed(
         self, what: str, about: str = "", place: str | None = None, hint: str | None = None, *, outage: bool = False
     ) -> JobError:
-        """Return an error of the function, with the key and the row that it is about."""
+        """Return an error of the function; `about` describes the key and the row, `place` is `file:line`."""
         detail = f" --> {place or self.implementation.location}" + (f"\n{about}" if about else "")
         kind = OutageError if outage else UserCodeError
         return kind(f'process function "{self.function.name}" {what}', detail=detail, hint=hint)
 
 
-# The class, the constants of a call, and what the function is in it: its rows have the columns of the call's tables.
+# The pickled class, the constants of a call, and the function of the call: its rows have the columns of the call's tables.
 _Key = tuple[bytes, tuple[str, ...], ProcessFunction]
 _idle: list[tuple[_Key, Instance]] = []
 _lock = threading.RLock()
@@ -215,7 +215,7 @@ _lock = threading.RLock()
 
 @contextmanager
 def instance_of(function: ProcessFunction, arguments: tuple[str, ...]) -> Iterator[Instance]:
-    """Yield an instance that nobody else uses meanwhile."""
+    """Yield an instance for the caller alone: an idle one or a new one. It becomes idle again, or is closed on an error."""
     key = function.pickled, arguments, function
     with _lock:
         place = next((i for i, (other, _) in enumerate(_idle) if other == key), None)
@@ -225,7 +225,7 @@ def instance_of(function: ProcessFunction, arguments: tuple[str, ...]) -> Iterat
     try:
         yield found
     except BaseException:
-        # It may be in the middle of something, and is not used again.
+        # It may be in an inconsistent state, and is not used again.
         with contextlib.suppress(JobError):
             found.close()
         raise
@@ -238,7 +238,7 @@ def instance_of(function: ProcessFunction, arguments: tuple[str, ...]) -> Iterat
 
 
 def close_instances(pickled: bytes) -> None:
-    """Close what is open of a function; raises JobError for the first that fails, after all were closed."""
+    """Close the idle instances of a pickled class. Raises the first JobError after all are closed."""
     with _lock:
         found = [entry for entry in _idle if entry[0][0] == pickled]
         _idle[:] = [entry for entry in _idle if entry[0][0] != pickled]
@@ -253,7 +253,7 @@ def close_instances(pickled: bytes) -> None:
 
 
 def close_all() -> None:
-    """Close all instances of this process, which is about to end: nobody is left to be told what fails."""
+    """Close all idle instances of this process, which is about to end. Nobody is left to receive errors."""
     with _lock:
         found, _idle[:] = list(_idle), []
     for _, instance in found:

@@ -1,6 +1,6 @@
-"""DuckDB's commonest aggregates in Python: a state that adds value by value, and is read often, has no time to ask DuckDB.
+"""DuckDB's most common aggregates in Python: calling DuckDB for every value that a state adds or reads would take too long.
 
-Accumulators are those of DuckDB's partial results.
+Accumulators are equal to DuckDB's partial results.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _MOMENTS = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 
 @dataclass(frozen=True, slots=True)
 class PlainAggregate:
-    """How a value that is not NULL is added to an accumulator, and what one amounts to; None stands for one without values."""
+    """The add and finish functions of an aggregate. Values are never NULL; the accumulator None has no values."""
 
     add: Callable[[Any, Any], Any]
     result: Callable[[Any], Any]
 
 
 def plain_aggregate(function: str, parameters: tuple[str, ...], own: str, returns: str) -> PlainAggregate | None:
-    """Return a function of one parameter whose own result has a type, and is returned in another; None for one that is none."""
+    """Return a plain aggregate, None if there is none; `own` is the type of the result, which is cast to `returns`."""
     if len(parameters) != 1 or (returns not in ("BIGINT", "DOUBLE") and returns != own):
         return None
     casts: dict[str, Callable[[Any], Any]] = {"BIGINT": _whole, "DOUBLE": float}
@@ -80,7 +80,7 @@ def _mean(acc: Any) -> float:
 
 
 def _moments_with(acc: Any, value: float) -> Any:
-    """Welford's algorithm, as DuckDB has it."""
+    """Add a value by Welford's algorithm, as DuckDB does."""
     count, mean, squares = (acc["count"], acc["mean"], acc["dsquared"]) if acc else (0, 0.0, 0.0)
     count += 1
     after = mean + (value - mean) / count
@@ -91,6 +91,6 @@ def _spread(function: str, acc: Any) -> float | None:
     freedom = (acc["count"] if acc else 0) - function.endswith("_samp")
     if freedom <= 0:
         return None
-    # One value has no spread, also where it is NaN.
+    # A single value has no spread, even if it is NaN.
     variance: float = acc["dsquared"] / freedom if acc["count"] > 1 else 0.0
     return math.sqrt(variance) if function.startswith("stddev") else variance

@@ -1,4 +1,4 @@
-"""Rows as Python objects: what the hint of a row asks for, and what the hint of a result promises."""
+"""Rows as Python objects: the shape that the hint of a row asks for, and the shape that the hint of a result promises."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _MANY = (
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """What a method gets: instances of a dataclass with hints of its fields, or named tuples where there is no `made`."""
+    """The rows that a method receives: instances of a dataclass with hints of its fields; named tuples if `made` is None."""
 
     made: type | None = None
     hints: tuple[tuple[str, Any], ...] = ()
 
     def reader(self, columns: Sequence[tuple[str, str]]) -> Callable[[pa.Table], Iterable[Any]]:
-        """Return what makes the rows of Arrow columns of these names and types."""
+        """Return a function that makes the rows of Arrow tables with columns of these names and DuckDB types."""
         hints = dict(self.hints)
         codecs = [types.codec(type, hints.get(name)) for name, type in columns]
         names = [name for name, _ in columns]
@@ -55,13 +55,13 @@ class RowShape:
 
 
 def named_row(names: Iterable[str]) -> Any:
-    """Return the class of rows with columns of these names: named tuples."""
+    """Return the class of rows with columns of these names, a named tuple."""
     return _row_class(row_fields(names))
 
 
 @cache
 def _row_class(fields: tuple[str, ...]) -> Any:
-    # One class for all rows of these columns: one that was kept, or comes from another table, is an instance, too.
+    # One class for all rows of these columns: rows that a state has kept, or of another table, are instances of it, too.
     named: Any = namedtuple
     made = named("Row", fields, rename=True)
     made.__annotations__ = dict.fromkeys(fields, Any)
@@ -79,20 +79,20 @@ def _row_class(fields: tuple[str, ...]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ResultShape:
-    """What methods emit: a class with fields (a dataclass or a NamedTuple), or plain values in a column of their own.
+    """The rows that methods emit: a class with fields (a dataclass or a NamedTuple), or plain values in one column.
 
-    Of a "row" a call says which columns it has.
+    The columns of the kind "row" are those of a call.
     """
 
     kind: Literal["object", "tuple", "value", "row"]
     made: Any
-    # Column names, their types, and the hints that made them.
+    # Column names, their DuckDB types, and their hints.
     fields: tuple[tuple[str, str, Any], ...]
 
     def writer(self, where: str = "") -> Callable[[list[Any]], dict[str, pa.Array]]:
-        """Return what makes Arrow columns of emitted rows; it raises Misfit for the first that is not of the shape.
+        """Return a function that makes Arrow columns, by name, of emitted rows. It raises Misfit for the first row that misfits.
 
-        `where` says behind a column's name of which output it is.
+        `where`, which follows a column's name in errors, names the output.
         """
         codecs = [(name, type, types.codec(type, hint)) for name, type, hint in self.fields]
         classes = {self.made} if isinstance(self.made, type) else set()
@@ -117,7 +117,7 @@ class ResultShape:
         return write
 
     def over(self, columns: Sequence[Column]) -> ResultShape:
-        """Return what is emitted in a call whose output has these columns."""
+        """Return the shape in a call whose output has these columns."""
         if self.kind != "row":
             return self
         fields = tuple((c.name, c.type, None) for c in columns)
@@ -138,7 +138,7 @@ class ResultShape:
 
 
 class Misfit(Exception):
-    """An emitted row is not what the hint promises; `number` is its place among those that were written together."""
+    """An emitted row does not fit the hint; `number` is its index among the rows that were written together."""
 
     def __init__(self, number: int, what: str):
         super().__init__(what)
@@ -146,7 +146,7 @@ class Misfit(Exception):
 
 
 def written(what: str, type: str, codec: Codec, values: list[Any]) -> pa.Array:
-    """Return values of a type as Arrow; raises Misfit for the first that is none, `what` being where it was put."""
+    """Return values as an Arrow array. Raises Misfit for the first that is not of the type; `what` is its place in words."""
     try:
         return column(codec, values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -161,7 +161,7 @@ def written(what: str, type: str, codec: Codec, values: list[Any]) -> pa.Array:
 
 
 def row_shape(hint: Any) -> RowShape:
-    """Return what a hint of a row asks for; raises UnusableType."""
+    """Return the shape of a row with a hint. Raises UnusableType."""
     if hint in (None, Any, Row):
         return RowShape()
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -177,16 +177,17 @@ def row_shape(hint: Any) -> RowShape:
 
 
 def is_row(hint: Any) -> bool:
-    """Tell whether a hint is Row: what has the columns of a table."""
+    """Return whether a hint is Row, also Row | None."""
     return types.optional(hint)[0] is Row
 
 
 def is_named_tuple(hint: Any) -> bool:
+    """Return whether a hint is a class made with typing.NamedTuple."""
     return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
 
 
 def emitted(hint: Any) -> Any:
-    """Return the hint of a row that a method emits, None where it emits nothing; raises UnusableType."""
+    """Return the hint of a row from the hint of a method's result, None if that emits nothing. Raises UnusableType."""
     hint, _ = types.optional(hint)
     if hint is None or hint is type(None):
         return None
@@ -197,7 +198,7 @@ def emitted(hint: Any) -> Any:
 
 
 def result_shape(hint: Any, name: str) -> ResultShape:
-    """Return what emitting values of a hint promises; a plain value is in a column of the given name. Raises UnusableType."""
+    """Return the shape of emitted rows with a hint; the column of a plain value is called `name`. Raises UnusableType."""
     if is_row(hint):
         return ResultShape("row", None, (("*", ROW, None),))
     inner, _ = types.optional(hint)

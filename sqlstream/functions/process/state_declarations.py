@@ -21,18 +21,18 @@ from sqlstream.functions.process.shapes import is_row
 from sqlstream.functions.process.states import KINDS, AggregatingState, MapState, ReducingState, ValueState
 from sqlstream.units import Duration, duration_of, parse_duration
 
-# What stands in brackets behind the names of states that take more than a T.
+# The type parameters of states that have others than T.
 _PARTS: dict[Any, tuple[str, ...]] = {MapState: ("K", "V"), AggregatingState: ("IN", "OUT")}
 D = TypeVar("D", DeclaredState, DeclaredSideOutput)
 
 
 def declared_by(made: type, kind: type[D]) -> dict[str, D]:
-    """Return what a class, and those that it inherits from, declare of a kind, by name."""
+    """Return the declarations of a kind in a class and its base classes, by name."""
     return {n: one for base in reversed(made.__mro__) for n, one in vars(base).items() if isinstance(one, kind)}
 
 
 def class_hints(made: type, name: str, location: str) -> Mapping[str, Any]:
-    """Return the type hints of a class; raises BindError."""
+    """Return the type hints of a class. Raises BindError if one cannot be evaluated."""
     try:
         return typing.get_type_hints(made, include_extras=True)
     except Exception as error:
@@ -43,8 +43,8 @@ def class_hints(made: type, name: str, location: str) -> Mapping[str, Any]:
 class StateDeclarations:
     """Reads the states of the class of process function `name`.
 
-    `hints` are the type hints of what each keeps, `aggregates` the functions of those that aggregate: by name, once `states`
-    has been called.
+    Once `states` has been called, `hints` has the type hints of what each state stores, and `aggregates` the functions of
+    aggregating states, both by name.
     """
 
     def __init__(self, made: type, name: str, root: str, vectorized: str | None, location: str):
@@ -53,16 +53,16 @@ class StateDeclarations:
         self.aggregates: dict[str, Aggregator] = {}
 
     def states(self) -> tuple[StateDeclaration, ...]:
-        """Return the states in the order of the class; raises BindError with the place."""
+        """Return the states in the order of the class. Raises BindError, with the place."""
         found = declared_by(self.made, DeclaredState)
         self._check_all_declared(found)
         classes = class_hints(self.made, self.name, self.location) if found else {}
         return tuple(self._state(name, one, classes.get(name)) for name, one in found.items())
 
     def _check_all_declared(self, found: Mapping[str, DeclaredState]) -> None:
-        """Refuse an annotation of a state to which nothing is assigned: it would be missing when the first row comes."""
+        """Raise BindError for an annotated state to which nothing is assigned: it would be missing at the first row."""
         hints: Mapping[str, Any] = {}
-        # Hints that nobody needs may be for a type checker alone.
+        # Hints that nobody evaluates may be for a type checker alone.
         with suppress(Exception):
             hints = typing.get_type_hints(self.made, include_extras=True)
         for name, hint in hints.items():
@@ -104,7 +104,7 @@ class StateDeclarations:
         )
 
     def _types(self, handle: Any, parts: tuple[Any, ...], what: str, span: Span | None) -> list[str]:
-        """Return the types of what a state keeps; that of rows is known in a call. Raises UnusableType."""
+        """Return the DuckDB types of what a state stores: ROW for a Row, whose columns a call has. Raises UnusableType."""
         if not is_row(parts[-1]):
             return [types.canonical(types.sql_type(part)) for part in parts]
         if self.vectorized:
@@ -115,7 +115,7 @@ class StateDeclarations:
     def _check_default(
         self, one: DeclaredState, handle: Any, parts: tuple[Any, ...], sql: list[str], what: str, span: Span | None
     ) -> None:
-        """Raise BindError for a default where there can be none, or that is not of the type."""
+        """Raise BindError if a state cannot have a default, or the default is not of its type."""
         if one.default is NO_DEFAULT:
             return
         if handle is not ValueState or self.vectorized == "bucket" or sql[0] == ROW:
@@ -129,7 +129,7 @@ class StateDeclarations:
     def _aggregated(
         self, name: str, one: DeclaredState, handle: Any, parts: tuple[Any, ...], what: str, span: Span | None
     ) -> tuple[Any, ...]:
-        """Note the aggregate function of a state; return the hint of what is kept: its accumulator."""
+        """Record the aggregate function of a state; return the hint of what is stored: its accumulator."""
         form = f'{name}: AggregatingState[float, float] = state(aggregate="avg")'
         hint = f"An AggregatingState has one, and no other state: {form}."
         if handle is not AggregatingState or one.aggregate is None:

@@ -1,7 +1,7 @@
-"""What a process function keeps for each key, as its code sees it.
+"""The states of a process function, as its code sees them.
 
-A handle stands for the state of the key that is being processed. The operator moves it from key to key: it fills a handle before
-the first row of a key, and collects what has changed after the last one.
+A handle is the state of the current key. The operator moves it from key to key: it fills a handle before the first row of a key,
+and collects the changes after the last one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ V = TypeVar("V")
 IN = TypeVar("IN")
 OUT = TypeVar("OUT")
 
-# An entry of a map that was taken out.
+# The value of an entry of a map that was removed.
 REMOVED: Any = object()
 
 
 class ValueState(Generic[T]):
-    """One value for each key, None where there is none. A value that was changed in place counts once it is assigned again."""
+    """One value per key, None if there is none. A value that was changed in place must be assigned again."""
 
     __slots__ = ("current", "is_read", "is_written")
 
@@ -44,11 +44,11 @@ class ValueState(Generic[T]):
         self.is_written = True
 
     def clear(self) -> None:
-        """Forget the value."""
+        """Delete the value."""
         self.current = None
         self.is_written = True
 
-    # A state in the place of its value would be true, and equal to nothing, whatever it holds.
+    # A handle that is used instead of its value would be true, and equal to nothing.
     def __bool__(self) -> bool:
         raise TypeError(f"'{type(self).__name__}' object has no truth of its own")
 
@@ -59,7 +59,7 @@ class ValueState(Generic[T]):
 
 
 class DefaultingState(ValueState[T]):
-    """One value for each key, the default where there is none: `state(default=0)`."""
+    """One value per key, or the default if there is none: `state(default=0)`."""
 
     __slots__ = ("default",)
 
@@ -69,7 +69,7 @@ class DefaultingState(ValueState[T]):
 
     @property
     def value(self) -> T:
-        """The value of the current key; a default that can be changed is a copy."""
+        """The value of the current key, or the default; a mutable default is copied."""
         self.is_read = True
         return copied(self.default) if self.current is None else self.current
 
@@ -80,12 +80,12 @@ class DefaultingState(ValueState[T]):
 
 
 def copied(default: T) -> T:
-    """Return a default, or a copy of one that can be changed in place."""
+    """Return a default; a copy if it is mutable."""
     return default if isinstance(default, (int, float, str, bytes)) else copy.deepcopy(default)
 
 
 class ReducingState(ValueState[T]):
-    """One value for each key, into which a function combines every further one: `state(reduce=max)`."""
+    """One value per key, which a function combines with each further one: `state(reduce=max)`."""
 
     __slots__ = ("reduce",)
 
@@ -100,7 +100,7 @@ class ReducingState(ValueState[T]):
 
 
 class AggregatingState(ValueState[OUT], Generic[IN, OUT]):
-    """What an aggregate function makes of the values of each key: `state(aggregate="avg")`, or a class under `@udaf`."""
+    """The result of an aggregate function over the values of a key: `state(aggregate="avg")`, or a class under `@udaf`."""
 
     __slots__ = ("aggregate",)
 
@@ -109,13 +109,13 @@ class AggregatingState(ValueState[OUT], Generic[IN, OUT]):
         self.aggregate = aggregate
 
     def add(self, value: IN) -> None:
-        """Take in a value for the current key; those of several arguments are a tuple."""
+        """Add a value for the current key; a tuple if the aggregate has several arguments."""
         self.current = self.aggregate.add(self.current, value)
         self.is_written = True
 
     @property
     def value(self) -> OUT:
-        """What the values of the current key amount to; without one, what the aggregate is over no rows."""
+        """The result over the values of the current key; without values, the aggregate's result over no rows."""
         self.is_read = True
         [self.current] = self.aggregate.settled([self.current])
         found: OUT = self.aggregate.result(self.current)
@@ -127,12 +127,12 @@ class AggregatingState(ValueState[OUT], Generic[IN, OUT]):
 
 
 class ListState(Generic[T]):
-    """A list for each key. To append costs the same however long the list is; it is loaded when it is read."""
+    """A list per key. Appending costs the same at any length; the list is loaded when it is read."""
 
     __slots__ = ("added", "is_cleared", "is_read", "load", "stored")
 
     def __init__(self) -> None:
-        # What is stored, once it is loaded, and what was appended since.
+        # The stored items, once they are loaded, and the items that were appended since.
         self.stored: list[T] | None = None
         self.added: list[T] = []
         self.is_cleared = self.is_read = False
@@ -153,11 +153,11 @@ class ListState(Generic[T]):
         self.added = found
 
     def clear(self) -> None:
-        """Forget the list."""
+        """Delete all items."""
         self.is_cleared, self.stored, self.added = True, [], []
 
     def get(self) -> list[T]:
-        """Return the items, in a list of their own."""
+        """Return the items in a new list."""
         self.is_read = True
         if self.stored is None:
             self.stored = self.load()
@@ -174,22 +174,22 @@ class ListState(Generic[T]):
 
 
 class MapState(Generic[K, V]):
-    """A map for each key. To read, put or remove an entry costs the same however large the map is.
+    """A map per key. Reading, putting or removing an entry costs the same at any size.
 
-    A small map is loaded when an entry is read, a large one when all of it is.
+    A small map is loaded when an entry is read, a large one when all of it is read.
     """
 
     __slots__ = ("changed", "find", "is_cleared", "is_read", "load", "read_keys", "stored")
 
     def __init__(self) -> None:
-        # What is stored, once it is loaded; and the entries that were put or removed since.
+        # The stored entries, once they are loaded; and the entries that were put or removed since.
         self.stored: dict[K, V] | None = None
         self.changed: dict[K, V] = {}
         self.is_cleared = self.is_read = False
         self.load: Callable[[], dict[K, V]] = dict
-        # What finds an entry of a large map: among others, if it is there; None where the map is to be loaded.
+        # Returns entries of a large map, among them the one of the key if it exists; None if the map must be loaded.
         self.find: Callable[[K], dict[K, V] | None] = not_found
-        # The keys of entries that were read alone, where somebody wants to know.
+        # The keys of entries that were read alone; None if nobody records them.
         self.read_keys: dict[K, None] | None = None
 
     def _known(self) -> dict[K, V]:
@@ -211,11 +211,11 @@ class MapState(Generic[K, V]):
         self.changed[key] = REMOVED
 
     def clear(self) -> None:
-        """Forget all entries."""
+        """Delete all entries."""
         self.is_cleared, self.stored, self.changed = True, {}, {}
 
     def get(self, key: K, default: Any = None) -> Any:
-        """Return the value of an entry, the default where there is none."""
+        """Return the value of an entry, or the default if there is none."""
         if key in self.changed:
             found = self.changed[key]
             return default if found is REMOVED else found
@@ -229,18 +229,20 @@ class MapState(Generic[K, V]):
         return self.stored.get(key, default)
 
     def items(self) -> list[tuple[K, V]]:
-        """Return the entries: those that were stored first."""
+        """Return (key, value) of each entry; the stored ones come first."""
         return list(self.get_all().items())
 
     def get_all(self) -> dict[K, V]:
-        """Return the entries, in a dict of their own."""
+        """Return the entries in a new dict; the stored ones come first."""
         merged = {**self._known(), **self.changed}
         return {key: value for key, value in merged.items() if value is not REMOVED}
 
     def keys(self) -> list[K]:
+        """Return the keys; the stored ones come first."""
         return list(self.get_all())
 
     def values(self) -> list[V]:
+        """Return the values; the stored ones come first."""
         return list(self.get_all().values())
 
     def __getitem__(self, key: K) -> V:
@@ -269,12 +271,12 @@ class MapState(Generic[K, V]):
 
 
 def not_found(key: object) -> None:
-    """Find no entry alone: the map is to be loaded."""
+    """Return None, which makes `get` load the map: there is no way to find an entry alone."""
 
 
 Handle = ValueState[Any] | ListState[Any] | MapState[Any, Any]
 Kind = Literal["value", "list", "map"]
-# What is stored of each class of handles.
+# How each class of handles is stored.
 KINDS: dict[type[Handle], Kind] = {
     ValueState: "value",
     ReducingState: "value",

@@ -1,4 +1,4 @@
-"""Vectorized process functions: what the hint of an Arrow table asks for, and what the tables must be that a function returns."""
+"""Vectorized process functions: the hints of Arrow tables, and checks of the tables that a function returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 200
 
 
 def hinted_row(hint: Any) -> Any:
-    """Return the class of the rows of an Arrow table, None where the hint names none; raises UnusableType.
+    """Return the class of the rows in the hint of an Arrow table, None if it names none. Raises UnusableType.
 
     >>> hinted_row(pa.Table)
     """
@@ -34,7 +34,7 @@ def hinted_row(hint: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """The columns of an Arrow table that a function returns; the `optional` one may be missing, and is then NULL."""
+    """The columns of an Arrow table that a function returns. The `optional` column may be missing, and is then NULL."""
 
     columns: tuple[Column, ...]
     optional: Column | None = None
@@ -45,17 +45,18 @@ class TableShape:
 
     @property
     def empty(self) -> pa.Table:
+        """A table of these columns without rows."""
         return pa.table([pa.array([], _arrow(c)) for c in self._all], [c.name for c in self._all])
 
     def fitted(self, tables: Sequence[Any], what: str) -> pa.Table:
-        """Return the rows of tables with the columns in their order, of their types; raises Misfit, which calls them `what`."""
+        """Return the rows of tables, with columns of our order and types. Raises Misfit, whose message begins with `what`."""
         for place, one in enumerate(tables):
             if not isinstance(one, pa.Table | pa.RecordBatch):
                 raise Misfit(place, f"{what} {shown(one, _SHOWN)} ({type(one).__qualname__}), which is no Arrow table")
         if not tables:
             return self.empty
         alike = [_table(t) for t in tables]
-        # Mostly they are of one schema: then they are looked at together.
+        # Usually they have one schema: then they are checked together.
         if any(t.schema != alike[0].schema for t in alike[1:]):
             return pa.concat_tables([self._fitted(t, what, place) for place, t in enumerate(alike)])
         return self._fitted(pa.concat_tables(alike), what, 0)
@@ -78,7 +79,7 @@ class TableShape:
 
 
 def listing(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that gives a list of one table where it would give the table itself."""
+    """Return a method that returns a list of one table instead of the table itself."""
 
     @functools.wraps(method)
     def call(*arguments: Any) -> Iterable[Any] | None:

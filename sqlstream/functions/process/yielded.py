@@ -1,4 +1,4 @@
-"""Rows of side outputs that a method yields among those of the result: their class says to which output they go."""
+"""Rows of side outputs that a method yields among its results: the class of a row determines its output."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sqlstream.functions.process.shapes import ResultShape
 
 
 def classes_of(sides: Mapping[str, ResultShape]) -> dict[Any, str]:
-    """Return the side outputs by the classes of their rows, without those that have a class in common, or plain values."""
+    """Return the side outputs by the class of their rows, without plain values and classes of several outputs."""
     found = [shape.made for shape in sides.values() if shape.made is not None]
     return {shape.made: name for name, shape in sides.items() if found.count(shape.made) == 1}
 
 
 def without_sides(hint: Any, classes: Collection[Any]) -> Any:
-    """Return the hint of a row without the classes of side outputs that it has beside others.
+    """Return the hint of a row without the classes of side outputs in a union.
 
     >>> without_sides(int | str, [str, float]), without_sides(str, [str]), without_sides(str | None, [str])
     (<class 'int'>, <class 'str'>, str | None)
@@ -33,7 +33,7 @@ def without_sides(hint: Any, classes: Collection[Any]) -> Any:
 
 
 def routing(method: Callable[..., Any], classes: Mapping[Any, str]) -> Callable[..., Any]:
-    """Return a method that emits the rows of side outputs, and gives the others."""
+    """Return a method that emits the rows of side outputs to them, and returns a list of the other rows."""
 
     @functools.wraps(method)
     def call(context: Context, *row: Any) -> Iterable[Any] | None:

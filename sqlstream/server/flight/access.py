@@ -1,4 +1,4 @@
-"""Lets clients in: by a bearer token, or by a password that is one."""
+"""Authenticates clients of Flight: by a bearer token, or by a password that is a token."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 
 import pyarrow.flight as fl
 
-# By what Flight knows `TokenCheck`.
+# The name of the middleware `TokenCheck`.
 MIDDLEWARE = "tokens"
-# Whose what is kept is where there are no tokens.
+# The owner of statements if the server has no tokens.
 NOBODY = b""
-# What clients bring back where everybody may come.
+# The bearer token for clients of a server without tokens.
 _ANY = "any"
-# What a header may hold.
+# The characters that a header can hold.
 _CAN_BE_SENT = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
 class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Checks each call; `allows` says whether a token lets a client in, without it everybody may come."""
+    """Checks each call; `allows` returns whether a token is valid. Without it, all clients are allowed."""
 
     def __init__(self, allows: Callable[[str], bool] | None):
         super().__init__()
         self._allows = allows
 
     def start_call(self, info: fl.CallInfo, headers: Mapping[str, Sequence[str]]) -> FlightCaller:
-        """Return who calls, and what answers a client that has said a password. Raises FlightUnauthenticatedError."""
+        """Return the caller; for a handshake, with the token that the client gets. Raises FlightUnauthenticatedError."""
         given = next((value for name in headers if name.lower() == "authorization" for value in headers[name]), "")
         scheme, _, credentials = given.partition(" ")
         token = _password(credentials) if scheme.lower() == "basic" else credentials
@@ -42,15 +42,15 @@ class TokenCheck(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         if self._allows is None:
             return FlightCaller(owner, _ANY)
         if not _CAN_BE_SENT.fullmatch(token):
-            # A client would hear of no token, and not why.
+            # The client would get no token, and not learn why.
             raise fl.FlightUnauthenticatedError("a token that is a password consists of characters of ASCII")
         return FlightCaller(owner, token)
 
 
 class FlightCaller(fl.ServerMiddleware):  # type: ignore[misc]
-    """Who calls: `owner` stands for the token, what is kept for it is its own.
+    """The caller of a call: `owner` is a digest of its token, the owner of its statements.
 
-    A client that says a password is told to come with it as a bearer token from now on: it is one.
+    A client that logs in with a password, which is a token, gets it back as the bearer token of its further calls.
     """
 
     def __init__(self, owner: bytes, granted: str | None = None):
@@ -59,33 +59,35 @@ class FlightCaller(fl.ServerMiddleware):  # type: ignore[misc]
         self._granted = granted
 
     def sending_headers(self) -> Mapping[str, str]:
+        """Return the header with the bearer token, if the client gets one."""
         return {} if self._granted is None else {"authorization": f"Bearer {self._granted}"}
 
 
 def owner_of(context: Any) -> bytes:
-    """Return for whom a call is made."""
+    """Return the owner of a call: a digest of its token, or NOBODY."""
     caller = context.get_middleware(MIDDLEWARE)
     return caller.owner if isinstance(caller, FlightCaller) else NOBODY
 
 
 class Handshakes(fl.ServerAuthHandler):  # type: ignore[misc]
-    """Answers handshakes, whose headers have been checked by `TokenCheck`."""
+    """Accepts handshakes: `TokenCheck` has checked their headers."""
 
     def authenticate(self, outgoing: object, incoming: object) -> None:
-        """Nothing more is said."""
+        """Does nothing: the headers were enough."""
 
     def is_valid(self, token: bytes) -> bytes:
+        """Return the identity of the peer, which is not used."""
         return b""
 
 
 def _password(credentials: str) -> str | None:
-    """Return the password of a header for basic authentication.
+    """Return the password in the credentials of basic authentication; None if they are invalid.
 
     >>> _password("dXNlcjpzZTpjcmV0"), _password("dTpw"), _password("dTpwdw"), _password("?")
     ('se:cret', 'p', 'pw', None)
     """
     try:
-        # Clients in Go leave out what fills it up to groups of four.
+        # Clients in Go omit the padding.
         return base64.b64decode(credentials + "=" * (-len(credentials) % 4), validate=True).decode().partition(":")[2]
     except (binascii.Error, UnicodeDecodeError):
         return None

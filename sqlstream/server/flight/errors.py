@@ -1,4 +1,4 @@
-"""Errors as Flight's clients get them: a status, and our text with the place in the statement."""
+"""Errors for Flight's clients: a status, and our text with the place in the statement."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from sqlstream.server.flight.messages import NoMessage
 from sqlstream.server.sqlstates import DAMAGE, FORBIDDEN, READ_ONLY, sqlstate
 from sqlstream.server.state_reader import QueryStopped
 
-# What ends a query before its end begins with one of these, if nobody has cancelled it.
+# The beginnings of messages about queries that were stopped, but not cancelled.
 TOO_LONG = "the query took longer than"
 ENDS = "the server ends"
-# A message goes in a header, whose size has a limit: so many bytes as they are sent.
+# A message is sent in a header, whose size is limited: so many bytes as it is sent.
 _MOST_BYTES = 5000
-# How wide a line is with the place of an error.
+# The width of lines that show the place of an error, in columns.
 _WIDTH = 120
 _log = logging.getLogger(__name__)
 
 
 def told(error: Exception) -> Exception:
-    """Return what is raised in pyarrow for an error: it names a status, where other exceptions would show our frames.
+    """Return the exception of pyarrow for an error: it has a status, while other exceptions would show our frames.
 
-    Of the statuses that it has, one says that a request failed: that is for what is wrong in SQL.
+    Errors in SQL get the status FlightServerError, which means that a request failed.
     """
     if isinstance(error, QueryStopped):
-        # Not FlightCancelledError: in a client of pyarrow's that is as if somebody had pressed Ctrl-C.
+        # Not FlightCancelledError: pyarrow's client raises that as if Ctrl-C were pressed.
         kinds = {TOO_LONG: fl.FlightTimedOutError, ENDS: fl.FlightUnavailableError}
         return _raised(
             next((k for text, k in kinds.items() if str(error).startswith(text)), fl.FlightServerError), str(error)
@@ -49,12 +49,12 @@ _KINDS = {READ_ONLY: fl.FlightUnauthorizedError, FORBIDDEN: fl.FlightUnauthorize
 
 
 def _raised(kind: type[Exception], text: str) -> Exception:
-    # pyarrow goes on with a sentence of its own.
+    # pyarrow appends a sentence.
     return kind(_shortened(masked(text)).removesuffix("."))
 
 
 def _shortened(text: str) -> str:
-    """Return as much of a text as has room in a header.
+    """Return as much of a text as fits into a header.
 
     >>> len(_shortened("x" * 10_000)), _shortened("short")
     (5000, 'short')
@@ -65,7 +65,7 @@ def _shortened(text: str) -> str:
 
 
 def placed(error: SqlStreamError, source: SourceText) -> SqlStreamError:
-    """Let an error of the text that ran show its place in what the client wrote."""
+    """Move the place of an error from the text that ran to the text that the client wrote; return the error."""
     if error.span is not None:
         error.span = Span(source, error.span.start, error.span.end)
     return error

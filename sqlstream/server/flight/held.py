@@ -1,4 +1,4 @@
-"""What the results that clients are reading hold of the server's memory, together."""
+"""The memory of the server that the results take which clients are reading."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow.flight as fl
 
 
 class HeldMemory:
-    """Counts bytes by result. A client that reads slowly, or not at all, keeps what its query has sorted or grouped."""
+    """Counts the bytes of each result. While a client reads slowly, the sorted or grouped rows of its query stay."""
 
     def __init__(self, most: int | None):
         self._most = most
@@ -17,10 +17,11 @@ class HeldMemory:
 
     @property
     def is_limited(self) -> bool:
+        """Whether there is a limit."""
         return self._most is not None
 
     def note(self, key: bytes, held: int) -> None:
-        """Note what a result holds by now. Raises FlightUnavailableError where it holds too much beside others; alone it may."""
+        """Set the bytes of a result. Raises FlightUnavailableError if all results exceed the limit; one alone may exceed it."""
         with self._changing:
             self._held[key] = held
             total = sum(self._held.values())
@@ -32,7 +33,7 @@ class HeldMemory:
             )
 
     def forget(self, key: bytes) -> None:
-        """Forget a result that is over."""
+        """Remove a result that has ended."""
         with self._changing:
             self._held.pop(key, None)
 

@@ -1,7 +1,7 @@
-"""The messages of Flight SQL, declared here as far as clients that only read send and get them.
+"""The messages of Flight SQL that clients which only read send and receive.
 
-pyarrow speaks Flight, which has commands, tickets and actions as bytes. What is in them, in Flight SQL, are these messages; most
-of them in an `Any`, which names their type.
+pyarrow implements Flight, whose commands, tickets and actions are bytes. In Flight SQL these bytes are messages, most of them in
+an `Any`, which names their type.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TYPES: Mapping[str, int] = {
 _KEYS_OF = "catalog=1 string optional, db_schema=2 string optional, table=3 string"
 _STATEMENT = "query=1 string, transaction_id=2 bytes optional"
 _PREPARED = "prepared_statement_handle=1 bytes"
-# Messages inside of others are bytes here: they are written in the same way. So are enumerations and numbers.
+# Messages inside of others are declared as bytes, and enumerations as numbers: their encoding is the same.
 _DECLARED: Mapping[str, str] = {
     "CommandStatementQuery": _STATEMENT,
     "CommandStatementUpdate": _STATEMENT,
@@ -61,16 +61,16 @@ _DECLARED: Mapping[str, str] = {
 
 
 class NoMessage(Exception):
-    """What came is no message of Flight SQL, or one that is not known."""
+    """Data from a client is no message of Flight SQL, or one that is not supported."""
 
 
 def message(name: str, **fields: Any) -> Message:
-    """Return a message with some of its fields set."""
+    """Return a message by its name, with some fields set."""
     return _CLASSES[name](**fields)
 
 
 def packed(name: str, **fields: Any) -> bytes:
-    """Return a message in an `Any`."""
+    """Return a message in an `Any`, serialized."""
     content = message(name, **fields).SerializeToString()
     data: bytes = AnyMessage(type_url=f"type.googleapis.com/{_PACKAGE}.{name}", value=content).SerializeToString()
     return data
@@ -90,7 +90,7 @@ def unpacked(data: bytes) -> tuple[str, Any]:
 
 
 def parsed(name: str, data: bytes) -> Any:
-    """Return a message that came by itself. Raises NoMessage."""
+    """Return a message that is not in an `Any`. Raises NoMessage."""
     found = _CLASSES[name]()
     try:
         found.ParseFromString(data)
@@ -100,7 +100,7 @@ def parsed(name: str, data: bytes) -> Any:
 
 
 def given(found: Any, field: str) -> str | None:
-    """Return a text that a client may leave out."""
+    """Return the text of an optional field; None if the client has not set it."""
     return getattr(found, field) if found.HasField(field) else None
 
 
@@ -110,7 +110,7 @@ def _classes() -> dict[str, type[Message]]:
         kind = file.message_type.add(name=name)
         for field in filter(None, map(str.strip, fields.split(","))):
             _add_field(kind, *field.split())
-    # In a pool of its own it is in the way of no other declaration of Flight SQL.
+    # A pool of its own does not conflict with other declarations of Flight SQL.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     found = {name: pool.FindMessageTypeByName(f"{_PACKAGE}.{name}") for name in _DECLARED}

@@ -1,4 +1,4 @@
-"""What clients ask about tables: catalogs, schemas, tables with their columns, keys."""
+"""Metadata for clients: catalogs, schemas, tables with their columns, keys."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sqlstream.server.flight.messages import given
 from sqlstream.server.flight.sql_info import SQL_INFO_SCHEMA, sql_info
 from sqlstream.server.listed_tables import ListedTable
 
-# What is not in a database of its own, as state is, is in this one: a query may name it.
+# The catalog of tables without a database of their own (state has one): a query may name it.
 _CATALOG = "memory"
 TABLE, VIEW = "TABLE", "VIEW"
 
 
 def _schema(**columns: pa.DataType) -> pa.Schema:
-    """Return a schema; a name with `_not_null` at its end is that of a column without NULLs."""
+    """Return a schema; the suffix `_not_null` of a name marks a column without NULLs."""
     return pa.schema(
         [pa.field(n.removesuffix("_not_null"), t, not n.endswith("_not_null")) for n, t in columns.items()]
     )
@@ -86,7 +86,7 @@ _SCHEMAS: Mapping[str, pa.Schema] = {
 
 
 def schema_of(name: str, command: Any) -> pa.Schema | None:
-    """Return the columns of what answers a command; None for a command that asks for nothing here."""
+    """Return the columns of the answer to a command; None for a command that this module does not answer."""
     if name == "CommandGetTables" and command.include_schema:
         return _TABLES.append(pa.field("table_schema", pa.binary(), False))
     return _SCHEMAS.get(name)
@@ -103,7 +103,7 @@ def place_of(table: ListedTable) -> tuple[str, str]:
 
 
 class Metadata:
-    """Answers what clients ask about tables; `tables` lists them."""
+    """Answers commands about tables; `tables` lists them."""
 
     def __init__(self, tables: Callable[[], Sequence[ListedTable]]):
         self._tables = tables
@@ -112,7 +112,7 @@ class Metadata:
         self._typing = threading.Lock()
 
     def answer(self, name: str, command: Any) -> pa.Table:
-        """Return the answer to a command that has a schema here. Raises SqlStreamError."""
+        """Return the answer to a command that `schema_of` knows, sorted by its columns. Raises SqlStreamError."""
         schema = schema_of(name, command)
         assert schema is not None
         match name:
@@ -127,7 +127,7 @@ class Metadata:
             case "CommandGetTables":
                 rows = {self._row(t, command.include_schema) for t in self._tables() if _is_asked_for(command, t)}
             case _:
-                # There are no keys. Which types there are is in the columns.
+                # There are no keys. The types are in the columns of tables.
                 rows = set()
         columns = zip(*sorted(rows), strict=True) if rows else [()] * len(schema)
         arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
@@ -161,6 +161,7 @@ class Metadata:
         return pa.schema(fields)
 
     def close(self) -> None:
+        """Close the connection that determines the Arrow types of columns."""
         self._types.close()
 
 
@@ -182,7 +183,7 @@ def _fits(command: Any, catalog: str, schema: str) -> bool:
 
 
 def _matches(pattern: str | None, name: str) -> bool:
-    r"""Tell whether a name is like a pattern of SQL.
+    r"""Return whether a name matches a pattern of LIKE; every name matches None.
 
     >>> _matches("a%", "abc"), _matches("a_", "abc"), _matches(r"a\_", "a_"), _matches(None, "x")
     (True, False, True, True)
@@ -190,7 +191,7 @@ def _matches(pattern: str | None, name: str) -> bool:
     if pattern is None:
         return True
     parts = re.findall(r"\\.|.", pattern, re.DOTALL)
-    # What stands between the characters that stand for any text.
+    # The texts between percent signs.
     pieces: list[list[str]] = [[]]
     for part in parts:
         if part == "%":
@@ -200,7 +201,7 @@ def _matches(pattern: str | None, name: str) -> bool:
     first, *others = map("".join, pieces)
     if not others:
         return re.fullmatch(first, name, re.DOTALL) is not None
-    # Where a piece was found for the first time it stays: whoever tries all places can take years.
+    # Each piece matches at its first place only: backtracking could take years.
     *middle, last = others
     found = "".join(f"(?>.*?{piece})" for piece in middle)
     return re.fullmatch(f"{first}{found}.*{last}", name, re.DOTALL) is not None

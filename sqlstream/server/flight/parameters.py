@@ -1,4 +1,4 @@
-"""Values of parameters, which come as a row of Arrow, as SQL."""
+"""Values of parameters, from a row of Arrow to SQL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlstream.duck.sql import quote_text
 from sqlstream.errors import QueryError
 from sqlstream.server.flight.messages import NoMessage
 
-# What parameters of a statement may have, as Arrow, and how many values: some take no bytes there, and each does in SQL.
+# The limits of a statement's parameters: bytes as Arrow, and values, as some take no bytes there but do in SQL.
 MOST_BYTES = 16 << 20
 _MOST_VALUES = 100_000
 _TYPES = {
@@ -38,7 +38,7 @@ _BINARY = (
 
 
 def literals(row: pa.RecordBatch | pa.Table) -> list[str]:
-    """Return the values of one row as SQL. Raises QueryError for more rows, and for values that are not supported."""
+    """Return the values of one row as SQL. Raises QueryError for another number of rows, or for unsupported values."""
     if row.num_rows != 1:
         raise QueryError(f"a query takes one row of parameters, not {row.num_rows}")
     values = [row.column(i)[0] for i in range(row.num_columns)]
@@ -48,7 +48,7 @@ def literals(row: pa.RecordBatch | pa.Table) -> list[str]:
 
 
 def check_rows(rows: pa.RecordBatch | pa.Table) -> None:
-    """Raise NoMessage for rows from a client that are not whole: their offsets may lead to what is not theirs in memory."""
+    """Raise NoMessage for invalid rows from a client: their offsets might point to other memory of the server."""
     try:
         rows.validate(full=True)
     except pa.ArrowException as error:
@@ -56,7 +56,7 @@ def check_rows(rows: pa.RecordBatch | pa.Table) -> None:
 
 
 def _count(value: Any) -> int:
-    """Return how many values a value has in it, without making them.
+    """Return the number of values in a value, with nested ones, without making Python objects.
 
     >>> _count(pa.scalar([[1, None], [], None], pa.list_(pa.list_(pa.int64())))), _count(pa.scalar("x"))
     (6, 1)
@@ -75,12 +75,12 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def sql_value(value: Any) -> str:
-    """Return a value of Arrow as SQL. A text becomes what it is compared with, as a literal does.
+    """Return a value of Arrow as SQL. A text stays an untyped literal, so it takes the type that it is compared with.
 
     >>> sql_value(pa.scalar(-7)), sql_value(pa.scalar("it's")), sql_value(pa.scalar([1, None], pa.list_(pa.int8())))
     ("CAST('-7' AS BIGINT)", "'it''s'", "[CAST('1' AS TINYINT), NULL]")
 
-    Raises QueryError for values that are not supported.
+    Raises QueryError for unsupported values.
     """
     kind = value.type
     if not value.is_valid:
@@ -107,7 +107,7 @@ def sql_value(value: Any) -> str:
 
 
 def _type(kind: pa.DataType) -> str | None:
-    """Return the type of DuckDB for one of Arrow whose values have a text."""
+    """Return the DuckDB type for an Arrow type whose values can be cast to text; None for other types."""
     if pa.types.is_timestamp(kind):
         return "TIMESTAMPTZ" if kind.tz else "TIMESTAMP_NS" if kind.unit == "ns" else "TIMESTAMP"
     if pa.types.is_time(kind):

@@ -1,4 +1,4 @@
-"""Queries of Flight's clients: they take turns, have limits, and are streamed as they are computed."""
+"""Queries of Flight's clients: they wait for turns, have limits, and are streamed while they are computed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sqlstream.server.flight.watching import CallWatcher
 from sqlstream.server.record_answers import RecordRequest
 from sqlstream.server.state_reader import RunningAnswer, RunningQuery, StateReader
 
-# A query whose rows nobody has asked for after so many seconds is opened again when somebody does.
+# An open query whose rows are not fetched for so many seconds is closed, and opened again when they are.
 _KEPT_SECONDS = 5.0
 _KEPT = 8
 _TURN_SECONDS = 0.1
@@ -28,9 +28,9 @@ _TURN_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class FlightLimits:
-    """What clients may use: queries that run at once, seconds for each call, results that are read at once.
+    """Limits of clients: concurrent queries, seconds per call, and results that are read at the same time.
 
-    `memory` is the most that the results hold together which are being read, in bytes. None is no limit.
+    `memory` is the most that the results which are being read may take together, in bytes. None is no limit.
     """
 
     queries: int = 8
@@ -41,7 +41,7 @@ class FlightLimits:
 
 @dataclass(slots=True)
 class OpenedQuery:
-    """A query that is bound: its columns are known, and its rows are not computed yet."""
+    """A bound query: its columns are known, its rows are not computed yet. `since` is when it was opened, in seconds."""
 
     source: SourceText
     running: RunningQuery
@@ -59,18 +59,18 @@ class ClientQueries:
         self._results = threading.Semaphore(limits.results)
         self._held = HeldMemory(limits.memory)
         self._changing = threading.Lock()
-        # Queries between the call that tells their columns and the one that gets their rows, and those whose rows are sent.
+        # Queries between the call that returns their columns and the call that fetches their rows; and those whose rows are sent.
         self._kept: dict[bytes, OpenedQuery] = {}
         self._sent: dict[bytes, RunningQuery] = {}
 
     @property
     def running(self) -> int:
-        """How many results are on their way."""
+        """The number of results that are being sent."""
         return len(self._sent)
 
     @contextlib.contextmanager
     def _turn(self, running: RunningQuery) -> Iterator[None]:
-        """Wait for a turn among the queries that run at once. Raises QueryStopped."""
+        """Wait for one of the turns of concurrent queries, and hold it inside of the context. Raises QueryStopped."""
         while not self._turns.acquire(timeout=_TURN_SECONDS):
             running.check()
         try:
@@ -84,7 +84,7 @@ class ClientQueries:
         return self.open(source, context, is_described=True).schema
 
     def open(self, source: SourceText, context: Any, *, is_described: bool = False) -> OpenedQuery:
-        """Bind a query; of one that `is_described` there will be no rows. Raises SqlStreamError and QueryStopped."""
+        """Bind a query; if it `is_described`, only for its columns. Raises SqlStreamError and QueryStopped."""
         running = RunningQuery()
         request = RecordRequest(source.text, is_described, self._held.is_limited)
         with self._watcher.watching(running, context, self._limits.seconds), self._turn(running):
@@ -95,7 +95,7 @@ class ClientQueries:
         return OpenedQuery(source, running, answer, pa.ipc.read_schema(pa.py_buffer(answer.head)))
 
     def keep(self, opened: OpenedQuery) -> bytes:
-        """Keep a query for the call that gets its rows, and return by what it is known: no one else can guess it."""
+        """Keep an open query for the call that fetches its rows; return its key, which nobody can guess."""
         key = secrets.token_bytes(16)
         with self._changing:
             self._forget()
@@ -103,7 +103,7 @@ class ClientQueries:
         return key
 
     def _forget(self) -> None:
-        """Forget what nobody has asked for, so that there is room for one more."""
+        """Close the queries that nobody has fetched in time, and the oldest, so that there is room for one more."""
         recent = [(k, q) for k, q in self._kept.items() if q.since > time.monotonic() - _KEPT_SECONDS]
         before, self._kept = self._kept, dict(recent[1 - _KEPT :])
         for key, opened in before.items():
@@ -111,7 +111,7 @@ class ClientQueries:
                 opened.answer.close()
 
     def taken(self, key: bytes) -> OpenedQuery | None:
-        """Return a query that was kept, if it still is; once."""
+        """Remove and return the open query of a key; None if it is no longer kept."""
         with self._changing:
             opened = self._kept.pop(key, None)
             self._forget()
@@ -121,14 +121,14 @@ class ClientQueries:
         return None
 
     def close(self) -> None:
-        """Forget all that was kept."""
+        """Close all open queries that wait for their fetch."""
         with self._changing:
             kept, self._kept = self._kept, {}
         for opened in kept.values():
             opened.answer.close()
 
     def cancel(self, key: bytes) -> bool:
-        """Stop a query that is known by a key; return whether there was one."""
+        """Stop the query of a key; return whether there was one."""
         with self._changing:
             kept, running = self._kept.get(key), self._sent.get(key)
         running = kept.running if kept is not None else running
@@ -138,7 +138,7 @@ class ClientQueries:
         return True
 
     def rows(self, opened: OpenedQuery, key: bytes, context: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a query as they are computed; the errors are those of Flight."""
+        """Yield the rows of an open query while they are computed, then close it. Raises errors of Flight."""
         try:
             with self._sending(opened, key):
                 yield from self._batches(opened, key, context)

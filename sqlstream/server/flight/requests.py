@@ -33,7 +33,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _answering(method: _Method) -> _Method:
-    """Let what a method raises be an error of Flight."""
+    """Let a method raise errors of Flight, and note that its client was let in."""
 
     @functools.wraps(method)
     def answered(requests: FlightRequests, context: Any, *arguments: Any) -> Any:
@@ -47,22 +47,23 @@ def _answering(method: _Method) -> _Method:
 
 
 class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
-    """Flight's server, which listens from its first moment on; its methods run in threads of its own."""
+    """The server of Flight, which listens as soon as it is created. Flight calls its methods in its own threads."""
 
     def __init__(
         self, queries: ClientQueries, metadata: Metadata, strangers: StrangerWatch, location: str, **options: Any
     ):
         self._queries, self._metadata = queries, metadata
         self._tickets, self._prepared_ones = FlightStatements(), FlightStatements()
-        # Whose calls get here is none.
+        # A client whose call gets here is no stranger.
         self.strangers = strangers
         super().__init__(location, **options)
 
     @_answering
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        """Return the columns of a command's result, and the ticket that fetches its rows."""
         name, command = _command(descriptor)
         if (schema := schema_of(name, command)) is not None:
-            # Its answer is made when it is asked for: the command is its ticket.
+            # The answer is made when it is fetched: the command is the ticket.
             return _info(schema, descriptor, descriptor.command)
         statement, opened = self._opened(name, command, context)
         key = self._queries.keep(opened)
@@ -71,7 +72,8 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
 
     @_answering
     def get_schema(self, context: Any, descriptor: Any) -> Any:
-        # Of an error in here alone, pyarrow sends where it was raised, too.
+        """Return the columns of a command's result."""
+        # For errors of this method alone, pyarrow also sends where they were raised.
         name, command = _command(descriptor)
         schema = schema_of(name, command)
         if schema is None:
@@ -95,6 +97,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
 
     @_answering
     def do_get(self, context: Any, ticket: Any) -> Any:
+        """Return the stream of rows of a ticket."""
         name, command = unpacked(ticket.ticket)
         if schema_of(name, command) is not None:
             return fl.RecordBatchStream(self._metadata.answer(name, command))
@@ -106,7 +109,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
 
     @_answering
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Take the parameters of a prepared statement: with them it is known by something else."""
+        """Bind parameters to a prepared statement, which then has another handle; refuse all that would change something."""
         name, command = _command(descriptor)
         match name:
             case "CommandPreparedStatementQuery":
@@ -115,7 +118,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
                 result = message("DoPutPreparedStatementResult", prepared_statement_handle=handle)
                 writer.write(result.SerializeToString())
             case "CommandStatementUpdate" | "CommandPreparedStatementUpdate":
-                # What is no query is refused here, with its place.
+                # A statement that is no query is refused here, with its place.
                 self._queries.schema(self._statement(name, command, context).described(), context)
                 raise QueryError("a query changes nothing", hint="Run it as a query, which has a result.")
             case _:
@@ -123,7 +126,8 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
 
     @_answering
     def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
-        # The client gets results of a list; a generator would raise where nothing makes them errors of Flight.
+        """Run an action: prepare or close a statement, cancel a query, begin or end a transaction, which does nothing."""
+        # An iterator of a list: errors of a generator would not become errors of Flight.
         return iter(self._acted(context, action.type, action.body.to_pybytes()))
 
     def _acted(self, context: Any, kind: str, body: bytes) -> list[bytes]:
@@ -161,7 +165,7 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
         )
 
     def _columns(self, statement: FlightStatement, context: Any) -> pa.Schema | None:
-        """Return the columns of a statement; None if they are not known before its parameters, as in `AT (VERSION => ?)`."""
+        """Return the columns of a statement; None if its parameters determine them, as in `AT (VERSION => ?)`."""
         source = statement.described()
         try:
             return self._queries.schema(source, context)
@@ -183,14 +187,17 @@ class FlightRequests(fl.FlightServerBase):  # type: ignore[misc]
 
     @_answering
     def list_actions(self, context: Any) -> list[Any]:
+        """Return the actions that `do_action` runs."""
         return [fl.ActionType(name, text) for name, text in _ACTIONS.items()]
 
     @_answering
     def list_flights(self, context: Any, criteria: bytes) -> Any:
+        """Raises NoMessage: Flight SQL has commands that list tables."""
         raise NoMessage("tables are listed with commands of Flight SQL")
 
     @_answering
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Raises NoMessage: Flight SQL has no exchanges."""
         raise NoMessage("Flight SQL exchanges nothing")
 
 
@@ -201,7 +208,7 @@ def _command(descriptor: Any) -> tuple[str, Any]:
 
 
 def _info(schema: pa.Schema, descriptor: Any, ticket: bytes) -> Any:
-    # Without a place the client asks where it is.
+    # Without a location, clients fetch from this server.
     return fl.FlightInfo(schema, descriptor, [fl.FlightEndpoint(ticket, [])], -1, -1)
 
 

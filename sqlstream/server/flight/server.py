@@ -23,16 +23,16 @@ from sqlstream.server.state_reader import StateReader
 
 __all__ = ["FlightLimits", "FlightServer"]
 
-# Clients that have not read the end of what they asked for are cut off so long after the server has begun to end.
+# Clients that have not read their results so many seconds after the server begins to end are disconnected.
 _LAST_SECONDS = 1.0
 
 
 class FlightServer:
     """Serves a project's warehouse to clients of Flight SQL: a context manager.
 
-    `allows` says whether a token lets a client in; without it everybody may come, which is for the loopback address only. With
-    `certificate`, the files of a certificate and its key, what is sent is encrypted, and clients come that way alone. Port 0 is
-    one that is free. Raises UsageError.
+    `allows` returns whether a token is valid; without it all clients are allowed, on a loopback address or if `insecure`. With
+    `certificate` (the files of a certificate and its key) only encrypted connections are accepted. Port 0 is a free port. Raises
+    UsageError.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class FlightServer:
 
     @property
     def url(self) -> str:
-        """The address for clients."""
+        """The address for clients, such as grpc+tls://host:31337."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"grpc{'+tls' if self._certificate else ''}://{host}:{self.port}"
 
@@ -84,7 +84,7 @@ class FlightServer:
         return self
 
     def _check_port(self) -> None:
-        """Raise UsageError for a port that is taken: gRPC would write lines about it."""
+        """Raise UsageError for a port that is in use: gRPC would print about it."""
         if not self.port:
             return
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -101,7 +101,7 @@ class FlightServer:
     ) -> None:
         self._strangers.end()
         self._watcher.end()
-        # It waits for all calls, those of clients that read nothing among them.
+        # This waits for all calls, also for those of clients that do not read.
         ending = threading.Thread(target=self._server.shutdown, name="flight-end", daemon=True)
         ending.start()
         ending.join(_LAST_SECONDS)
@@ -112,10 +112,10 @@ class FlightServer:
         self._metadata.close()
 
     def _cut(self, peer: str | None) -> None:
-        """End the connection of a peer, or all of them: Flight has no other way to end a call whose client does not read."""
+        """End the connection of a peer, or all (None): Flight cannot otherwise end a call whose client does not read."""
         wanted = None if peer is None else address_of(peer)
         if peer is not None and wanted is None:
-            # Where it comes from is not known.
+            # Its address is unknown.
             return
         for address, connection in connections(self.port):
             if wanted is None or wanted == address:

@@ -1,4 +1,4 @@
-"""The connections of Flight's clients: gRPC keeps them to itself, so they are found among the files of this process."""
+"""The connections of Flight's clients: gRPC does not expose them, so they are searched among this process's descriptors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _MOST_FILES = 65_536
 
 
 def connections(port: int) -> Iterator[tuple[Address, socket.socket]]:
-    """Yield the sockets of this process that belong to a port of it, connections of clients, with where they come from."""
+    """Yield (address of the client, socket) for each client connection to a port of this process."""
     for number in _descriptors():
         with contextlib.suppress(OSError, ValueError):
             if not stat.S_ISSOCK(os.fstat(number).st_mode):
                 continue
-            # It is another's, and is not closed here.
+            # gRPC owns it: it is not closed here.
             found = socket.socket(fileno=number)
             try:
                 if found.family in (socket.AF_INET, socket.AF_INET6) and found.getsockname()[1] == port:
@@ -42,13 +42,13 @@ def _descriptors() -> Iterator[int]:
     try:
         yield from map(int, os.listdir("/dev/fd"))
     except OSError:
-        # There is none left to read the list with.
+        # No descriptor is left for reading the folder.
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         yield from range(_MOST_FILES if soft == resource.RLIM_INFINITY else min(soft, _MOST_FILES))
 
 
 def address_of(peer: str) -> Address | None:
-    """Return the host and the port of a peer as Flight names it.
+    """Return the host and the port of a peer, from Flight's name for it; None if it has neither.
 
     >>> address_of("ipv4:127.0.0.1:5000"), address_of("ipv6:%5B::1%5D:5000")
     (('127.0.0.1', 5000), ('::1', 5000))
@@ -58,44 +58,44 @@ def address_of(peer: str) -> Address | None:
 
 
 def _plain(host: str) -> str:
-    """Return an address as it is written without IPv6 around IPv4."""
+    """Return an address in its usual form; an IPv4 address that is mapped to IPv6 as IPv4."""
     address = ipaddress.ip_address(host.partition("%")[0])
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
 
 
 def cut(connection: socket.socket) -> None:
-    """End a connection: whoever has it hears of that, and closes it."""
+    """Shut down a connection: gRPC, its owner, notices that, and closes it."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
 
 class StrangerWatch:
-    """Ends connections whose clients have made no call that was let in: of many the oldest, and all after some time."""
+    """Ends connections of clients without an authenticated call: the oldest if there are many, and all after some time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._port: int | None = None
         self._clock = clock
         self._changing = threading.Lock()
         self._clients: set[Address] = set()
-        # Since when each has been there, the oldest first.
+        # Since when each was seen, in seconds; the oldest first.
         self._strangers: dict[Address, float] = {}
         self._ended = threading.Event()
 
     def start(self, port: int) -> None:
-        """Look after the connections of a port from now on."""
+        """Watch the connections to a port, in a thread."""
         self._port = port
         threading.Thread(target=self._watch, name="flight-strangers", daemon=True).start()
 
     def know(self, peer: str) -> None:
-        """Note that a call of a peer was let in."""
+        """Record that a call of a peer was authenticated."""
         address = address_of(peer)
         if address is not None and address not in self._clients:
             with self._changing:
                 self._clients.add(address)
 
     def sweep(self) -> None:
-        """End the connections of strangers that have been there for too long, and the oldest of too many."""
+        """End the connections of strangers that are too old, and the oldest if there are too many."""
         assert self._port is not None
         now = self._clock()
         present = dict(connections(self._port))
@@ -116,5 +116,5 @@ class StrangerWatch:
             self.sweep()
 
     def end(self) -> None:
-        """Look no more."""
+        """End the thread."""
         self._ended.set()

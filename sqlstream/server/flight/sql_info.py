@@ -1,4 +1,4 @@
-"""What the server says about itself and its SQL: numbers and values of Flight SQL's `SqlInfo`."""
+"""The server's description of itself and its SQL: numbers and values of Flight SQL's `SqlInfo`."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ _VALUES: Mapping[int, Value] = {
     **dict.fromkeys(range(572, 577), False),
 }
 _CONVERSIONS = 517
-# Numbers that drivers want with 64 bits: the JDBC driver asks for them so.
+# Numbers whose values are 64-bit integers, as the JDBC driver reads them so.
 _LONG = {503, 505, 507, 562}
-# The largest sizes and numbers of things: 0 for no limit.
+# The maximum sizes and numbers of things: 0 for no limit.
 _SIZES = [number for number in range(541, 562) if number != 556]
 
 
 def sql_info(asked: Collection[int]) -> pa.Table:
-    """Return the values that are asked for; of none, all."""
+    """Return a table (info_name, value) of the requested numbers; of all if none is requested."""
     known: list[tuple[int, int, object]] = [(n, _BIGINT if n in _LONG else _kind(v), v) for n, v in _VALUES.items()]
     known += [(number, _BIGINT, 0) for number in _SIZES] + [(_CONVERSIONS, _MAP, [])]
     rows = sorted(row for row in known if not asked or row[0] in asked)

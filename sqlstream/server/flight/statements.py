@@ -1,6 +1,6 @@
-"""Statements of clients: what tickets and handles of prepared statements stand for.
+"""Statements of clients, to which tickets and handles of prepared statements refer.
 
-The server keeps them, and clients get keys that nobody can guess, and that are good for the token alone that they were given to.
+The server keeps the statements. Clients get keys, which nobody can guess, and which work only with the token of the client.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sqlstream.server.flight.messages import NoMessage
 from sqlstream.server.flight.parameters import MOST_BYTES, check_rows, literals
 from sqlstream.server.placeholders import check_text, filled, parameter_count
 
-# So many statements are kept for a token, with so many bytes together; those that were used least lately go.
+# For each token so many statements are kept, with so many bytes in all; the least recently used ones are dropped.
 _MOST = 1_000
 _MOST_KEPT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class FlightStatement:
-    """A statement, its parameters as a stream of Arrow, and by what its query is known while the server has it open."""
+    """A statement, its parameters as an Arrow stream, and the key of its query while the server has it open."""
 
     sql: str
     parameters: bytes = b""
@@ -32,46 +32,46 @@ class FlightStatement:
 
     @property
     def size(self) -> int:
-        """How many bytes it takes, about."""
+        """Its approximate size in bytes."""
         return len(self.sql) + len(self.parameters) + 200
 
     def check(self) -> None:
-        """Raise QueryError for a text that is too long."""
+        """Raise QueryError if its text is too long."""
         check_text(self.sql)
 
     @property
     def count(self) -> int:
-        """How many parameters it needs. Raises QueryError."""
+        """The number of parameters that it needs. Raises QueryError."""
         return parameter_count(self.sql)
 
     def source(self) -> SourceText:
-        """Return the text that runs. Raises QueryError for parameters that do not fit."""
+        """Return the text to run, with its parameters. Raises QueryError if they do not fit, NoMessage if they are invalid."""
         values = literals(_table(self.parameters)) if self.parameters else []
         if len(values) < self.count:
             raise QueryError(f"{len(values)} parameters are given, and {self.count} are needed")
         return filled(self.sql, values)
 
     def described(self) -> SourceText:
-        """Return the text with NULL for each parameter, whose result has the same columns."""
+        """Return the text with NULL for each parameter: its result has the same columns. Raises QueryError."""
         return filled(self.sql, ["NULL"] * self.count)
 
     def with_parameters(self, rows: pa.Table) -> FlightStatement:
-        """Return the statement with values for its parameters. Raises QueryError for too many of them."""
+        """Return the statement with values for its parameters. Raises QueryError if they have too many bytes."""
         if rows.nbytes > MOST_BYTES:
             raise QueryError(f"parameters have {MOST_BYTES} bytes at most")
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
-        # Of no columns there are no parameters.
+        # Without columns there are no parameters.
         return FlightStatement(self.sql, sink.getvalue().to_pybytes() if rows.num_columns else b"")
 
     def parameter_schema(self) -> pa.Schema:
-        """Return the types of parameters: a text becomes what it is compared with."""
+        """Return the types of the parameters, all strings: a text takes the type that it is compared with."""
         return pa.schema([pa.field(f"${number}", pa.string()) for number in range(1, self.count + 1)])
 
 
 class FlightStatements:
-    """The statements of all tokens, by keys."""
+    """The statements of all tokens, by their keys."""
 
     def __init__(self, most: int = _MOST, most_bytes: int = _MOST_KEPT_BYTES):
         self._most, self._most_bytes = most, most_bytes
@@ -79,7 +79,7 @@ class FlightStatements:
         self._changing = threading.Lock()
 
     def keep(self, owner: bytes, statement: FlightStatement) -> bytes:
-        """Keep a statement, and return its key."""
+        """Keep a statement of an owner; return its key."""
         key = secrets.token_bytes(16)
         with self._changing:
             kept = self._kept.setdefault(owner, OrderedDict())
@@ -89,7 +89,7 @@ class FlightStatements:
         return key
 
     def of(self, owner: bytes, key: bytes) -> FlightStatement:
-        """Return a statement. Raises NoMessage for one that is another's, or is kept no more."""
+        """Return a statement. Raises NoMessage if it belongs to another owner, or is no longer kept."""
         with self._changing:
             kept = self._kept.get(owner, OrderedDict())
             if key not in kept:
@@ -98,7 +98,7 @@ class FlightStatements:
             return kept[key]
 
     def forget(self, owner: bytes, key: bytes) -> None:
-        """Forget a statement, if it is kept."""
+        """Drop a statement, if it is kept."""
         with self._changing:
             self._kept.get(owner, OrderedDict()).pop(key, None)
 

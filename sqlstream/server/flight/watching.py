@@ -1,4 +1,4 @@
-"""Looks after calls: whether their clients are still there, and whether their time is over."""
+"""Watches calls: whether their clients have left, and whether their time is over."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from typing import Any
 from sqlstream.server.flight.errors import ENDS, TOO_LONG
 from sqlstream.server.state_reader import RunningQuery
 
-# So often calls are looked after.
+# The time between two looks at the calls.
 _WATCH_SECONDS = 0.1
-# A client that has not read so long after the end of its time is cut off.
+# A client that has not read so many seconds after the end of its time is disconnected.
 _READING_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class WatchedCall:
-    """A call of a client; `context` is Flight's, which knows whether the client waits for it."""
+    """A call of a client; `context` is Flight's, which knows whether the client still waits; `seconds` is its limit."""
 
     running: RunningQuery
     context: Any
     seconds: float | None
     since: float = field(default_factory=time.monotonic)
-    # Whether the client is waited for, as it reads slower than rows are computed.
+    # Whether it waits for the client, which reads slower than rows are computed.
     sending: bool = False
 
 
 class CallWatcher:
-    """Stops the queries of clients that have left or have had their time; `cut` ends the connection of a peer."""
+    """Stops the queries of clients that have left or exceeded their time; `cut` ends the connection of a peer."""
 
     def __init__(self, cut: Callable[[str], None]):
         self._cut = cut
@@ -46,7 +46,7 @@ class CallWatcher:
 
     @contextlib.contextmanager
     def watching(self, running: RunningQuery, context: Any, seconds: float | None) -> Iterator[WatchedCall]:
-        """Watch a call as long as it lasts. Raises QueryStopped."""
+        """Watch a call inside of the context. Raises QueryStopped if its query was stopped before."""
         call = WatchedCall(running, context, seconds)
         with self._changing:
             self._calls.add(call)
@@ -57,7 +57,7 @@ class CallWatcher:
             running.check()
             yield call
         finally:
-            # Flight's context is gone with the call: it is not asked any more once this has been said.
+            # Flight's context is gone after the call; the thread does not use it once the call is removed.
             with self._changing:
                 self._calls.discard(call)
 
@@ -74,12 +74,12 @@ class CallWatcher:
                 try:
                     self._cut(peer)
                 except Exception:
-                    # The other calls are still to be looked after.
+                    # The other calls must still be watched.
                     _log.exception("a Flight client could not be cut off")
             time.sleep(_WATCH_SECONDS)
 
     def _look(self, call: WatchedCall) -> bool:
-        """Stop a query that nobody wants any more; return whether its client is to be cut off."""
+        """Stop a query that is no longer wanted; return whether its client must be disconnected."""
         late = -1.0 if call.seconds is None else time.monotonic() - call.since - call.seconds
         if call.context.is_cancelled():
             call.running.stop("the client has left")
@@ -89,12 +89,12 @@ class CallWatcher:
         elif self._ended:
             call.running.stop(ENDS)
         elif call.running.is_stopped:
-            # Between two of its statements nothing was interrupted.
+            # Between two of its statements there was nothing to interrupt.
             call.running.stop("")
         return False
 
     def end(self) -> None:
-        """Stop all queries, and those that still come."""
+        """Stop all queries, and those that are still opened."""
         with self._changing:
             self._ended = True
             for call in self._calls:

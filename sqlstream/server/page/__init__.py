@@ -1,1 +1,1 @@
-"""The page: files that a browser loads from the server; what they show they ask over HTTP, as any client does."""
+"""The page: files that a browser loads from the server; for data they send requests over HTTP, like any client."""

@@ -1,4 +1,4 @@
-"""Serves the files of the page. They hold no data, so they need no token; they load nothing from elsewhere."""
+"""Serves the files of the page. They have no data, so they need no token; they load nothing from other servers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action '
 
 
 def page_routes(headers: Mapping[str, str]) -> list[Route]:
-    """Return a route for each file of the page, answered with `headers` and its Content-Security-Policy.
+    """Return a route per file of the page; answers have `headers` and a Content-Security-Policy.
 
-    The page itself is at `/`, what it loads below `/assets/`.
+    The page itself is at `/`, the files that it loads are below `/assets/`.
     """
     found = dict(_found(files(__package__) / "static", ""))
     paths = {name: "/" if name == INDEX else f"/assets/{name}" for name in found}
@@ -36,7 +36,7 @@ def page_routes(headers: Mapping[str, str]) -> list[Route]:
 
 
 def _found(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the files in a folder and below by their paths."""
+    """Yield (path, content) of each file in a folder and below."""
     for item in sorted(folder.iterdir(), key=lambda item: item.name):
         if item.is_dir():
             yield from _found(item, f"{prefix}{item.name}/")
@@ -46,7 +46,7 @@ def _found(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
 
 def _answer(content: bytes, name: str, headers: Mapping[str, str]) -> Callable[[Request], Awaitable[Response]]:
     tag = f'"{sha256(content).hexdigest()[:16]}"'
-    # A browser asks each time whether the file is still the same: after an upgrade it must not mix old files with new ones.
+    # A browser asks each time whether a file has changed: after an upgrade it must not mix old files with new ones.
     sent = {**headers, "Content-Security-Policy": _POLICY, "Cache-Control": "no-cache", "ETag": tag}
     media = _MEDIA[name.rpartition(".")[2]]
 

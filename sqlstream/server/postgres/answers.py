@@ -1,4 +1,4 @@
-"""Answers to PostgreSQL's clients: queries of the warehouse and of the catalog, in the process of the query."""
+"""Answers for PostgreSQL's clients, in the process of a query: queries of the warehouse, and of the catalog."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from sqlstream.server.postgres.types import column_type
 from sqlstream.server.query_processes.protocol import PART_BYTES, ROW_BYTES
 from sqlstream.server.query_processes.worker import OpenRelation, Worker
 
-# Rows that are in memory at a time.
+# The number of rows in memory at a time.
 ROWS = 10_000
-# More than that a query of the catalog, whose rows are all in memory, does not give.
+# The most rows of a query of the catalog, which are all in memory.
 COMPUTED_ROWS = 1_000_000
 _CATALOG = "postgres catalog"
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresRequest:
-    """Asks for the answer to a query of a session, of one that `is_described` for its columns alone."""
+    """A request for the answer to a query of a session; if it `is_described`, for its columns only."""
 
     sql: str
     session: ClientSession
@@ -39,7 +39,7 @@ class PostgresRequest:
     is_described: bool = False
 
     def open(self, worker: Worker) -> PostgresAnswer:
-        """Return the answer, whose columns are known. Raises SqlStreamError and ProtocolError."""
+        """Return the answer, with its columns and not yet computed. Raises SqlStreamError and ProtocolError."""
         source = SourceText("query", self.sql)
         query = catalog_query(self.sql)
         if query is None:
@@ -50,7 +50,7 @@ class PostgresRequest:
 
 @dataclass(frozen=True, slots=True)
 class _KeptCatalog:
-    """The catalog of a session as long as the session is as it was."""
+    """The catalog of a session, as long as the session (`of`: process, user, database, parameters) is the same."""
 
     of: object
     catalog: ClientCatalog
@@ -69,7 +69,7 @@ def _catalog(request: PostgresRequest, worker: Worker) -> ClientCatalog:
 
 
 class PostgresAnswer:
-    """The rows of a query as messages, a batch at a time."""
+    """The rows of a query as messages, in parts; `head` has the columns, `is_whole` is True after the last part."""
 
     def __init__(
         self, request: PostgresRequest, source: SourceText, result: OpenRelation, *, is_computed: bool = False
@@ -84,16 +84,16 @@ class PostgresAnswer:
             self.head: Sequence[ResultColumn] = _formatted(columns, request.formats)
             self._batches = self._read()
             if is_computed and not request.is_described:
-                # The next query of the catalog would take its database from it.
+                # The next query of the catalog uses the same database, which ends the result of this one.
                 self._batches = iter(self._computed())
         except BaseException:
             self.close()
             raise
 
     def part(self, count: int | None) -> tuple[bytes, int, bool]:
-        """Return the messages of some rows, how many they are, and whether there may be more.
+        """Return (messages of at most `count` rows, their number, whether there may be more).
 
-        Raises SqlStreamError and ProtocolError.
+        Raises SqlStreamError, and ProtocolError for too many rows or too large a row.
         """
         if self._batch is None:
             self._batch = next(self._batches, None)
@@ -123,7 +123,7 @@ class PostgresAnswer:
             raise recovered or translate(error, self._source) from error
 
     def _computed(self) -> Sequence[pa.RecordBatch]:
-        """Return all rows. Raises ProtocolError for very many."""
+        """Return all rows. Raises ProtocolError if there are more than COMPUTED_ROWS."""
         batches, count = [], 0
         for batch in self._read():
             batches.append(batch)
@@ -133,11 +133,12 @@ class PostgresAnswer:
         return batches
 
     def close(self) -> None:
+        """Close the database of the query."""
         self._result.close()
 
 
 def _fitting(batch: pa.RecordBatch, most: int) -> int:
-    """Return how many rows of a batch, at most so many, are no larger together than is sent at once; at least one."""
+    """Return how many rows of a batch, at most `most`, fit into PART_BYTES; at least one."""
     rows: int = min(most, batch.num_rows)
     while rows > 1 and batch.slice(0, rows).nbytes > PART_BYTES:
         rows //= 2
@@ -145,7 +146,7 @@ def _fitting(batch: pa.RecordBatch, most: int) -> int:
 
 
 def _formatted(columns: Sequence[ResultColumn], formats: Sequence[int]) -> Sequence[ResultColumn]:
-    """Return columns with the formats that a client wants: none is text for all, one is for all."""
+    """Return columns with the formats that a client requests: none means text, and one holds for all columns."""
     if len(formats) not in (0, 1, len(columns)):
         raise ProtocolError(f"there are {len(formats)} result formats for {len(columns)} columns")
     wanted = formats if len(formats) == len(columns) else [*formats, 0][:1] * len(columns)

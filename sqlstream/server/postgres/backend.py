@@ -1,4 +1,4 @@
-"""What a connection runs: statements of a session, queries of the catalog, and queries of the warehouse."""
+"""The statements of a connection: of its session, over the catalog, and over the warehouse."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from sqlstream.server.state_reader import RunningQuery, StateReader
 
 @dataclass(slots=True)
 class Prepared:
-    """A statement with its parameters' types: PostgreSQL's numbers, 0 for those that are not said. Nothing for no statement."""
+    """A statement with the types (oid) of its parameters, 0 for unspecified ones; `written` is None for an empty statement."""
 
     written: Written | None
     types: tuple[int, ...] = ()
 
     def typed(self) -> tuple[int, ...]:
-        """Return the types of all parameters; those that are not said are text, or lists of it."""
+        """Return the types of all parameters; unspecified ones are text, or arrays of text."""
         return tuple(oid or TEXT.oid for oid in self._known())
 
     def _known(self) -> tuple[int, ...]:
-        """Return the types of all parameters as far as they are known: 0 is a text that becomes what it is compared with."""
+        """Return the known types of all parameters; 0: a text, which takes the type of what it is compared with."""
         sql = self.written.sql if self.written else ""
         lists = arrays(sql)
         given = dict(enumerate(self.types, 1))
@@ -37,21 +37,21 @@ class Prepared:
         return tuple(given.get(n) or (TEXT.array if n in lists else 0) for n in numbers)
 
     def literals(self, values: Sequence[bytes | None], formats: Sequence[int]) -> list[str]:
-        """Return the values of parameters as SQL. Raises ProtocolError."""
+        """Return the values of parameters as SQL. Raises ProtocolError for a value that is not of its type."""
         wanted = formats if len(formats) == len(values) else [*formats, 0][:1] * len(values)
         return [literal(t, v, binary=bool(f)) for t, v, f in zip(self._known(), values, wanted, strict=False)]
 
     def nulls(self) -> list[str]:
-        """Return NULL for each parameter, as SQL."""
+        """Return NULL as SQL for each parameter."""
         return [null(oid) for oid in self._known()]
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """What clients may use: connections, queries that run at once, seconds for a statement, rows of a result, bytes of a message.
+    """Limits of clients: connections, concurrent queries, seconds per statement, rows of a result, bytes of a message.
 
-    None for seconds and rows is no limit. `results` are those that are open at once, also while nobody reads them; `statements`
-    and `portals` are those of a connection, which have at most `kept` characters together.
+    None for seconds and rows is no limit. `results` may be open at the same time, also those that nobody reads. A connection has
+    at most so many `statements` and `portals`, which have at most `kept` characters together.
     """
 
     connections: int = 100
@@ -66,14 +66,14 @@ class ClientLimits:
 
 
 class ResultPlaces:
-    """So many results may be open at a time: each has a process."""
+    """Limits the number of open results: each has a process."""
 
     def __init__(self, most: int):
         self._most, self._count = most, 0
         self._changing = threading.Lock()
 
     def take(self) -> None:
-        """Take a place. Raises ProtocolError when there is none."""
+        """Take a place. Raises ProtocolError if none is free."""
         with self._changing:
             if self._count >= self._most:
                 hint = "Read others to their end, or close them."
@@ -81,19 +81,19 @@ class ResultPlaces:
             self._count += 1
 
     def leave(self) -> None:
-        """Give the place to another one."""
+        """Free a place."""
         with self._changing:
             self._count -= 1
 
 
 @dataclass(slots=True)
 class Portal:
-    """A statement with values for its parameters: its answer, once it has been asked for, and the rows sent so far."""
+    """A statement with values for its parameters: its answer, once it is executed, and the number of rows sent so far."""
 
     prepared: Prepared
     literals: Sequence[str]
     formats: Sequence[int]
-    # Whether nothing is asked but which columns there are.
+    # Whether only the columns are requested.
     is_described: bool = False
     running: RunningQuery = field(default_factory=RunningQuery)
     answer: ClientAnswer | None = None
@@ -102,11 +102,11 @@ class Portal:
     done: bool = False
     # The text that runs, for the places of errors.
     source: SourceText | None = None
-    # Those of which it has one, as long as its query has a process.
+    # Where its place is taken, while its query has a process.
     places: ResultPlaces | None = None
 
     def close(self) -> None:
-        """Want no more of it: the process of its query is given back."""
+        """Close its answer, whose process becomes free."""
         places, self.places = self.places, None
         if self.answer is not None:
             self.answer.close()
@@ -114,17 +114,17 @@ class Portal:
             places.leave()
 
     def is_idle(self, since: float) -> bool:
-        """Whether its query has a process, and nobody has asked for its rows since a time."""
+        """Return whether its query has a process, and no rows were fetched after the time `since`."""
         return self.places is not None and isinstance(self.answer, StreamedRows) and self.answer.since < since
 
     @property
     def size(self) -> int:
-        """How many characters its values have."""
+        """The number of characters of its values."""
         return sum(map(len, self.literals))
 
 
 class Backend:
-    """Opens what clients ask for; its methods run in threads."""
+    """Opens the queries of a client; its methods run in threads."""
 
     def __init__(
         self, reader: StateReader, session: ClientSession, process: int, limits: ClientLimits, places: ResultPlaces
@@ -133,7 +133,7 @@ class Backend:
         self._limits, self._places = limits, places
 
     def open(self, portal: Portal) -> None:
-        """Bind a portal's query: then its columns are known. Raises SqlStreamError, QueryStopped, ProtocolError."""
+        """Bind a portal's query, which determines its columns. Raises SqlStreamError, QueryStopped and ProtocolError."""
         written = portal.prepared.written
         assert written is not None
         portal.source = filled(written.sql, portal.literals)
@@ -150,5 +150,5 @@ class Backend:
 
 
 def answer_of(reply: Reply) -> ClientAnswer | None:
-    """Return the rows of a statement of the session, if it has some."""
+    """Return the rows of a session statement's reply; None if it has none."""
     return TextRows(reply.columns, reply.rows) if reply.columns else None

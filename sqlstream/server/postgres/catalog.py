@@ -1,4 +1,4 @@
-"""Queries over PostgreSQL's catalog, which clients send to find out about tables: they run in a database of their own."""
+"""Queries of clients over PostgreSQL's catalog, about tables and types: they run in a separate database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqlstream.server.postgres.catalog_tables import definitions, function_names
 from sqlstream.server.postgres.session import VERSION, ClientSession
 
 _SCHEMAS = ("pg_catalog", "information_schema")
-# A client's catalog is small; what it makes of it is not to take the memory of others.
+# The catalog of a client is small; its queries must not use the memory of others.
 _CONFIG: dict[str, bool | int | float | str | list[str]] = {
     "threads": 1,
     "memory_limit": "512MB",
@@ -42,7 +42,7 @@ _NAMES = {
 
 
 def catalog_query(sql: str) -> exp.Expr | None:
-    """Return a query that reads nothing but the catalog, or None: then it is one of the warehouse, or none at all."""
+    """Return the tree of a query that reads only the catalog; None for any other text."""
     words = {token.name.lower() for token in tokenize(sql)}
     if not any(w in _FUNCTIONS or w in _SCHEMAS or w.startswith(("pg_", "reg")) for w in words):
         return None
@@ -64,7 +64,7 @@ def _is_ours(table: exp.Table) -> bool:
 
 
 class ClientCatalog:
-    """The catalog as one client sees it."""
+    """The catalog of one client, in a DuckDB database that its first query creates."""
 
     def __init__(self, session: ClientSession, process: int):
         self._session, self._process = session, process
@@ -72,7 +72,7 @@ class ClientCatalog:
         self._tables: Sequence[ListedTable] | None = None
 
     def answer(self, query: exp.Expr, source: SourceText, tables: Sequence[ListedTable]) -> duckdb.DuckDBPyRelation:
-        """Return the result of a query over the catalog, not yet computed; that of the one before cannot be read any more."""
+        """Return the result of a query over the catalog, not yet computed; it ends the result before it. Raises QueryError."""
         connection = self._opened(tables)
         try:
             sql = translated(query, self._session).sql("duckdb")
@@ -90,7 +90,7 @@ class ClientCatalog:
             try:
                 self._create(connection, tables)
             except BaseException:
-                # One that is not complete is not locked either: the next query makes another.
+                # An incomplete one is not locked either: the next query makes another.
                 connection.close()
                 raise
             self._connection = connection
@@ -119,14 +119,15 @@ class ClientCatalog:
             connection.unregister("_given")
 
     def close(self) -> None:
+        """Close the database, if it was created."""
         if self._connection is not None:
             self._connection.close()
 
 
 def translated(query: exp.Expr, session: ClientSession) -> exp.Expr:
-    """Return a query of PostgreSQL's as one of DuckDB's: without its schemas, its types that are names, its operators."""
+    """Return a query of PostgreSQL's as DuckDB's: without PostgreSQL's schemas, types that are names, and operators."""
     root = exp.Paren(this=query.copy())
-    # What is inside comes first: what it becomes part of is made of it.
+    # Inner nodes come first: outer ones are made of them.
     for node in reversed(list(root.bfs())):
         new = _translated(node, session)
         if new is not node:

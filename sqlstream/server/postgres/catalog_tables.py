@@ -1,4 +1,4 @@
-"""The tables below PostgreSQL's catalog, which `catalog.sql` makes over them: what there is to read, and of which types."""
+"""The base tables of PostgreSQL's catalog, over which `catalog.sql` defines views: readable relations and their types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlstream.server.listed_tables import ListedTable
 from sqlstream.server.postgres.types import OTHER_TYPES, RESULT_TYPES, column_type
 
-# Numbers that PostgreSQL gives itself; catalog.sql has them, too.
+# Numbers (oids) of PostgreSQL itself; catalog.sql has them, too.
 _SCHEMAS = {"pg_catalog": 11, "information_schema": 13000, "main": 2200}
 _CLASSES = {"pg_type": 1247, "pg_proc": 1255, "pg_class": 1259, "pg_namespace": 2615, "pg_constraint": 2606}
 _FIRST = 16384
@@ -22,7 +22,7 @@ _SQL = Path(__file__).with_name("catalog.sql")
 
 @cache
 def definitions() -> str:
-    """Return the statements that make the catalog over `_relations`, `_columns` and the like, in the current schema."""
+    """Return the statements that create the catalog over `_relations`, `_columns` and so on, in the current schema."""
     return _SQL.read_text(encoding="utf-8")
 
 
@@ -39,7 +39,7 @@ def function_names() -> frozenset[str]:
 
 
 def rows(tables: Sequence[ListedTable]) -> dict[str, pa.Table]:
-    """Return the tables that the catalog is made over."""
+    """Return the base tables of the catalog by name: `_schemas`, `_relations`, `_columns`, `_classes` and `_types`."""
     listed = sorted({t.schema for t in tables} | {"main"})
     schemas = {**_SCHEMAS, **_numbered(s for s in listed if s not in _SCHEMAS)}
     numbers = _numbered(f"{t.schema}\0{t.name}" for t in tables)
@@ -79,7 +79,7 @@ def _types() -> pa.Table:
 
 
 def _numbered(names: Iterable[str]) -> dict[str, int]:
-    """Return a number for each name, the same one for as long as no two names collide, whatever else there is.
+    """Return a number (oid) for each name: always the same, unless the hashes of two names collide.
 
     >>> _numbered(["a", "b"])["b"] == _numbered(["b"])["b"]
     True

@@ -1,4 +1,4 @@
-"""A client's connection: how it begins, and what it may say then."""
+"""A client's connection: its start, and its messages after that."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from sqlstream.server.postgres.messages import Body
 from sqlstream.server.postgres.session import ClientSession, Written, split
 from sqlstream.server.state_reader import QueryStopped, RunningQuery
 
-# A client that has not said who it is may not send much, and has so many seconds.
+# The most bytes and seconds of the start of a connection, before the client has authenticated.
 _STARTUP_BYTES = 10_000
 _STARTUP_SECONDS = 30.0
-# So often a query is looked after: whether its client is still there, and whether it has ended after it was interrupted.
+# The time between two checks of a query: whether its client is there, and whether it has ended after an interrupt.
 _WATCH_SECONDS = 0.1
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
 class Left(Exception):
-    """The client has gone, or was sent away."""
+    """The client has left, or its connection is broken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Who may come in: how a password is checked (nothing: everybody may), and the certificate of the server."""
+    """How clients are let in: the check of a password (None: all are), and the server's certificate."""
 
     allows: Callable[[str], bool] | None = None
     certificate: ssl.SSLContext | None = None
@@ -61,12 +61,15 @@ class ClientConnection:
         self._encrypted = self._skipping = False
 
     def cancel(self, why: str) -> None:
-        """Interrupt what the client waits for, if it does."""
+        """Interrupt the client's running query, if there is one."""
         if self._running is not None:
             self._running.stop(why)
 
     async def begin(self, door: Door, cancel: Callable[[int, int], None]) -> Mapping[str, str] | None:
-        """Let a client in, and return the parameters that it gives; None for one that only wanted to cancel a query."""
+        """Authenticate a client; return its startup parameters, or None if it only wanted to cancel a query.
+
+        Raises ProtocolError, Left and TimeoutError.
+        """
         async with asyncio.timeout(_STARTUP_SECONDS):
             given = await self._started(door, cancel)
             if given is None:
@@ -96,13 +99,13 @@ class ClientConnection:
 
     async def _encrypt(self, certificate: ssl.SSLContext) -> None:
         await self._send(b"S")
-        # What came before the handshake was not encrypted: somebody else may have put it there.
+        # Data from before the handshake was not encrypted: somebody else may have inserted it.
         if getattr(self._reader, "_buffer", b""):
             raise ProtocolError("there is data before the handshake", fatal=True)
         try:
             await self._writer.start_tls(certificate)
         except OSError as error:
-            # It does not trust the certificate, or does not speak TLS.
+            # The client does not trust the certificate, or does not speak TLS.
             raise Left from error
         self._encrypted = True
 
@@ -130,7 +133,7 @@ class ClientConnection:
             raise ProtocolError("password authentication failed", "28P01", fatal=True, hint=hint)
 
     async def serve(self, session: ClientSession, backend: Backend) -> None:
-        """Answer what a client says, until it leaves."""
+        """Answer the messages of a client until it leaves. Raises ProtocolError, which is fatal, and Left."""
         self._session, self._backend = session, backend
         told = b"".join(messages.parameter(name, value) for name, value in session.reported().items())
         await self._send(messages.AUTHENTICATED + told + messages.key_data(*self.key) + messages.ready(session.status))
@@ -141,11 +144,11 @@ class ClientConnection:
             if self._skipping and kind != b"S":
                 continue
             await self._reported(kind, body)
-            # A client that asks and asks, and reads no answers, waits: answers would fill the memory.
+            # A client that sends without reading answers has to wait: answers would fill the memory.
             await self._send(b"")
 
     async def _reported(self, kind: bytes, body: Body) -> None:
-        """Answer a message; an error is told to the client, which goes on with Sync, or behind a simple query."""
+        """Answer a message. After an error, messages are skipped up to Sync; a simple query continues at once."""
         try:
             await self._answer(kind, body)
         except SqlStreamError as error:
@@ -195,12 +198,12 @@ class ClientConnection:
                 self._skipping = False
                 await self._ready()
             case b"H":
-                # Behind every message is sent what there is.
+                # All output is sent after every message anyway.
                 pass
             case b"F":
                 raise ProtocolError("function calls are not supported", "0A000")
             case b"d" | b"c" | b"f":
-                # What is left of a COPY that was refused.
+                # The rest of a COPY that was refused.
                 pass
             case _:
                 raise ProtocolError(f"message {kind!r} is not known", fatal=True)
@@ -212,7 +215,7 @@ class ClientConnection:
         await self._send(messages.ready(self._session.status))
 
     def close(self) -> None:
-        """End all results that the client has not read to their end."""
+        """Close all portals."""
         for name in list(self._portals):
             self._forget(name)
 
@@ -221,7 +224,7 @@ class ClientConnection:
             portal.close()
 
     def end_idle(self, since: float) -> None:
-        """End the results that nobody has read from since a time: others want their places."""
+        """Close the results that were not read after the time `since`: others need their places."""
         for portal in self._portals.values():
             if portal.running is not self._running and portal.is_idle(since):
                 portal.running.stop("statement timeout")
@@ -282,7 +285,7 @@ class ClientConnection:
         self._writer.write(messages.BOUND)
 
     def _check_room(self, size: int) -> None:
-        """Raise ProtocolError where statements and values are kept that are too large together with one more."""
+        """Raise ProtocolError if the statements and values of the connection would become too large."""
         statements = sum(len(one.written.sql) for one in self._prepared.values() if one.written is not None)
         if statements + sum(portal.size for portal in self._portals.values()) + size > self._limits.kept:
             raise _too_many(f"statements and values of {self._limits.kept} characters")
@@ -317,7 +320,7 @@ class ClientConnection:
         await self._rows(portal, limit)
 
     async def _placed(self, portal: Portal, done: Awaitable[None]) -> None:
-        """Wait for something about a portal; its errors have their places in the text that the client wrote."""
+        """Await work on a portal; its errors get their places in the text that the client wrote."""
         try:
             with self._watched(portal):
                 await done
@@ -339,7 +342,7 @@ class ClientConnection:
         return self._portals[name]
 
     async def _open(self, portal: Portal) -> None:
-        """Run a statement of the session, or bind a query, if that has not been done."""
+        """Run a statement of the session, or bind a query, unless that is done."""
         written = portal.prepared.written
         assert written is not None
         if portal.answer is not None or portal.reply is not None:
@@ -364,7 +367,7 @@ class ClientConnection:
             raise ProtocolError(f'prepared statement "{name}" does not exist', "26000")
 
     async def _rows(self, portal: Portal, limit: int | None) -> None:
-        """Send rows of a portal, at most so many, and then that it is done, or that there may be more."""
+        """Send at most `limit` rows of a portal, and then whether it is complete or suspended."""
         sent, answer = 0, portal.answer
         while answer is not None and not portal.done and (limit is None or sent < limit):
             left = None if limit is None else limit - sent
@@ -382,7 +385,7 @@ class ClientConnection:
 
     @contextlib.contextmanager
     def _watched(self, portal: Portal) -> Iterator[None]:
-        """From here on the client can cancel a statement, while its rows are sent, too; and its time counts."""
+        """Let the client cancel a statement inside of the context, also while rows are sent, and limit its time."""
         seconds = min(filter(None, (self._limits.seconds, self._session.timeout)), default=None)
         self._deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
         self._running = portal.running
@@ -397,7 +400,7 @@ class ClientConnection:
 
     @property
     def _has_left(self) -> bool:
-        """Whether the client has gone; what it said before may still be unread, such as the Sync behind an Execute."""
+        """Whether the client has left; earlier messages may still be unread, such as the Sync behind an Execute."""
         ended = self._reader.at_eof() or getattr(self._reader, "_eof", False)
         return ended or self._reader.exception() is not None or self._writer.is_closing()
 
@@ -408,11 +411,11 @@ class ClientConnection:
         elif self._deadline is not None and asyncio.get_running_loop().time() > self._deadline:
             running.stop("statement timeout")
         elif running.is_stopped:
-            # Between two of its statements nothing was interrupted.
+            # Between two of its statements there was nothing to interrupt.
             running.stop("user request")
 
     async def _in_thread(self, running: RunningQuery, work: Callable[[], _T]) -> _T:
-        """Do something in a thread, and stop it when the client leaves or cancels it, or when its time is over."""
+        """Run work in a thread; stop it if the client leaves or cancels it, or its time is over."""
         self._look(running)
         running.check()
         job = self._pool.submit(work)
@@ -421,11 +424,11 @@ class ClientConnection:
             while not (await asyncio.wait({future}, timeout=_WATCH_SECONDS))[0]:
                 self._look(running)
                 if running.is_stopped and job.cancel():
-                    # It was waiting for a thread.
+                    # It was still waiting for a thread.
                     running.check()
             return future.result()
         finally:
-            # This task is being cancelled: the server ends, and a query that goes on would keep the process.
+            # This task is being cancelled as the server ends; a query that continues would keep the process alive.
             while not job.done():
                 running.stop("the end of the server")
                 if not job.cancel():
@@ -454,7 +457,7 @@ class ClientConnection:
             raise Left from error
 
     async def refuse(self, error: ProtocolError) -> None:
-        """Tell a client why it is sent away."""
+        """Send a client the reason why its connection is closed."""
         with contextlib.suppress(Left):
             await self._send(messages.error(error.fields()))
 
@@ -464,7 +467,7 @@ def _too_many(what: str) -> ProtocolError:
 
 
 class _Placed(Exception):
-    """An error whose place is known in what the client wrote."""
+    """An error as fields, with its place in the text that the client wrote."""
 
     def __init__(self, fields: Mapping[str, str]):
         super().__init__(fields["M"])

@@ -1,6 +1,6 @@
-"""Values of results, as PostgreSQL writes them: as text, or in binary.
+"""Values of results in PostgreSQL's formats, text and binary.
 
-DuckDB makes of a value the text, or a number, a text or bytes that the binary form is packed from.
+DuckDB converts a value to text, or to a number, a text or bytes from which the binary form is packed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from sqlstream.server.postgres.types import (
     WireType,
 )
 
-# PostgreSQL counts days and microseconds from here.
+# The origin of PostgreSQL's days and microseconds.
 _EPOCH = "DATE '2000-01-01'"
 _EPOCH_MICROSECONDS = 946_684_800_000_000
 _LAST, _LAST_DAY = 2**63 - 1, 2**31 - 1
 
-# The text of a value; what is not here is as DuckDB writes it.
+# The text of a value as SQL; types that are missing have DuckDB's text.
 _TEXTS: Mapping[WireType, str] = {
     BOOL: "CASE {0} WHEN true THEN 't' WHEN false THEN 'f' END",
     BYTEA: "'\\x' || lower(hex({0}))",
@@ -49,19 +49,19 @@ _TEXTS: Mapping[WireType, str] = {
     DATE: "replace(CAST({0} AS VARCHAR), ' (BC)', ' BC')",
     TIMESTAMP: "CAST(CAST({0} AS TIMESTAMP) AS VARCHAR)",
     INTERVAL: "replace(CAST({0} AS VARCHAR), 'month', 'mon')",
-    # A value of JSON is its text; to_json would make it one of a text.
+    # A JSON value is its own text; to_json would make a JSON string of a text.
     JSON: "CAST(to_json({0}) AS VARCHAR)",
 }
 _TEXTS = {**_TEXTS, FLOAT8: _TEXTS[FLOAT4]}
 _PLAIN_TEXT = "CAST({0} AS VARCHAR)"
-# In an array these need no quotes.
+# Elements of arrays that need no quotes.
 _UNQUOTED = (BOOL, INT2, INT4, INT8, FLOAT4, FLOAT8, NUMERIC, DATE, UUID, TIME, TIMETZ)
 
 _MOMENT = (
     f"CASE WHEN isinf({{0}}) THEN CASE WHEN {{0}} > TIMESTAMP '2000-01-01' THEN {_LAST} ELSE -{_LAST} - 1 END "
     f"ELSE epoch_us({{0}}) - {_EPOCH_MICROSECONDS} END"
 )
-# What the binary form of a value is packed from; what is not here is packed from its text.
+# The SQL of the value from which the binary form is packed; types that are missing are packed from their text.
 _PACKED_FROM: Mapping[WireType, str] = {
     **dict.fromkeys((BOOL, INT2, INT4, INT8, FLOAT4, FLOAT8, BYTEA, INTERVAL), "{0}"),
     NUMERIC: _PLAIN_TEXT,
@@ -74,7 +74,7 @@ _PACKED_FROM: Mapping[WireType, str] = {
 
 
 def expression(column: ResultColumn, value: str) -> str:
-    """Return SQL that makes of a value what `encoded` takes."""
+    """Return SQL that converts a value of a column to the input of `encoded`."""
     kind = column.type
     if not kind.is_array:
         return _packed_from(kind.of, value) if column.binary else _text(kind.of, value)
@@ -104,7 +104,7 @@ def _element(of: WireType) -> str:
 
 
 def encoded(column: ResultColumn, values: pa.Array) -> Sequence[bytes | None]:
-    """Return the values of a column as they are sent."""
+    """Return the values of a column in its format; None for NULL."""
     if not column.binary:
         return _bytes(values)
     if not column.type.is_array:
@@ -145,7 +145,7 @@ def _interval(value: Any) -> bytes:
 
 
 def _timetz(text: str) -> bytes:
-    """Return a time with a zone: its microseconds, and how many seconds its zone is behind UTC."""
+    """Return a time with a zone, packed: its microseconds, and the seconds by which its zone is behind UTC."""
     split = max(text.rfind("+"), text.rfind("-"))
     hours, minutes, seconds = text[:split].split(":")
     at = (int(hours) * 60 + int(minutes)) * 60_000_000 + round(float(seconds) * 1_000_000)
@@ -155,7 +155,7 @@ def _timetz(text: str) -> bytes:
 
 
 def packed_numeric(text: str) -> bytes:
-    """Return a decimal in digits of base 10,000: how many, the weight of the first, the sign, the scale, the digits.
+    """Return a decimal in digits of base 10,000, packed: their number, the weight of the first, sign, scale, digits.
 
     >>> packed_numeric("-12345.5").hex(" ", 2)
     '0003 0001 4000 0001 0001 0929 1388'

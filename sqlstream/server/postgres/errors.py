@@ -1,4 +1,4 @@
-"""Errors as clients get them: with an SQLSTATE, and a place in the statement."""
+"""Errors for clients: with an SQLSTATE, and a place in the statement."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ CANCELLED = "57014"
 
 
 class ProtocolError(Exception):
-    """What a client did wrong, in a way that is none of SQL; `state` is an SQLSTATE. One that is `fatal` ends the connection."""
+    """An error that is not one of SQL; `state` is its SQLSTATE. A `fatal` one ends the connection."""
 
-    # The process of a query sends it to the server.
+    # The process of a query can send it to the server.
     is_sent = True
 
     def __init__(self, message: str, state: str = "08P01", *, fatal: bool = False, hint: str | None = None):
@@ -22,22 +22,22 @@ class ProtocolError(Exception):
         self.message, self.state, self.fatal, self.hint = message, state, fatal, hint
 
     def fields(self) -> Mapping[str, str]:
-        """Return the fields of the error's message."""
+        """Return the fields of the error message, by their letters."""
         severity = "FATAL" if self.fatal else "ERROR"
         hint = {"H": self.hint} if self.hint else {}
         return {"S": severity, "V": severity, "C": self.state, "M": masked(self.message), **hint}
 
 
 def cancelled(why: str) -> ProtocolError:
-    """Return the error of a query that did not come to its end."""
+    """Return the error of a query that was stopped."""
     return ProtocolError(f"canceling statement due to {why}", CANCELLED)
 
 
 def fields_of(error: SqlStreamError, written: SourceText | None = None, offset: int = 0) -> Mapping[str, str]:
-    """Return the fields of an error's message.
+    """Return the fields of the message for an error, by their letters.
 
-    `written` is the text that ran, which knows what of it stands for what the client wrote; `offset` is where that began in
-    the client's statements.
+    `written` is the text that ran, which maps places to the statement that the client wrote; `offset` is the place of that
+    statement in the client's text.
     """
     fields = {"S": "ERROR", "V": "ERROR", "C": sqlstate(error), "M": masked(error.message)}
     if error.detail:

@@ -1,4 +1,4 @@
-"""The messages of the protocol, version 3.0: reading those of clients, and writing ours."""
+"""The messages of the protocol, version 3.0: reads those of clients, and writes ours."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ResultColumn:
 
 
 class Body:
-    """The body of a message, which is read from its start."""
+    """The body of a message, read from its start. Its methods raise ProtocolError for a malformed message."""
 
     def __init__(self, data: bytes):
         self._data, self._at = data, 0
@@ -42,7 +42,7 @@ class Body:
         return int.from_bytes(self.take(size), "big", signed=True)
 
     def take(self, size: int) -> bytes:
-        """Read so many bytes."""
+        """Read `size` bytes."""
         found = self._data[self._at : self._at + size]
         if size < 0 or len(found) < size:
             raise ProtocolError("a message is shorter than it says")
@@ -50,7 +50,7 @@ class Body:
         return found
 
     def text(self) -> str:
-        """Read a text, which ends with a zero."""
+        """Read a text that ends with a zero byte."""
         end = self._data.find(b"\0", self._at)
         if end < 0:
             raise ProtocolError("a text in a message has no end")
@@ -62,15 +62,15 @@ class Body:
             raise ProtocolError("a text is not UTF-8", "22021") from error
 
     def numbers(self, size: int) -> list[int]:
-        """Read numbers behind their count."""
+        """Read a count, and so many numbers."""
         return [self.number(size) for _ in range(self.count())]
 
     def count(self) -> int:
-        """Read how many numbers or values follow: up to 65,535."""
+        """Read the number of numbers or values that follow, up to 65,535."""
         return int.from_bytes(self.take(2), "big")
 
     def values(self) -> list[bytes | None]:
-        """Read values behind their count, each behind its length, which is -1 for NULL."""
+        """Read a count, and so many values, each after its length, which is -1 for NULL."""
         found: list[bytes | None] = []
         for _ in range(self.count()):
             length = self.number(4)
@@ -79,11 +79,12 @@ class Body:
 
     @property
     def is_read(self) -> bool:
+        """Whether the whole body has been read."""
         return self._at >= len(self._data)
 
 
 def message(kind: bytes, body: bytes) -> bytes:
-    """Return a message of a kind, a letter."""
+    """Return a message of a kind, which is a letter."""
     return kind + (len(body) + 4).to_bytes(4, "big") + body
 
 
@@ -92,36 +93,37 @@ def _texts(*texts: str) -> bytes:
 
 
 def parameter(name: str, value: str) -> bytes:
-    """Return what tells a client the value of a parameter of the session."""
+    """Return the message with the value of a session parameter."""
     return message(b"S", _texts(name, value))
 
 
 def key_data(number: int, secret: int) -> bytes:
-    """Return with what a client can ask to cancel a query."""
+    """Return the message with the key by which a client can cancel a query."""
     return message(b"K", struct.pack(">ii", number, secret))
 
 
 def ready(status: str) -> bytes:
-    """Return that a statement may come; the status is I outside of a transaction, T inside, E in a failed one."""
+    """Return the message that the server is ready; the status is I outside of a transaction, T inside, E in a failed one."""
     return message(b"Z", status.encode())
 
 
 def complete(tag: str) -> bytes:
-    """Return that a statement is done."""
+    """Return the message that a statement is complete."""
     return message(b"C", _texts(tag))
 
 
 def notice(fields: Mapping[str, str], kind: bytes = b"N") -> bytes:
-    """Return a notice, or with the kind E an error."""
+    """Return a notice; with the kind E an error."""
     return message(kind, b"".join(name.encode() + _texts(value) for name, value in fields.items()) + b"\0")
 
 
 def error(fields: Mapping[str, str]) -> bytes:
+    """Return an error message."""
     return notice(fields, b"E")
 
 
 def row_description(columns: Sequence[ResultColumn]) -> bytes:
-    """Return the names and types of the columns of a result."""
+    """Return the message with the names and types of a result's columns."""
     parts = [len(columns).to_bytes(2, "big")]
     for column in columns:
         kind = column.type
@@ -131,11 +133,12 @@ def row_description(columns: Sequence[ResultColumn]) -> bytes:
 
 
 def parameter_description(types: Sequence[int]) -> bytes:
+    """Return the message with the types (oid) of a statement's parameters."""
     return message(b"t", struct.pack(f">H{len(types)}i", len(types), *types))
 
 
 def data_rows(columns: Sequence[Sequence[bytes | None]]) -> bytes:
-    """Return the messages of rows, whose values come by column."""
+    """Return the messages of rows from their columns."""
     count = len(columns).to_bytes(2, "big")
     found = []
     for row in zip(*columns, strict=True):
@@ -145,6 +148,6 @@ def data_rows(columns: Sequence[Sequence[bytes | None]]) -> bytes:
 
 
 def text_rows(rows: Iterable[Sequence[str | None]], width: int) -> bytes:
-    """Return the messages of rows of texts."""
+    """Return the messages of rows of `width` texts."""
     values = [[None if v is None else v.encode() for v in row] for row in rows]
     return data_rows([[row[i] for row in values] for i in range(width)])

@@ -12,8 +12,8 @@ from sqlstream.duck.sql import quote_text
 from sqlstream.server.postgres.errors import ProtocolError
 from sqlstream.server.postgres.types import OTHER_TYPES, RESULT_TYPES
 
-# DuckDB's types of parameters, by PostgreSQL's numbers. Texts have none: they stand in the statement as plain literals, which
-# become what they are compared with.
+# DuckDB's types of parameters, by PostgreSQL's oids. Texts have none: they become untyped literals, which take the type of what
+# they are compared with.
 _TYPES: Mapping[int, str] = {
     16: "BOOLEAN",
     17: "BLOB",
@@ -42,7 +42,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def arrays(sql: str) -> set[int]:
-    """Return the numbers of parameters that stand for arrays, as nothing else can stand there.
+    """Return the numbers of parameters at places where only arrays can be.
 
     >>> arrays("SELECT $1 WHERE k = ANY($2)")
     {2}
@@ -51,12 +51,12 @@ def arrays(sql: str) -> set[int]:
 
 
 def null(oid: int) -> str:
-    """Return NULL as a value of a type."""
+    """Return NULL as SQL, with a type. Raises ProtocolError for an unsupported type."""
     return "NULL" if oid in _TEXTS else f"CAST(NULL AS {_type(oid)})"
 
 
 def literal(oid: int, value: bytes | None, *, binary: bool) -> str:
-    """Return SQL of a parameter's value. Raises ProtocolError for one that is not of its type."""
+    """Return a parameter's value as SQL. Raises ProtocolError for a value that is not of its type, or an unsupported type."""
     if value is None:
         return null(oid)
     try:
@@ -77,7 +77,7 @@ def _of_text(oid: int, text: str) -> str:
     if "\0" in text:
         raise ValueError("it has a zero byte")
     if oid in (0, 1082) and (day := _ZONED_DAY.fullmatch(text)):
-        # JDBC's driver gives a day with a zone, and does not say that it is one.
+        # The JDBC driver sends a date with a zone, without the type of a date.
         text = day[1]
     if oid in _TEXTS:
         return quote_text(text)
@@ -93,7 +93,7 @@ def _of_text(oid: int, text: str) -> str:
 
 
 def _escaped(text: str) -> bytes:
-    """Return bytes of the older text form: a backslash is two, a byte three digits of base eight behind one."""
+    """Return bytes from the older text form: two backslashes for one, and three octal digits behind one for any byte."""
     parts = re.findall(rb"\\\\|\\[0-7]{3}|[^\\]", text.encode(), re.DOTALL)
     return b"".join(p[:1] if p == b"\\\\" else bytes([int(p[1:], 8)]) if len(p) == 4 else p for p in parts)
 
@@ -107,7 +107,7 @@ def _list(oid: int, elements: Sequence[str | None]) -> str:
 
 
 def _elements(text: str) -> list[str | None]:
-    """Return the elements of an array.
+    """Return the elements of an array's text form. Raises ValueError.
 
     >>> _elements('{1,"a \\\\"b\\\\"",NULL}'), _elements("{}")
     (['1', 'a "b"', None], [])
@@ -165,7 +165,7 @@ def _numeric(data: bytes) -> str:
         return f"CAST('{'-inf' if sign == 0xF000 else 'inf' if sign == 0xD000 else 'nan'}' AS DOUBLE)"
     groups = struct.unpack_from(f">{count}H", data, 8)
     if any(group > 9999 for group in groups):
-        # Text that is no number would become a part of the statement.
+        # Text that is no number would become part of the statement.
         raise ValueError("a digit is out of range")
     digits = "".join(f"{d:04}" for d in groups)
     whole = max(weight + 1, 0) * 4
@@ -204,7 +204,7 @@ def _identity(value: Any) -> Any:
     return value
 
 
-# How a value is unpacked, and the text that is made of it.
+# The struct format of a value, and the function that makes its text.
 _BINARY: Mapping[int, tuple[str, Callable[..., Any]]] = {
     16: (">?", _identity),
     20: (">q", _identity),

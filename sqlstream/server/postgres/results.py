@@ -1,4 +1,4 @@
-"""The rows of an answer, as messages: as they are computed, in as many parts as the client asks for."""
+"""The rows of an answer as messages: as they are computed, in as many parts as the client requests."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from sqlstream.server.state_reader import RunningAnswer
 
 
 class ClientAnswer(Protocol):
-    """What a statement is answered with: columns, and rows that are taken once."""
+    """The answer to a statement: columns, and rows that can be read once."""
 
     @property
-    def columns(self) -> Sequence[ResultColumn]: ...
+    def columns(self) -> Sequence[ResultColumn]:
+        """The columns of the result."""
 
     def take(self, count: int | None) -> tuple[bytes, int, bool]:
-        """Return the messages of the next rows, at most so many, how many they are, and whether there may be more."""
+        """Return (messages of the next rows, at most `count`; their number; whether there may be more)."""
 
     def close(self) -> None:
-        """Want no more rows."""
+        """Drop the remaining rows."""
 
 
 class TextRows:
-    """Rows of texts that are there already."""
+    """Rows of texts in memory."""
 
     def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[str | None]]):
         self.columns: Sequence[ResultColumn] = [ResultColumn(name, SentType(TEXT)) for name in columns]
@@ -39,14 +40,14 @@ class TextRows:
 
 
 class StreamedRows:
-    """The rows of a query, which runs in a process of its own: they are messages when they come from there."""
+    """The rows of a query in its own process, which sends them as messages."""
 
     def __init__(self, answer: RunningAnswer):
         self.columns: Sequence[ResultColumn] = answer.head
         self._answer = answer
 
     def take(self, count: int | None) -> tuple[bytes, int, bool]:
-        """Return the messages of a batch of rows at most. Raises SqlStreamError, QueryStopped and ProtocolError."""
+        """Return at most a batch of rows, as `ClientAnswer`. Raises SqlStreamError, QueryStopped and ProtocolError."""
         if self._answer.is_whole:
             return b"", 0, False
         rows: tuple[bytes, int, bool] = self._answer.part(count)
@@ -54,7 +55,7 @@ class StreamedRows:
 
     @property
     def since(self) -> float:
-        """When a client asked for some of them last."""
+        """When rows were last requested, in seconds of the monotonic clock."""
         return self._answer.since
 
     def close(self) -> None:

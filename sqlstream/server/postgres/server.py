@@ -24,13 +24,13 @@ from sqlstream.server.query_processes.pool import QueryProcesses
 from sqlstream.server.state_reader import StateReader
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-# `-c name=value` or `--name=value`; in a value a backslash stands before a space.
+# `-c name=value` or `--name=value`; in a value a backslash precedes a space.
 _OPTION = re.compile(r"(?:^|(?<=\s))(?:-c\s*|--)([\w.-]+)=((?:\\.|[^\s\\])*)")
-# So long a client has to read what it was sent last.
+# A client has so many seconds to read the last message.
 _CLOSING_SECONDS = 5.0
-# So many connections may be there that have not said who they are; of more, the oldest has to go.
+# So many connections may be unauthenticated; of more, the oldest is closed.
 _MOST_STRANGERS = 64
-# So often results are looked for that nobody reads.
+# The time between two searches for results that nobody reads.
 _LOOK_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
@@ -38,9 +38,9 @@ _log = logging.getLogger(__name__)
 class PostgresServer:
     """Serves a project's warehouse to PostgreSQL's clients: an asynchronous context manager.
 
-    `allows` says whether a password lets a client in; without it everybody may come, which is for the loopback address only.
-    With `certificate` clients may encrypt what they send, and those that come from elsewhere must. Port 0 is one that is free.
-    Raises UsageError.
+    `allows` returns whether a password is valid; without it all clients are allowed, on a loopback address or if `insecure`. With
+    `certificate` clients may encrypt their connections, and those from other machines must. Port 0 is a free port. Raises
+    UsageError.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class PostgresServer:
         self._pool = ThreadPoolExecutor(self._limits.queries, thread_name_prefix="postgres")
         self._connections: dict[tuple[int, int], ClientConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # Those that have not said yet who they are, the oldest first.
+        # Connections that are not authenticated yet, the oldest first.
         self._strangers: dict[asyncio.Task[None], StreamWriter] = {}
         self._watcher: asyncio.Task[None] | None = None
         self._numbers = itertools.count(1)
@@ -83,7 +83,7 @@ class PostgresServer:
         return self
 
     async def _end_idle(self) -> None:
-        """End results that nobody has read from for as long as a statement may take: each has one of few places."""
+        """Close results that nobody has read for as long as a statement may take: each has one of few places."""
         while self._limits.seconds is not None:
             await asyncio.sleep(_LOOK_SECONDS)
             for connection in list(self._connections.values()):
@@ -111,7 +111,7 @@ class PostgresServer:
         try:
             await self._serve(reader, writer)
         except asyncio.CancelledError:
-            # The server ends: a client that reads nothing is not waited for.
+            # The server ends: do not wait for a client that does not read.
             writer.transport.abort()
         except (Left, TimeoutError):
             pass
@@ -156,7 +156,7 @@ class PostgresServer:
         self._strangers.pop(task, None)
 
     def _cancel(self, number: int, secret: int) -> None:
-        """Interrupt the query of a connection whose secret somebody knows."""
+        """Interrupt the query of a connection, for a client that knows its secret."""
         for (known, its_secret), connection in self._connections.items():
             same = secrets.compare_digest(its_secret.to_bytes(4, "big"), (secret & 0xFFFFFFFF).to_bytes(4, "big"))
             if known == number and same:

@@ -1,4 +1,4 @@
-"""What a client sets, shows and begins: statements of a session that read no tables."""
+"""A client's session: its parameters and transactions, and the statements about them, which read no tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlstream.server.postgres.errors import ProtocolError
 
 VERSION = "15.0"
 
-# Parameters of which clients are told, as they are at the start and when they change; by their names in lower case.
+# Parameters that are reported to clients at the start and when they change, by their names in lower case.
 _REPORTED = {
     "server_version": "server_version",
     "server_encoding": "server_encoding",
@@ -55,7 +55,7 @@ _DEFAULTS: Mapping[str, str] = {
     "lc_ctype": "C",
     "row_security": "on",
 }
-# What results look like is fixed: clients may ask for that, and for nothing else.
+# The format of results is fixed: clients can set these parameters to these values only.
 _FIXED: Mapping[str, str] = {
     "client_encoding": r"utf-?8|unicode",
     "datestyle": r"iso(\s*,.*)?",
@@ -65,7 +65,7 @@ _FIXED: Mapping[str, str] = {
     "transaction_read_only": "on|true|1|yes",
     "bytea_output": "hex",
 }
-# Those that clients set and that change nothing here: moments come in UTC, whatever the zone.
+# Parameters that clients can set without an effect: timestamps with a zone are in UTC.
 _IGNORED = {"timezone", "search_path"}
 _MILLISECONDS = {"": 1, "us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -82,7 +82,7 @@ _COMMANDS = {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SET", "RES
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a statement of the session: its tag, rows if it has some, and the parameters that it changed."""
+    """The reply to a statement of the session: its tag, rows if it has any, and the parameters that it changed."""
 
     tag: str
     columns: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One of the statements of a text: where it begins in it, and its words in upper case."""
+    """One of the statements of a text: its place in the text, and its words in upper case."""
 
     sql: str
     offset: int
@@ -100,7 +100,7 @@ class Written:
 
 
 def split(text: str) -> list[Written]:
-    """Split a text at its semicolons; empty statements are left out.
+    """Split a text at its semicolons, without empty statements.
 
     >>> [s.sql for s in split("BEGIN; SELECT ';' ;; ")]
     ['BEGIN', "SELECT ';'"]
@@ -118,7 +118,7 @@ def split(text: str) -> list[Written]:
 
 
 class ClientSession:
-    """The parameters of a connection, and whether it is in a transaction: `I` outside, `T` inside, `E` in a failed one."""
+    """The parameters of a connection, and its transaction: `I` outside of one, `T` inside, `E` in a failed one."""
 
     def __init__(self, user: str, database: str, given: Mapping[str, str]):
         self.user, self.database = user, database
@@ -129,30 +129,30 @@ class ClientSession:
         self._at_start = dict(self._values)
 
     def reported(self) -> Mapping[str, str]:
-        """Return the parameters of which a client is told at the start."""
+        """Return the parameters that a client gets at the start."""
         return {shown: self._values[name] for name, shown in _REPORTED.items()}
 
     def values(self) -> Mapping[str, str]:
-        """Return all parameters, by the names that people know."""
+        """Return all parameters, by their usual names."""
         return {_REPORTED.get(name, name): value for name, value in self._values.items()}
 
     @property
     def timeout(self) -> float | None:
-        """So many seconds a statement may take, if the client says how many."""
+        """The client's limit for a statement, in seconds; None if it has set none."""
         milliseconds = _milliseconds(self._values["statement_timeout"])
         return milliseconds / 1000 if milliseconds else None
 
     def failed(self) -> None:
-        """Note that a statement has failed: a transaction takes no more of them."""
+        """Mark the transaction, if there is one, as failed: it accepts no more statements."""
         self.status = "E" if self.status != "I" else "I"
 
     def is_command(self, written: Written) -> bool:
-        """Return whether a statement is one of the session, and no query."""
+        """Return whether a statement is one of the session, not a query."""
         word = written.words[0]
         return word in _COMMANDS or word in _DONE or (word == "SHOW" and self.shown(written) is not None)
 
     def answer(self, written: Written) -> Reply | None:
-        """Run a statement of the session; None for one that is a query. Raises ProtocolError."""
+        """Run a statement of the session; return None for a query. Raises ProtocolError."""
         words = written.words
         if self.status == "E" and words[0] not in ("COMMIT", "END", "ROLLBACK", "ABORT"):
             message = "current transaction is aborted, commands ignored until end of transaction block"
@@ -177,7 +177,7 @@ class ClientSession:
         return None
 
     def shown(self, written: Written) -> Reply | None:
-        """Return what SHOW answers for a parameter; None for what is none, such as SHOW TABLES."""
+        """Return the reply to SHOW of a parameter; None for any other SHOW, such as SHOW TABLES."""
         words = [word.strip('"').lower() for word in written.words[1:]]
         name = {"time zone": "timezone", "transaction isolation level": "transaction_isolation"}.get(" ".join(words))
         name = name or (words[0] if len(words) == 1 else ".".join(words[::2]))
@@ -189,7 +189,7 @@ class ClientSession:
         return Reply("SHOW", (_REPORTED.get(name, name),), ((value,),))
 
     def setting(self, name: str) -> str | None:
-        """Return the value of a parameter, if there is one of that name."""
+        """Return the value of a parameter; None if there is none of this name."""
         return self._values.get(name.lower())
 
     def _changed(self, written: Written) -> Reply:
@@ -235,7 +235,7 @@ class ClientSession:
 
 
 def _milliseconds(value: str) -> float | None:
-    """Return a time that a client gives; None for what is none.
+    """Return a client's duration in milliseconds; None if it is none.
 
     >>> _milliseconds("1.5 s"), _milliseconds("250"), _milliseconds("soon")
     (1500.0, 250.0, None)

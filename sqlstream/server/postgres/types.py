@@ -1,4 +1,4 @@
-"""DuckDB's types as PostgreSQL's clients know them."""
+"""DuckDB's types as PostgreSQL's."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sqlstream.duck.types import kind_of
 
 @dataclass(frozen=True, slots=True)
 class WireType:
-    """A type of PostgreSQL's: its number, the bytes of a value (-1 where they vary), and the number of the type of its arrays.
+    """A type of PostgreSQL's: its oid, the size of a value in bytes (-1: variable), and the oid of its array type.
 
-    `title` is the name that SQL has for it, `category` the letter that PostgreSQL puts it under.
+    `title` is its name in SQL, `category` the letter of its category in PostgreSQL.
     """
 
     name: str
@@ -44,12 +44,12 @@ TIMETZ = WireType("timetz", 1266, 12, 1270, "time with time zone", "D")
 NUMERIC = WireType("numeric", 1700, -1, 1231, "numeric", "N")
 UUID = WireType("uuid", 2950, 16, 2951, "uuid", "U")
 
-# Those that results have.
+# Types of results.
 RESULT_TYPES = (
     *(BOOL, BYTEA, INT8, INT2, INT4, TEXT, JSON, FLOAT4, FLOAT8, DATE, TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL, TIMETZ),
     *(NUMERIC, UUID),
 )
-# Those that clients ask about, or give as types of parameters.
+# Types that clients look up, or use for parameters.
 OTHER_TYPES = (
     WireType("char", 18, 1, 1002, '"char"', "Z"),
     WireType("name", 19, 64, 1003, "name", "S"),
@@ -99,7 +99,7 @@ _OF_KINDS: Mapping[str, WireType] = {
 
 @dataclass(frozen=True, slots=True)
 class SentType:
-    """The type of a column: of its values, or with `is_array` of their elements; `modifier` is -1, or has a numeric's digits."""
+    """The type of a column: of its values, or with `is_array` of their elements; `modifier` is -1, or a numeric's digits."""
 
     of: WireType
     is_array: bool = False
@@ -107,16 +107,18 @@ class SentType:
 
     @property
     def oid(self) -> int:
+        """The oid of the type, or of its array type."""
         return self.of.array if self.is_array else self.of.oid
 
     @property
     def size(self) -> int:
+        """The size of a value in bytes; -1: variable."""
         return -1 if self.is_array else self.of.size
 
 
 @lru_cache(maxsize=4096)
 def column_type(type: str) -> SentType:
-    """Return what clients see of a column of one of DuckDB's types. What PostgreSQL has no type for is JSON, or text.
+    """Return the type that clients see for a DuckDB type. Types that PostgreSQL does not have become JSON or text.
 
     >>> column_type("BIGINT").of.name, column_type("VARCHAR[]").oid, column_type("STRUCT(a INTEGER)[]").of.name
     ('int8', 1009, 'json')
@@ -127,7 +129,7 @@ def column_type(type: str) -> SentType:
         return SentType(_scalar(type), modifier=_modifier(type))
     [(_, element)] = DuckDBPyType(type).children[:1]
     of = _scalar(str(element))
-    # An array of PostgreSQL's has no arrays of different lengths in it, and an element of JSON is a text in it.
+    # PostgreSQL's arrays cannot hold arrays of different lengths, and an element of JSON would be a text in one.
     nested = of is JSON or kind_of(str(element)) in ("list", "array")
     return SentType(JSON) if nested else SentType(of, is_array=True, modifier=_modifier(str(element)))
 
@@ -137,7 +139,7 @@ def _scalar(type: str) -> WireType:
 
 
 def _modifier(type: str) -> int:
-    """Return precision and scale of a decimal as PostgreSQL packs them."""
+    """Return precision and scale of a decimal, packed as PostgreSQL does; -1 for other types."""
     if kind_of(type) != "decimal":
         return -1
     (_, precision), (_, scale) = DuckDBPyType(type).children

@@ -1,1 +1,1 @@
-"""Queries of clients run in processes of their own, which can be killed: DuckDB heeds no interrupt inside one function."""
+"""Runs queries of clients in their own processes, which can be killed: DuckDB ignores interrupts inside a function."""

@@ -1,4 +1,4 @@
-"""The process of one query after another, as its server asks for them."""
+"""The process that runs the requests of its server, one after the other."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def run(descriptor: int, parent: int, project: Project, limits: QueryLimits) -> NoReturn:
-    """Answer requests that come from a socket, until it is closed, and end this process."""
+    """Answer requests from the socket `descriptor` until it is closed, then end this process; also if `parent` ends."""
     try:
         _die_with(parent)
         _Child(Connection(descriptor), project, limits).serve()
     except (EOFError, OSError):
-        # The server wants nothing more, or has gone.
+        # The server has no more requests, or has ended.
         pass
     except BaseException:
         traceback.print_exc()
@@ -40,12 +40,12 @@ def run(descriptor: int, parent: int, project: Project, limits: QueryLimits) -> 
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
-        # What the process that this one was forked from does at its end is not done here.
+        # Without the exit handlers of the process that this one was forked from.
         os._exit(0)
 
 
 def _die_with(parent: int) -> None:
-    """Let Linux kill this process when its parent has gone: in the middle of a function it would not notice."""
+    """Let Linux kill this process when its parent ends: inside of a function it would not notice."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -64,7 +64,7 @@ class _Child:
         self._resident = bound_memory(limits)
 
     def serve(self) -> None:
-        """Say that this process is ready, and answer requests. Raises EOFError at their end."""
+        """Report that this process is ready, and answer requests. Raises EOFError when there are no more."""
         self._send(ProcessReply())
         while True:
             request = self._server.recv()
@@ -76,7 +76,7 @@ class _Child:
         try:
             self._server.send(reply)
         except (AttributeError, TypeError, ValueError) as error:
-            # What cannot be pickled.
+            # The reply cannot be pickled.
             self._server.send(ProcessReply(error=QueryError(str(reply.error or error)), condition=Condition.SPENT))
 
     def _reply(self, request: Any) -> ProcessReply:
@@ -96,13 +96,13 @@ class _Child:
             return ProcessReply(value, condition=self._condition())
         except Exception as error:
             failed = self._sent(error, request)
-            # A trace holds what was computed.
+            # Its traceback refers to what was computed.
             del error
             self._close()
             return ProcessReply(error=failed, condition=self._condition())
 
     def _sent(self, error: Exception, request: Any) -> Exception:
-        """Return an error as it is sent: what its process knows of its causes, and of secrets, stays here."""
+        """Return an error as it is sent to the server: without its causes, and without secrets that this process knows."""
         if isinstance(error, MemoryError | pa.ArrowMemoryError):
             self._is_spent = True
             memory = self._limits.memory

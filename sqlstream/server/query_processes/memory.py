@@ -1,4 +1,4 @@
-"""How much memory the process of a query may have: DuckDB's own limit is not heeded inside of its functions."""
+"""The memory limit of a query's process: DuckDB's functions ignore DuckDB's own limit."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 from sqlstream.errors import QueryError
 from sqlstream.queries.query import QueryLimits
 
-# Beside what DuckDB may have there are Arrow, Python's objects and the text that is sent, and stacks of threads for each core.
+# In addition to DuckDB's memory: Arrow, Python's objects and the text that is sent; and stacks of threads for each core.
 _BESIDE, _FOR_CORE = 512 << 20, 16 << 20
-# A process that has kept so much more than it began with is not used again.
+# A process that holds so many more bytes than at its start is not used again.
 _GROWN = 256 << 20
 
 
 def bound_memory(limits: QueryLimits) -> int:
-    """Let this process have no more addresses than it has by now and a query may use; return what it has in memory.
+    """Limit this process to its present address space plus what a query may use; return its resident memory in bytes.
 
-    What the functions of a project import is in it by now. Where the system does not tell (macOS), there is no such bound.
+    The imports of the project's functions are part of the present address space. Without /proc (macOS) there is no limit.
     """
     addresses, resident = _sizes()
     if addresses and limits.memory is not None:
@@ -33,7 +33,7 @@ def bound_memory(limits: QueryLimits) -> int:
 
 
 def add_memory(more: int) -> None:
-    """Let this process have so many more addresses than it may have by now."""
+    """Raise the limit of this process's address space by so many bytes."""
     most, hard = resource.getrlimit(resource.RLIMIT_AS)
     if most != resource.RLIM_INFINITY:
         most = most + more if hard == resource.RLIM_INFINITY else min(most + more, hard)
@@ -42,12 +42,12 @@ def add_memory(more: int) -> None:
 
 
 def has_grown(resident: int) -> bool:
-    """Tell whether this process has much more in memory than it had."""
+    """Return whether this process has much more resident memory than it had (bytes)."""
     return _sizes()[1] > resident + _GROWN
 
 
 def _sizes() -> tuple[int, int]:
-    """Return how many bytes of addresses this process has, and how many in memory; 0 where that is not known."""
+    """Return the address space and the resident memory of this process in bytes; 0 if they are unknown."""
     try:
         pages = Path("/proc/self/statm").read_text().split()
     except OSError:
@@ -57,7 +57,7 @@ def _sizes() -> tuple[int, int]:
 
 
 def out_of_memory(memory: int | None, noun: str = "query") -> QueryError:
-    """Return the error of a query, or something else, whose process had not memory enough."""
+    """Return the error for a query, or another computation, that ran out of its memory (bytes; None: no limit)."""
     most = "there is" if memory is None else f"the {memory >> 20:,} MiB that it may have"
     return QueryError(
         f"out of memory: the {noun} takes more than {most}",

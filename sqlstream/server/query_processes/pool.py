@@ -1,4 +1,4 @@
-"""The processes in which a server's queries run: some wait for queries, so that these find them ready."""
+"""The processes in which a server's queries run; some are started in advance."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sqlstream.server.query_pool import project_files
 from sqlstream.server.query_processes.process import ProcessGone, QueryProcess, SeedProcess
 from sqlstream.server.query_processes.protocol import Condition
 
-# So many wait for queries; more are kept as long as they are used again within so many seconds.
+# So many processes wait for queries; more are kept if they are used again within so many seconds.
 _WARM = 2
 _MOST_IDLE = 8
 _IDLE_SECONDS = 60.0
-# One that gives way to all else is not kept longer than whoever has made it do so goes on.
+# A process of lowered priority is kept for a shorter time: only for the client that caused it.
 _SLOW_SECONDS = 5.0
 
 
@@ -30,17 +30,17 @@ class _Idle:
     since: float
 
     def is_over(self, now: float, files: object) -> bool:
-        """Whether it is not to be used again."""
+        """Return whether it must not be used again."""
         most = _SLOW_SECONDS if self.condition is Condition.GIVES_WAY else _IDLE_SECONDS
         return now - self.since > most or self.process.project_files != files
 
 
 class QueryProcesses:
-    """Lends processes for queries of a project, with limits for each; where a file of the project has changed, new ones."""
+    """Lends processes, with limits, for queries of a project. When a file of the project changes, new ones are started."""
 
     def __init__(self, project: Project, limits: QueryLimits | None = None):
         self._project, self._limits = project, limits or QueryLimits()
-        # An answer that nobody has closed gives its process back whenever Python comes to it.
+        # Reentrant: an answer that nobody has closed returns its process at any time, when Python collects it.
         self._changing, self._starting = threading.RLock(), threading.Lock()
         self._seed: SeedProcess | None = None
         self._idle: list[_Idle] = []
@@ -50,7 +50,7 @@ class QueryProcesses:
         self._is_closed = False
 
     def start(self) -> None:
-        """Have processes wait for queries from now on."""
+        """Start processes in advance, in a thread."""
         with self._changing:
             if self._warmer is None and not self._is_closed:
                 self._warmer = threading.Thread(target=self._keep_warm, name="query-processes", daemon=True)
@@ -59,18 +59,18 @@ class QueryProcesses:
 
     @property
     def idle(self) -> int:
-        """How many processes wait for queries."""
+        """The number of processes that wait for queries."""
         return len(self._idle)
 
     @property
     def lent(self) -> int:
-        """How many processes are in use."""
+        """The number of processes in use."""
         return len(self._lent)
 
     def lend(self, begun: Callable[[QueryProcess], object]) -> QueryProcess:
-        """Return a process, which is to be given back. Raises OutageError.
+        """Return a process, which must be given back. Raises OutageError.
 
-        One that is new has to read the project first, so `begun` is called with it before that: it may be killed.
+        A new process first reads the project. `begun` is called with the process before that, so that it can be killed.
         """
         self.start()
         files = project_files(self._project)
@@ -98,7 +98,7 @@ class QueryProcesses:
             self._wanted.set()
 
     def give_back(self, process: QueryProcess, condition: Condition) -> None:
-        """Take a process back; one that cannot be used again is ended."""
+        """Take back a process; end it if it cannot be used again."""
         with self._changing:
             self._lent.discard(process)
             is_kept = condition is not Condition.SPENT and not self._is_closed and len(self._idle) < _MOST_IDLE
@@ -109,12 +109,12 @@ class QueryProcesses:
             self._wanted.set()
 
     def _started(self, files: object, begun: Callable[[QueryProcess], object] = lambda process: None) -> QueryProcess:
-        """Return a new process. Raises OutageError."""
+        """Return a new process that has read the project. Raises OutageError."""
         for attempt in range(2):
             try:
                 process = QueryProcess(self._living_seed(), files)
             except OSError as error:
-                # The process that others are forked from has just had an accident.
+                # The seed process has just died.
                 if attempt:
                     raise OutageError("no process can be started for a query", detail=str(error)) from error
                 continue
@@ -142,7 +142,7 @@ class QueryProcesses:
             return self._seed
 
     def _keep_warm(self) -> None:
-        """Start processes as long as fewer wait for queries than should."""
+        """Start processes while fewer than _WARM wait for queries."""
         while not self._is_closed:
             self._wanted.wait()
             self._wanted.clear()
@@ -153,7 +153,7 @@ class QueryProcesses:
                     self.give_back(process, Condition.FINE)
 
     def close(self) -> None:
-        """Kill all processes: whoever waits for one of them gets no answer."""
+        """Kill all processes: their requests get no answer."""
         with self._starting, self._changing:
             self._is_closed = True
             processes = [*self._lent, *(idle.process for idle in self._idle)]

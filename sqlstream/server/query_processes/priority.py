@@ -1,4 +1,4 @@
-"""Queries that take long give way to jobs: whoever may read is not to slow them down."""
+"""Lowers the priority of long queries: readers must not slow down jobs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import threading
 import time
 from collections.abc import Iterator
 
-# A process has its usual priority for so many seconds of a core, and gets this part of a core back as time goes by.
+# A process keeps its priority for so many seconds of processor time, and regains this part of a core as time passes.
 _SECONDS = 2.0
 _PART = 0.2
-# How its threads are ranked then: next to a job on all cores they have some three percent of one each.
+# The nice value of its threads then: next to a job on all cores each gets some three percent of one.
 _NICE = 15
 _LOOK_SECONDS = 0.25
 
 
 class Courtesy:
-    """Lowers the priority of this process once it has computed for long. It cannot be raised again."""
+    """Lowers the priority of this process (`gives_way`) after it has computed for long. It cannot be raised again."""
 
     def __init__(self) -> None:
         self.gives_way = False
@@ -27,7 +27,7 @@ class Courtesy:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Look at what is computed meanwhile."""
+        """Measure the processor time inside of the context."""
         self._working.set()
         try:
             yield
@@ -47,7 +47,7 @@ class Courtesy:
 
 
 def _give_way() -> None:
-    """Lower the priority of all threads of this process; those that they start have it from them."""
+    """Lower the priority of all threads of this process; new threads inherit it."""
     try:
         threads = list(map(int, os.listdir("/proc/self/task")))
     except OSError:

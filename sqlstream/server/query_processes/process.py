@@ -1,4 +1,4 @@
-"""Processes of queries as the server holds them: started, asked, killed."""
+"""The server's side of query processes: it starts, asks and kills them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sqlstream.queries.query import QueryLimits
 from sqlstream.server.query_processes.protocol import NextPart, ProcessReply, ProcessRequest
 from sqlstream.server.query_processes.seed import FORGET, FORK, NUMBER, REQUEST
 
-# A machine that has much to do takes long to import what queries need.
+# On a busy machine the imports take long.
 _START_SECONDS = 120.0
 _END_SECONDS = 5.0
 _PROGRAM = (
@@ -29,11 +29,11 @@ _PROGRAM = (
 
 
 class ProcessGone(Exception):
-    """The process of a query has ended: it was killed, or it had an accident."""
+    """The process of a query has ended: it was killed, or it died."""
 
 
 class SeedProcess:
-    """The process that those of queries are forked from."""
+    """The process from which the processes of queries are forked."""
 
     def __init__(self, project: Project, limits: QueryLimits):
         self._asking = threading.Lock()
@@ -46,9 +46,9 @@ class SeedProcess:
                 [sys.executable, "-c", program],
                 stdin=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
-                # Each thread of a query would reserve addresses of its own for what it allocates.
+                # Otherwise each thread of a query reserves an arena of addresses for its allocations.
                 env={**os.environ, "MALLOC_ARENA_MAX": "2"},
-                # Ctrl-C is for the server, which ends it.
+                # Ctrl-C is for the server, which ends this process.
                 start_new_session=True,
             )
         assert self._process.stdin is not None
@@ -57,10 +57,11 @@ class SeedProcess:
 
     @property
     def is_alive(self) -> bool:
+        """Whether the process runs."""
         return self._process.poll() is None
 
     def fork(self, theirs: socket.socket) -> int:
-        """Return the number of a new process that has one end of a socket. Raises OSError, and OutageError."""
+        """Fork a process that gets one end of a socket; return its pid. Raises OSError, and OutageError."""
         with self._asking:
             self._tell_forgotten()
             socket.send_fds(self._socket, [REQUEST.pack(FORK, 0)], [theirs.fileno()])
@@ -73,9 +74,9 @@ class SeedProcess:
         return int(pid)
 
     def forget(self, pid: int) -> None:
-        """Let a process that has been killed be reaped: from then on its number may be another's."""
+        """Let a killed process be reaped; after that its pid may belong to another process."""
         self._forgotten.append(pid)
-        # Whoever waits for a new process tells it.
+        # A thread that waits for a new process sends it.
         if self._asking.acquire(blocking=False):
             try:
                 self._tell_forgotten()
@@ -88,7 +89,7 @@ class SeedProcess:
                 self._socket.sendall(REQUEST.pack(FORGET, self._forgotten.popleft()))
 
     def close(self) -> None:
-        """End it, and all processes that were forked from it."""
+        """End the process, and all processes that were forked from it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -100,11 +101,11 @@ class SeedProcess:
 
 
 class QueryProcess:
-    """A process that answers one request at a time. Any thread may kill it; whoever asks it closes it."""
+    """A process that answers one request at a time. Any thread may kill it; the thread that asks it closes it."""
 
     def __init__(self, seed: SeedProcess, project_files: object):
         self._seed = seed
-        # What the files of the project were when it began to read them.
+        # The state of the project's files when it began to read them.
         self.project_files = project_files
         ours, theirs = socket.socketpair()
         try:
@@ -118,11 +119,11 @@ class QueryProcess:
         self._is_closed = False
 
     def await_start(self) -> None:
-        """Wait until it has read the project. Raises ProcessGone, and what the project's files make it raise."""
+        """Wait until it has read the project. Raises ProcessGone, for example if the project's files end it."""
         self._received()
 
     def ask(self, request: ProcessRequest | NextPart) -> ProcessReply:
-        """Return the reply to a request. Raises ProcessGone."""
+        """Send a request; return the reply, which may have an error. Raises ProcessGone."""
         try:
             self._connection.send(request)
         except OSError as error:
@@ -138,15 +139,15 @@ class QueryProcess:
         return reply
 
     def kill(self) -> None:
-        """End it at once, whatever it does: whoever waits for a reply gets none."""
+        """End it at once, whatever it does: the thread that waits for a reply gets none."""
         with self._killing:
-            # Until it is closed, and as long as its parent lives, no other process has its number.
+            # Until it is closed, and as long as its parent lives, no other process has its pid.
             if not self._is_closed and self._seed.is_alive:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill it, and forget it."""
+        """Kill it, and release its pid and its connection."""
         self.kill()
         with self._killing:
             if self._is_closed:

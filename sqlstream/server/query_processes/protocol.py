@@ -1,7 +1,7 @@
-"""What the server and the process of a query say to each other.
+"""The messages between the server and the process of a query.
 
-The server sends a request, and gets a reply; of an answer with more parts it asks for each of them, so that a client that reads
-slowly lets its query wait.
+The server sends a request and gets a reply. It requests each further part of an answer, so that a client that reads slowly pauses
+its query.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from sqlstream.server.query_processes.worker import Worker
 
-# More than that the text that a client gives a statement does not have: a million operators take minutes to plan.
+# The limits of a client's statement: a million operators take minutes to plan.
 MOST_CHARACTERS = 1 << 20
 MOST_TOKENS = 50_000
-# No larger part of an answer is sent to the server, and no larger row: what a query may have of memory it has in its process.
+# The limits of a part of an answer, and of a row, in bytes: the memory of a query is in its process, not in the server.
 PART_BYTES = 1 << 20
 ROW_BYTES = 64 << 20
 
 
 class Condition(IntEnum):
-    """What a process can be used for: any query, queries that give way to everything else, or none."""
+    """What a process can still be used for: any query, a query of low priority, or none."""
 
     FINE = 0
     GIVES_WAY = 1
@@ -35,52 +35,53 @@ class ProcessAnswer(Protocol):
 
     @property
     def head(self) -> Any:
-        """What is said at once."""
+        """The first part, such as the columns."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing more is to be said."""
+        """Whether there are no more parts."""
 
     def part(self, *arguments: Any) -> Any:
-        """Return the next part."""
+        """Return the next part. Raises what the computation raises."""
 
     def close(self) -> None:
-        """Give back what the answer holds."""
+        """Release what the answer holds."""
 
 
 class ProcessRequest(Protocol):
-    """What is asked of a process; it is pickled on its way."""
+    """A request to a process; it is pickled."""
 
     def open(self, worker: Worker) -> ProcessAnswer:
-        """Return the answer, of which its head is known. Raises SqlStreamError."""
+        """Return the answer, with its head. Raises SqlStreamError."""
 
 
 @dataclass(frozen=True, slots=True)
 class NextPart:
-    """Asks for the next part of the answer that is open."""
+    """A request for the next part of the open answer."""
 
     arguments: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class WholeAnswer:
-    """An answer of one part."""
+    """An answer with only one part."""
 
     head: Any
     is_whole: bool = True
 
     def part(self, *arguments: Any) -> Any:
+        """Raises AssertionError: there is only one part."""
         raise AssertionError("there are no more parts")
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing: there is nothing to release."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComputationCall:
-    """Asks for what a function of the server returns: it is called in the process.
+    """A request for the result of a function of the server, which is called in the process.
 
-    Errors call it by its `noun`. It may have `more_memory` than a query; then the process is not used again.
+    Errors name it by its `noun`. It may use `more_memory` bytes more than a query; then the process is not used again.
     """
 
     noun: str
@@ -89,13 +90,13 @@ class ComputationCall:
     more_memory: int = 0
 
     def open(self, worker: Worker) -> WholeAnswer:
-        """Return what the function does. Raises what it raises."""
+        """Call the function, and return its result. Raises what the function raises."""
         return WholeAnswer(self.function(*self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessReply:
-    """What a process says: a value or an error, whether the answer is over with it, and the condition of the process."""
+    """A reply: a value or an error, whether it is the last part of the answer, and the condition of the process."""
 
     value: Any = None
     error: Exception | None = None

@@ -1,7 +1,7 @@
-"""The process that those of queries are forked from: it has imported what they need, and does nothing else.
+"""The process from which the processes of queries are forked: it has imported what they need, and does nothing else.
 
-So a query has a process within some fifty milliseconds. It ends when the server does, however that ended, and its processes with
-it. It reaps them when it is told to: until then nothing else has their numbers, and the server may kill by number.
+So a query gets a process within some fifty milliseconds. It ends when the server ends, in any way, and its processes with it. It
+reaps them when the server says so: until then their pids belong to no other process, and the server may kill by pid.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sqlstream.compiler.project import Project
 from sqlstream.queries.query import QueryLimits
 
 FORK, FORGET = b"f", b"r"
-# A request with the number of a process, and the number that answers it: 0 for none.
+# A request with a pid; and the pid in the reply to FORK, 0 for none.
 REQUEST, NUMBER = struct.Struct("!cq"), struct.Struct("!q")
 _IMPORTED = (
     "pyarrow.compute",
@@ -34,17 +34,17 @@ _IMPORTED = (
     "sqlstream.server.record_answers",
     "sqlstream.server.submitting",
 )
-# So often it looks for the end of a process that has been killed.
+# The time between two attempts to reap a killed process.
 _REAP_SECONDS = 0.1
 
 
 def main(descriptor: int) -> None:
-    """Fork processes for whoever has the other end of a socket, until that is closed."""
+    """Fork processes for the server, which has the other end of a socket, until that is closed."""
     project, limits = pickle.load(sys.stdin.buffer)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for module in _IMPORTED:
         importlib.import_module(module)
-    # Libraries have threads that wait for work, and take care of themselves when a process is forked.
+    # Libraries have threads that wait for work, and handle forks themselves.
     warnings.simplefilter("ignore", DeprecationWarning)
     gc.collect()
     gc.freeze()
@@ -66,7 +66,7 @@ class _Seed:
         self._killed: set[int] = set()
 
     def answer(self) -> bool:
-        """Answer a request of the server; False when there will be none."""
+        """Answer a request of the server; return False when there are no more."""
         readable, _, _ = select.select([self._server], [], [], _REAP_SECONDS if self._killed else None)
         self._killed = {pid for pid in self._killed if not _is_reaped(pid)}
         if not readable:

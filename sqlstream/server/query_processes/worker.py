@@ -14,19 +14,19 @@ from sqlstream.queries.query import QueryLimits
 from sqlstream.server.listed_tables import TABLES, ListedTable, listed_table
 from sqlstream.session.state_queries import ProjectQueries
 
-# So old what is known of the tables may be, in seconds: a client asks a dozen questions about them in a row.
+# The list of tables may be so many seconds old: a client sends a dozen queries about them in a row.
 LISTED_FOR = 2.0
 
 
 @dataclass(slots=True)
 class OpenRelation:
-    """The result of a query, not yet computed, and the database that it is in."""
+    """The result of a query, not yet computed, with the connections that it needs."""
 
     relation: duckdb.DuckDBPyRelation
     connections: Sequence[duckdb.DuckDBPyConnection] = ()
 
     def close(self) -> None:
-        """Close the database: one that failed stays in memory with its error, for long, and has threads."""
+        """Close the connections: a failed one would stay in memory with its error, for long, and has threads."""
         for connection in self.connections:
             connection.close()
 
@@ -43,18 +43,18 @@ class _Opened:
 
 
 class Worker:
-    """Runs queries of a project; requests of one client after the other keep here what they need again."""
+    """Runs queries of a project; the requests of one client, one after the other, can keep data in `memory`."""
 
     def __init__(self, project: Project, limits: QueryLimits):
         self._queries, self._limits = ProjectQueries(project), limits
         self._listed: tuple[float, Sequence[ListedTable]] | None = None
-        # What a protocol keeps from request to request, by its name.
+        # What a protocol keeps between requests, by its name.
         self.memory: dict[str, Any] = {}
-        # The first query takes longer than those after it.
+        # The first query takes longer than later ones.
         self.open("SELECT 1").close()
 
     def open(self, sql: str) -> OpenRelation:
-        """Return the result of a query. Raises SqlStreamError."""
+        """Return the result of a query, not yet computed. Raises SqlStreamError."""
         opened = _Opened()
         try:
             relation = self._queries.query(sql, limits=self._limits, opened=opened.connections.append)
@@ -64,7 +64,7 @@ class Worker:
         return OpenRelation(relation, opened.connections)
 
     def tables(self) -> Sequence[ListedTable]:
-        """Return the tables that there are to read. Raises SqlStreamError."""
+        """Return the readable tables. Raises SqlStreamError."""
         if self._listed is None or self._listed[0] < time.monotonic() - LISTED_FOR:
             result = self.open(TABLES)
             try:
