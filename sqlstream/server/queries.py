@@ -9,12 +9,16 @@ from sqlstream.server.settings import Limits
 from sqlstream.server.state_reader import StateReader
 from sqlstream.server.turns import RequestTurns, TurnLimits
 
+# Many queries end within so many seconds. Whoever asks again and again does not do so hundreds of times a second.
+_PATIENCE = 0.5
+
 
 class Queries(RequestTurns):
-    """Runs state queries; a query without a free place is refused at once."""
+    """Runs state queries; a query that finds no free place soon is refused."""
 
     def __init__(self, reader: StateReader, limits: Limits):
-        super().__init__(reader, TurnLimits(limits.queries, limits.query_seconds, "query", "queries are running"))
+        turns = TurnLimits(limits.queries, limits.query_seconds, "query", "queries are running", _PATIENCE)
+        super().__init__(reader, turns)
 
     def stream(self, query: Asked, form: str) -> AsyncIterator[bytes]:
         """Return the parts of an answer in a form (JSON or ARROW); see `parts` for its errors."""

@@ -289,6 +289,7 @@ def test_what_holds_much_leaves_room_for_others(project: Path) -> None:
         wait_until(lambda: service.queries._reader._processes.lent == 0)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "sql",
     [
@@ -305,6 +306,7 @@ def test_a_text_that_takes_long_to_compile_is_refused(project: Path, sql: str) -
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone kills children with their parent")
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_queries_end_with_the_server(project: Path, tmp_path: Path, number: int) -> None:
     words = [sys.executable, "-m", "sqlstream", "serve", "--port", "0", "--project", str(project)]
@@ -333,13 +335,32 @@ def test_queries_end_with_the_server(project: Path, tmp_path: Path, number: int)
 def test_a_process_that_computes_for_long_gives_way() -> None:
     program = """
 import os
-from sqlstream.server.query_processes.priority import Courtesy
-courtesy = Courtesy()
+from sqlstream.server.query_processes.priority import Courtesy, SharedSpending
+courtesy = Courtesy(SharedSpending())
 assert not courtesy.gives_way
 with courtesy.working():
     while not courtesy.gives_way:
         sum(range(1000))
 threads = map(int, os.listdir("/proc/self/task"))
-assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {max(15, os.nice(0))}
+assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {max(19, os.nice(0))}
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=240)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="priorities of threads are Linux's")
+def test_processes_that_come_in_the_place_of_killed_ones_give_way_at_once() -> None:
+    program = """
+import os
+from sqlstream.server.query_processes.priority import Courtesy, SharedSpending
+together = SharedSpending()
+assert not together.add(3.0)
+if not os.fork():
+    together.add(3.0)
+    os._exit(0)
+os.wait()
+courtesy = Courtesy(together)
+with courtesy.working():
+    assert courtesy.gives_way
+assert os.getpriority(os.PRIO_PROCESS, 0) == 19
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=240)

@@ -19,18 +19,18 @@ from sqlstream.errors import QueryError, SqlStreamError
 from sqlstream.queries.query import QueryLimits
 from sqlstream.secrets import masked
 from sqlstream.server.query_processes.memory import add_memory, bound_memory, has_grown, out_of_memory
-from sqlstream.server.query_processes.priority import Courtesy
+from sqlstream.server.query_processes.priority import Courtesy, SharedSpending
 from sqlstream.server.query_processes.protocol import ComputationCall, Condition, NextPart, ProcessAnswer, ProcessReply
 from sqlstream.server.query_processes.worker import Worker
 
 _PR_SET_PDEATHSIG = 1
 
 
-def run(descriptor: int, parent: int, project: Project, limits: QueryLimits) -> NoReturn:
+def run(descriptor: int, parent: int, project: Project, limits: QueryLimits, together: SharedSpending) -> NoReturn:
     """Answer requests from the socket `descriptor` until it is closed, then end this process; also if `parent` ends."""
     try:
         _die_with(parent)
-        _Child(Connection(descriptor), project, limits).serve()
+        _Child(Connection(descriptor), project, limits, together).serve()
     except (EOFError, OSError):
         # The server has no more requests, or has ended.
         pass
@@ -55,10 +55,11 @@ def _die_with(parent: int) -> None:
 class _Child:
     """Answers requests, one after the other."""
 
-    def __init__(self, server: Connection, project: Project, limits: QueryLimits):
+    def __init__(self, server: Connection, project: Project, limits: QueryLimits, together: SharedSpending):
         self._server, self._limits = server, limits
-        self._worker = Worker(project, limits)
-        self._courtesy = Courtesy()
+        self._courtesy = Courtesy(together)
+        with self._courtesy.working():
+            self._worker = Worker(project, limits)
         self._answer: ProcessAnswer | None = None
         self._is_spent = False
         self._resident = bound_memory(limits)

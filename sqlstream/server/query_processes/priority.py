@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -11,23 +13,53 @@ from collections.abc import Iterator
 # A process keeps its priority for so many seconds of processor time, and regains this part of a core as time passes.
 _SECONDS = 2.0
 _PART = 0.2
-# The nice value of its threads then: next to a job on all cores each gets some three percent of one.
-_NICE = 15
+# All processes of a server together keep theirs for so many, however often they are killed and replaced.
+_TOGETHER_SECONDS = 4.0
+# At most so many are counted, so it takes no longer than half a minute until new processes keep theirs again.
+_MOST_SECONDS = 10.0
+# The nice value of its threads then: next to a job on all cores each gets some one and a half percent of one.
+_NICE = 19
 _LOOK_SECONDS = 0.25
 
 
-class Courtesy:
-    """Lowers the priority of this process (`gives_way`) after it has computed for long. It cannot be raised again."""
+class SharedSpending:
+    """Seconds of processor time that the processes of a server have used lately, in memory that they share.
+
+    Two that add at the same instant may lose what one of them adds: a quarter of a second at most.
+    """
+
+    _VALUES = struct.Struct("dd")
 
     def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, self._VALUES.size)
+        self._VALUES.pack_into(self._memory, 0, 0.0, time.monotonic())
+
+    def add(self, seconds: float) -> bool:
+        """Add seconds of processor time; return whether together they have used more than they should."""
+        spent, since = map(float, self._VALUES.unpack_from(self._memory))
+        now = time.monotonic()
+        spent = min(max(spent - _PART * (now - since), 0.0) + seconds, _MOST_SECONDS)
+        self._VALUES.pack_into(self._memory, 0, spent, now)
+        return spent > _TOGETHER_SECONDS
+
+
+class Courtesy:
+    """Lowers the priority of this process (`gives_way`) after it, or all of them together, have computed for long. It cannot be
+    raised again.
+    """
+
+    def __init__(self, together: SharedSpending) -> None:
         self.gives_way = False
+        self._together = together
         self._working = threading.Event()
         self._spent, self._seen, self._since = 0.0, time.process_time(), time.monotonic()
         threading.Thread(target=self._watch, name="courtesy", daemon=True).start()
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Measure the processor time inside of the context."""
+        """Measure the processor time inside of the context; lower the priority at once if all have used too much."""
+        if not self.gives_way and self._together.add(0.0):
+            self._lower()
         self._working.set()
         try:
             yield
@@ -40,10 +72,14 @@ class Courtesy:
             time.sleep(_LOOK_SECONDS)
             computed, now = time.process_time(), time.monotonic()
             self._spent = max(self._spent + computed - self._seen - _PART * (now - self._since), 0.0)
+            are_many = self._together.add(computed - self._seen)
             self._seen, self._since = computed, now
-            if self._spent > _SECONDS:
-                _give_way()
-                self.gives_way = True
+            if self._spent > _SECONDS or are_many:
+                self._lower()
+
+    def _lower(self) -> None:
+        _give_way()
+        self.gives_way = True
 
 
 def _give_way() -> None:

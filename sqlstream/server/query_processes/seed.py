@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from sqlstream.compiler.project import Project
 from sqlstream.queries.query import QueryLimits
+from sqlstream.server.query_processes.priority import SharedSpending
 
 FORK, FORGET = b"f", b"r"
 # A request with a pid; and the pid in the reply to FORK, 0 for none.
@@ -62,6 +63,7 @@ class _Seed:
 
     def __init__(self, server: socket.socket, project: Project, limits: QueryLimits):
         self._server, self._project, self._limits = server, project, limits
+        self._together = SharedSpending()
         self._living: set[int] = set()
         self._killed: set[int] = set()
 
@@ -102,7 +104,7 @@ class _Seed:
     def _become(self, descriptor: int, parent: int) -> NoReturn:
         from sqlstream.server.query_processes.child import run
 
-        run(descriptor, parent, self._project, self._limits)
+        run(descriptor, parent, self._project, self._limits, self._together)
 
     def end(self) -> None:
         for pid in self._living | self._killed:
