@@ -28,7 +28,7 @@ from tests.properties.examples import SHARE
 from tests.seed import commit_seed
 from tests.slt_functions import FUNCTIONS
 from tests.spark.shared import share, shared_spark, stop_shared
-from tests.tiers import is_long, quick
+from tests.tiers import TIERS, is_long
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,9 @@ settings.load_profile("sqlstream")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite the expected results of golden scripts")
     parser.addoption("--spark", action="store_true", help="run golden scripts on Spark, not in process")
-    parser.addoption("--quick", action="store_true", help="run a sample of the short tests that need no Java")
+    parser.addoption(
+        "--tier", choices=TIERS, default="all", help="which tests to run: those of make quick, make test or all"
+    )
     parser.addoption("--durations-to", metavar="FILE", help="show how long tests take, and write it into a file")
     parser.addoption("--budget", action="store_true", help="say if the run takes longer than it should")
 
@@ -151,7 +153,7 @@ def pytest_runtest_teardown() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return True if config.option.quick and is_long(collection_path) else None
+    return True if config.option.tier == "quick" and is_long(collection_path) else None
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -166,12 +168,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take the sample of `--quick`, and deal out what the markers have left."""
-    if config.option.quick:
-        sample = quick(items, config.option.hypothesis_seed)
-        numbers = {*map(id, sample)}
-        config.hook.pytest_deselected(items=[item for item in items if id(item) not in numbers])
-        items[:] = sample
+    """Take the tests of the tier, and deal out what the markers have left."""
+    tests = TIERS[config.option.tier](items, config.option.hypothesis_seed)
+    numbers = {*map(id, tests)}
+    if others := [item for item in items if id(item) not in numbers]:
+        config.hook.pytest_deselected(items=others)
+    items[:] = tests
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1:
         items[:] = dealt(items, workers)

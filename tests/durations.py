@@ -2,6 +2,10 @@
 
 Seconds are those of the clock that a worker spends on a test and its fixtures. Several workers share the cores, so they add up to
 more than the run takes. `python -m tests.durations .durations/test.json` makes a table for CONTRIBUTING of such a file.
+
+`make test` has a budget, and so has each folder of it (`budgets.json`: seconds of a worker). A run says what is beyond them,
+and does not fail for that: a machine may be busy. `python -m tests.durations .durations/test.json --budgets` shares the
+budget out as a run has spent it.
 """
 
 from __future__ import annotations
@@ -20,6 +24,13 @@ import pytest
 # What `make test` may take on two cores that need so many seconds of processor time for ten million additions.
 BUDGET = 15 * 60
 ADDITIONS = 0.5
+# Of `make test`: it has more workers than cores.
+WORKERS = 3
+BUDGETS = Path(__file__).with_name("budgets.json")
+# How far beyond its budget a folder may be before a run says so: what runs beside it has a part in it.
+SLACK = 1.5
+# Seconds beyond a budget that are not worth a word.
+FEW_SECONDS = 5
 # So many files are listed, and tests of at least so many seconds are written into the file.
 FILES = 15
 FOLDERS = 15
@@ -87,6 +98,27 @@ def beyond(seconds: float, speed: float) -> str | None:
     return f"beyond the budget: {seconds:.0f} s of {budget:.0f} s, which are {BUDGET} s at {ADDITIONS} s"
 
 
+def budgets() -> dict[str, float]:
+    """Return the seconds of a worker that each folder may take, on a machine of `ADDITIONS`."""
+    return json.loads(BUDGETS.read_text())  # type: ignore[no-any-return]
+
+
+def folders_beyond(folders: Mapping[str, Sum], speed: float) -> Iterator[str]:
+    """Yield a line for each folder that takes longer than its budget, and for each one without."""
+    known = budgets()
+    for folder, total in folders.items():
+        budget = known.get(folder, 0.0) * speed / ADDITIONS
+        if total.seconds > budget * SLACK + FEW_SECONDS:
+            yield f"beyond its budget: {folder}, {total.seconds:.0f} s of {budget:.0f} s"
+
+
+def shared_out(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the budget of all tests shared out to the folders as a recorded run has spent its time."""
+    spent = sum(record["folders"].values())
+    share = BUDGET * WORKERS / spent
+    return {folder: round(seconds * share, 1) for folder, seconds in sorted(record["folders"].items())}
+
+
 class Recorder:
     """The plugin: listens to the reports of the tests, and shows and writes their durations at the end."""
 
@@ -114,7 +146,8 @@ class Recorder:
             f"{before:.0f} s of them before the first test; ten million additions took {speed:.2f} s of the processor"
         )
         if self._has_budget and (excess := beyond(took, speed)):
-            terminalreporter.write_line(excess, yellow=True)
+            for line in (excess, *folders_beyond(folders, speed)):
+                terminalreporter.write_line(line, yellow=True)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(json.dumps(self._record(folders, files, took, speed), indent=1) + "\n")
 
@@ -162,4 +195,8 @@ def markdown(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print(*markdown(json.loads(Path(sys.argv[1]).read_text())), sep="\n")
+    recorded = json.loads(Path(sys.argv[1]).read_text())
+    if "--budgets" in sys.argv:
+        BUDGETS.write_text(json.dumps(shared_out(recorded), indent=1) + "\n")
+    else:
+        print(*markdown(recorded), sep="\n")

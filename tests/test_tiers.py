@@ -10,17 +10,35 @@ from typing import Any
 
 import pytest
 
-from tests.durations import ADDITIONS, BUDGET, FOLDERS, Durations, beyond, markdown, table
+from tests.durations import (
+    ADDITIONS,
+    BUDGET,
+    FOLDERS,
+    WORKERS,
+    Durations,
+    Sum,
+    beyond,
+    budgets,
+    folders_beyond,
+    markdown,
+    shared_out,
+    table,
+)
 from tests.seed import commit_seed
-from tests.tiers import ONE_IN, is_long, quick
+from tests.tiers import ONE_IN, is_long, quick, usual
+
+ROOT = Path(__file__).parents[1]
 
 
-def item(path: str, number: int, *markers: str) -> Any:
+def item(path: str, number: int, *markers: str, one_in: int = 0) -> Any:
     """Return what is looked at of a test."""
+    marks = {name: SimpleNamespace(args=()) for name in markers}
+    if one_in:
+        marks["one_in"] = SimpleNamespace(args=(one_in,))
     return SimpleNamespace(
         path=Path(path),
         nodeid=f"{path}::test_{number}",
-        get_closest_marker=lambda name: name if name in markers else None,
+        get_closest_marker=marks.get,
     )
 
 
@@ -39,6 +57,16 @@ def test_quick_takes_some_short_tests_of_each_file_and_others_with_another_seed(
     assert names(sample) != names(quick([*many, *one, *long], "b"))
     # Over time all come.
     assert {name for seed in range(100) for name in names(quick(many, str(seed)))} == {*names(many)}
+
+
+def test_make_test_takes_some_cases_of_a_test_that_is_sampled() -> None:
+    others = [item("x.py", 0), item("x.py", 1, "slow"), item("x.py", 2, "thorough")]
+    cases = [item(f"x.py::test[{number}]", 0, one_in=3) for number in range(7)]
+    tests = usual([*others, *cases], "a")
+    assert tests[:2] == others[:2]
+    assert len(tests) == 2 + 3
+    assert names(tests) == names(usual([*others, *cases], "a"))
+    assert {name for seed in range(100) for name in names(usual(cases, str(seed)))} == {*names(cases)}
 
 
 @pytest.mark.parametrize(
@@ -100,3 +128,24 @@ def test_a_run_has_a_budget() -> None:
     assert beyond(BUDGET + 1, ADDITIONS) == "beyond the budget: 901 s of 900 s, which are 900 s at 0.5 s"
     # A machine of half the speed may take twice as long.
     assert beyond(2 * BUDGET, 2 * ADDITIONS) is None
+
+
+def test_each_folder_has_a_budget_and_together_they_have_that_of_the_run() -> None:
+    known = budgets()
+    folders = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")}
+    assert folders <= {*known}
+    assert sum(known.values()) <= BUDGET * WORKERS + len(known)
+
+
+def test_a_folder_beyond_its_budget_is_named() -> None:
+    folder, seconds = max(budgets().items(), key=lambda pair: pair[1])
+    assert not [*folders_beyond({folder: Sum(1, seconds)}, ADDITIONS)]
+    [line] = folders_beyond({folder: Sum(1, 2 * seconds)}, ADDITIONS)
+    assert line == f"beyond its budget: {folder}, {2 * seconds:.0f} s of {seconds:.0f} s"
+    assert not [*folders_beyond({folder: Sum(1, 2 * seconds)}, 2 * ADDITIONS)]
+    assert [*folders_beyond({"tests/new": Sum(1, 100.0)}, ADDITIONS)] == ["beyond its budget: tests/new, 100 s of 0 s"]
+
+
+def test_the_budget_is_shared_out_as_it_was_spent() -> None:
+    shares = shared_out({"folders": {"tests/a": 30.0, "tests/b": 10.0}})
+    assert shares == {"tests/a": BUDGET * WORKERS * 0.75, "tests/b": BUDGET * WORKERS * 0.25}

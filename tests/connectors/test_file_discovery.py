@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs as arrow_fs
 
@@ -23,6 +23,7 @@ from sqlstream.connectors.filesystem.splits import FileDiscovery, Seen
 from sqlstream.connectors.formats import copies
 from sqlstream.connectors.formats.file_split import FileSplit
 from sqlstream.errors import DataError, UsageError
+from tests.properties.examples import examples
 
 
 def put(path: Path, size: int = 10, at: int = 1_000) -> str:
@@ -247,7 +248,7 @@ def test_what_cannot_be_cut_is_left_whole(tmp_path: Path) -> None:
 # Restarts
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(data=st.data())
 @pytest.mark.slow
 def test_a_restart_anywhere_changes_nothing(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

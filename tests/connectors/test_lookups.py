@@ -89,6 +89,7 @@ KINDS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("cache", ["", ", 'lookup.cache' = 'PARTIAL'"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_find_what_is_there(kind: str, cache: str, tmp_path: Path) -> None:

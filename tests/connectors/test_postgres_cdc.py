@@ -80,6 +80,7 @@ def change(database: Database, moments: random.Random) -> None:
         database.run("; ".join(["BEGIN", *statements, moments.choice(["COMMIT", "COMMIT", "ROLLBACK"])]))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("key", ["", KEY], ids=["rows", "keys"])
 def test_a_copy_is_what_the_table_is(key: str, database: Database) -> None:
     full(database)

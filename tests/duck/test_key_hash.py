@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.catalog import Column
@@ -15,6 +15,7 @@ from sqlstream.duck import databases, key_hash
 from sqlstream.functions.databases import close_idle
 from sqlstream.runtime import worker
 from sqlstream.testing import Stream
+from tests.properties.examples import examples
 
 # A change of any of these loses the state of every job there is.
 VECTORS = [
@@ -133,7 +134,7 @@ def _split(values: str) -> list[str]:
     return values.split(", ") if values.startswith("1::") else [values]
 
 
-@settings(deadline=None)
+@examples(100)
 @given(st.lists(st.none() | st.text(max_size=40), min_size=1, max_size=30))
 @pytest.mark.slow
 def test_texts_of_all_lengths(texts: list[str | None]) -> None:
@@ -148,7 +149,7 @@ def test_texts_of_all_lengths(texts: list[str | None]) -> None:
 
 @pytest.mark.slow
 @given(st.text(max_size=40) | st.none(), st.integers(-(2**63), 2**63 - 1) | st.none(), st.integers(1, 300))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_the_bucket_of_a_key_that_is_known(text: str | None, number: int | None, buckets: int) -> None:
     sql = key_hash.bucket([Column("a", "VARCHAR"), Column("b", "BIGINT")], buckets)
     with databases.passing() as con:

@@ -147,6 +147,7 @@ def alike(rows: Iterable[tuple[Any, ...]]) -> list[str]:
     return sorted(str([round(v, 6) if isinstance(v, float) else v for v in row]) for row in rows)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("query", ANSWERS)
 @pytest.mark.slow
 def test_the_stream_gives_the_batch_answer(stream: Stream, batch: duckdb.DuckDBPyConnection, query: str) -> None:
@@ -194,6 +195,7 @@ def test_bids_with_what_a_file_says(stream: Stream, batch: duckdb.DuckDBPyConnec
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_every_query_runs_on_the_generator() -> None:
     """With the table as it is declared, which makes its own events."""
     tables = (EXAMPLE / "tables.sql").read_text()

@@ -218,6 +218,7 @@ def test_it_is_known_by_the_digests_of_its_record_if_there_are_any(project: Path
         assert record.digests == digests
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_job_continues_whatever_words_describe_it(
     known: Path, expected: dict[tuple[str, ...], Results], change: str
@@ -231,6 +232,7 @@ def test_the_job_continues_whatever_words_describe_it(
     assert (after.plan_text == before.plan_text) == (change == "other names")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("change", ["other words", "other names"])
 def test_the_job_is_upgraded_whatever_words_describe_it(
     known: Path, expected: dict[tuple[str, ...], Results], change: str
@@ -240,6 +242,7 @@ def test_the_job_is_upgraded_whatever_words_describe_it(
         assert run(known, more(SCRIPT.read_text()), ("a", "b", "c"), upgrade=Upgrade()) == expected["a", "b", "c"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("change", CHANGES)
 def test_there_is_nothing_to_upgrade_where_only_words_changed(
     known: Path, expected: dict[tuple[str, ...], Results], change: str
@@ -252,6 +255,7 @@ def test_there_is_nothing_to_upgrade_where_only_words_changed(
     assert record_of(known).upgraded_from == ""
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_job_is_restored_whatever_words_describe_it(
     known: Path, expected: dict[tuple[str, ...], Results], change: str
@@ -264,6 +268,7 @@ def test_the_job_is_restored_whatever_words_describe_it(
     assert restored == expected["a", "b", "c"]
 
 
+@pytest.mark.one_in(2)
 def test_a_changed_query_is_another_one_in_other_words_too(known: Path) -> None:
     script = SCRIPT.read_text()
     for describing in (nullcontext, reworded):

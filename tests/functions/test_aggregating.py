@@ -7,20 +7,21 @@ import os
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.functions import types
 from sqlstream.functions.codecs import column, decoded
 from sqlstream.functions.process.aggregating import Unaggregable, aggregator_of
 from sqlstream.functions.process.states import AggregatingState
+from tests.properties.examples import examples
 
 FUNCTIONS = ("count", "sum", "avg", "min", "max", "stddev_samp", "var_pop", "bit_xor", "product", "skewness")
 values = st.lists(st.one_of(st.none(), st.integers(-20, 20)), max_size=6)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(st.lists(values, min_size=1, max_size=4), st.data())
 def test_any_cut_into_values_and_reads_equals_duckdb(
     function: str, parts: list[list[int | None]], data: st.DataObject
@@ -46,7 +47,7 @@ def test_any_cut_into_values_and_reads_equals_duckdb(
 @pytest.mark.parametrize(
     "function", ["count", "sum", "avg", "min", "max", "stddev_samp", "stddev_pop", "var_samp", "var_pop"]
 )
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6), st.just(float("nan"))), max_size=6))
 def test_plain_python_equals_duckdb(function: str, given: list[float | None]) -> None:
     aggregate = aggregator_of(function, float | None, float | None, os.getcwd())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream import Context, ListState, MapState, Row, ValueState, process, state, table
@@ -17,6 +16,7 @@ from sqlstream.functions.kinds import declare_any
 from sqlstream.testing import Stream
 from tests.kinds import of_type
 from tests.properties import ordered_model
+from tests.properties.examples import examples
 from tests.properties.interval_model import delays, histories
 from tests.properties.model import Bag, bag, limits
 from tests.properties.ordered_model import EVERYONE, Click, Note, by_values, check_history, stream_of, timed
@@ -25,8 +25,6 @@ from tests.properties.strategies import Step
 
 pytestmark = pytest.mark.slow
 
-MORE = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 SECOND = timedelta(seconds=1)
 
 
@@ -108,7 +106,7 @@ def answer(rows: Mapping[str, Sequence[StreamRow]], up_to: int | None) -> Bag:
     return bag(note for key in keys for note in simulated(key, rows, up_to))
 
 
-@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(40)
 @given(histories(), delays, st.integers(1, 3), st.booleans())
 def test_batches_and_restarts_make_no_difference_in_order(
     history: list[Step], delay: dict[str, int], parallelism: int, small: bool
@@ -180,7 +178,7 @@ def summed(history: Sequence[Batch]) -> Iterator[tuple[object, ...]]:
             yield key, "row", sums[key] + added
 
 
-@settings(max_examples=40 * MORE, deadline=None, suppress_health_check=SLOW)
+@examples(40)
 @given(st.lists(batches, min_size=1, max_size=6), st.integers(1, 3), st.booleans())
 def test_visits_come_before_the_rows_of_a_batch(history: list[Batch], parallelism: int, small: bool) -> None:
     with limits(small=small), Stream(SCRIPT, functions=[Summing], parallelism=parallelism) as stream:

@@ -63,6 +63,7 @@ def views_by_key(stream: Stream, lookups: Lookups) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_state(kind: str) -> None:
     with job_of(kind) as stream:
@@ -90,6 +91,7 @@ def together(lookups: Lookups, questions: Sequence[Question]) -> list[FoundRows 
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_keys_that_are_looked_up_together(kind: str) -> None:
     random_ = random.Random(kind)
@@ -179,6 +181,7 @@ INSERT INTO r{i} SELECT k, who, COUNT(*), MAX(v) FROM t{i} GROUP BY k, who;
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("memory", [ROOM, 0], ids=["indexed", "no room"])
 def test_every_type_of_key(memory: int) -> None:
     random_ = random.Random(20)

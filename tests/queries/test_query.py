@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.errors import DamageError, QueryError
@@ -27,6 +27,7 @@ from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.locks import JobLock, SessionLock
 from sqlstream.warehouse.paths import Warehouse
 from sqlstream.warehouse.status import Status, write_status
+from tests.properties.examples import examples
 from tests.queries.small_job import EPOCH, SmallJob
 
 DEPARTURES = "SELECT k, epoch(window_end)::INT AS e, n FROM state.hourly.departures"
@@ -224,7 +225,7 @@ batches = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(plan=batches)
 def test_every_version_reads_as_it_did_when_it_was_the_newest(
     tmp_path_factory: pytest.TempPathFactory, plan: Sequence[tuple[list[tuple[str, int, int]], int]]

@@ -91,6 +91,7 @@ def test_each_address_answers_at_the_deadline_and_has_its_place_free_again(proje
         assert service.compilations.running == service.verifications.running == 0
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("address", ["/v1/jobs", "/v1/jobs/j/verify"])
 def test_what_is_computed_ends_with_its_client(project: Path, address: str) -> None:
     with asked(project) as (client, service):
@@ -124,6 +125,7 @@ def test_one_that_waits_for_its_turn_is_told_when_it_does_not_come(project: Path
         assert service.compilations.running == 0
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", list(LONG))
 def test_a_text_that_takes_long_to_compile_is_refused(project: Path, name: str) -> None:
     with asked(project) as (client, _):
@@ -134,6 +136,7 @@ def test_a_text_that_takes_long_to_compile_is_refused(project: Path, name: str) 
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", list(LONG))
 def test_of_an_admin_it_is_compiled_as_long_as_the_limit_says(project: Path, name: str) -> None:
     settings = replace(settings_of(project), limits=replace(Limits(), compile_seconds=2.0))
@@ -180,6 +183,7 @@ def test_a_secret_that_was_seen_there_is_not_shown(project: Path, monkeypatch: p
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone kills children with their parent")
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_what_is_computed_ends_with_the_server(project: Path, number: int) -> None:
     words = [sys.executable, "-m", "sqlstream", "serve", "--port", "0", "--project", str(project)]

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from duckdb.sqltypes import BIGINT, HUGEINT, TIMESTAMP
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.catalog import Column
@@ -22,6 +22,7 @@ from sqlstream.units import END_OF_INPUT, NO_TIME, SECOND, Duration, EventTime, 
 from sqlstream.warehouse.declarations import TableDeclaration
 from sqlstream.warehouse.filesystem import LocalFilesystem
 from sqlstream.warehouse.paths import BucketedPaths
+from tests.properties.examples import examples
 
 FS = LocalFilesystem()
 HOUR = Duration(3600 * SECOND)
@@ -219,7 +220,7 @@ batches = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(batches=batches, retention=st.integers(0, 12), declaration=st.sampled_from([COUNTS, PLAIN]))
 def test_every_retained_version_reads_as_it_was(
     tmp_path_factory: pytest.TempPathFactory,

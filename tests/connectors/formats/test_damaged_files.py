@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -19,10 +18,13 @@ from sqlstream.testing import Stream
 from tests.connectors.formats.test_avro import field, record
 from tests.connectors.formats.test_avro_files import avro
 from tests.connectors.test_malformed import copying, declared, feed, malformed_count
+from tests.properties.examples import SHARE
+from tests.seed import commit_seed
 
 COUNT = 40
-# So many damaged files of each kind; PROPERTY_EXAMPLES=20 tries twenty times as many.
-EXAMPLES = 12 * int(os.environ.get("PROPERTY_EXAMPLES", "1"))
+# So many damaged files of each kind, others for each commit; PROPERTY_EXAMPLES=20 tries twenty times as many.
+EXAMPLES = round(12 * SHARE)
+FIRST = int(commit_seed(), 16) % 1_000_000
 COLUMNS = "k BIGINT, s STRING, d DOUBLE, ts TIMESTAMP(3)"
 ROWS: list[dict[str, Any]] = [
     {"k": k, "s": ("", "x, y", 'say "é"', "two\nlines", "-")[k % 5], "d": k / 4, "ts": f"2026-03-01 10:00:{k:02}"}
@@ -151,7 +153,7 @@ def check_error(error: SqlStreamError, path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(EXAMPLES))
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + EXAMPLES))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_file_is_read_or_refused_by_name(tmp_path: Path, kind: str, seed: int) -> None:
     path = tmp_path / f"a.{kind.replace('-gz', '.gz')}"

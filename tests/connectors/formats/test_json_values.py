@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlstream.catalog import IGNORE, Column
@@ -21,6 +21,7 @@ from sqlstream.connectors.read_plan import VALUE, WRONG
 from sqlstream.duck import databases
 from sqlstream.duck.sql import quote_name, quote_text
 from tests.connectors.formats.reading_files import Con, table
+from tests.properties.examples import examples
 
 TYPES = {
     "b": "BIGINT",
@@ -138,14 +139,14 @@ def columns_of(names: list[str]) -> st.SearchStrategy[list[str]]:
 
 @pytest.mark.slow
 @given(st.lists(LINES, min_size=1, max_size=40), columns_of([*TYPES]) | columns_of(TOLD))
-@settings(max_examples=60)
+@examples(60)
 def test_values_are_what_their_parts_are(lines: list[str | None], names: list[str]) -> None:
     same(lines, names)
 
 
 @pytest.mark.slow
 @given(st.lists(STRUCTS | NUMBERED, min_size=1, max_size=10))
-@settings(max_examples=40)
+@examples(40)
 def test_a_struct_is_told_by_what_it_lacks(lines: list[str | None]) -> None:
     same(lines, ["o", "b"])
 

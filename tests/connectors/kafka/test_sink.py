@@ -81,6 +81,7 @@ def test_nested_values_and_a_key_that_is_not_in_the_value(kafka: str) -> None:
     ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_more_rows_than_the_client_holds_come_in_their_order(kafka: str, guarantee: str) -> None:
     topic = make_topic(kafka, 2)
