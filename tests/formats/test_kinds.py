@@ -21,7 +21,8 @@ from sqlstream.errors import UsageError
 from sqlstream.jobs.identity import is_planned, planned_digests
 from sqlstream.jobs.restoring import Restore
 from sqlstream.jobs.savepoints import take_savepoint
-from sqlstream.jobs.upgrades.shapes import shape_kind
+from sqlstream.jobs.upgrades.older_settings import settings_of
+from sqlstream.jobs.upgrades.shapes import shape_kind, shapes
 from sqlstream.jobs.upgrades.upgrading import Upgrade
 from sqlstream.local.engine import LocalEngine
 from sqlstream.logical.plan.explain import logical_text
@@ -92,13 +93,22 @@ def test_an_archive_has_every_kind_of_stateful_operator(project: Path) -> None:
     with open_session(project) as session:
         record = read_record(session.warehouse.fs, session.warehouse.job(JOB))
         assert record is not None
-        shapes = [operator.shape for operator in record.operators]
-        assert {shape.operator for shape in shapes if shape} == set(map(shape_kind, get_args(Stateful)))
+        recorded = [operator.shape for operator in record.operators]
+        assert {shape.operator for shape in recorded if shape} == set(map(shape_kind, get_args(Stateful)))
         held = dict(
             session.query("SELECT operator, state_rows FROM sqlstream.operators WHERE job = 'kinds'").fetchall()
         )
         # Of the windows of rows the aggregate keeps nothing, nor need rows wait to be sorted.
         assert {operator for operator, rows in held.items() if not rows} <= {"by_count", "sort_1"}
+
+
+def test_its_settings_are_those_of_today(project: Path) -> None:
+    """An earlier version wrote them as texts."""
+    with open_session(project) as session:
+        plan = planned(session, SCRIPT.read_text()).physical
+    today = {stage.name: shape.settings for stage, shape in zip(plan.stages, shapes(plan), strict=True)}
+    shapes_before = {operator.name: operator.shape for operator in record_of(project).operators}
+    assert {name: shape and settings_of(shape) for name, shape in shapes_before.items()} == today
 
 
 def test_its_results_and_state_can_be_queried(project: Path, expected: dict[tuple[str, ...], Results]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -18,14 +19,15 @@ from sqlstream.jobs.upgrades.changes import (
 )
 from sqlstream.jobs.upgrades.ends import compared_sinks, compared_sources, dropped_sinks, dropped_sources
 from sqlstream.jobs.upgrades.matching import Pairs, matched
+from sqlstream.jobs.upgrades.older_settings import settings_of
+from sqlstream.jobs.upgrades.settings_words import ChangedSetting, changed_settings
+from sqlstream.logical.plan.state_settings import SetOperationState
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, OperatorShape, RowPath, ShapeItem
 
-# What the query calls window bounds is no matter of the state.
-_NAMES_ONLY = ("window bounds",)
+# The field with the names of window bounds, on which the state does not depend.
+_NAMES_ONLY = "bounds"
 _NOT_AGAIN = "what was computed before is not computed again"
-# The operators that keep rows of each input by its place.
-_BY_PLACE = ("Join", "IntervalJoin", "TemporalJoin", "SetOperation", "Process")
 _TAKES_BACK = "its input takes rows back, and would take back others than have come"
 _UNKNOWN = (
     "the job was last started by a version of sqlstream that did not record what it computes; "
@@ -119,13 +121,15 @@ def is_same_state(old: OperatorRecord, new: OperatorRecord) -> bool:
         return False
     if [(k.value, k.type) for k in one.keys] != [(k.value, k.type) for k in other.keys]:
         return False
-    if _settings(one) != _settings(other):
+    if any(_changed_settings(one, other)):
         return False
     return _items(one, "value") == _items(other, "value") or _items(one, "expression") == _items(other, "expression")
 
 
-def _settings(shape: OperatorShape) -> Mapping[str, str]:
-    return {name: text for name, text in shape.settings.items() if name not in _NAMES_ONLY}
+def _changed_settings(old: OperatorShape, new: OperatorShape) -> Iterator[ChangedSetting]:
+    """Yield the settings that differ and determine the state."""
+    changed = changed_settings(settings_of(old), settings_of(new))
+    return (one for one in changed if one.field != _NAMES_ONLY)
 
 
 def _items(shape: OperatorShape, by: str) -> list[tuple[object, ...]]:
@@ -134,11 +138,12 @@ def _items(shape: OperatorShape, by: str) -> list[tuple[object, ...]]:
 
 def _are_swapped(old: OperatorShape, new: OperatorShape, pairs: Pairs) -> bool:
     """Tell whether an operator that keeps rows of several inputs has the same ones in other places."""
-    if new.operator not in _BY_PLACE:
+    settings = settings_of(new)
+    if not settings.has_inputs and not isinstance(settings, SetOperationState):
         return False
     before = [(p.input, p.source, p.steps) for p in old.paths]
     after = [(p.input, _old_name(p.source, pairs), p.steps) for p in new.paths]
-    if new.operator == "SetOperation":
+    if isinstance(settings, SetOperationState):
         # Its sides are put together before.
         before, after = ([(n, *path[1:]) for n, path in enumerate(paths)] for paths in (before, after))
     # By what they read and how it is filtered, or by what they read alone.
@@ -177,8 +182,7 @@ def _is_of_others(item: ShapeItem, old: OperatorShape) -> bool:
 
 def _changing(shape: OperatorShape) -> set[int]:
     """Return the places of the inputs whose rows may be taken back."""
-    named = {int(name.rsplit(" ", 1)[1]) for name in shape.settings if name.startswith("changes of input ")}
-    return named or ({0} if "changes below" in shape.settings else set())
+    return set(settings_of(shape).changing)
 
 
 def _paths(paths: Iterable[RowPath], place: int) -> list[tuple[str, tuple[str, ...]]]:
@@ -210,10 +214,10 @@ def differences(old: OperatorShape, new: OperatorShape) -> list[str]:
     found = []
     if [(k.value, k.type) for k in old.keys] != [(k.value, k.type) for k in new.keys]:
         found.append(f"its keys were {_listed(old.keys)}, and would be {_listed(new.keys)}")
-    before, after = _settings(old), _settings(new)
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            found.append(f"{name} was {before.get(name) or 'none'}, and would be {after.get(name) or 'none'}")
+    found += [
+        f"{one.name} was {one.before or 'none'}, and would be {one.after or 'none'}"
+        for one in sorted(_changed_settings(old, new), key=attrgetter("name"))
+    ]
     gone = [i for i in old.items if i.value not in {n.value for n in new.items}]
     come = [i for i in new.items if i.value not in {o.value for o in old.items}]
     if gone or come:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
+from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.warehouse.jobs import OperatorRecord
 
 # Pairs of operators of the job and of the query, by the names that they have there.
@@ -58,8 +59,8 @@ def _state(operator: OperatorRecord) -> Hashable | None:
     if shape is None:
         return None
     items = tuple(sorted((i.kind, i.input, i.value, i.type) for i in shape.items))
-    settings = tuple(sorted(shape.settings.items()))
-    return shape.operator, tuple((k.value, k.type) for k in shape.keys), items, settings, operator.tables
+    keys = tuple((k.value, k.type) for k in shape.keys)
+    return shape.operator, keys, items, settings_of(shape), operator.tables
 
 
 def _what(operator: OperatorRecord) -> Hashable | None:

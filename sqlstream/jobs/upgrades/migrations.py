@@ -24,6 +24,8 @@ from sqlstream.errors import BindError, QueryError, Span, SqlStreamError, missin
 from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
 from sqlstream.jobs.upgrades.changes import Adapted
 from sqlstream.jobs.upgrades.migrated_lists import check_lists
+from sqlstream.jobs.upgrades.older_settings import settings_of
+from sqlstream.jobs.upgrades.settings_words import TTLS, changed_settings
 from sqlstream.jobs.upgrades.state_columns import ROWS_OF, ShownColumn, ShownTable, state_tables
 from sqlstream.jobs.upgrades.widening import is_wider
 from sqlstream.physical.plan import StatefulStage
@@ -345,16 +347,16 @@ def _stays(table: TableRecord, was: OperatorRecord, new: OperatorRecord) -> bool
     if table not in was.tables or before is None or after is None or was.hash_columns != new.hash_columns:
         return False
 
-    def said(shape: OperatorShape) -> object:
+    def items(shape: OperatorShape) -> object:
         held = [
             (i.kind, i.input, i.value, i.type, i.columns[table.name]) for i in shape.items if table.name in i.columns
         ]
-        settings = {
-            n: text for n, text in shape.settings.items() if not n.startswith(("time to live", "window bounds"))
-        }
-        return [(k.value, k.type) for k in shape.keys], sorted(held), settings
+        return [(k.value, k.type) for k in shape.keys], sorted(held)
 
-    return before.operator == after.operator and said(before) == said(after)
+    if before.operator != after.operator or items(before) != items(after):
+        return False
+    changed = changed_settings(settings_of(before), settings_of(after))
+    return all(one.field in (*TTLS, "bounds") for one in changed)
 
 
 def carried_out(

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.jobs.upgrades.adaptations.calls import PartsOf, found_in_others, merged_parts
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
 from sqlstream.jobs.upgrades.changes import SINCE, Adapted
+from sqlstream.jobs.upgrades.settings_words import TTLS, changed_settings
 from sqlstream.operators.aggregates.group_aggregate import MergedAggregates
 from sqlstream.operators.aggregates.retracted_aggregates import SUMS, RetractedAggregates, is_linear, linear_parts
 from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
@@ -22,7 +23,7 @@ def adapt_aggregate(old: OperatorRecord, new: OperatorRecord, stage: StatefulSta
     operator = stage.operator
     assert isinstance(operator, ChangelogOperator)
     carrying = Carrying(old, new)
-    same_text(carrying.old_shape, carrying.new_shape, ("time to live",))
+    carrying.check_settings(("ttl",))
     notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
     match operator.of:
         case MergedAggregates(calls=calls):
@@ -107,12 +108,11 @@ def removed_notes(carrying: Carrying) -> list[str]:
 
 def ttl_notes(carrying: Carrying) -> list[str]:
     """Return sentences about times to live that change."""
-    notes = []
-    old, new = carrying.old_shape.settings, carrying.new_shape.settings
-    for name in dict.fromkeys((*old, *new)):
-        if name.startswith("time to live") and old.get(name) != new.get(name):
-            notes.append(f"{name}: was {old.get(name, 'for ever')}, is {new.get(name, 'for ever')}")
-    return notes
+    return [
+        f"{one.name}: was {one.before or 'for ever'}, is {one.after or 'for ever'}"
+        for one in changed_settings(carrying.old_settings, carrying.new_settings)
+        if one.field in TTLS
+    ]
 
 
 def kept_columns_note(items: tuple[ShapeItem, ...]) -> list[str]:

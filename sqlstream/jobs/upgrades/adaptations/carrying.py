@@ -11,7 +11,10 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import no_rows, quote_name
+from sqlstream.jobs.upgrades.older_settings import settings_of
+from sqlstream.jobs.upgrades.settings_words import changed_settings
 from sqlstream.jobs.upgrades.widening import is_wider
+from sqlstream.logical.plan.state_settings import AnyState
 from sqlstream.warehouse.jobs import OperatorRecord, OperatorShape, ShapeItem, TableRecord
 
 
@@ -39,14 +42,6 @@ def _tables_of(pair: Pair) -> Iterator[tuple[str, str]]:
     yield from zip(*others, strict=False)
 
 
-def same_text(old: OperatorShape, new: OperatorShape, allowed: Iterable[str] = ()) -> None:
-    """Raise CannotAdapt unless two shapes agree in all settings but those that may differ."""
-    for name in dict.fromkeys((*old.settings, *new.settings)):
-        before, after = old.settings.get(name, ""), new.settings.get(name, "")
-        if before != after and name not in allowed:
-            raise CannotAdapt(f"{name}: was {before or 'none'}, is {after or 'none'}")
-
-
 @dataclass(frozen=True)
 class Carrying:
     """From the state of an operator, as it was recorded, to the tables of another one of its kind.
@@ -69,6 +64,20 @@ class Carrying:
     def new_shape(self) -> OperatorShape:
         assert self.new.shape is not None
         return self.new.shape
+
+    @property
+    def old_settings(self) -> AnyState:
+        return settings_of(self.old_shape)
+
+    @property
+    def new_settings(self) -> AnyState:
+        return settings_of(self.new_shape)
+
+    def check_settings(self, allowed: Iterable[str] = ()) -> None:
+        """Raise CannotAdapt if settings differ in other fields than these."""
+        for one in changed_settings(self.old_settings, self.new_settings):
+            if one.field not in allowed:
+                raise CannotAdapt(f"{one.name}: was {one.before or 'none'}, is {one.after or 'none'}")
 
     # -- what belongs together
 

@@ -6,14 +6,13 @@ from dataclasses import replace
 
 from sqlstream.jobs.upgrades.adaptations.aggregates import added_calls, kept_columns_note, removed_notes, ttl_notes
 from sqlstream.jobs.upgrades.adaptations.calls import merged_parts
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
 from sqlstream.jobs.upgrades.changes import SINCE, Adapted
+from sqlstream.logical.plan.state_settings import OverState
 from sqlstream.operators.over.context import AT
 from sqlstream.operators.over.over import ROWS, TOTALS, UNTIL, OverOperator
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.warehouse.jobs import OperatorRecord
-
-_FRAMES = "rows in frames"
 
 
 def adapt_over(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted:
@@ -21,7 +20,7 @@ def adapt_over(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -
     operator = stage.operator
     assert isinstance(operator, OverOperator)
     carrying = Carrying(old, new)
-    same_text(carrying.old_shape, carrying.new_shape, ("time to live", _FRAMES))
+    carrying.check_settings(("ttl", "reach"))
     notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
     running = {call.name: call.call for call in operator.calls if call.runs}
     made, said = added_calls(carrying, running, TOTALS, merged_parts)
@@ -38,15 +37,12 @@ def adapt_over(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -
 
 def _reaches(carrying: Carrying) -> tuple[int, int]:
     """Return how long rows stay for the old frames, and for the new ones. Raises CannotAdapt."""
-    before, after = (_numbers(shape.settings[_FRAMES]) for shape in (carrying.old_shape, carrying.new_shape))
-    if (before["later"], before["following"]) != (after["later"], after["following"]):
+    old, new = carrying.old_settings, carrying.new_settings
+    assert isinstance(old, OverState)
+    assert isinstance(new, OverState)
+    before, after = old.reach, new.reach
+    if (before.later, before.following) != (after.later, after.following):
         raise CannotAdapt("a row leaves when the rows after it in its frames are known, and those are others now")
-    if after["span"] > before["span"] and after["last"]:
+    if after.span > before.span and after.last != 0:
         raise CannotAdapt("frames reach further back in time, beside frames of rows: some rows would be in neither")
-    return before["span"] + before["later"], after["span"] + after["later"]
-
-
-def _numbers(text: str) -> dict[str, int]:
-    """Return the numbers of a setting such as `span 60000000 later 0 following 2 last 5`."""
-    words = text.split()
-    return {name: int(number) for name, number in zip(words[::2], words[1::2], strict=True)}
+    return before.span + before.later, after.span + after.later

@@ -19,8 +19,10 @@ from sqlstream.duck.clock import NOW
 from sqlstream.duck.sql import quote_name
 from sqlstream.functions import pickling
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
 from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.older_settings import settings_of
+from sqlstream.logical.plan.state_settings import ProcessState
 from sqlstream.operators.process.operator import ProcessOperator
 from sqlstream.operators.process.tables import AT, KEYS
 from sqlstream.physical.plan import StatefulStage
@@ -28,7 +30,6 @@ from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem
 
 # What a state is in a shape whose type is that of a value in the row of a key.
 _VALUE = "value"
-_TTL = "time to live of "
 
 
 def adapt_process(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted:
@@ -37,11 +38,9 @@ def adapt_process(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage
     assert isinstance(operator, ProcessOperator)
     said = _migrations(old, operator)
     carrying = Carrying(_renamed(old, said, [one.name for one in operator.function.states]), new)
-    shapes = (carrying.old_shape, carrying.new_shape)
-    times = [name for shape in shapes for name in shape.settings if name.startswith("time to live")]
-    same_text(carrying.old_shape, carrying.new_shape, (*times, "timers"))
+    carrying.check_settings(("state_ttls", "timers"))
     for item in carrying.added:
-        if carrying.new_shape.settings.get(f"changes of input {item.input}") and item.kind == "column":
+        if item.input in carrying.new_settings.changing and item.kind == "column":
             raise CannotAdapt(f'the column "{item.name}" was not kept, and rows without it may be taken back')
     made = _written(carrying, operator)
     converted = _converted(old, carrying, operator, said)
@@ -104,11 +103,12 @@ def _renamed(old: OperatorRecord, said: Mapping[str, str], states: Collection[st
         names = [name for name, was in renamed.items() if was == item.name] if _is_state(item) else []
         stays = not _is_state(item) or (item.name not in renamed and (not names or item.name in states))
         items += [*([item] if stays else []), *(structs.replace(item, name=name) for name in names)]
-    settings = dict(old.shape.settings)
-    for name, was in renamed.items():
-        settings.pop(f"{_TTL}{name}", None)
-        if ttl := old.shape.settings.get(f"{_TTL}{was}"):
-            settings[f"{_TTL}{name}"] = ttl
+    settings = settings_of(old.shape)
+    assert isinstance(settings, ProcessState)
+    before = dict(settings.state_ttls)
+    ttls = {name: ttl for name, ttl in before.items() if name not in renamed}
+    ttls |= {name: before[was] for name, was in renamed.items() if was in before}
+    settings = structs.replace(settings, state_ttls=tuple(ttls.items()))
     return structs.replace(old, shape=structs.replace(old.shape, items=tuple(items), settings=settings))
 
 

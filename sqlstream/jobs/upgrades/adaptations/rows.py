@@ -5,42 +5,42 @@ from __future__ import annotations
 import re
 
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
-from sqlstream.jobs.upgrades.adaptations.windows import n_notes
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
+from sqlstream.jobs.upgrades.adaptations.windows import limit_of, n_notes
 from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.logical.plan.state_settings import NormalizeState, RankState
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.warehouse.jobs import OperatorRecord
 
-_MAY_DIFFER = ("time to live", "n")
-# Between items of ORDER BY, but for those behind which there is a call; and what stands behind the value of one.
-_ORDERED = re.compile(r", (?![^(]*\))")
+# What stands behind the value of an item of ORDER BY.
 _DIRECTION = re.compile(r"(?: ASC| DESC)?(?: NULLS (?:FIRST|LAST))?$")
 
 
 def adapt_rows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted:
     """Return how kept rows get other columns, or another number of them counts. Raises CannotAdapt."""
     carrying = Carrying(old, new)
-    same_text(carrying.old_shape, carrying.new_shape, _MAY_DIFFER)
-    changing = carrying.new_shape.settings.get("changes below") and carrying.new_shape.operator != "Normalize"
+    carrying.check_settings(("ttl", "limit"))
+    old_settings, new_settings = carrying.old_settings, carrying.new_settings
+    changing = bool(new_settings.changing) and not isinstance(new_settings, NormalizeState)
     if changing and carrying.added:
         raise CannotAdapt(f"the column {listed(carrying.added)} was not kept, and rows without it may be taken back")
-    limits = [shape.settings.get("n") for shape in (carrying.old_shape, carrying.new_shape)]
-    is_smaller = limits[1] is not None and (limits[0] is None or int(limits[1]) < int(limits[0]))
+    before, after = limit_of(old_settings), limit_of(new_settings)
+    is_smaller = after is not None and (before is None or after < before)
     if is_smaller and changing:
         raise CannotAdapt(
-            f"rows beyond the best {limits[1]} were emitted, and would have to be taken back; filter the table that is written"
+            f"rows beyond the best {after} were emitted, and would have to be taken back; filter the table that is written"
         )
-    if (limits[0] != "1" or changing) and (column := _breaks_ties(carrying)) is not None:
+    if (before != 1 or changing) and (column := _breaks_ties(carrying)) is not None:
         raise CannotAdapt(
             f'rows that are equal in the order were numbered by "{column}" next, and would be numbered otherwise: '
             "numbers that were emitted would have to be taken back"
         )
     notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
-    if changing and limits[0] != limits[1]:
-        notes.append(f"n: was {limits[0] or 'all'}, is {limits[1] or 'all'}; all rows are kept")
+    if changing and before != after:
+        notes.append(f"n: was {before or 'all'}, is {after or 'all'}; all rows are kept")
     elif is_smaller:
         notes.append(
-            f"n: was {limits[0] or 'all'}, is {limits[1]}; of a key the rows beyond that are taken back when its next row comes"
+            f"n: was {before or 'all'}, is {after}; of a key the rows beyond that are taken back when its next row comes"
         )
     else:
         notes += n_notes(carrying)
@@ -53,11 +53,12 @@ def _breaks_ties(carrying: Carrying) -> str | None:
 
     ROW_NUMBER goes on with all columns in their order. A column that is new is NULL in all rows so far.
     """
-    if carrying.old_shape.settings.get("function") != "row_number":
+    settings = carrying.old_settings
+    if not isinstance(settings, RankState) or settings.function != "row_number":
         return None
     # What is the same in rows that are equal in the order decides nothing.
-    items = _ORDERED.split(carrying.old_shape.settings.get("order", ""))
-    same = {key.value for key in carrying.old_shape.keys} | {_DIRECTION.sub("", item) for item in items}
+    order = (_DIRECTION.sub("", item.text) for item in settings.order)
+    same = {*(key.value for key in carrying.old_shape.keys), *order}
     before = [item for item in carrying.old_shape.items if item.value not in same]
     after = [pair.old for pair in carrying.items if pair.old.value not in same]
     return next((b.name for b, a in zip(before, after, strict=False) if b != a), None)

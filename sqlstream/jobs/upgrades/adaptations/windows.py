@@ -9,9 +9,21 @@ from sqlstream.duck.sql import no_rows, quote_name
 from sqlstream.jobs.upgrades.adaptations import grids
 from sqlstream.jobs.upgrades.adaptations.aggregates import added_calls, kept_columns_note, removed_notes
 from sqlstream.jobs.upgrades.adaptations.calls import merged_parts
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
 from sqlstream.jobs.upgrades.changes import SINCE, Adapted
+from sqlstream.jobs.upgrades.settings_words import windows_words
 from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.state_settings import (
+    AnyState,
+    EarlyFiring,
+    RankState,
+    SessionWindows,
+    SessionWindowState,
+    Sql,
+    WindowAggregateState,
+    WindowRankState,
+    Windows,
+)
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.windows import TimeWindows
 from sqlstream.operators.aggregates.grouped import Grouped
@@ -24,10 +36,9 @@ from sqlstream.operators.windows.retention import KEPT
 from sqlstream.operators.windows.sessions import Sessions
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.physical.plan import StatefulStage
-from sqlstream.units import NO_TIME, duration, parse_duration
+from sqlstream.units import NO_TIME, Duration, duration
 from sqlstream.warehouse.jobs import OperatorRecord
 
-WINDOWS = "windows"
 _BOUND = re.compile(r"\bwindow_(start|end|time)\b")
 
 
@@ -36,8 +47,7 @@ def adapt_windows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage
     operator = stage.operator
     assert isinstance(operator, WindowOperator)
     carrying = Carrying(old, new)
-    allowed = (WINDOWS, "window bounds", "lateness", "n", "late rows", "early results")
-    same_text(carrying.old_shape, carrying.new_shape, allowed)
+    carrying.check_settings(("windows", "bounds", "lateness", "limit", "late_rows", "early"))
     notes = [*carrying.widened(), *carrying.recomputed_below(), *n_notes(carrying)]
     made: dict[tuple[str, str], str] = {}
     if isinstance(operator.of, Grouped):
@@ -57,7 +67,7 @@ def adapt_windows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage
         made |= {(t.name, KEPT.name): times[KEPT.name] for t in new.tables if any(n == KEPT.name for n, _ in t.columns)}
         made |= _emitted(carrying)
     tables = replace(carrying, made=made).tables()
-    other_times = carrying.old_shape.settings.get("early results") != carrying.new_shape.settings.get("early results")
+    other_times = _early(carrying.old_settings) != _early(carrying.new_settings)
     for table in new.tables:
         # Late rows are shown to people, with other columns they begin anew; what waits to be emitted early is counted again.
         is_same = _is_same(old, table.name, table.columns) and not (table.name == PENDING and other_times)
@@ -70,9 +80,7 @@ def adapt_windows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage
 
 def _check_rows(carrying: Carrying) -> None:
     """Raise CannotAdapt where rows with a new column may be taken back that were kept without it."""
-    if carrying.new_shape.settings.get("changes below") and (
-        missing := [item for item in carrying.added if item.kind == "column"]
-    ):
+    if carrying.new_settings.changing and (missing := [item for item in carrying.added if item.kind == "column"]):
         raise CannotAdapt(f"the column {listed(missing)} was not kept, and rows without it may be taken back")
 
 
@@ -82,11 +90,11 @@ def _is_same(old: OperatorRecord, table: str, columns: tuple[tuple[str, str], ..
 
 def n_notes(carrying: Carrying) -> list[str]:
     """Return sentences about another number of best rows."""
-    before, after = (shape.settings.get("n", "") for shape in (carrying.old_shape, carrying.new_shape))
+    before, after = limit_of(carrying.old_settings), limit_of(carrying.new_settings)
     if before == after:
         return []
-    said = f"n: was {before or 'all'}, is {after or 'all'}"
-    more = not after or (before and int(after) > int(before))
+    said = f"n: was {limit_words(before)}, is {limit_words(after)}"
+    more = after is None or (before is not None and after > before)
     if not more:
         return [f"{said}; rows beyond it are forgotten"]
     return [
@@ -94,29 +102,53 @@ def n_notes(carrying: Carrying) -> list[str]:
     ]
 
 
+def limit_of(settings: AnyState) -> int | None:
+    """Return how many best rows count, None where all do, or where there is no such number."""
+    return settings.limit if isinstance(settings, RankState | WindowRankState) else None
+
+
+def limit_words(limit: int | None) -> str:
+    """Return how many best rows count, for people."""
+    return "all" if limit is None else str(limit)
+
+
+def _lateness(settings: AnyState) -> Duration:
+    return settings.lateness if isinstance(settings, WindowAggregateState) else NO_TIME
+
+
+def _early(settings: AnyState) -> EarlyFiring | None:
+    return settings.early if isinstance(settings, WindowAggregateState) else None
+
+
+def _windows(settings: AnyState) -> tuple[Windows, ...]:
+    assert isinstance(settings, SessionWindowState | WindowAggregateState | WindowRankState)
+    return settings.windows
+
+
 def _times(carrying: Carrying, operator: WindowOperator, stage: StatefulStage) -> tuple[dict[str, str], list[str]]:
     """Return the SQL of the columns of windows that lie elsewhere, and sentences. Raises CannotAdapt."""
-    old, new = (shape.settings.get(WINDOWS, "") for shape in (carrying.old_shape, carrying.new_shape))
+    old, new = _windows(carrying.old_settings), _windows(carrying.new_settings)
     if old == new:
         return {}, []
     if isinstance(operator.trigger, Corrections):
         raise CannotAdapt("results of other windows were emitted, and would have to be corrected")
-    gaps = grids.session_gap(old), grids.session_gap(new)
-    if isinstance(operator.groups.windows, Sessions) and all(gaps):
-        return _longer_gap(*gaps)
+    if isinstance(operator.groups.windows, Sessions) and len(old) == len(new) == 1:
+        [was], [now] = old, new
+        if isinstance(was, SessionWindows) and isinstance(now, SessionWindows):
+            return _longer_gap(was, now)
     before, after = grids.sums_of(old, new)
     if any(name == START for table in carrying.new.tables for name, _ in table.columns):
         raise CannotAdapt("the bounds of the windows are columns of the rows")
     if _makes_windows(stage.node):
         _check_bounds(carrying)
-    if not isinstance(operator.of, Grouped) and before.grid.overlaps:
+    if not isinstance(operator.of, Grouped) and before.overlaps:
         raise CannotAdapt("rows in overlapping windows were kept once for each of them")
-    if not isinstance(operator.of, Grouped) and after.grid.overlaps:
+    if not isinstance(operator.of, Grouped) and after.overlaps:
         raise CannotAdapt("rows were kept once, and are in several windows now")
-    if after.grid.slide > after.grid.size:
+    if after.slide > after.size:
         raise CannotAdapt("not every row is in a window now")
     notes = [
-        f"windows: were {old}, are {new}; each is the sum of what was kept",
+        f"windows: were {windows_words(old)}, are {windows_words(new)}; each is the sum of what was kept",
         "windows that begin before the oldest one that was open have only the rows since then",
     ]
     return grids.columns(before, after), notes
@@ -139,13 +171,13 @@ def _check_bounds(carrying: Carrying) -> None:
         raise CannotAdapt("rows are filtered by the bounds of their windows, and were by those of the old ones")
 
 
-def _longer_gap(before: tuple[str, int] | None, after: tuple[str, int] | None) -> tuple[dict[str, str], list[str]]:
+def _longer_gap(before: SessionWindows, after: SessionWindows) -> tuple[dict[str, str], list[str]]:
     """Return the SQL of the ends of sessions with a longer gap. Raises CannotAdapt where it is shorter."""
-    assert before is not None
-    assert after is not None
-    if before[0] != after[0]:
-        raise CannotAdapt(f"sessions are by {after[0]}, and were by {before[0]}")
-    longer = after[1] - before[1]
+    if isinstance(before.gap, Sql) or isinstance(after.gap, Sql):
+        raise CannotAdapt(f"windows: were {windows_words([before])}, are {windows_words([after])}")
+    if before.time != after.time:
+        raise CannotAdapt(f"sessions are by {after.time.text}, and were by {before.time.text}")
+    longer = after.gap - before.gap
     if longer < 0:
         raise CannotAdapt("sessions with a shorter gap would be parts of those that are kept as one")
     note = "the gap of sessions is longer; sessions that have ended do not go on"
@@ -154,15 +186,15 @@ def _longer_gap(before: tuple[str, int] | None, after: tuple[str, int] | None) -
 
 def _lateness_notes(carrying: Carrying, operator: WindowOperator) -> list[str]:
     """Return sentences about another lateness. Raises CannotAdapt where results begin or cease to change."""
-    old, new = carrying.old_shape.settings, carrying.new_shape.settings
+    old, new = carrying.old_settings, carrying.new_settings
     corrected = any(table.name == EMITTED for table in carrying.old.tables)
     if corrected != operator.trigger.corrects:
         was = "were corrected" if corrected else "were final"
         raise CannotAdapt(f"results {was}, and a changed ALLOWED_LATENESS or EARLY_FIRE would make them the other")
-    if "early results" in old and "early results" not in new:
+    if _early(old) is not None and _early(new) is None:
         raise CannotAdapt("windows that are open were emitted early, and would not be taken back at their end")
     notes = []
-    before, after = (parse_duration(s["lateness"]) if "lateness" in s else NO_TIME for s in (old, new))
+    before, after = _lateness(old), _lateness(new)
     if before != after:
         notes.append(f"lateness: was {duration(before)}, is {duration(after)}")
     if after > before:
@@ -170,7 +202,7 @@ def _lateness_notes(carrying: Carrying, operator: WindowOperator) -> list[str]:
             f"windows that were forgotten are not known any more: late rows of them make results of their own until the "
             f"watermark is {duration(after)} beyond their end"
         )
-    if old.get("early results") != new.get("early results"):
+    if _early(old) != _early(new):
         notes.append("windows that are open are emitted early when the next rows come for them")
     return notes
 
