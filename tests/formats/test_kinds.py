@@ -9,14 +9,13 @@ import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from sqlstream import Session
-from sqlstream.compiler import compiler, planned_job
+from sqlstream.compiler import planned_job
 from sqlstream.errors import UsageError
 from sqlstream.jobs.identity import is_planned, planned_digests
 from sqlstream.jobs.restoring import Restore
@@ -28,14 +27,12 @@ from sqlstream.local.engine import LocalEngine
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import AnyNode, Stateful
-from sqlstream.logical.plan.relational import Projection
-from sqlstream.logical.plan.rules import RULES, optimize
-from sqlstream.logical.plan.tables import ResultSink
 from sqlstream.session import explaining
 from sqlstream.warehouse.jobs import JobRecord, read_record
 from tests.formats.make_kinds import FUNCTION, SCRIPT, put, rows_of
 from tests.jobs.savepoint_jobs import open_session, planned
 from tests.processes import SECONDS, wait_until
+from tests.rewriting import rewritten
 
 pytestmark = pytest.mark.slow
 
@@ -141,14 +138,6 @@ def test_the_job_is_restored_from_its_savepoint(project: Path, expected: dict[tu
     assert restored == expected["a", "b", "c"]
 
 
-def in_parentheses(node: Node) -> Node:
-    """A rule that rewrites expressions to equal ones: it puts them into parentheses."""
-    if not isinstance(node, Projection) or all(item.expression.sql.startswith("(") for item in node.items):
-        return node
-    items = (replace(i, expression=replace(i.expression, sql=f"({i.expression.sql})")) for i in node.items)
-    return replace(node, items=tuple(items))
-
-
 @contextmanager
 def reworded() -> Iterator[None]:
     """Every line of a plan is other words."""
@@ -173,20 +162,6 @@ def renamed() -> Iterator[None]:
     finally:
         for kind, name in names.items():
             kind.__name__ = name
-
-
-@contextmanager
-def rewritten() -> Iterator[None]:
-    """There is one more rule, which writes expressions otherwise."""
-
-    def optimized(node: ResultSink) -> tuple[ResultSink, tuple[str, ...]]:
-        plan, names = optimize(node, (*RULES, in_parentheses))
-        assert isinstance(plan, ResultSink)
-        return plan, names
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiler, "optimize", optimized)
-        yield
 
 
 # What may change in the code without a job becoming another one.
@@ -243,7 +218,7 @@ def test_the_job_continues_whatever_words_describe_it(
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("change", ["other words", "other names"])
+@pytest.mark.parametrize("change", CHANGES)
 def test_the_job_is_upgraded_whatever_words_describe_it(
     known: Path, expected: dict[tuple[str, ...], Results], change: str
 ) -> None:

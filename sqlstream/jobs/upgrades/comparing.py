@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from sqlstream.jobs.upgrades.changes import (
     NotAdaptable,
 )
 from sqlstream.jobs.upgrades.ends import compared_sinks, compared_sources, dropped_sinks, dropped_sources
+from sqlstream.jobs.upgrades.forms import expression_form, key_form, key_forms, steps_form, value_form
 from sqlstream.jobs.upgrades.matching import Pairs, matched
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.jobs.upgrades.settings_words import ChangedSetting, changed_settings
@@ -119,11 +120,11 @@ def is_same_state(old: OperatorRecord, new: OperatorRecord) -> bool:
     assert other is not None
     if old.tables != new.tables or old.hash_columns != new.hash_columns:
         return False
-    if [(k.value, k.type) for k in one.keys] != [(k.value, k.type) for k in other.keys]:
+    if key_forms(one) != key_forms(other):
         return False
     if any(_changed_settings(one, other)):
         return False
-    return _items(one, "value") == _items(other, "value") or _items(one, "expression") == _items(other, "expression")
+    return any(_items(one, form) == _items(other, form) for form in (value_form, expression_form))
 
 
 def _changed_settings(old: OperatorShape, new: OperatorShape) -> Iterator[ChangedSetting]:
@@ -132,8 +133,8 @@ def _changed_settings(old: OperatorShape, new: OperatorShape) -> Iterator[Change
     return (one for one in changed if one.field != _NAMES_ONLY)
 
 
-def _items(shape: OperatorShape, by: str) -> list[tuple[object, ...]]:
-    return sorted((i.kind, i.input, getattr(i, by), i.type, repr(sorted(i.columns.items()))) for i in shape.items)
+def _items(shape: OperatorShape, form: Callable[[ShapeItem], str]) -> list[tuple[object, ...]]:
+    return sorted((i.kind, i.input, form(i), i.type, repr(sorted(i.columns.items()))) for i in shape.items)
 
 
 def _are_swapped(old: OperatorShape, new: OperatorShape, pairs: Pairs) -> bool:
@@ -141,8 +142,8 @@ def _are_swapped(old: OperatorShape, new: OperatorShape, pairs: Pairs) -> bool:
     settings = settings_of(new)
     if not settings.has_inputs and not isinstance(settings, SetOperationState):
         return False
-    before = [(p.input, p.source, p.steps) for p in old.paths]
-    after = [(p.input, _old_name(p.source, pairs), p.steps) for p in new.paths]
+    before = [(p.input, p.source, steps_form(p.steps)) for p in old.paths]
+    after = [(p.input, _old_name(p.source, pairs), steps_form(p.steps)) for p in new.paths]
     if isinstance(settings, SetOperationState):
         # Its sides are put together before.
         before, after = ([(n, *path[1:]) for n, path in enumerate(paths)] for paths in (before, after))
@@ -166,8 +167,8 @@ def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmat
         renamed = [(_old_name(source, pairs), steps) for source, steps in after]
         if renamed != before:
             return f"{_TAKES_BACK}: it reads or filters otherwise"
-        own = {i.name: i.value for i in old.shape.items if i.kind == "column" and i.input == place}
-        if any(own.get(i.name, i.value) != i.value for i in new.shape.items if i.kind == "column" and i.input == place):
+        was = {i.name: value_form(i) for i in _columns(old.shape, place)}
+        if any(was.get(i.name, value_form(i)) != value_form(i) for i in _columns(new.shape, place)):
             return f"{_TAKES_BACK}: columns are made otherwise"
         if any(_is_of_others(item, old.shape) for item in new.shape.of_kind("aggregate")):
             return f"{_TAKES_BACK}: columns are made otherwise"
@@ -177,7 +178,13 @@ def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmat
 def _is_of_others(item: ShapeItem, old: OperatorShape) -> bool:
     """Tell whether an aggregate is written as it was, of columns that are something else now."""
     before = old.of_kind("aggregate")
-    return all(o.value != item.value for o in before) and any(o.expression == item.expression for o in before)
+    is_new = all(value_form(o) != value_form(item) for o in before)
+    return is_new and any(expression_form(o) == expression_form(item) for o in before)
+
+
+def _columns(shape: OperatorShape, place: int) -> Iterator[ShapeItem]:
+    """Yield the columns of the rows of an input that an operator keeps."""
+    return (item for item in shape.of_kind("column") if item.input == place)
 
 
 def _changing(shape: OperatorShape) -> set[int]:
@@ -186,7 +193,7 @@ def _changing(shape: OperatorShape) -> set[int]:
 
 
 def _paths(paths: Iterable[RowPath], place: int) -> list[tuple[str, tuple[str, ...]]]:
-    return [(p.source, p.steps) for p in paths if p.input == place]
+    return [(p.source, steps_form(p.steps)) for p in paths if p.input == place]
 
 
 def _old_name(source: str, pairs: Pairs) -> str:
@@ -200,26 +207,27 @@ def _notes(old: OperatorRecord, new: OperatorRecord, pairs: Pairs) -> Iterator[s
     if old.name != new.name:
         yield f"it was called {old.name}"
     for key, other in zip(old.shape.keys, new.shape.keys, strict=False):
-        if key.name != other.name and key.value == other.value:
+        if key.name != other.name and key_form(old.shape, key) == key_form(new.shape, other):
             yield f"key {key.name} is called {other.name}"
-    after = [(_old_name(p.source, pairs), p.steps, p.input) for p in new.shape.paths]
-    if after != [(p.source, p.steps, p.input) for p in old.shape.paths]:
+    after = [(_old_name(p.source, pairs), steps_form(p.steps), p.input) for p in new.shape.paths]
+    if after != [(p.source, steps_form(p.steps), p.input) for p in old.shape.paths]:
         yield f"it reads or filters otherwise from now on; {_NOT_AGAIN}"
-    elif _items(old.shape, "value") != _items(new.shape, "value") and is_same_state(old, new):
+    elif _items(old.shape, value_form) != _items(new.shape, value_form) and is_same_state(old, new):
         yield f"what it reads is made otherwise from now on; {_NOT_AGAIN}"
 
 
 def differences(old: OperatorShape, new: OperatorShape) -> list[str]:
     """Return how two shapes of one kind differ, as phrases."""
     found = []
-    if [(k.value, k.type) for k in old.keys] != [(k.value, k.type) for k in new.keys]:
+    if key_forms(old) != key_forms(new):
         found.append(f"its keys were {_listed(old.keys)}, and would be {_listed(new.keys)}")
     found += [
         f"{one.name} was {one.before or 'none'}, and would be {one.after or 'none'}"
         for one in sorted(_changed_settings(old, new), key=attrgetter("name"))
     ]
-    gone = [i for i in old.items if i.value not in {n.value for n in new.items}]
-    come = [i for i in new.items if i.value not in {o.value for o in old.items}]
+    before, after = (set(map(value_form, shape.items)) for shape in (old, new))
+    gone = [i for i in old.items if value_form(i) not in after]
+    come = [i for i in new.items if value_form(i) not in before]
     if gone or come:
         found.append(
             f"it kept {_listed(gone)}, and would keep {_listed(come)}" if gone else f"it would keep {_listed(come)}"

@@ -23,6 +23,7 @@ from sqlstream.duck.types import time_literal
 from sqlstream.errors import BindError, QueryError, Span, SqlStreamError, missing
 from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
 from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.forms import key_forms, value_form
 from sqlstream.jobs.upgrades.migrated_lists import check_lists
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.jobs.upgrades.settings_words import TTLS, changed_settings
@@ -348,10 +349,8 @@ def _stays(table: TableRecord, was: OperatorRecord, new: OperatorRecord) -> bool
         return False
 
     def items(shape: OperatorShape) -> object:
-        held = [
-            (i.kind, i.input, i.value, i.type, i.columns[table.name]) for i in shape.items if table.name in i.columns
-        ]
-        return [(k.value, k.type) for k in shape.keys], sorted(held)
+        held = (i for i in shape.items if table.name in i.columns)
+        return key_forms(shape), sorted((i.kind, i.input, value_form(i), i.type, i.columns[table.name]) for i in held)
 
     if before.operator != after.operator or items(before) != items(after):
         return False

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
+from sqlstream.jobs.upgrades.forms import expression_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.logical.plan.state_settings import OverState, ProcessState, StateSettings
 from sqlstream.operators.keyed_state import AT
@@ -184,7 +185,7 @@ def _copies(operator: OperatorRecord, table: TableRecord) -> Mapping[str, str]:
         for item in (operator.shape.items if operator.shape is not None else ())
         for stored in item.columns.get(table.name, ())
         if item.name.lower() in keys
-        and item.expression == keys[item.name.lower()].expression
+        and expression_form(item) == expression_form(keys[item.name.lower()])
         and stored not in keys[item.name.lower()].columns.get(table.name, ())
     }
 

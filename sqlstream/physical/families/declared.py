@@ -13,11 +13,13 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from sqlstream.catalog import StateDeclaration
+from sqlstream.logical.plan.canonical import canonical
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Expand, Filter, Projection
 from sqlstream.logical.plan.state_settings import Sql, Windows
 from sqlstream.logical.plan.stateful import StatefulNode
+from sqlstream.logical.plan.values import form
 from sqlstream.logical.plan.windows import TimeWindows
 from sqlstream.sql.dialect import to_duckdb
 
@@ -150,8 +152,8 @@ def inlined(expression: Expression, origins: Origins) -> str:
 
     If no column has an origin, or sqlglot cannot parse the SQL, it is returned as it is.
     """
-    if expression.column is not None and own_sql(expression.column) == expression.sql:
-        return origins.get(expression.column, expression.sql)
+    if expression.column is not None and form(expression) == canonical(own := own_sql(expression.column)):
+        return origins.get(expression.column, own)
     if origins.keys().isdisjoint(expression.reads.columns):
         return expression.sql
     try:

@@ -9,6 +9,7 @@ from sqlstream.duck.aggregates.aggregate_call import AggregateCall
 from sqlstream.jobs.upgrades.adaptations.calls import PartsOf, found_in_others, merged_parts
 from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
 from sqlstream.jobs.upgrades.changes import SINCE, Adapted
+from sqlstream.jobs.upgrades.forms import CallForm, call_form
 from sqlstream.jobs.upgrades.settings_words import TTLS, changed_settings
 from sqlstream.operators.aggregates.group_aggregate import MergedAggregates
 from sqlstream.operators.aggregates.retracted_aggregates import SUMS, RetractedAggregates, is_linear, linear_parts
@@ -91,14 +92,15 @@ def added_calls(
 
 def _lacks(item: ShapeItem, other: ShapeItem) -> str:
     """Return what an average needs beside a sum or a count, which a migration can say, for people; else nothing."""
-    values = item.value.removeprefix("avg")
-    if item.value != f"avg{values}":
+    average, values = call_form(item.value), item.value.removeprefix("avg")
+    if average is None or average.function != "avg":
         return ""
     lacks = {
-        f"sum{values}": f": count{values} is not kept, and count(*) counts NULLs, too",
-        f"count{values}": f": sum{values} is not kept",
+        CallForm("sum", average.rest): f": count{values} is not kept, and count(*) counts NULLs, too",
+        CallForm("count", average.rest): f": sum{values} is not kept",
     }
-    return lacks.get(other.value, "")
+    there = call_form(other.value)
+    return lacks.get(there, "") if there is not None else ""
 
 
 def removed_notes(carrying: Carrying) -> list[str]:

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import no_rows, quote_name
+from sqlstream.jobs.upgrades.forms import expression_form, key_form, value_form
 from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.jobs.upgrades.settings_words import changed_settings
 from sqlstream.jobs.upgrades.widening import is_wider
@@ -87,7 +88,8 @@ class Carrying:
         before = list(self.old_shape.keys)
         found = []
         for key in self.new_shape.keys:
-            old = next((k for k in before if k.value == key.value), None)
+            form = key_form(self.new_shape, key)
+            old = next((k for k in before if key_form(self.old_shape, k) == form), None)
             if old is None:
                 raise CannotAdapt(f'the key "{key.name}" is new, and rows of other keys have been put together')
             before.remove(old)
@@ -105,10 +107,10 @@ class Carrying:
             like = [o for o in self.old_shape.items if (o.kind, o.input) == (item.kind, item.input)]
             named = [o for o in like if o.name == item.name]
             # The value of a state is what kind it is of: only its name tells it from others.
-            same = [o for o in like if o.value == item.value and item.kind != "state"]
+            same = [o for o in like if value_form(o) == value_form(item) and item.kind != "state"]
             old = next((o for o in same if o in named), None) or next(iter(same), None)
             if old is None:
-                old = next((o for o in named if o.expression == item.expression), None)
+                old = next((o for o in named if expression_form(o) == expression_form(item)), None)
             if old is not None:
                 found.append(Pair(item, old))
         return tuple(found)
@@ -231,7 +233,7 @@ class Carrying:
 
     def recomputed_below(self) -> list[str]:
         """Return sentences about items whose text is the same, of columns that are computed otherwise."""
-        pairs = (pair for pair in self.items if pair.new.value != pair.old.value)
+        pairs = (pair for pair in self.items if value_form(pair.new) != value_form(pair.old))
         return [
             f'"{pair.new.name}" goes on: rows so far were {pair.old.value}, from now on they are {pair.new.value}'
             for pair in pairs

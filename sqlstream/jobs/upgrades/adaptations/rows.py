@@ -6,8 +6,9 @@ import re
 
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
 from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
-from sqlstream.jobs.upgrades.adaptations.windows import limit_of, n_notes
+from sqlstream.jobs.upgrades.adaptations.windows import limit_of, limit_words, n_notes
 from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.forms import key_form, text_form, value_form
 from sqlstream.logical.plan.state_settings import NormalizeState, RankState
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.warehouse.jobs import OperatorRecord
@@ -36,12 +37,11 @@ def adapt_rows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -
             "numbers that were emitted would have to be taken back"
         )
     notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
+    limits = f"n: was {limit_words(before)}, is {limit_words(after)}"
     if changing and before != after:
-        notes.append(f"n: was {before or 'all'}, is {after or 'all'}; all rows are kept")
+        notes.append(f"{limits}; all rows are kept")
     elif is_smaller:
-        notes.append(
-            f"n: was {before or 'all'}, is {after}; of a key the rows beyond that are taken back when its next row comes"
-        )
+        notes.append(f"{limits}; of a key the rows beyond that are taken back when its next row comes")
     else:
         notes += n_notes(carrying)
     notes += [*kept_columns_note(carrying.added), *removed_notes(carrying)]
@@ -57,8 +57,8 @@ def _breaks_ties(carrying: Carrying) -> str | None:
     if not isinstance(settings, RankState) or settings.function != "row_number":
         return None
     # What is the same in rows that are equal in the order decides nothing.
-    order = (_DIRECTION.sub("", item.text) for item in settings.order)
-    same = {*(key.value for key in carrying.old_shape.keys), *order}
-    before = [item for item in carrying.old_shape.items if item.value not in same]
-    after = [pair.old for pair in carrying.items if pair.old.value not in same]
+    order = (text_form(_DIRECTION.sub("", item.text)) for item in settings.order)
+    same = {*order, *(key_form(carrying.old_shape, key) for key in carrying.old_shape.keys)}
+    before = [item for item in carrying.old_shape.items if value_form(item) not in same]
+    after = [pair.old for pair in carrying.items if value_form(pair.old) not in same]
     return next((b.name for b, a in zip(before, after, strict=False) if b != a), None)
