@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
 
 from msgspec.structs import replace
 
-from sqlstream.jobs.upgrades.adaptations.registry import ADAPTATIONS, Adaptation
+from sqlstream.jobs.upgrades.adaptations.registry import Adapter, adapted
 from sqlstream.jobs.upgrades.changes import (
     Adapted,
     Change,
@@ -21,13 +20,11 @@ from sqlstream.jobs.upgrades.ends import compared_sinks, compared_sources, dropp
 from sqlstream.jobs.upgrades.forms import expression_form, key_form, key_forms, steps_form, value_form
 from sqlstream.jobs.upgrades.matching import Pairs, matched
 from sqlstream.jobs.upgrades.older_settings import settings_of
-from sqlstream.jobs.upgrades.settings_words import ChangedSetting, changed_settings
+from sqlstream.jobs.upgrades.settings_words import changed_settings
 from sqlstream.logical.plan.state_settings import SetOperationState
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, OperatorShape, RowPath, ShapeItem
 
-# The field with the names of window bounds, on which the state does not depend.
-_NAMES_ONLY = "bounds"
 _NOT_AGAIN = "what was computed before is not computed again"
 _TAKES_BACK = "its input takes rows back, and would take back others than have come"
 _UNKNOWN = (
@@ -40,7 +37,7 @@ def compare(
     old: JobRecord,
     new: JobRecord,
     stages: Sequence[StatefulStage],
-    migrations: Mapping[str, Adaptation] | None = None,
+    migrations: Mapping[str, Adapter] | None = None,
     *,
     is_fork: bool = False,
 ) -> Comparison:
@@ -104,10 +101,7 @@ def _goes_on(
         return NotAdaptable(new.name, old.name, reason)
     if is_same_state(old, new):
         return Kept(new.name, old.name, tuple(_notes(old, new, pairs)))
-    adapt = ADAPTATIONS.get(new.shape.operator)
-    if adapt is None:
-        return NotAdaptable(new.name, old.name, "; ".join(differences(old.shape, new.shape)))
-    found = adapt(old, new, stage)
+    found = adapted(old, new, stage)
     if isinstance(found, Adapted):
         found = Adapted(found.operator, found.was, (*found.notes, *_notes(old, new, pairs)), found.tables)
     return found
@@ -122,15 +116,10 @@ def is_same_state(old: OperatorRecord, new: OperatorRecord) -> bool:
         return False
     if key_forms(one) != key_forms(other):
         return False
-    if any(_changed_settings(one, other)):
+    # What the query calls window bounds is no matter of the state.
+    if any(changed.field != "bounds" for changed in changed_settings(settings_of(one), settings_of(other))):
         return False
     return any(_items(one, form) == _items(other, form) for form in (value_form, expression_form))
-
-
-def _changed_settings(old: OperatorShape, new: OperatorShape) -> Iterator[ChangedSetting]:
-    """Yield the settings that differ and determine the state."""
-    changed = changed_settings(settings_of(old), settings_of(new))
-    return (one for one in changed if one.field != _NAMES_ONLY)
 
 
 def _items(shape: OperatorShape, form: Callable[[ShapeItem], str]) -> list[tuple[object, ...]]:
@@ -214,26 +203,3 @@ def _notes(old: OperatorRecord, new: OperatorRecord, pairs: Pairs) -> Iterator[s
         yield f"it reads or filters otherwise from now on; {_NOT_AGAIN}"
     elif _items(old.shape, value_form) != _items(new.shape, value_form) and is_same_state(old, new):
         yield f"what it reads is made otherwise from now on; {_NOT_AGAIN}"
-
-
-def differences(old: OperatorShape, new: OperatorShape) -> list[str]:
-    """Return how two shapes of one kind differ, as phrases."""
-    found = []
-    if key_forms(old) != key_forms(new):
-        found.append(f"its keys were {_listed(old.keys)}, and would be {_listed(new.keys)}")
-    found += [
-        f"{one.name} was {one.before or 'none'}, and would be {one.after or 'none'}"
-        for one in sorted(_changed_settings(old, new), key=attrgetter("name"))
-    ]
-    before, after = (set(map(value_form, shape.items)) for shape in (old, new))
-    gone = [i for i in old.items if value_form(i) not in after]
-    come = [i for i in new.items if value_form(i) not in before]
-    if gone or come:
-        found.append(
-            f"it kept {_listed(gone)}, and would keep {_listed(come)}" if gone else f"it would keep {_listed(come)}"
-        )
-    return found or ["its state is kept in another form"]
-
-
-def _listed(items: Sequence[ShapeItem]) -> str:
-    return ", ".join(f"{i.expression} {i.type}" for i in items) or "none"

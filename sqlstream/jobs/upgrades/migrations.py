@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.duck.types import time_literal
 from sqlstream.errors import BindError, QueryError, Span, SqlStreamError, missing
-from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
+from sqlstream.jobs.upgrades.adaptations.registry import Adapter
 from sqlstream.jobs.upgrades.changes import Adapted
 from sqlstream.jobs.upgrades.forms import key_forms, value_form
 from sqlstream.jobs.upgrades.migrated_lists import check_lists
@@ -81,7 +81,7 @@ class Migrations:
         """Tell whether they make state of a job."""
         return any(name.text.lower() == job.lower() for name in self.jobs)
 
-    def adaptations(self, state: Warehouse, old: JobRecord, new: JobRecord) -> dict[str, Adaptation]:
+    def adaptations(self, state: Warehouse, old: JobRecord, new: JobRecord) -> dict[str, Adapter]:
         """Return what becomes of the operators of which statements make the state, by their names in lower case.
 
         `state` is the warehouse, or the savepoint, that has the old job. Raises errors that point into the statements.
@@ -121,7 +121,7 @@ def _adapted(
     new: OperatorRecord,
     stage: StatefulStage,
 ) -> Adapted:
-    """Return what becomes of an operator, as `Adaptation` does."""
+    """Return what becomes of an operator, as an `Adapter` does."""
     _check_complete(migrations, was)
     tables = state_tables(new)
     made = [m.table.name for m in migrations]
