@@ -10,6 +10,7 @@ import msgspec
 
 from sqlstream.catalog import Column
 from sqlstream.errors import DamageError, OtherVersionError
+from sqlstream.logical.plan.state_settings import AnyState
 from sqlstream.units import NO_TIME, Duration, ProcessingTime, upgraded_times
 from sqlstream.warehouse.commits import last_committed
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
@@ -111,17 +112,19 @@ class OperatorShape(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an operator computes, as plain data: two operators of equal shape have the same state for the same rows.
 
     `operator` is the declared kind of its node in the plan, such as "WindowAggregate". `items` are its aggregates, stored columns
-    and states; `settings` are all other properties as text (windows, lateness, time to live, ranks, conditions); `inputs` are the
-    tables and operators whose rows it reads, `paths` how these rows reach it. With `named`, its name comes from the query.
+    and states; `settings` are all other properties (windows, lateness, time to live, ranks, conditions): records of earlier
+    versions have these as `texts`, by name (see `jobs.upgrades.older_settings`). `inputs` are the tables and operators whose
+    rows it reads, `paths` how these rows reach it. With `named`, its name comes from the query.
     """
 
     operator: str
     keys: tuple[ShapeItem, ...] = ()
     items: tuple[ShapeItem, ...] = ()
-    settings: Mapping[str, str] = {}
+    texts: Mapping[str, str] = msgspec.field(name="settings", default_factory=dict)
     inputs: tuple[str, ...] = ()
     paths: tuple[RowPath, ...] = ()
     named: bool = False
+    settings: AnyState | None = msgspec.field(name="values", default=None)
 
     def of_kind(self, kind: str) -> tuple[ShapeItem, ...]:
         """Return the items of a kind."""

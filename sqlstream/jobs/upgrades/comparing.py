@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from sqlstream.jobs.upgrades.adaptations.registry import ADAPTATIONS, Adaptation
+from sqlstream.jobs.upgrades.adaptations.registry import Adapter, adapted
 from sqlstream.jobs.upgrades.changes import (
     Adapted,
     Change,
@@ -17,15 +17,15 @@ from sqlstream.jobs.upgrades.changes import (
     NotAdaptable,
 )
 from sqlstream.jobs.upgrades.ends import compared_sinks, compared_sources, dropped_sinks, dropped_sources
+from sqlstream.jobs.upgrades.forms import expression_form, key_form, key_forms, steps_form, value_form
 from sqlstream.jobs.upgrades.matching import Pairs, matched
+from sqlstream.jobs.upgrades.older_settings import settings_of
+from sqlstream.jobs.upgrades.settings_words import changed_settings
+from sqlstream.logical.plan.state_settings import SetOperationState
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.warehouse.jobs import JobRecord, OperatorRecord, OperatorShape, RowPath, ShapeItem
 
-# What the query calls window bounds is no matter of the state.
-_NAMES_ONLY = ("window bounds",)
 _NOT_AGAIN = "what was computed before is not computed again"
-# The operators that keep rows of each input by its place.
-_BY_PLACE = ("Join", "IntervalJoin", "TemporalJoin", "SetOperation", "Process")
 _TAKES_BACK = "its input takes rows back, and would take back others than have come"
 _UNKNOWN = (
     "the job was last started by a version of sqlstream that did not record what it computes; "
@@ -37,7 +37,7 @@ def compare(
     old: JobRecord,
     new: JobRecord,
     stages: Sequence[StatefulStage],
-    migrations: Mapping[str, Adaptation] | None = None,
+    migrations: Mapping[str, Adapter] | None = None,
     *,
     is_fork: bool = False,
 ) -> Comparison:
@@ -101,10 +101,7 @@ def _goes_on(
         return NotAdaptable(new.name, old.name, reason)
     if is_same_state(old, new):
         return Kept(new.name, old.name, tuple(_notes(old, new, pairs)))
-    adapt = ADAPTATIONS.get(new.shape.operator)
-    if adapt is None:
-        return NotAdaptable(new.name, old.name, "; ".join(differences(old.shape, new.shape)))
-    found = adapt(old, new, stage)
+    found = adapted(old, new, stage)
     if isinstance(found, Adapted):
         found = Adapted(found.operator, found.was, (*found.notes, *_notes(old, new, pairs)), found.tables)
     return found
@@ -117,28 +114,26 @@ def is_same_state(old: OperatorRecord, new: OperatorRecord) -> bool:
     assert other is not None
     if old.tables != new.tables or old.hash_columns != new.hash_columns:
         return False
-    if [(k.value, k.type) for k in one.keys] != [(k.value, k.type) for k in other.keys]:
+    if key_forms(one) != key_forms(other):
         return False
-    if _settings(one) != _settings(other):
+    # What the query calls window bounds is no matter of the state.
+    if any(changed.field != "bounds" for changed in changed_settings(settings_of(one), settings_of(other))):
         return False
-    return _items(one, "value") == _items(other, "value") or _items(one, "expression") == _items(other, "expression")
+    return any(_items(one, form) == _items(other, form) for form in (value_form, expression_form))
 
 
-def _settings(shape: OperatorShape) -> Mapping[str, str]:
-    return {name: text for name, text in shape.settings.items() if name not in _NAMES_ONLY}
-
-
-def _items(shape: OperatorShape, by: str) -> list[tuple[object, ...]]:
-    return sorted((i.kind, i.input, getattr(i, by), i.type, repr(sorted(i.columns.items()))) for i in shape.items)
+def _items(shape: OperatorShape, form: Callable[[ShapeItem], str]) -> list[tuple[object, ...]]:
+    return sorted((i.kind, i.input, form(i), i.type, repr(sorted(i.columns.items()))) for i in shape.items)
 
 
 def _are_swapped(old: OperatorShape, new: OperatorShape, pairs: Pairs) -> bool:
     """Tell whether an operator that keeps rows of several inputs has the same ones in other places."""
-    if new.operator not in _BY_PLACE:
+    settings = settings_of(new)
+    if not settings.has_inputs and not isinstance(settings, SetOperationState):
         return False
-    before = [(p.input, p.source, p.steps) for p in old.paths]
-    after = [(p.input, _old_name(p.source, pairs), p.steps) for p in new.paths]
-    if new.operator == "SetOperation":
+    before = [(p.input, p.source, steps_form(p.steps)) for p in old.paths]
+    after = [(p.input, _old_name(p.source, pairs), steps_form(p.steps)) for p in new.paths]
+    if isinstance(settings, SetOperationState):
         # Its sides are put together before.
         before, after = ([(n, *path[1:]) for n, path in enumerate(paths)] for paths in (before, after))
     # By what they read and how it is filtered, or by what they read alone.
@@ -161,8 +156,8 @@ def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmat
         renamed = [(_old_name(source, pairs), steps) for source, steps in after]
         if renamed != before:
             return f"{_TAKES_BACK}: it reads or filters otherwise"
-        own = {i.name: i.value for i in old.shape.items if i.kind == "column" and i.input == place}
-        if any(own.get(i.name, i.value) != i.value for i in new.shape.items if i.kind == "column" and i.input == place):
+        was = {i.name: value_form(i) for i in _columns(old.shape, place)}
+        if any(was.get(i.name, value_form(i)) != value_form(i) for i in _columns(new.shape, place)):
             return f"{_TAKES_BACK}: columns are made otherwise"
         if any(_is_of_others(item, old.shape) for item in new.shape.of_kind("aggregate")):
             return f"{_TAKES_BACK}: columns are made otherwise"
@@ -172,17 +167,22 @@ def _unlike_inputs(old: OperatorRecord, new: OperatorRecord, pairs: Pairs, unmat
 def _is_of_others(item: ShapeItem, old: OperatorShape) -> bool:
     """Tell whether an aggregate is written as it was, of columns that are something else now."""
     before = old.of_kind("aggregate")
-    return all(o.value != item.value for o in before) and any(o.expression == item.expression for o in before)
+    is_new = all(value_form(o) != value_form(item) for o in before)
+    return is_new and any(expression_form(o) == expression_form(item) for o in before)
+
+
+def _columns(shape: OperatorShape, place: int) -> Iterator[ShapeItem]:
+    """Yield the columns of the rows of an input that an operator keeps."""
+    return (item for item in shape.of_kind("column") if item.input == place)
 
 
 def _changing(shape: OperatorShape) -> set[int]:
     """Return the places of the inputs whose rows may be taken back."""
-    named = {int(name.rsplit(" ", 1)[1]) for name in shape.settings if name.startswith("changes of input ")}
-    return named or ({0} if "changes below" in shape.settings else set())
+    return set(settings_of(shape).changing)
 
 
 def _paths(paths: Iterable[RowPath], place: int) -> list[tuple[str, tuple[str, ...]]]:
-    return [(p.source, p.steps) for p in paths if p.input == place]
+    return [(p.source, steps_form(p.steps)) for p in paths if p.input == place]
 
 
 def _old_name(source: str, pairs: Pairs) -> str:
@@ -196,32 +196,10 @@ def _notes(old: OperatorRecord, new: OperatorRecord, pairs: Pairs) -> Iterator[s
     if old.name != new.name:
         yield f"it was called {old.name}"
     for key, other in zip(old.shape.keys, new.shape.keys, strict=False):
-        if key.name != other.name and key.value == other.value:
+        if key.name != other.name and key_form(old.shape, key) == key_form(new.shape, other):
             yield f"key {key.name} is called {other.name}"
-    after = [(_old_name(p.source, pairs), p.steps, p.input) for p in new.shape.paths]
-    if after != [(p.source, p.steps, p.input) for p in old.shape.paths]:
+    after = [(_old_name(p.source, pairs), steps_form(p.steps), p.input) for p in new.shape.paths]
+    if after != [(p.source, steps_form(p.steps), p.input) for p in old.shape.paths]:
         yield f"it reads or filters otherwise from now on; {_NOT_AGAIN}"
-    elif _items(old.shape, "value") != _items(new.shape, "value") and is_same_state(old, new):
+    elif _items(old.shape, value_form) != _items(new.shape, value_form) and is_same_state(old, new):
         yield f"what it reads is made otherwise from now on; {_NOT_AGAIN}"
-
-
-def differences(old: OperatorShape, new: OperatorShape) -> list[str]:
-    """Return how two shapes of one kind differ, as phrases."""
-    found = []
-    if [(k.value, k.type) for k in old.keys] != [(k.value, k.type) for k in new.keys]:
-        found.append(f"its keys were {_listed(old.keys)}, and would be {_listed(new.keys)}")
-    before, after = _settings(old), _settings(new)
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            found.append(f"{name} was {before.get(name) or 'none'}, and would be {after.get(name) or 'none'}")
-    gone = [i for i in old.items if i.value not in {n.value for n in new.items}]
-    come = [i for i in new.items if i.value not in {o.value for o in old.items}]
-    if gone or come:
-        found.append(
-            f"it kept {_listed(gone)}, and would keep {_listed(come)}" if gone else f"it would keep {_listed(come)}"
-        )
-    return found or ["its state is kept in another form"]
-
-
-def _listed(items: Sequence[ShapeItem]) -> str:
-    return ", ".join(f"{i.expression} {i.type}" for i in items) or "none"

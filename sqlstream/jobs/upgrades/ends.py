@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from sqlstream.connectors.formats.malformed import COLUMNS as MALFORMED
 from sqlstream.duck.sql import quote_name
 from sqlstream.jobs.upgrades.changes import SinkChange, SourceChange
+from sqlstream.jobs.upgrades.forms import columns_form, optional_form, steps_form
 from sqlstream.jobs.upgrades.matching import Pairs
 from sqlstream.jobs.upgrades.widening import is_wider
 from sqlstream.warehouse.jobs import TABLE, JobRecord, ScanRecord, SinkRecord
@@ -28,7 +29,7 @@ def compared_sources(old: JobRecord, new: JobRecord) -> tuple[SourceChange, ...]
             continue
         taken.add(was)
         before = old.scans[was]
-        changed = (before.time_column, before.watermark_expression) != (scan.time_column, scan.watermark_expression)
+        changed = _watermark(before) != _watermark(scan)
         notes = ["its watermark follows the new expression from now on"] if changed else []
         found.append(SourceChange(scan.table, was, tuple(notes)))
     return tuple(found)
@@ -36,6 +37,10 @@ def compared_sources(old: JobRecord, new: JobRecord) -> tuple[SourceChange, ...]
 
 def _is_same(old: ScanRecord, new: ScanRecord) -> bool:
     return old.table.lower() == new.table.lower() and (not old.kind or (old.kind, old.place) == (new.kind, new.place))
+
+
+def _watermark(scan: ScanRecord) -> tuple[str | None, str | None]:
+    return scan.time_column, optional_form(scan.watermark_expression)
 
 
 def dropped_sources(old: JobRecord, new: JobRecord) -> tuple[str, ...]:
@@ -122,7 +127,8 @@ def _notes(old: SinkRecord, new: SinkRecord) -> Iterator[str]:
 
 
 def _made(sink: SinkRecord, columns: Sequence[tuple[str, str]]) -> list[tuple[object, ...]]:
-    return [(p.steps, *(p.columns.get(name) for name, _ in columns)) for p in sink.paths]
+    names = [name for name, _ in columns]
+    return [(steps_form(p.steps), *columns_form(p, names)) for p in sink.paths]
 
 
 def _refusals(old: SinkRecord, new: SinkRecord, pairs: Pairs, fresh: Collection[str]) -> Iterator[str]:
@@ -137,7 +143,7 @@ def _refusals(old: SinkRecord, new: SinkRecord, pairs: Pairs, fresh: Collection[
             yield f"column {name} was {was}, and would be {type}, which does not hold all its values"
     if not new.changing:
         return
-    if [p.steps for p in old.paths] != [p.steps for p in new.paths]:
+    if [steps_form(p.steps) for p in old.paths] != [steps_form(p.steps) for p in new.paths]:
         yield "rows that were written could not be taken back, as others are filtered out now; write another table"
     sources = [pairs.get(p.source, p.source) for p in new.paths]
     if sources != [p.source for p in old.paths] and not new.key:

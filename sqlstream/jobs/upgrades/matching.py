@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
+from sqlstream.jobs.upgrades.forms import key_forms, value_form
+from sqlstream.jobs.upgrades.older_settings import settings_of
 from sqlstream.warehouse.jobs import OperatorRecord
 
 # Pairs of operators of the job and of the query, by the names that they have there.
@@ -57,12 +59,13 @@ def _state(operator: OperatorRecord) -> Hashable | None:
     shape = operator.shape
     if shape is None:
         return None
-    items = tuple(sorted((i.kind, i.input, i.value, i.type) for i in shape.items))
-    settings = tuple(sorted(shape.settings.items()))
-    return shape.operator, tuple((k.value, k.type) for k in shape.keys), items, settings, operator.tables
+    items = tuple(sorted((i.kind, i.input, value_form(i), i.type) for i in shape.items))
+    return shape.operator, key_forms(shape), items, settings_of(shape), operator.tables
 
 
 def _what(operator: OperatorRecord) -> Hashable | None:
     """Return what two operators have alike that do the same by the same keys, whatever else they compute."""
     shape = operator.shape
-    return None if shape is None else (shape.operator, tuple(k.value for k in shape.keys), shape.inputs)
+    if shape is None:
+        return None
+    return shape.operator, tuple(form for form, _ in key_forms(shape)), shape.inputs

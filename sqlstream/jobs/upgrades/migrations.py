@@ -21,9 +21,12 @@ import pyarrow.parquet as pq
 from sqlstream.duck.sql import quote_name, quote_text
 from sqlstream.duck.types import time_literal
 from sqlstream.errors import BindError, QueryError, Span, SqlStreamError, missing
-from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
+from sqlstream.jobs.upgrades.adaptations.registry import Adapter
 from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.forms import key_forms, value_form
 from sqlstream.jobs.upgrades.migrated_lists import check_lists
+from sqlstream.jobs.upgrades.older_settings import settings_of
+from sqlstream.jobs.upgrades.settings_words import TTLS, changed_settings
 from sqlstream.jobs.upgrades.state_columns import ROWS_OF, ShownColumn, ShownTable, state_tables
 from sqlstream.jobs.upgrades.widening import is_wider
 from sqlstream.physical.plan import StatefulStage
@@ -78,7 +81,7 @@ class Migrations:
         """Tell whether they make state of a job."""
         return any(name.text.lower() == job.lower() for name in self.jobs)
 
-    def adaptations(self, state: Warehouse, old: JobRecord, new: JobRecord) -> dict[str, Adaptation]:
+    def adaptations(self, state: Warehouse, old: JobRecord, new: JobRecord) -> dict[str, Adapter]:
         """Return what becomes of the operators of which statements make the state, by their names in lower case.
 
         `state` is the warehouse, or the savepoint, that has the old job. Raises errors that point into the statements.
@@ -118,7 +121,7 @@ def _adapted(
     new: OperatorRecord,
     stage: StatefulStage,
 ) -> Adapted:
-    """Return what becomes of an operator, as `Adaptation` does."""
+    """Return what becomes of an operator, as an `Adapter` does."""
     _check_complete(migrations, was)
     tables = state_tables(new)
     made = [m.table.name for m in migrations]
@@ -345,16 +348,14 @@ def _stays(table: TableRecord, was: OperatorRecord, new: OperatorRecord) -> bool
     if table not in was.tables or before is None or after is None or was.hash_columns != new.hash_columns:
         return False
 
-    def said(shape: OperatorShape) -> object:
-        held = [
-            (i.kind, i.input, i.value, i.type, i.columns[table.name]) for i in shape.items if table.name in i.columns
-        ]
-        settings = {
-            n: text for n, text in shape.settings.items() if not n.startswith(("time to live", "window bounds"))
-        }
-        return [(k.value, k.type) for k in shape.keys], sorted(held), settings
+    def items(shape: OperatorShape) -> object:
+        held = (i for i in shape.items if table.name in i.columns)
+        return key_forms(shape), sorted((i.kind, i.input, value_form(i), i.type, i.columns[table.name]) for i in held)
 
-    return before.operator == after.operator and said(before) == said(after)
+    if before.operator != after.operator or items(before) != items(after):
+        return False
+    changed = changed_settings(settings_of(before), settings_of(after))
+    return all(one.field in (*TTLS, "bounds") for one in changed)
 
 
 def carried_out(

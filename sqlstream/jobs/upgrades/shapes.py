@@ -54,8 +54,8 @@ class _Shaping:
 
     def shape(self) -> OperatorShape:
         node = self._node
-        changes = ("changes below", "yes" if any(child.is_changelog for child in node.children) else "")
-        settings = {name: text for name, text in (changes, *self._plan.settings(self._inputs)) if text}
+        changing = tuple(place for place, child in enumerate(node.children) if child.is_changelog)
+        settings = replace(self._plan.settings(self._inputs), changing=changing)
         paths = [
             RowPath(path.source, path.steps, input=place)
             for place, child in enumerate(node.children)
@@ -66,10 +66,10 @@ class _Shaping:
             shape_kind(node),
             tuple(self._keys()),
             tuple(map(self._item, self._plan.items())),
-            settings,
-            inputs,
-            tuple(paths),
-            bool(node.name),
+            inputs=inputs,
+            paths=tuple(paths),
+            named=bool(node.name),
+            settings=settings,
         )
 
     def _keys(self) -> Iterator[ShapeItem]:

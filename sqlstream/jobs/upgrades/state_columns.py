@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
+from sqlstream.jobs.upgrades.forms import expression_form
+from sqlstream.jobs.upgrades.older_settings import settings_of
+from sqlstream.logical.plan.state_settings import OverState, ProcessState, StateSettings
 from sqlstream.operators.keyed_state import AT
 from sqlstream.operators.over.over import LAST
 from sqlstream.operators.process.tables import ENTRY, POSITION
 from sqlstream.operators.windows.assigners import ROWS
 from sqlstream.storage.zsets import KEYS, WEIGHT, current
-from sqlstream.units import EPOCH, MICROSECOND, MILLISECOND, Duration, ProcessingTime
+from sqlstream.units import EPOCH, MICROSECOND, Duration, ProcessingTime
 from sqlstream.warehouse.declarations import MERGED
 from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem, TableRecord
 
@@ -122,11 +125,18 @@ def state_tables(operator: OperatorRecord, time: ProcessingTime = EPOCH) -> tupl
 def _clock(operator: OperatorRecord, table: TableRecord) -> Duration | None:
     """Return the unit in which a table says when a row last came for a key, None where it does not."""
     columns = {name for name, _ in table.columns}
-    what = operator.shape.operator if operator.shape is not None else operator.kind.capitalize()
+    settings = _settings(operator)
     # The last rows of OVER have their own time in a column of this name.
-    if not columns.issuperset((WEIGHT, AT.name)) or (what == "Over" and table.name == LAST):
+    if not columns.issuperset((WEIGHT, AT.name)) or (isinstance(settings, OverState) and table.name == LAST):
         return None
-    return MICROSECOND if what == "Process" else MILLISECOND
+    return settings.clock
+
+
+def _settings(operator: OperatorRecord) -> StateSettings:
+    """Return the settings of an operator; a record without a shape has only those that follow from its kind."""
+    if operator.shape is not None:
+        return settings_of(operator.shape)
+    return {"over": OverState(), "process": ProcessState()}.get(operator.kind, StateSettings())
 
 
 def _columns(operator: OperatorRecord, table: TableRecord, time: ProcessingTime) -> Iterator[ShownColumn]:
@@ -175,7 +185,7 @@ def _copies(operator: OperatorRecord, table: TableRecord) -> Mapping[str, str]:
         for item in (operator.shape.items if operator.shape is not None else ())
         for stored in item.columns.get(table.name, ())
         if item.name.lower() in keys
-        and item.expression == keys[item.name.lower()].expression
+        and expression_form(item) == expression_form(keys[item.name.lower()])
         and stored not in keys[item.name.lower()].columns.get(table.name, ())
     }
 

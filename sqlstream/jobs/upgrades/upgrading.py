@@ -22,7 +22,7 @@ from sqlstream.errors import JobError, SqlStreamError, UsageError
 from sqlstream.jobs.identity import is_planned, recorded_identity
 from sqlstream.jobs.launch import check_only_writer, job_record, job_spec, key_hash_of
 from sqlstream.jobs.savepoints import default_name, take_savepoint
-from sqlstream.jobs.upgrades.adaptations.registry import Adaptation
+from sqlstream.jobs.upgrades.adaptations.registry import Adapter
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Kept
 from sqlstream.jobs.upgrades.comparing import compare
 from sqlstream.jobs.upgrades.migrations import Migrations
@@ -89,7 +89,7 @@ class Upgrader:
     def compared(self, saved: JobRecord, *, is_fork: bool = False, state: Warehouse | None = None) -> Comparison:
         """Return what becomes of a job with a record; a savepoint of it is `state`. Raises what migrations raise."""
         made = self.made(saved)
-        migrations: Mapping[str, Adaptation] = {}
+        migrations: Mapping[str, Adapter] = {}
         if self._upgrade.migrations is not None:
             migrations = self._upgrade.migrations.adaptations(state or self._warehouse, saved, made)
         found = compare(saved, made, self._planned.physical.stages, migrations, is_fork=is_fork)

@@ -13,6 +13,7 @@ from sqlstream.errors import SqlStreamError
 from sqlstream.jobs.launch import job_record, job_spec
 from sqlstream.jobs.upgrades.changes import Adapted, Comparison, Dropped, Kept, New, SinkChange
 from sqlstream.jobs.upgrades.comparing import compare
+from sqlstream.jobs.upgrades.forms import optional_form
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.tables import Scan
@@ -77,7 +78,7 @@ class Earlier:
         if self.comparison.dropped_sources or sorted(p for p in places if p is not None) != list(range(len(places))):
             yield "It reads other tables than before"
         elif any(
-            self.saved.scans[was].watermark_expression != scan.watermark
+            optional_form(self.saved.scans[was].watermark_expression) != optional_form(scan.watermark)
             for was, scan in zip(places, planned.physical.scans, strict=True)
             if was is not None
         ):

@@ -20,6 +20,7 @@ from sqlstream.catalog import Table
 from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Item, Schema
 from sqlstream.logical.plan.settings import NodeValues
+from sqlstream.logical.plan.state_settings import Windows
 from sqlstream.logical.plan.words import IN_WINDOWS_OF_INPUT
 from sqlstream.units import NO_TIME, Duration, duration
 
@@ -115,8 +116,8 @@ class Node(ABC):
         """The number of windows to which it assigns each row; None if it does not copy rows into windows."""
         return None
 
-    def windows_setting(self, inlined: Callable[[Expression], str]) -> str | None:
-        """Return the windows that it makes, as records have them: `inlined` gives SQL over what is below. None: it makes none."""
+    def windows_setting(self, inlined: Callable[[Expression], str]) -> Windows | None:
+        """Return the windows that it makes, as in records, or None; `inlined` returns SQL over what is below."""
         return None
 
     @property

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from sqlstream.errors import Span
 from sqlstream.logical.plan.aggregates import without_windows
+from sqlstream.logical.plan.canonical import canonical
 from sqlstream.logical.plan.expressions import Expression, Field, Schema, column_names
 from sqlstream.logical.plan.node import (
     FEW_VALUES,
@@ -23,7 +24,7 @@ from sqlstream.logical.plan.node import (
 from sqlstream.logical.plan.relational import Filter, Projection
 from sqlstream.logical.plan.settings import NodeValues, RankSettings
 from sqlstream.logical.plan.stateful import StatefulNode, WithTimeToLive
-from sqlstream.logical.plan.values import forms, single_keys
+from sqlstream.logical.plan.values import form, forms, single_keys
 from sqlstream.logical.plan.windows import AtWindowEnd, bound_of_windows, growth_of_late_rows
 from sqlstream.logical.plan.words import AT_WINDOW_END, ON_CHANGE, in_table, plain_list, quoted_name, sql_list
 from sqlstream.units import NO_TIME, Duration
@@ -243,5 +244,10 @@ def whole_ranks(node: Filter) -> Rank | WindowRank | None:
         name = next((i.name for i in projection.items if i.expression.column == name), None)
     n, rank = below.limit, Expression.of_column(name, "").sql if name is not None else ""
     # The last one is that of ORDER BY .. LIMIT.
-    same = [f"{rank} <= {n}", f"{rank} < {n + 1}", f"{rank} > 0 AND {rank} <= {n}"]
-    return below if node.predicate.sql in (*same, *([f"{rank} = 1"] if n == 1 else [])) else None
+    same = [
+        f"{rank} <= {n}",
+        f"{rank} < {n + 1}",
+        f"{rank} > 0 AND {rank} <= {n}",
+        *([f"{rank} = 1"] if n == 1 else []),
+    ]
+    return below if form(node.predicate) in map(canonical, same) else None

@@ -22,6 +22,7 @@ from sqlstream.logical.plan.node import (
     WindowColumns,
 )
 from sqlstream.logical.plan.settings import CountSettings, GridSettings, NodeValues, SessionSettings
+from sqlstream.logical.plan.state_settings import GridWindows, RowWindows, SessionWindows, Sql
 from sqlstream.logical.plan.stateful import DropsLateRows, WithTimeToLive, columns_by_name
 from sqlstream.logical.plan.values import form
 from sqlstream.logical.plan.words import in_table, quoted_name
@@ -88,11 +89,9 @@ class TimeWindows(PassThrough):
     def overlap(self) -> Overlap:
         return Overlap(-(-self.size // self.slide), f"{duration(self.size)} every {duration(self.slide)}")
 
-    def windows_setting(self, inlined: Callable[[Expression], str]) -> str:
-        offset = f" offset {duration(self.offset)}" if self.offset else ""
-        zone = f" in {self.zone}" if self.zone else ""
-        every = "" if self.kind == "TUMBLE" else f" every {duration(self.slide)}"
-        return f"{self.kind} {inlined(time_of(self))}{every} size {duration(self.size)}{offset}{zone}"
+    def windows_setting(self, inlined: Callable[[Expression], str]) -> GridWindows:
+        time = Sql(inlined(time_of(self)))
+        return GridWindows(self.kind, time, self.size, self.slide, self.offset, self.zone)
 
     @property
     def windows_text(self) -> str:
@@ -245,9 +244,9 @@ class SessionWindow(AtWindowEnd):
     def makes_windows(self) -> bool:
         return True
 
-    def windows_setting(self, inlined: Callable[[Expression], str]) -> str:
-        gap = duration(self.gap) if isinstance(self.gap, int) else inlined(self.gap)
-        return f"SESSION {inlined(time_of(self))} gap {gap}"
+    def windows_setting(self, inlined: Callable[[Expression], str]) -> SessionWindows:
+        gap = Sql(inlined(self.gap)) if isinstance(self.gap, Expression) else self.gap
+        return SessionWindows(Sql(inlined(time_of(self))), gap)
 
     @property
     def _sessions(self) -> str:
@@ -357,8 +356,8 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
     def overlap(self) -> Overlap:
         return Overlap(-(-self.size // self.slide), f"{self.size} rows every {self.slide}")
 
-    def windows_setting(self, inlined: Callable[[Expression], str]) -> str:
-        return f"{self.size} rows every {self.slide}"
+    def windows_setting(self, inlined: Callable[[Expression], str]) -> RowWindows:
+        return RowWindows(self.size, self.slide)
 
     @property
     def key_text(self) -> str:

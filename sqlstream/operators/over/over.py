@@ -20,6 +20,7 @@ from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import INTERNAL
 from sqlstream.duck.sql import names, no_rows, quote_name
 from sqlstream.duck.types import encoded
+from sqlstream.logical.plan.state_settings import FrameReach
 from sqlstream.operators.keyed_state import AT as TOUCHED_AT
 from sqlstream.operators.keyed_state import TOUCHED, KeyedState
 from sqlstream.operators.late_rows import LateOutput, late_outputs
@@ -113,15 +114,9 @@ class OverOperator(Operator):
         return KeyedState(self.hash_columns, {**tables, KEYS: (*self._context.keys, TOUCHED_AT)}, KEYS, self.ttl)
 
     @property
-    def reach(self) -> str:
-        """How far frames reach, as text: `span` and `later` are microseconds before and after a row's time.
-
-        `following` are rows after it, `last` is how many last rows of a partition stay in state (-1: all). The record of a job
-        has this text, which upgrades parse.
-        """
-        last = -1 if self._kept is None else self._kept
-        context = self._context
-        return f"span {self._span} later {context.later} following {context.following} last {last}"
+    def reach(self) -> FrameReach:
+        """How far the frames of all calls reach."""
+        return FrameReach(self._span, self._context.later, self._context.following, self._kept)
 
     @property
     def _knows(self) -> bool:

@@ -14,6 +14,7 @@ from sqlstream.logical.plan.expressions import Expression, Field
 from sqlstream.logical.plan.expressions import Item as SelectItem
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Expand, Filter, Projection
+from sqlstream.logical.plan.state_settings import AggregateState, EarlyFiring, WindowAggregateState, WindowBounds
 from sqlstream.logical.plan.windows import BOUNDS, SessionWindow, TimeWindows, bound_of_sessions
 from sqlstream.operators.aggregates.group_aggregate import MergedAggregates
 from sqlstream.operators.aggregates.grouped import Grouped
@@ -38,7 +39,7 @@ from sqlstream.operators.windows.window_changes import AggregatesOfRows, WindowC
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.physical.batch import keyed, windows
 from sqlstream.physical.families.calls import calls_of, computed, named_keys, used_columns
-from sqlstream.physical.families.declared import CallItem, ColumnItem, InputOrigins, Item, Settings, ttl_text
+from sqlstream.physical.families.declared import CallItem, ColumnItem, InputOrigins, Item
 from sqlstream.physical.families.family import OperatorPlan
 from sqlstream.physical.families.windowed import Assigner, OverWindowsPlan, sessions
 from sqlstream.physical.plan import ResultWindows
@@ -155,14 +156,16 @@ class WindowAggregatePlan(OverWindowsPlan[WindowAggregate]):
     def items(self) -> Iterator[Item]:
         return kept_items(self.node, self.operator.holds)
 
-    def settings(self, inputs: InputOrigins) -> Settings:
+    def settings(self, inputs: InputOrigins) -> WindowAggregateState:
         window, early = self.node.window, self.node.early
-        bounds = zip(("start", "end", "time"), (window.start, window.end, window.time), strict=True)
-        yield "windows", inputs.windows()
-        yield "window bounds", ", ".join(f"{place} {name}" for place, name in bounds if name)
-        yield "lateness", ttl_text(self.node.lateness)
-        yield "early results", f"{early.every} {early.by}" if early else ""
-        yield "late rows", self.node.late_rows or ""
+        bounds = WindowBounds(window.start, window.end, window.time)
+        return WindowAggregateState(
+            windows=inputs.windows(),
+            bounds=bounds if bounds != WindowBounds() else None,
+            lateness=self.node.lateness,
+            early=EarlyFiring(early.every, early.by) if early is not None else None,
+            late_rows=self.node.late_rows,
+        )
 
     def _shown(self) -> Iterator[SelectItem]:
         return shown_items(self.node)
@@ -201,9 +204,8 @@ class AggregatePlan(OperatorPlan[Aggregate]):
     def items(self) -> Iterator[Item]:
         return kept_items(self.node, self.operator.holds)
 
-    def settings(self, inputs: InputOrigins) -> Settings:
-        yield "time to live", ttl_text(self.node.ttl)
-        yield "empty sets", ", ".join(map(str, self.node.empty_sets))
+    def settings(self, inputs: InputOrigins) -> AggregateState:
+        return AggregateState(ttl=self.node.ttl or NO_TIME, empty_sets=self.node.empty_sets)
 
     def _shown(self) -> Iterator[SelectItem]:
         return shown_items(self.node)

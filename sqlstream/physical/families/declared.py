@@ -6,25 +6,25 @@ below, emit. So it does not matter how a query splits a computation into subquer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from sqlstream.catalog import StateDeclaration
+from sqlstream.logical.plan.canonical import canonical
 from sqlstream.logical.plan.expressions import AggregateItem, Expression, Field
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Expand, Filter, Projection
+from sqlstream.logical.plan.state_settings import Sql, Windows
 from sqlstream.logical.plan.stateful import StatefulNode
+from sqlstream.logical.plan.values import form
 from sqlstream.logical.plan.windows import TimeWindows
 from sqlstream.sql.dialect import to_duckdb
-from sqlstream.units import Duration, duration
 
 # The inlined SQL of the columns of a node, by name; without columns that pass through under their own name.
 Origins = Mapping[str, str]
-# Names with texts, as records have them.
-Settings = Iterator[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,41 +83,31 @@ class InputOrigins:
         """Return the inlined SQL of an expression over an input."""
         return inlined(expression, self.origins[place])
 
-    def inlined_list(self, expressions: Iterable[Expression], place: int = 0) -> str:
-        """Return the SQL of several expressions over an input."""
-        return ", ".join(self.inlined(e, place) for e in expressions)
+    def order(self, expressions: Iterable[Expression], place: int = 0) -> tuple[Sql, ...]:
+        """Return the inlined items of an order over an input."""
+        return tuple(Sql(self.inlined(e, place)) for e in expressions)
 
-    def inlined_condition(self, condition: Expression | None) -> str:
-        """Return the SQL of a condition over all inputs, nothing where there is none."""
+    def condition(self, condition: Expression | None) -> Sql | None:
+        """Return an inlined condition over all inputs, or None."""
         together = {name: sql for origins in self.origins for name, sql in origins.items()}
-        return inlined(condition, together) if condition is not None else ""
+        return Sql(inlined(condition, together)) if condition is not None else None
 
-    def time(self, column: str, place: int = 0) -> str:
-        """Return the SQL of a time of an input."""
-        return self.inlined(column_of(self._node.children[place], column), place)
+    def time(self, column: str, place: int = 0) -> Sql:
+        """Return the inlined time column of an input."""
+        return Sql(self.inlined(column_of(self._node.children[place], column), place))
 
-    def windows(self) -> str:
-        """Return which windows the rows of the input are in."""
+    def windows(self) -> tuple[Windows, ...]:
+        """Return the windows of the rows of the only input."""
         [below] = self._node.children
         return windows_of(below)
 
 
-def windows_of(node: Node) -> str:
-    """Return which windows the rows of a node are in, nothing where they are in none."""
-    if (text := node.windows_setting(lambda e: inlined(e, origins_of(node.children[0])))) is not None:
-        return text
-    return ", ".join(filter(None, dict.fromkeys(map(windows_of, node.children))))
-
-
-def changes_of_inputs(node: StatefulNode) -> Settings:
-    """Yield which inputs have changes."""
-    for place, below in enumerate(node.children):
-        yield f"changes of input {place}", "yes" if below.is_changelog else ""
-
-
-def ttl_text(ttl: Duration | None) -> str:
-    """Return a time to live as records have it, nothing for ever."""
-    return duration(ttl) if ttl else ""
+def windows_of(node: Node) -> tuple[Windows, ...]:
+    """Return the windows of the rows of a node; several if it unites rows of different windows."""
+    windows = node.windows_setting(lambda e: inlined(e, origins_of(node.children[0])))
+    if windows is not None:
+        return (windows,)
+    return tuple(dict.fromkeys(one for child in node.children for one in windows_of(child)))
 
 
 def column_of(node: Node, name: str) -> Expression:
@@ -162,8 +152,8 @@ def inlined(expression: Expression, origins: Origins) -> str:
 
     If no column has an origin, or sqlglot cannot parse the SQL, it is returned as it is.
     """
-    if expression.column is not None and own_sql(expression.column) == expression.sql:
-        return origins.get(expression.column, expression.sql)
+    if expression.column is not None and form(expression) == canonical(own := own_sql(expression.column)):
+        return origins.get(expression.column, own)
     if origins.keys().isdisjoint(expression.reads.columns):
         return expression.sql
     try:

@@ -13,10 +13,11 @@ from sqlstream.duck.sql import Rows, quote_name
 from sqlstream.logical.plan.expressions import Item as SelectItem
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
+from sqlstream.logical.plan.state_settings import AnyState
 from sqlstream.logical.plan.windows import SessionWindow, TimeWindows
 from sqlstream.operators.operator import Operator
 from sqlstream.physical.branches import Branch, branches
-from sqlstream.physical.families.declared import ColumnItem, InputOrigins, Item, Settings
+from sqlstream.physical.families.declared import ColumnItem, InputOrigins, Item
 from sqlstream.physical.plan import ResultWindows
 from sqlstream.warehouse.declarations import Remembered
 
@@ -114,8 +115,8 @@ class OperatorPlan(ABC, Generic[N]):
         """Yield what the operator stores beside its keys: columns of input rows, calls, states of the user's function."""
 
     @abstractmethod
-    def settings(self, inputs: InputOrigins) -> Settings:
-        """Yield what else makes its results others, by name."""
+    def settings(self, inputs: InputOrigins) -> AnyState:
+        """Return all other settings that determine the state."""
 
     # -- in one batch
 

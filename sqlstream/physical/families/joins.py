@@ -13,6 +13,7 @@ from sqlstream.duck.clock import reached
 from sqlstream.duck.sql import Rows
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.nodes import Joins
+from sqlstream.logical.plan.state_settings import Interval, IntervalJoinState, JoinState, Sql, TemporalJoinState
 from sqlstream.logical.plan.tables import Scan
 from sqlstream.operators.joins.interval_join import IntervalJoinOperator
 from sqlstream.operators.joins.matching import Matching
@@ -20,7 +21,7 @@ from sqlstream.operators.joins.regular_join import RegularJoin
 from sqlstream.operators.joins.temporal_join import TemporalJoinOperator
 from sqlstream.physical.batch import joins
 from sqlstream.physical.branches import Branch, branches
-from sqlstream.physical.families.declared import InputOrigins, Item, Settings, changes_of_inputs, ttl_text
+from sqlstream.physical.families.declared import InputOrigins, Item
 from sqlstream.physical.families.family import FeedingPath, OperatorPlan, columns_of, kept_rows, state_tables
 from sqlstream.physical.windows import time_sql
 from sqlstream.units import NO_TIME
@@ -57,11 +58,6 @@ class JoinedPlan(OperatorPlan[J]):
         for place, below in enumerate(self.node.inputs):
             yield from kept_rows(below, place)
 
-    def settings(self, inputs: InputOrigins) -> Settings:
-        yield "join", self.node.kind
-        yield "condition", inputs.inlined_condition(self.node.condition)
-        yield from changes_of_inputs(self.node)
-
     @property
     def _matching(self) -> Matching:
         node = self.node
@@ -92,10 +88,9 @@ class JoinPlan(JoinedPlan[Join]):
         pairs = zip(self.operator.remembered, self.input_names, strict=True)
         return tuple(structs.replace(one, name=name) for one, name in pairs)
 
-    def settings(self, inputs: InputOrigins) -> Settings:
-        yield from super().settings(inputs)
-        for place, ttl in enumerate(self.node.ttls):
-            yield f"time to live of input {place}", ttl_text(ttl)
+    def settings(self, inputs: InputOrigins) -> JoinState:
+        ttls = tuple((place, ttl) for place, ttl in enumerate(self.node.ttls) if ttl)
+        return JoinState(join=self.node.kind, condition=inputs.condition(self.node.condition), ttls=ttls)
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return joins.regular(query, self.node)
@@ -113,11 +108,14 @@ class IntervalJoinPlan(JoinedPlan[IntervalJoin]):
             self._matching, node.kind, (left, right), node.before, node.after, late, node.kept_back
         )
 
-    def settings(self, inputs: InputOrigins) -> Settings:
-        yield from super().settings(inputs)
-        for place, time in enumerate(self.node.times):
-            yield f"time of input {place}", inputs.time(time, place)
-        yield "interval", f"{self.node.before} before to {self.node.after} after"
+    def settings(self, inputs: InputOrigins) -> IntervalJoinState:
+        node = self.node
+        return IntervalJoinState(
+            join=node.kind,
+            condition=inputs.condition(node.condition),
+            times=_times(node, inputs),
+            interval=Interval(node.before, node.after),
+        )
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return joins.interval(query, self.node)
@@ -133,10 +131,14 @@ class TemporalJoinPlan(JoinedPlan[TemporalJoin]):
         late = node.late_reads.inputs if node.late_reads else ()
         return TemporalJoinOperator(self._matching, node.kind, (left, right), node.inputs[1].is_changelog, late)
 
-    def settings(self, inputs: InputOrigins) -> Settings:
-        yield from super().settings(inputs)
-        for place, time in enumerate(self.node.times):
-            yield f"time of input {place}", inputs.time(time, place)
+    def settings(self, inputs: InputOrigins) -> TemporalJoinState:
+        condition, times = inputs.condition(self.node.condition), _times(self.node, inputs)
+        return TemporalJoinState(join=self.node.kind, condition=condition, times=times)
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return joins.temporal(query, self.node)
+
+
+def _times(node: IntervalJoin | TemporalJoin, inputs: InputOrigins) -> tuple[Sql, ...]:
+    """Return the times of the inputs."""
+    return tuple(inputs.time(time, place) for place, time in enumerate(node.times))

@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sqlstream.logical.plan.over import Over, Sort
+from sqlstream.logical.plan.state_settings import OverState, SortState
 from sqlstream.operators.over.over import OverOperator
 from sqlstream.physical.batch import ordered
 from sqlstream.physical.families.calls import named_keys, over_calls_of
-from sqlstream.physical.families.declared import CallItem, InputOrigins, Item, Settings, ttl_text
+from sqlstream.physical.families.declared import CallItem, InputOrigins, Item
 from sqlstream.physical.families.family import OperatorPlan, columns_of, kept_rows
 from sqlstream.physical.windows import time_sql
 from sqlstream.units import NO_TIME
@@ -41,9 +42,15 @@ class OverPlan(OperatorPlan[Over]):
         yield from kept_rows(self.node.input)
         yield from (CallItem(one.call, one.manner) for one in self.node.calls)
 
-    def settings(self, inputs: InputOrigins) -> Settings:
-        yield from _settings(self.node, self.operator, inputs)
-        yield "time to live", ttl_text(self.node.ttl)
+    def settings(self, inputs: InputOrigins) -> OverState:
+        node = self.node
+        return OverState(
+            time=inputs.time(node.time),
+            order=inputs.order(node.order),
+            by_clock=node.by_clock,
+            reach=self.operator.reach,
+            ttl=node.ttl or NO_TIME,
+        )
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return ordered.over_rows(query, self.node)
@@ -61,15 +68,11 @@ class SortPlan(OperatorPlan[Sort]):
     def items(self) -> Iterator[Item]:
         return kept_rows(self.node.input)
 
-    def settings(self, inputs: InputOrigins) -> Settings:
-        return _settings(self.node, self.operator, inputs)
+    def settings(self, inputs: InputOrigins) -> SortState:
+        node, reach = self.node, self.operator.reach
+        return SortState(
+            time=inputs.time(node.time), order=inputs.order(node.order), by_clock=node.by_clock, reach=reach
+        )
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return ordered.passed(query, self.node)
-
-
-def _settings(node: Over | Sort, operator: OverOperator, inputs: InputOrigins) -> Settings:
-    yield "time", inputs.time(node.time)
-    yield "order", inputs.inlined_list(node.order)
-    yield "clock", "processing time" if node.by_clock else ""
-    yield "rows in frames", operator.reach

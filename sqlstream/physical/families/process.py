@@ -12,9 +12,10 @@ from sqlstream.errors import UnsupportedError
 from sqlstream.functions import types
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.process import Process
+from sqlstream.logical.plan.state_settings import InputOrder, ProcessState
 from sqlstream.operators.process.operator import InputPlan, ProcessOperator
 from sqlstream.physical.branches import branches
-from sqlstream.physical.families.declared import ColumnItem, InputOrigins, Item, Settings, StateItem, ttl_text
+from sqlstream.physical.families.declared import ColumnItem, InputOrigins, Item, StateItem
 from sqlstream.physical.families.family import FeedingPath, OperatorPlan, state_tables
 from sqlstream.physical.row_order import Ordered, arriving
 from sqlstream.physical.windows import time_sql
@@ -86,21 +87,24 @@ class ProcessPlan(OperatorPlan[Process]):
             table = self.node.function.tables[place].name
             yield from (ColumnItem(i.name, i.expression, place, f"{table}.{i.name}") for i in read.columns)
 
-    def settings(self, inputs: InputOrigins) -> Settings:
+    def settings(self, inputs: InputOrigins) -> ProcessState:
         node, function = self.node, self.node.function
-        yield "function", function.name
-        for state in function.states:
-            yield f"time to live of {state.name}", ttl_text(node.ttl_of(state))
-        for place, read in enumerate(node.reads):
-            yield f"order of input {place}", inputs.inlined_list(read.order, place)
-            yield f"time of input {place}", inputs.time(read.time, place) if read.time else ""
-            yield f"broadcast of input {place}", "yes" if read.broadcast else ""
-            yield f"changes of input {place}", "yes" if node.inputs[place].is_changelog else ""
-        yield "timers", "yes" if function.has_timers else ""
-        yield "changes", function.changelog_mode or ""
-        if function.changelog_mode == "upsert":
-            yield "result", ", ".join(f"{c.name} {c.type}" for c in function.outputs)
-        yield "late rows", node.late_rows or ""
+        ttls = ((state.name, node.ttl_of(state)) for state in function.states)
+        orders = [self._order(place, inputs) for place in range(len(node.reads))]
+        return ProcessState(
+            function=function.name,
+            state_ttls=tuple((name, ttl) for name, ttl in ttls if ttl),
+            inputs=tuple((place, order) for place, order in enumerate(orders) if order != InputOrder()),
+            timers=function.has_timers,
+            changes=function.changelog_mode,
+            outputs=tuple((c.name, c.type) for c in function.outputs) if function.changelog_mode == "upsert" else (),
+            late_rows=node.late_rows,
+        )
+
+    def _order(self, place: int, inputs: InputOrigins) -> InputOrder:
+        read = self.node.reads[place]
+        time = inputs.time(read.time, place) if read.time else None
+        return InputOrder(inputs.order(read.order, place), time, read.broadcast)
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return query.output(self.node, "", self.node)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sqlstream.logical.plan.ranks import Rank, WindowRank
+from sqlstream.logical.plan.state_settings import RankState, WindowRankState
 from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
 from sqlstream.operators.changelog.kept_rows import KeptRows
 from sqlstream.operators.changelog.row_results import RankedRows
@@ -16,7 +17,7 @@ from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking, WindowRows
 from sqlstream.physical.batch import keyed, windows
 from sqlstream.physical.families.calls import named_keys
-from sqlstream.physical.families.declared import InputOrigins, Item, Settings, ttl_text
+from sqlstream.physical.families.declared import InputOrigins, Item
 from sqlstream.physical.families.family import OperatorPlan, columns_of, kept_rows
 from sqlstream.physical.families.windowed import OverWindowsPlan
 from sqlstream.physical.plan import ResultWindows
@@ -42,10 +43,15 @@ class WindowRankPlan(OverWindowsPlan[WindowRank]):
     def items(self) -> Iterator[Item]:
         return kept_rows(self.node.input)
 
-    def settings(self, inputs: InputOrigins) -> Settings:
-        yield from _settings(self.node, inputs)
-        yield "windows", inputs.windows()
-        yield "late rows", self.node.late_rows or ""
+    def settings(self, inputs: InputOrigins) -> WindowRankState:
+        node = self.node
+        return WindowRankState(
+            function=node.function,
+            order=inputs.order(node.order),
+            limit=node.limit,
+            windows=inputs.windows(),
+            late_rows=node.late_rows,
+        )
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return windows.ranked(query, self.node)
@@ -64,9 +70,11 @@ class RankPlan(OperatorPlan[Rank]):
     def items(self) -> Iterator[Item]:
         return kept_rows(self.node.input)
 
-    def settings(self, inputs: InputOrigins) -> Settings:
-        yield from _settings(self.node, inputs)
-        yield "time to live", ttl_text(self.node.ttl)
+    def settings(self, inputs: InputOrigins) -> RankState:
+        node = self.node
+        return RankState(
+            function=node.function, order=inputs.order(node.order), limit=node.limit, ttl=node.ttl or NO_TIME
+        )
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return keyed.ranked(query, self.node, query.settled(self.node.input), (), "true")
@@ -78,9 +86,3 @@ def _ranking(node: Rank | WindowRank) -> Ranking:
 
 def _keys(node: Rank | WindowRank) -> Made:
     return named_keys(node.keys, [f"k{i}" for i in range(len(node.keys))])
-
-
-def _settings(node: Rank | WindowRank, inputs: InputOrigins) -> Settings:
-    yield "function", node.function
-    yield "order", inputs.inlined_list(node.order)
-    yield "n", str(node.limit) if node.limit is not None else ""

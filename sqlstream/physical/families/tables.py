@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan.relational import SetOperation
+from sqlstream.logical.plan.state_settings import NormalizeState, SetOperationState
 from sqlstream.logical.plan.tables import Normalize
 from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
 from sqlstream.operators.changelog.kept_rows import KeptRows
@@ -16,7 +17,7 @@ from sqlstream.operators.changelog.last_rows import LastRows
 from sqlstream.operators.changelog.row_results import SetRows
 from sqlstream.operators.keys import Keys
 from sqlstream.physical.batch import keyed
-from sqlstream.physical.families.declared import ColumnItem, InputOrigins, Item, Settings, ttl_text
+from sqlstream.physical.families.declared import ColumnItem, InputOrigins, Item
 from sqlstream.physical.families.family import OperatorPlan, columns_of, key_columns
 from sqlstream.units import NO_TIME
 
@@ -38,8 +39,8 @@ class NormalizePlan(OperatorPlan[Normalize]):
     def items(self) -> Iterator[Item]:
         return (ColumnItem.of(field) for field in self.node.schema if field.name not in self.node.keys)
 
-    def settings(self, inputs: InputOrigins) -> Settings:
-        yield from ()
+    def settings(self, inputs: InputOrigins) -> NormalizeState:
+        return NormalizeState()
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return keyed.normalized(query, self.node)
@@ -58,10 +59,9 @@ class SetOperationPlan(OperatorPlan[SetOperation]):
     def items(self) -> Iterator[Item]:
         return (ColumnItem.of(field) for field in self.node.input.schema if field.name == self.node.side)
 
-    def settings(self, inputs: InputOrigins) -> Settings:
-        yield "function", self.node.function
-        yield "distinct", "yes" if self.node.distinct else ""
-        yield "time to live", ttl_text(self.node.ttl)
+    def settings(self, inputs: InputOrigins) -> SetOperationState:
+        node = self.node
+        return SetOperationState(function=node.function, distinct=node.distinct, ttl=node.ttl or NO_TIME)
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return keyed.set_operation(query, self.node)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sqlstream.catalog import Column
+from sqlstream.logical.plan.state_settings import CountWindowsState, SessionWindowState
 from sqlstream.logical.plan.windows import BOUNDS, CountWindows, SessionWindow
 from sqlstream.operators.groups import Groups
 from sqlstream.operators.windows.count_windows import CountWindowOperator
@@ -15,7 +16,7 @@ from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import WindowRows
 from sqlstream.physical.batch import windows as in_batch
 from sqlstream.physical.branches import branches
-from sqlstream.physical.families.declared import InputOrigins, Item, Settings, ttl_text, windows_of
+from sqlstream.physical.families.declared import InputOrigins, Item, windows_of
 from sqlstream.physical.families.family import FeedingPath, OperatorPlan, columns_of, kept_rows, key_columns
 from sqlstream.physical.families.windowed import WindowedPlan, sessions
 from sqlstream.physical.plan import ResultWindows
@@ -55,9 +56,8 @@ class SessionWindowPlan(WindowedPlan[SessionWindow]):
     def items(self) -> Iterator[Item]:
         return kept_rows(self.node.input)
 
-    def settings(self, inputs: InputOrigins) -> Settings:
-        yield "windows", windows_of(self.node)
-        yield "late rows", self.node.late_rows or ""
+    def settings(self, inputs: InputOrigins) -> SessionWindowState:
+        return SessionWindowState(windows=windows_of(self.node), late_rows=self.node.late_rows)
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return in_batch.sessions(query, self.node)
@@ -82,10 +82,9 @@ class CountWindowsPlan(OperatorPlan[CountWindows]):
     def items(self) -> Iterator[Item]:
         return kept_rows(self.node.input)
 
-    def settings(self, inputs: InputOrigins) -> Settings:
-        yield "windows", windows_of(self.node)
-        yield "time", inputs.time(self.node.time_column)
-        yield "time to live", ttl_text(self.node.ttl)
+    def settings(self, inputs: InputOrigins) -> CountWindowsState:
+        node = self.node
+        return CountWindowsState(windows=windows_of(node), time=inputs.time(node.time_column), ttl=node.ttl or NO_TIME)
 
     def batch(self, query: BatchQuery) -> BatchRows:
         return in_batch.count_windows(query, self.node)

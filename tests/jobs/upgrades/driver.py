@@ -16,8 +16,8 @@ from sqlstream.duck.sql import no_rows, quote_name, typed
 from sqlstream.duck.types import encoded
 from sqlstream.errors import SourceText
 from sqlstream.functions.kinds import declare_any
-from sqlstream.jobs.upgrades.adaptations.registry import ADAPTATIONS
-from sqlstream.jobs.upgrades.changes import Adapted, Kept, NotAdaptable
+from sqlstream.jobs.upgrades.adaptations.registry import adapted
+from sqlstream.jobs.upgrades.changes import Adapted, NotAdaptable
 from sqlstream.jobs.upgrades.shapes import shapes
 from sqlstream.operators.operator import Clock, Port
 from sqlstream.runtime.fragments import part_queries, set_clock
@@ -142,11 +142,9 @@ class Driven:
             self.con.sql(f"SELECT {columns} FROM ({self.operator.current(relations, watermark)})").fetchall(), key=repr
         )
 
-    def change(self, new: Driven) -> Kept | Adapted | NotAdaptable:
+    def change(self, new: Driven) -> Adapted | NotAdaptable:
         """Return what becomes of the operator in another plan."""
-        record = self.record
-        assert record.shape is not None
-        return ADAPTATIONS[record.shape.operator](record, new.record, new.stage)
+        return adapted(self.record, new.record, new.stage)
 
 
 def _literal(value: object, type: str) -> str:

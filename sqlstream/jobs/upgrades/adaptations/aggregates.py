@@ -4,48 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 from sqlstream.duck.aggregates.aggregate_call import AggregateCall
+from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.calls import PartsOf, found_in_others, merged_parts
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
 from sqlstream.jobs.upgrades.changes import SINCE, Adapted
+from sqlstream.jobs.upgrades.forms import CallForm, call_form
+from sqlstream.jobs.upgrades.settings_words import TTLS, changed_settings
+from sqlstream.logical.plan.state_settings import AggregateState
 from sqlstream.operators.aggregates.group_aggregate import MergedAggregates
 from sqlstream.operators.aggregates.retracted_aggregates import SUMS, RetractedAggregates, is_linear, linear_parts
 from sqlstream.operators.changelog.changelog_operator import ChangelogOperator
 from sqlstream.operators.windows.assigners import PARTIALS, ROWS
-from sqlstream.physical.plan import StatefulStage
 from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem
 
 
-def adapt_aggregate(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted:
-    """Return how aggregates per key become others. Raises CannotAdapt."""
-    operator = stage.operator
-    assert isinstance(operator, ChangelogOperator)
-    carrying = Carrying(old, new)
-    same_text(carrying.old_shape, carrying.new_shape, ("time to live",))
-    notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
-    match operator.of:
-        case MergedAggregates(calls=calls):
-            _check_table(old, PARTIALS)
-            made, said = added_calls(carrying, dict(calls), PARTIALS, merged_parts)
-            notes += said
-        case RetractedAggregates(calls=calls):
-            _check_table(old, SUMS)
-            linear = {name: call for name, call in calls if is_linear(call)}
-            made, said = added_calls(carrying, linear, SUMS, linear_parts, since=False)
-            notes += said
-            others = [item for item in carrying.added if item.name not in linear]
-            if others:
-                raise CannotAdapt(f"{listed(others)}: {_TAKEN_BACK}")
-        case _:
-            _check_table(old, "rows")
-            made = {}
-            if missing := [item for item in carrying.added if item.kind == "column"]:
-                raise CannotAdapt(f"the column {listed(missing)} was not kept, and rows without it may be taken back")
-            if anew := [item for item in carrying.added if item.kind == "aggregate"]:
-                notes.append(f"{listed(anew)}: from all rows, which are kept")
-    notes += removed_notes(carrying)
-    return Adapted(new.name, old.name, tuple(notes), replace(carrying, made=made).tables())
+class AggregateAdaptation(Adaptation[AggregateState]):
+    """Aggregates per key."""
+
+    may_differ: ClassVar[tuple[str, ...]] = ("ttl",)
+
+    def adapted(self) -> Adapted:
+        self.check_settings()
+        operator, carrying = self.stage.operator, self.carrying
+        assert isinstance(operator, ChangelogOperator)
+        notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
+        match operator.of:
+            case MergedAggregates(calls=calls):
+                _check_table(self.old, PARTIALS)
+                made, said = added_calls(carrying, dict(calls), PARTIALS, merged_parts)
+                notes += said
+            case RetractedAggregates(calls=calls):
+                _check_table(self.old, SUMS)
+                linear = {name: call for name, call in calls if is_linear(call)}
+                made, said = added_calls(carrying, linear, SUMS, linear_parts, since=False)
+                notes += said
+                if others := [item for item in carrying.added if item.name not in linear]:
+                    raise CannotAdapt(f"{listed(others)}: {_TAKEN_BACK}")
+            case _:
+                _check_table(self.old, "rows")
+                made = {}
+                check_added_columns(carrying)
+                notes += recomputed_notes(carrying)
+        notes += removed_notes(carrying)
+        return self.result(notes, replace(carrying, made=made).tables())
 
 
 _TAKEN_BACK = "rows that were not counted in it may be taken back, so it cannot begin now"
@@ -90,14 +94,15 @@ def added_calls(
 
 def _lacks(item: ShapeItem, other: ShapeItem) -> str:
     """Return what an average needs beside a sum or a count, which a migration can say, for people; else nothing."""
-    values = item.value.removeprefix("avg")
-    if item.value != f"avg{values}":
+    average, values = call_form(item.value), item.value.removeprefix("avg")
+    if average is None or average.function != "avg":
         return ""
     lacks = {
-        f"sum{values}": f": count{values} is not kept, and count(*) counts NULLs, too",
-        f"count{values}": f": sum{values} is not kept",
+        CallForm("sum", average.rest): f": count{values} is not kept, and count(*) counts NULLs, too",
+        CallForm("count", average.rest): f": sum{values} is not kept",
     }
-    return lacks.get(other.value, "")
+    there = call_form(other.value)
+    return lacks.get(there, "") if there is not None else ""
 
 
 def removed_notes(carrying: Carrying) -> list[str]:
@@ -107,12 +112,23 @@ def removed_notes(carrying: Carrying) -> list[str]:
 
 def ttl_notes(carrying: Carrying) -> list[str]:
     """Return sentences about times to live that change."""
-    notes = []
-    old, new = carrying.old_shape.settings, carrying.new_shape.settings
-    for name in dict.fromkeys((*old, *new)):
-        if name.startswith("time to live") and old.get(name) != new.get(name):
-            notes.append(f"{name}: was {old.get(name, 'for ever')}, is {new.get(name, 'for ever')}")
-    return notes
+    return [
+        f"{one.name}: was {one.before or 'for ever'}, is {one.after or 'for ever'}"
+        for one in changed_settings(carrying.old_settings, carrying.new_settings)
+        if one.field in TTLS
+    ]
+
+
+def check_added_columns(carrying: Carrying) -> None:
+    """Raise CannotAdapt if there is a new column: stored rows, which lack it, may be retracted with it."""
+    if missing := [item for item in carrying.added if item.kind == "column"]:
+        raise CannotAdapt(f"the column {listed(missing)} was not kept, and rows without it may be taken back")
+
+
+def recomputed_notes(carrying: Carrying) -> list[str]:
+    """Return the note about new aggregates over stored rows."""
+    anew = [item for item in carrying.added if item.kind == "aggregate"]
+    return [f"{listed(anew)}: from all rows, which are kept"] if anew else []
 
 
 def kept_columns_note(items: tuple[ShapeItem, ...]) -> list[str]:

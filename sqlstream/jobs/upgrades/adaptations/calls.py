@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -11,11 +10,11 @@ from sqlstream.duck.aggregates.aggregate_call import AggregateCall, Refused
 from sqlstream.duck.aggregates.calls import partials, strategy
 from sqlstream.duck.aggregates.functions import ALIASES, FUNCTIONS
 from sqlstream.duck.aggregates.partial_columns import Strategy
+from sqlstream.jobs.upgrades.forms import call_form
 from sqlstream.warehouse.jobs import ShapeItem
 
 # What tells the columns of a call apart, in their order; none where they are not partial results.
 PartsOf: TypeAlias = Callable[[AggregateCall], Sequence[str]]
-_CALL = re.compile(r"(?P<function>\w+)(?P<rest>\(.*)", re.DOTALL)
 
 
 def merged_parts(call: AggregateCall) -> Sequence[str]:
@@ -37,16 +36,16 @@ def found_in_others(
     item: ShapeItem, call: AggregateCall, old: Iterable[ShapeItem], table: str, parts_of: PartsOf
 ) -> Mapping[str, str]:
     """Return the old columns in a table that hold what columns of a new call hold, by the names of these; maybe not of all."""
-    written = _CALL.fullmatch(item.value)
+    written = call_form(item.value)
     found: dict[str, str] = {}
     if written is None or table not in item.columns:
         return found
     wanted = dict(zip(parts_of(call), item.columns[table], strict=False))
     for other in old:
-        kept = _CALL.fullmatch(other.value)
-        if other.kind != "aggregate" or table not in other.columns or kept is None or kept["rest"] != written["rest"]:
+        kept = call_form(other.value) if other.kind == "aggregate" and table in other.columns else None
+        if kept is None or kept.rest != written.rest:
             continue
-        for part, column in zip(_parts_of(call, kept["function"], parts_of), other.columns[table], strict=False):
+        for part, column in zip(_parts_of(call, kept.function, parts_of), other.columns[table], strict=False):
             if part in wanted:
                 found.setdefault(wanted[part], column)
     return found

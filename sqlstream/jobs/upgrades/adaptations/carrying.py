@@ -11,7 +11,11 @@ from functools import cached_property
 
 from sqlstream.catalog import Column
 from sqlstream.duck.sql import no_rows, quote_name
+from sqlstream.jobs.upgrades.forms import expression_form, key_form, value_form
+from sqlstream.jobs.upgrades.older_settings import settings_of
+from sqlstream.jobs.upgrades.settings_words import changed_settings
 from sqlstream.jobs.upgrades.widening import is_wider
+from sqlstream.logical.plan.state_settings import AnyState
 from sqlstream.warehouse.jobs import OperatorRecord, OperatorShape, ShapeItem, TableRecord
 
 
@@ -39,14 +43,6 @@ def _tables_of(pair: Pair) -> Iterator[tuple[str, str]]:
     yield from zip(*others, strict=False)
 
 
-def same_text(old: OperatorShape, new: OperatorShape, allowed: Iterable[str] = ()) -> None:
-    """Raise CannotAdapt unless two shapes agree in all settings but those that may differ."""
-    for name in dict.fromkeys((*old.settings, *new.settings)):
-        before, after = old.settings.get(name, ""), new.settings.get(name, "")
-        if before != after and name not in allowed:
-            raise CannotAdapt(f"{name}: was {before or 'none'}, is {after or 'none'}")
-
-
 @dataclass(frozen=True)
 class Carrying:
     """From the state of an operator, as it was recorded, to the tables of another one of its kind.
@@ -70,6 +66,20 @@ class Carrying:
         assert self.new.shape is not None
         return self.new.shape
 
+    @property
+    def old_settings(self) -> AnyState:
+        return settings_of(self.old_shape)
+
+    @property
+    def new_settings(self) -> AnyState:
+        return settings_of(self.new_shape)
+
+    def check_settings(self, allowed: Iterable[str] = ()) -> None:
+        """Raise CannotAdapt if settings differ in other fields than these."""
+        for one in changed_settings(self.old_settings, self.new_settings):
+            if one.field not in allowed:
+                raise CannotAdapt(f"{one.name}: was {one.before or 'none'}, is {one.after or 'none'}")
+
     # -- what belongs together
 
     @cached_property
@@ -78,7 +88,8 @@ class Carrying:
         before = list(self.old_shape.keys)
         found = []
         for key in self.new_shape.keys:
-            old = next((k for k in before if k.value == key.value), None)
+            form = key_form(self.new_shape, key)
+            old = next((k for k in before if key_form(self.old_shape, k) == form), None)
             if old is None:
                 raise CannotAdapt(f'the key "{key.name}" is new, and rows of other keys have been put together')
             before.remove(old)
@@ -96,10 +107,10 @@ class Carrying:
             like = [o for o in self.old_shape.items if (o.kind, o.input) == (item.kind, item.input)]
             named = [o for o in like if o.name == item.name]
             # The value of a state is what kind it is of: only its name tells it from others.
-            same = [o for o in like if o.value == item.value and item.kind != "state"]
+            same = [o for o in like if value_form(o) == value_form(item) and item.kind != "state"]
             old = next((o for o in same if o in named), None) or next(iter(same), None)
             if old is None:
-                old = next((o for o in named if o.expression == item.expression), None)
+                old = next((o for o in named if expression_form(o) == expression_form(item)), None)
             if old is not None:
                 found.append(Pair(item, old))
         return tuple(found)
@@ -222,7 +233,7 @@ class Carrying:
 
     def recomputed_below(self) -> list[str]:
         """Return sentences about items whose text is the same, of columns that are computed otherwise."""
-        pairs = (pair for pair in self.items if pair.new.value != pair.old.value)
+        pairs = (pair for pair in self.items if value_form(pair.new) != value_form(pair.old))
         return [
             f'"{pair.new.name}" goes on: rows so far were {pair.old.value}, from now on they are {pair.new.value}'
             for pair in pairs

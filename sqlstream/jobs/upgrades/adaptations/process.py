@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import duckdb
 from msgspec import structs
@@ -18,48 +19,65 @@ from sqlstream.catalog import ProcessFunction
 from sqlstream.duck.clock import NOW
 from sqlstream.duck.sql import quote_name
 from sqlstream.functions import pickling
+from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed
 from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.older_settings import settings_of
+from sqlstream.logical.plan.state_settings import ProcessState
 from sqlstream.operators.process.operator import ProcessOperator
 from sqlstream.operators.process.tables import AT, KEYS
-from sqlstream.physical.plan import StatefulStage
 from sqlstream.warehouse.jobs import OperatorRecord, ShapeItem
 
 # What a state is in a shape whose type is that of a value in the row of a key.
 _VALUE = "value"
-_TTL = "time to live of "
 
 
-def adapt_process(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted:
-    """Return how the states of a process function become others. Raises CannotAdapt."""
-    operator = stage.operator
-    assert isinstance(operator, ProcessOperator)
-    said = _migrations(old, operator)
-    carrying = Carrying(_renamed(old, said, [one.name for one in operator.function.states]), new)
-    shapes = (carrying.old_shape, carrying.new_shape)
-    times = [name for shape in shapes for name in shape.settings if name.startswith("time to live")]
-    same_text(carrying.old_shape, carrying.new_shape, (*times, "timers"))
-    for item in carrying.added:
-        if carrying.new_shape.settings.get(f"changes of input {item.input}") and item.kind == "column":
-            raise CannotAdapt(f'the column "{item.name}" was not kept, and rows without it may be taken back')
-    made = _written(carrying, operator)
-    converted = _converted(old, carrying, operator, said)
-    made |= converted
-    sources = {KEYS: KEYS} if any(table.name == KEYS for table in old.tables) else {}
-    names = {name for _, name in converted}
-    states = [s for s in operator.keeps if s.column is not None and s.column.name in names]
-    added = [
-        item for item in carrying.added if item.kind == "state" and item.name not in {s.state.name for s in states}
-    ]
-    assert old.shape is not None
-    known = {item.name for item in old.shape.of_kind("state")}
-    notes = [f'state "{was}" is called "{name}" now' for name, was in said.items() if was in known and was != name]
-    notes += [*carrying.widened(), *ttl_notes(carrying), *kept_columns_note(carrying.added)]
-    notes += [f'state "{s.state.name}": by migrate, {said[s.state.name]}' for s in states]
-    notes += [f"state {listed(added)}: empty"] if added else []
-    notes += removed_notes(carrying)
-    return Adapted(new.name, old.name, tuple(notes), replace(carrying, made=made, sources=sources).tables())
+class ProcessAdaptation(Adaptation[ProcessState]):
+    """The states of a process function."""
+
+    may_differ: ClassVar[tuple[str, ...]] = ("state_ttls", "timers")
+
+    @cached_property
+    def _operator(self) -> ProcessOperator:
+        operator = self.stage.operator
+        assert isinstance(operator, ProcessOperator)
+        return operator
+
+    @cached_property
+    def _migrated(self) -> dict[str, str]:
+        """The SQL that `migrate` returns, by the name of the state. Raises CannotAdapt."""
+        return _migrations(self.old, self._operator)
+
+    @cached_property
+    def carrying(self) -> Carrying:
+        """The columns of the old state that the new one takes over, with states under their new names."""
+        names = [one.name for one in self._operator.function.states]
+        return Carrying(_renamed(self.old, self._migrated, names), self.new)
+
+    def adapted(self) -> Adapted:
+        self.check_settings()
+        operator, carrying, said = self._operator, self.carrying, self._migrated
+        for item in carrying.added:
+            if item.input in self.after.changing and item.kind == "column":
+                raise CannotAdapt(f'the column "{item.name}" was not kept, and rows without it may be taken back')
+        made = _written(carrying, operator)
+        converted = _converted(self.old, carrying, operator, said)
+        made |= converted
+        sources = {KEYS: KEYS} if any(table.name == KEYS for table in self.old.tables) else {}
+        names = {name for _, name in converted}
+        states = [s for s in operator.keeps if s.column is not None and s.column.name in names]
+        added = [
+            item for item in carrying.added if item.kind == "state" and item.name not in {s.state.name for s in states}
+        ]
+        assert self.old.shape is not None
+        known = {item.name for item in self.old.shape.of_kind("state")}
+        notes = [f'state "{was}" is called "{name}" now' for name, was in said.items() if was in known and was != name]
+        notes += [*carrying.widened(), *ttl_notes(carrying), *kept_columns_note(carrying.added)]
+        notes += [f'state "{s.state.name}": by migrate, {said[s.state.name]}' for s in states]
+        notes += [f"state {listed(added)}: empty"] if added else []
+        notes += removed_notes(carrying)
+        return self.result(notes, replace(carrying, made=made, sources=sources).tables())
 
 
 # -- what the class says
@@ -104,11 +122,12 @@ def _renamed(old: OperatorRecord, said: Mapping[str, str], states: Collection[st
         names = [name for name, was in renamed.items() if was == item.name] if _is_state(item) else []
         stays = not _is_state(item) or (item.name not in renamed and (not names or item.name in states))
         items += [*([item] if stays else []), *(structs.replace(item, name=name) for name in names)]
-    settings = dict(old.shape.settings)
-    for name, was in renamed.items():
-        settings.pop(f"{_TTL}{name}", None)
-        if ttl := old.shape.settings.get(f"{_TTL}{was}"):
-            settings[f"{_TTL}{name}"] = ttl
+    settings = settings_of(old.shape)
+    assert isinstance(settings, ProcessState)
+    before = dict(settings.state_ttls)
+    ttls = {name: ttl for name, ttl in before.items() if name not in renamed}
+    ttls |= {name: before[was] for name, was in renamed.items() if was in before}
+    settings = structs.replace(settings, state_ttls=tuple(ttls.items()))
     return structs.replace(old, shape=structs.replace(old.shape, items=tuple(items), settings=settings))
 
 

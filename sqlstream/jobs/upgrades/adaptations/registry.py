@@ -1,46 +1,94 @@
-"""Which kinds of operators can be adapted to another shape, and by what.
-
-An adaptation is a pure function of the operator as the job recorded it, and as the new plan would record it, both with their
-shapes, and of its stage in that plan. It is asked only where the two are of one kind and their shapes differ.
-"""
+"""The adaptations of all kinds of operators."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias, assert_never
 
-from sqlstream.jobs.upgrades.adaptations.aggregates import adapt_aggregate
+from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
+from sqlstream.jobs.upgrades.adaptations.aggregates import AggregateAdaptation
 from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt
-from sqlstream.jobs.upgrades.adaptations.joins import adapt_join
-from sqlstream.jobs.upgrades.adaptations.over import adapt_over
-from sqlstream.jobs.upgrades.adaptations.process import adapt_process
-from sqlstream.jobs.upgrades.adaptations.rows import adapt_rows
-from sqlstream.jobs.upgrades.adaptations.windows import adapt_windows
+from sqlstream.jobs.upgrades.adaptations.joins import IntervalJoinAdaptation, JoinAdaptation, TemporalJoinAdaptation
+from sqlstream.jobs.upgrades.adaptations.over import OverAdaptation
+from sqlstream.jobs.upgrades.adaptations.process import ProcessAdaptation
+from sqlstream.jobs.upgrades.adaptations.rows import (
+    CountWindowsAdaptation,
+    NormalizeAdaptation,
+    RankAdaptation,
+    SetOperationAdaptation,
+    SortAdaptation,
+)
+from sqlstream.jobs.upgrades.adaptations.windows import (
+    SessionWindowAdaptation,
+    WindowAggregateAdaptation,
+    WindowRankAdaptation,
+)
 from sqlstream.jobs.upgrades.changes import Adapted, Kept, NotAdaptable
+from sqlstream.jobs.upgrades.older_settings import settings_of
+from sqlstream.logical.plan.state_settings import (
+    AggregateState,
+    AnyState,
+    CountWindowsState,
+    IntervalJoinState,
+    JoinState,
+    NormalizeState,
+    OverState,
+    ProcessState,
+    RankState,
+    SessionWindowState,
+    SetOperationState,
+    SortState,
+    TemporalJoinState,
+    WindowAggregateState,
+    WindowRankState,
+)
 from sqlstream.physical.plan import StatefulStage
 from sqlstream.warehouse.jobs import OperatorRecord
 
-Adaptation: TypeAlias = Callable[[OperatorRecord, OperatorRecord, StatefulStage], Kept | Adapted | NotAdaptable]
-_Family: TypeAlias = Callable[[OperatorRecord, OperatorRecord, StatefulStage], Adapted]
-
-_FAMILIES: Mapping[str, _Family] = {
-    "Aggregate": adapt_aggregate,
-    **dict.fromkeys(("WindowAggregate", "WindowRank", "SessionWindow"), adapt_windows),
-    **dict.fromkeys(("Rank", "Normalize", "SetOperation", "CountWindows", "Sort"), adapt_rows),
-    **dict.fromkeys(("Join", "IntervalJoin", "TemporalJoin"), adapt_join),
-    "Over": adapt_over,
-    "Process": adapt_process,
-}
+# Takes the recorded operator of a job, its record in the new plan, and its stage there.
+Adapter: TypeAlias = Callable[[OperatorRecord, OperatorRecord, StatefulStage], Kept | Adapted | NotAdaptable]
 
 
-def _adapt(family: _Family, old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted | NotAdaptable:
-    """Return how an operator becomes another one, or why it cannot."""
+def adapted(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted | NotAdaptable:
+    """Return how a recorded operator becomes one of the same kind with another shape, or why it cannot."""
+    assert old.shape is not None
+    assert new.shape is not None
+    before, after = settings_of(old.shape), settings_of(new.shape)
     try:
-        return family(old, new, stage)
+        return _adaptation(after)(before, after, old, new, stage).adapted()
     except CannotAdapt as reason:
         return NotAdaptable(new.name, old.name, str(reason))
 
 
-# By `OperatorShape.operator`.
-ADAPTATIONS: Mapping[str, Adaptation] = {kind: partial(_adapt, family) for kind, family in _FAMILIES.items()}
+def _adaptation(settings: AnyState) -> type[Adaptation[Any]]:
+    match settings:
+        case SessionWindowState():
+            return SessionWindowAdaptation
+        case CountWindowsState():
+            return CountWindowsAdaptation
+        case WindowAggregateState():
+            return WindowAggregateAdaptation
+        case AggregateState():
+            return AggregateAdaptation
+        case WindowRankState():
+            return WindowRankAdaptation
+        case RankState():
+            return RankAdaptation
+        case OverState():
+            return OverAdaptation
+        case SortState():
+            return SortAdaptation
+        case JoinState():
+            return JoinAdaptation
+        case IntervalJoinState():
+            return IntervalJoinAdaptation
+        case TemporalJoinState():
+            return TemporalJoinAdaptation
+        case NormalizeState():
+            return NormalizeAdaptation
+        case SetOperationState():
+            return SetOperationAdaptation
+        case ProcessState():
+            return ProcessAdaptation
+        case _:
+            assert_never(settings)

@@ -3,61 +3,109 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import ClassVar
 
+from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation, S
 from sqlstream.jobs.upgrades.adaptations.aggregates import kept_columns_note, removed_notes, ttl_notes
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
-from sqlstream.jobs.upgrades.adaptations.windows import n_notes
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, listed
+from sqlstream.jobs.upgrades.adaptations.limits import limit_notes, limit_words
 from sqlstream.jobs.upgrades.changes import Adapted
-from sqlstream.physical.plan import StatefulStage
-from sqlstream.warehouse.jobs import OperatorRecord
+from sqlstream.jobs.upgrades.forms import key_form, text_form, value_form
+from sqlstream.logical.plan.state_settings import (
+    CountWindowsState,
+    NormalizeState,
+    RankState,
+    SetOperationState,
+    SortState,
+)
 
-_MAY_DIFFER = ("time to live", "n")
-# Between items of ORDER BY, but for those behind which there is a call; and what stands behind the value of one.
-_ORDERED = re.compile(r", (?![^(]*\))")
+# What stands behind the value of an item of ORDER BY.
 _DIRECTION = re.compile(r"(?: ASC| DESC)?(?: NULLS (?:FIRST|LAST))?$")
 
 
-def adapt_rows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted:
-    """Return how kept rows get other columns, or another number of them counts. Raises CannotAdapt."""
-    carrying = Carrying(old, new)
-    same_text(carrying.old_shape, carrying.new_shape, _MAY_DIFFER)
-    changing = carrying.new_shape.settings.get("changes below") and carrying.new_shape.operator != "Normalize"
-    if changing and carrying.added:
-        raise CannotAdapt(f"the column {listed(carrying.added)} was not kept, and rows without it may be taken back")
-    limits = [shape.settings.get("n") for shape in (carrying.old_shape, carrying.new_shape)]
-    is_smaller = limits[1] is not None and (limits[0] is None or int(limits[1]) < int(limits[0]))
-    if is_smaller and changing:
-        raise CannotAdapt(
-            f"rows beyond the best {limits[1]} were emitted, and would have to be taken back; filter the table that is written"
-        )
-    if (limits[0] != "1" or changing) and (column := _breaks_ties(carrying)) is not None:
-        raise CannotAdapt(
-            f'rows that are equal in the order were numbered by "{column}" next, and would be numbered otherwise: '
-            "numbers that were emitted would have to be taken back"
-        )
-    notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying)]
-    if changing and limits[0] != limits[1]:
-        notes.append(f"n: was {limits[0] or 'all'}, is {limits[1] or 'all'}; all rows are kept")
-    elif is_smaller:
-        notes.append(
-            f"n: was {limits[0] or 'all'}, is {limits[1]}; of a key the rows beyond that are taken back when its next row comes"
-        )
-    else:
-        notes += n_notes(carrying)
-    notes += [*kept_columns_note(carrying.added), *removed_notes(carrying)]
-    return Adapted(new.name, old.name, tuple(notes), carrying.tables())
+class RowsAdaptation(Adaptation[S]):
+    """An operator whose stored rows get other columns."""
+
+    may_differ: ClassVar[tuple[str, ...]] = ("ttl",)
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether the input may retract stored rows, with all their columns."""
+        return bool(self.after.changing)
+
+    def adapted(self) -> Adapted:
+        self.check_settings()
+        carrying = self.carrying
+        if self.takes_back and carrying.added:
+            raise CannotAdapt(
+                f"the column {listed(carrying.added)} was not kept, and rows without it may be taken back"
+            )
+        notes = [*carrying.widened(), *carrying.recomputed_below(), *ttl_notes(carrying), *self._more_notes()]
+        notes += [*kept_columns_note(carrying.added), *removed_notes(carrying)]
+        return self.result(notes, carrying.tables())
+
+    def _more_notes(self) -> Iterator[str]:
+        """Yield the notes of a kind. Raises CannotAdapt."""
+        yield from ()
 
 
-def _breaks_ties(carrying: Carrying) -> str | None:
-    """Return the first column by which equal rows were numbered, and would not be now: numbers that were given would change.
+class NormalizeAdaptation(RowsAdaptation[NormalizeState]):
+    """The current rows of a table with a key."""
 
-    ROW_NUMBER goes on with all columns in their order. A column that is new is NULL in all rows so far.
-    """
-    if carrying.old_shape.settings.get("function") != "row_number":
-        return None
-    # What is the same in rows that are equal in the order decides nothing.
-    items = _ORDERED.split(carrying.old_shape.settings.get("order", ""))
-    same = {key.value for key in carrying.old_shape.keys} | {_DIRECTION.sub("", item) for item in items}
-    before = [item for item in carrying.old_shape.items if item.value not in same]
-    after = [pair.old for pair in carrying.items if pair.old.value not in same]
-    return next((b.name for b, a in zip(before, after, strict=False) if b != a), None)
+    @property
+    def takes_back(self) -> bool:
+        """The stored row is retracted, whatever its columns are."""
+        return False
+
+
+class SetOperationAdaptation(RowsAdaptation[SetOperationState]):
+    """The rows of both sides of INTERSECT or EXCEPT."""
+
+
+class CountWindowsAdaptation(RowsAdaptation[CountWindowsState]):
+    """The rows of count windows."""
+
+
+class SortAdaptation(RowsAdaptation[SortState]):
+    """The rows that ORDER BY keeps until the watermark passes them."""
+
+
+class RankAdaptation(RowsAdaptation[RankState]):
+    """The first rows of each key; n may change."""
+
+    may_differ: ClassVar[tuple[str, ...]] = ("ttl", "limit")
+
+    def _more_notes(self) -> Iterator[str]:
+        before, after = self.before.limit, self.after.limit
+        is_smaller = after is not None and (before is None or after < before)
+        if is_smaller and self.takes_back:
+            raise CannotAdapt(
+                f"rows beyond the best {after} were emitted, and would have to be taken back; filter the table that is written"
+            )
+        if (before != 1 or self.takes_back) and (column := self._breaks_ties()) is not None:
+            raise CannotAdapt(
+                f'rows that are equal in the order were numbered by "{column}" next, and would be numbered otherwise: '
+                "numbers that were emitted would have to be taken back"
+            )
+        limits = limit_words(before, after)
+        if self.takes_back and before != after:
+            yield f"{limits}; all rows are kept"
+        elif is_smaller:
+            yield f"{limits}; of a key the rows beyond that are taken back when its next row comes"
+        else:
+            yield from limit_notes(before, after)
+
+    def _breaks_ties(self) -> str | None:
+        """Return the first column by which equal rows were numbered, and would not be now: numbers that were given would change.
+
+        ROW_NUMBER goes on with all columns in their order. A column that is new is NULL in all rows so far.
+        """
+        if self.before.function != "row_number":
+            return None
+        # What is the same in rows that are equal in the order decides nothing.
+        order, old = (text_form(_DIRECTION.sub("", item.text)) for item in self.before.order), self.carrying.old_shape
+        same = {*order, *(key_form(old, key) for key in old.keys)}
+        before = [item for item in old.items if value_form(item) not in same]
+        after = [pair.old for pair in self.carrying.items if value_form(pair.old) not in same]
+        return next((b.name for b, a in zip(before, after, strict=False) if b != a), None)

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar, TypeVar
 
 from sqlstream.duck.sql import no_rows, quote_name
 from sqlstream.jobs.upgrades.adaptations import grids
-from sqlstream.jobs.upgrades.adaptations.aggregates import added_calls, kept_columns_note, removed_notes
+from sqlstream.jobs.upgrades.adaptations.adaptation import Adaptation
+from sqlstream.jobs.upgrades.adaptations.aggregates import (
+    added_calls,
+    check_added_columns,
+    kept_columns_note,
+    recomputed_notes,
+    removed_notes,
+)
 from sqlstream.jobs.upgrades.adaptations.calls import merged_parts
-from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying, listed, same_text
-from sqlstream.jobs.upgrades.changes import SINCE, Adapted
+from sqlstream.jobs.upgrades.adaptations.carrying import CannotAdapt, Carrying
+from sqlstream.jobs.upgrades.adaptations.limits import limit_notes
+from sqlstream.jobs.upgrades.changes import Adapted
+from sqlstream.jobs.upgrades.settings_words import windows_words
 from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.state_settings import (
+    SessionWindows,
+    SessionWindowState,
+    Sql,
+    WindowAggregateState,
+    WindowRankState,
+)
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.windows import TimeWindows
 from sqlstream.operators.aggregates.grouped import Grouped
@@ -23,103 +41,146 @@ from sqlstream.operators.windows.late_rows import LATE
 from sqlstream.operators.windows.retention import KEPT
 from sqlstream.operators.windows.sessions import Sessions
 from sqlstream.operators.windows.window_operator import WindowOperator
-from sqlstream.physical.plan import StatefulStage
-from sqlstream.units import NO_TIME, duration, parse_duration
-from sqlstream.warehouse.jobs import OperatorRecord
+from sqlstream.units import NO_TIME, duration
+from sqlstream.warehouse.jobs import TableRecord
 
-WINDOWS = "windows"
+W = TypeVar("W", bound=SessionWindowState | WindowAggregateState | WindowRankState)
 _BOUND = re.compile(r"\bwindow_(start|end|time)\b")
 
 
-def adapt_windows(old: OperatorRecord, new: OperatorRecord, stage: StatefulStage) -> Adapted:
-    """Return how the state of windows becomes that of others. Raises CannotAdapt."""
-    operator = stage.operator
-    assert isinstance(operator, WindowOperator)
-    carrying = Carrying(old, new)
-    allowed = (WINDOWS, "window bounds", "lateness", "n", "late rows", "early results")
-    same_text(carrying.old_shape, carrying.new_shape, allowed)
-    notes = [*carrying.widened(), *carrying.recomputed_below(), *n_notes(carrying)]
-    made: dict[tuple[str, str], str] = {}
-    if isinstance(operator.of, Grouped):
-        made, said = added_calls(carrying, dict(operator.of.calls), PARTIALS, merged_parts)
-        notes += said
-    else:
-        _check_rows(carrying)
-        notes += kept_columns_note(carrying.added)
-        anew = [item for item in carrying.added if item.kind == "aggregate"]
-        notes += [f"{listed(anew)}: from all rows, which are kept"] if anew else []
-    notes += removed_notes(carrying)
-    times, said = _times(carrying, operator, stage)
-    notes += said + _lateness_notes(carrying, operator)
-    made |= {(t.name, name): sql for t in new.tables if t.name != LATE for name, sql in times.items()}
-    if isinstance(operator.trigger, Corrections):
-        times[KEPT.name] = f"{times.get(END, END)} + to_microseconds({operator.trigger.retention.lateness or NO_TIME})"
-        made |= {(t.name, KEPT.name): times[KEPT.name] for t in new.tables if any(n == KEPT.name for n, _ in t.columns)}
-        made |= _emitted(carrying)
-    tables = replace(carrying, made=made).tables()
-    other_times = carrying.old_shape.settings.get("early results") != carrying.new_shape.settings.get("early results")
-    for table in new.tables:
-        # Late rows are shown to people, with other columns they begin anew; what waits to be emitted early is counted again.
-        is_same = _is_same(old, table.name, table.columns) and not (table.name == PENDING and other_times)
-        if table.name in (LATE, PENDING) and not is_same:
-            tables[table.name] = no_rows(table.declaration.columns)
-            if table.name == LATE:
-                notes.append("the late rows that were kept have other columns, and are kept from now on")
-    return Adapted(new.name, old.name, tuple(notes), tables)
+class WindowsAdaptation(Adaptation[W]):
+    """The state of open windows; the windows may become sums of the old ones."""
 
+    may_differ: ClassVar[tuple[str, ...]] = ("windows", "late_rows")
 
-def _check_rows(carrying: Carrying) -> None:
-    """Raise CannotAdapt where rows with a new column may be taken back that were kept without it."""
-    if carrying.new_shape.settings.get("changes below") and (
-        missing := [item for item in carrying.added if item.kind == "column"]
-    ):
-        raise CannotAdapt(f"the column {listed(missing)} was not kept, and rows without it may be taken back")
+    def adapted(self) -> Adapted:
+        self.check_settings()
+        operator, carrying = self.stage.operator, self.carrying
+        assert isinstance(operator, WindowOperator)
+        notes = [*carrying.widened(), *carrying.recomputed_below(), *self.ranking_notes()]
+        made: dict[tuple[str, str], str] = {}
+        if isinstance(operator.of, Grouped):
+            made, said = added_calls(carrying, dict(operator.of.calls), PARTIALS, merged_parts)
+            notes += said
+        else:
+            if self.after.changing:
+                check_added_columns(carrying)
+            notes += [*kept_columns_note(carrying.added), *recomputed_notes(carrying)]
+        notes += removed_notes(carrying)
+        times, said = self._times(operator)
+        self._check_trigger(operator)
+        notes += [*said, *self.firing_notes()]
+        made |= {(t.name, name): sql for t in self.new.tables if t.name != LATE for name, sql in times.items()}
+        if isinstance(operator.trigger, Corrections):
+            made |= self._corrections(operator.trigger, times.get(END, END))
+        tables = replace(carrying, made=made).tables()
+        for table in self.new.tables:
+            # Late rows are shown to people, with other columns they begin anew; what waits to be emitted early is counted again.
+            if table.name in (LATE, PENDING) and not self._is_same(table):
+                tables[table.name] = no_rows(table.declaration.columns)
+                if table.name == LATE:
+                    notes.append("the late rows that were kept have other columns, and are kept from now on")
+        return self.result(notes, tables)
 
+    # -- the answers of kinds
 
-def _is_same(old: OperatorRecord, table: str, columns: tuple[tuple[str, str], ...]) -> bool:
-    return any(t.name == table and t.columns == columns for t in old.tables)
-
-
-def n_notes(carrying: Carrying) -> list[str]:
-    """Return sentences about another number of best rows."""
-    before, after = (shape.settings.get("n", "") for shape in (carrying.old_shape, carrying.new_shape))
-    if before == after:
+    def ranking_notes(self) -> list[str]:
+        """Return notes about another n."""
         return []
-    said = f"n: was {before or 'all'}, is {after or 'all'}"
-    more = not after or (before and int(after) > int(before))
-    if not more:
-        return [f"{said}; rows beyond it are forgotten"]
-    return [
-        f"{said}; of rows so far the best {before} were kept, what comes after them is missing; {SINCE} all rows count"
-    ]
+
+    def firing_notes(self) -> Iterator[str]:
+        """Yield notes about other times of emission. Raises CannotAdapt."""
+        yield from ()
+
+    @property
+    def fires_otherwise(self) -> bool:
+        """Whether early results are emitted at other times."""
+        return False
+
+    # -- tables
+
+    def _is_same(self, table: TableRecord) -> bool:
+        """Tell whether a table can keep its rows."""
+        there = any(t.name == table.name and t.columns == table.columns for t in self.old.tables)
+        return there and not (table.name == PENDING and self.fires_otherwise)
+
+    def _check_trigger(self, operator: WindowOperator) -> None:
+        """Raise CannotAdapt if results begin or cease to be corrected."""
+        corrected = any(table.name == EMITTED for table in self.old.tables)
+        if corrected != operator.trigger.corrects:
+            was = "were corrected" if corrected else "were final"
+            raise CannotAdapt(f"results {was}, and a changed ALLOWED_LATENESS or EARLY_FIRE would make them the other")
+
+    def _corrections(self, trigger: Corrections, end: str) -> dict[tuple[str, str], str]:
+        """Return the SQL of the columns of windows whose results are corrected; `end` is the SQL of the window end."""
+        until = f"{end} + to_microseconds({trigger.retention.lateness or NO_TIME})"
+        tables = (t.name for t in self.new.tables if any(name == KEPT.name for name, _ in t.columns))
+        return {**{(table, KEPT.name): until for table in tables}, **_emitted(self.carrying)}
+
+    def _times(self, operator: WindowOperator) -> tuple[dict[str, str], list[str]]:
+        """Return the SQL of the time columns of other windows, and notes. Raises CannotAdapt."""
+        old, new = self.before.windows, self.after.windows
+        if old == new:
+            return {}, []
+        if isinstance(operator.trigger, Corrections):
+            raise CannotAdapt("results of other windows were emitted, and would have to be corrected")
+        if isinstance(operator.groups.windows, Sessions) and len(old) == len(new) == 1:
+            [was], [now] = old, new
+            if isinstance(was, SessionWindows) and isinstance(now, SessionWindows):
+                return _longer_gap(was, now)
+        before, after = grids.sums_of(old, new)
+        if any(name == START for table in self.new.tables for name, _ in table.columns):
+            raise CannotAdapt("the bounds of the windows are columns of the rows")
+        if _makes_windows(self.stage.node):
+            _check_bounds(self.carrying)
+        if not isinstance(operator.of, Grouped) and before.overlaps:
+            raise CannotAdapt("rows in overlapping windows were kept once for each of them")
+        if not isinstance(operator.of, Grouped) and after.overlaps:
+            raise CannotAdapt("rows were kept once, and are in several windows now")
+        if after.slide > after.size:
+            raise CannotAdapt("not every row is in a window now")
+        notes = [
+            f"windows: were {windows_words(old)}, are {windows_words(new)}; each is the sum of what was kept",
+            "windows that begin before the oldest one that was open have only the rows since then",
+        ]
+        return grids.columns(before, after), notes
 
 
-def _times(carrying: Carrying, operator: WindowOperator, stage: StatefulStage) -> tuple[dict[str, str], list[str]]:
-    """Return the SQL of the columns of windows that lie elsewhere, and sentences. Raises CannotAdapt."""
-    old, new = (shape.settings.get(WINDOWS, "") for shape in (carrying.old_shape, carrying.new_shape))
-    if old == new:
-        return {}, []
-    if isinstance(operator.trigger, Corrections):
-        raise CannotAdapt("results of other windows were emitted, and would have to be corrected")
-    gaps = grids.session_gap(old), grids.session_gap(new)
-    if isinstance(operator.groups.windows, Sessions) and all(gaps):
-        return _longer_gap(*gaps)
-    before, after = grids.sums_of(old, new)
-    if any(name == START for table in carrying.new.tables for name, _ in table.columns):
-        raise CannotAdapt("the bounds of the windows are columns of the rows")
-    if _makes_windows(stage.node):
-        _check_bounds(carrying)
-    if not isinstance(operator.of, Grouped) and before.grid.overlaps:
-        raise CannotAdapt("rows in overlapping windows were kept once for each of them")
-    if not isinstance(operator.of, Grouped) and after.grid.overlaps:
-        raise CannotAdapt("rows were kept once, and are in several windows now")
-    if after.grid.slide > after.grid.size:
-        raise CannotAdapt("not every row is in a window now")
-    notes = [
-        f"windows: were {old}, are {new}; each is the sum of what was kept",
-        "windows that begin before the oldest one that was open have only the rows since then",
-    ]
-    return grids.columns(before, after), notes
+class SessionWindowAdaptation(WindowsAdaptation[SessionWindowState]):
+    """The rows of sessions."""
+
+
+class WindowRankAdaptation(WindowsAdaptation[WindowRankState]):
+    """The first rows of each window; n may change."""
+
+    may_differ: ClassVar[tuple[str, ...]] = (*WindowsAdaptation.may_differ, "limit")
+
+    def ranking_notes(self) -> list[str]:
+        return limit_notes(self.before.limit, self.after.limit)
+
+
+class WindowAggregateAdaptation(WindowsAdaptation[WindowAggregateState]):
+    """Aggregates in windows; lateness and early results may change."""
+
+    may_differ: ClassVar[tuple[str, ...]] = (*WindowsAdaptation.may_differ, "bounds", "lateness", "early")
+
+    @property
+    def fires_otherwise(self) -> bool:
+        return self.before.early != self.after.early
+
+    def firing_notes(self) -> Iterator[str]:
+        if self.before.early is not None and self.after.early is None:
+            raise CannotAdapt("windows that are open were emitted early, and would not be taken back at their end")
+        before, after = self.before.lateness, self.after.lateness
+        if before != after:
+            yield f"lateness: was {duration(before)}, is {duration(after)}"
+        if after > before:
+            yield (
+                f"windows that were forgotten are not known any more: late rows of them make results of their own until the "
+                f"watermark is {duration(after)} beyond their end"
+            )
+        if self.fires_otherwise:
+            yield "windows that are open are emitted early when the next rows come for them"
 
 
 def _makes_windows(node: Node | None) -> bool:
@@ -139,40 +200,17 @@ def _check_bounds(carrying: Carrying) -> None:
         raise CannotAdapt("rows are filtered by the bounds of their windows, and were by those of the old ones")
 
 
-def _longer_gap(before: tuple[str, int] | None, after: tuple[str, int] | None) -> tuple[dict[str, str], list[str]]:
+def _longer_gap(before: SessionWindows, after: SessionWindows) -> tuple[dict[str, str], list[str]]:
     """Return the SQL of the ends of sessions with a longer gap. Raises CannotAdapt where it is shorter."""
-    assert before is not None
-    assert after is not None
-    if before[0] != after[0]:
-        raise CannotAdapt(f"sessions are by {after[0]}, and were by {before[0]}")
-    longer = after[1] - before[1]
+    if isinstance(before.gap, Sql) or isinstance(after.gap, Sql):
+        raise CannotAdapt(f"windows: were {windows_words([before])}, are {windows_words([after])}")
+    if before.time != after.time:
+        raise CannotAdapt(f"sessions are by {after.time.text}, and were by {before.time.text}")
+    longer = after.gap - before.gap
     if longer < 0:
         raise CannotAdapt("sessions with a shorter gap would be parts of those that are kept as one")
     note = "the gap of sessions is longer; sessions that have ended do not go on"
     return {END: f"{END} + to_microseconds({longer})"}, [note]
-
-
-def _lateness_notes(carrying: Carrying, operator: WindowOperator) -> list[str]:
-    """Return sentences about another lateness. Raises CannotAdapt where results begin or cease to change."""
-    old, new = carrying.old_shape.settings, carrying.new_shape.settings
-    corrected = any(table.name == EMITTED for table in carrying.old.tables)
-    if corrected != operator.trigger.corrects:
-        was = "were corrected" if corrected else "were final"
-        raise CannotAdapt(f"results {was}, and a changed ALLOWED_LATENESS or EARLY_FIRE would make them the other")
-    if "early results" in old and "early results" not in new:
-        raise CannotAdapt("windows that are open were emitted early, and would not be taken back at their end")
-    notes = []
-    before, after = (parse_duration(s["lateness"]) if "lateness" in s else NO_TIME for s in (old, new))
-    if before != after:
-        notes.append(f"lateness: was {duration(before)}, is {duration(after)}")
-    if after > before:
-        notes.append(
-            f"windows that were forgotten are not known any more: late rows of them make results of their own until the "
-            f"watermark is {duration(after)} beyond their end"
-        )
-    if old.get("early results") != new.get("early results"):
-        notes.append("windows that are open are emitted early when the next rows come for them")
-    return notes
 
 
 def _emitted(carrying: Carrying) -> dict[tuple[str, str], str]:

@@ -1,0 +1,179 @@
+"""The settings of operators in words for people. The words are made of the values, and never compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
+
+from sqlstream.logical.plan.state_settings import (
+    AnyState,
+    EarlyFiring,
+    FrameReach,
+    GridWindows,
+    Interval,
+    RowWindows,
+    SessionWindows,
+    Sql,
+    WindowBounds,
+    Windows,
+)
+from sqlstream.units import Duration, duration
+
+# The fields with times to live.
+TTLS = ("ttl", "ttls", "state_ttls")
+
+
+@dataclass(frozen=True, slots=True)
+class StateSetting:
+    """A setting: the field with its value, the value, and the value in words."""
+
+    field: str
+    value: object
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedSetting:
+    """A setting with another value than before: its field, and in words its name and both values, empty where there is none."""
+
+    field: str
+    name: str
+    before: str
+    after: str
+
+
+def changed_settings(old: AnyState, new: AnyState) -> Iterator[ChangedSetting]:
+    """Yield the settings whose values differ, of two operators of one kind."""
+    before, after = _by_name(old), _by_name(new)
+    for name in dict.fromkeys((*before, *after)):
+        pair = before.get(name), after.get(name)
+        there = [one for one in pair if one is not None]
+        if len(there) < len(pair) or there[0].value != there[1].value:
+            words = (one.words if one is not None else "" for one in pair)
+            yield ChangedSetting(there[0].field, name, *words)
+
+
+def _by_name(settings: AnyState) -> Mapping[str, StateSetting]:
+    """Return the settings by their names for people, without those that are not set."""
+    return {
+        name: StateSetting(field.name, value, words)
+        for field in structs.fields(settings)
+        for name, value, words in _parts(settings, field.name)
+        if words
+    }
+
+
+def _parts(settings: AnyState, field: str) -> Iterator[tuple[str, object, str]]:
+    """Yield the settings of a field: names, values and words."""
+    value: Any = getattr(settings, field)
+    match field:
+        case "changing":
+            for place in value:
+                yield f"changes of input {place}" if settings.has_inputs else "changes below", True, "yes"
+        case "ttls":
+            for place, ttl in value:
+                yield f"time to live of input {place}", ttl, _length(ttl)
+        case "state_ttls":
+            for name, ttl in value:
+                yield f"time to live of {name}", ttl, _length(ttl)
+        case "times":
+            for place, time in enumerate(value):
+                yield f"time of input {place}", time, time.text
+        case "inputs":
+            for place, one in value:
+                yield f"order of input {place}", one.order, _sql_list(one.order)
+                yield f"time of input {place}", one.time, one.time.text if one.time is not None else ""
+                yield f"broadcast of input {place}", one.broadcast, _yes(one.broadcast)
+        case _:
+            name, words = _FIELDS[field]
+            yield name, value, words(value) if value is not None else ""
+
+
+def windows_words(windows: Iterable[Windows]) -> str:
+    """Return windows in words, or an empty text if there are none."""
+    return ", ".join(map(_windows, windows))
+
+
+def _windows(windows: Windows) -> str:
+    match windows:
+        case GridWindows():
+            offset = f" offset {signed(windows.offset)}" if windows.offset else ""
+            zone = f" in {windows.zone}" if windows.zone else ""
+            every = "" if windows.kind == "TUMBLE" else f" every {duration(windows.slide)}"
+            return f"{windows.kind} {windows.time.text}{every} size {duration(windows.size)}{offset}{zone}"
+        case SessionWindows():
+            gap = windows.gap.text if isinstance(windows.gap, Sql) else duration(windows.gap)
+            return f"SESSION {windows.time.text} gap {gap}"
+        case RowWindows():
+            return f"{windows.size} rows every {windows.slide}"
+
+
+def interval_words(interval: Interval) -> str:
+    """Return the bounds of an interval join in words."""
+    return f"{signed(interval.before)} before to {signed(interval.after)} after"
+
+
+def signed(length: Duration) -> str:
+    """Return a length of time, which may be negative, in words."""
+    return f"-{duration(Duration(-length))}" if length < 0 else duration(length)
+
+
+def _length(length: Duration) -> str:
+    return duration(length) if length else ""
+
+
+def _sql_list(expressions: Iterable[Sql]) -> str:
+    return ", ".join(one.text for one in expressions)
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else ""
+
+
+def _bounds(bounds: WindowBounds) -> str:
+    names = ((name, getattr(bounds, name)) for name in ("start", "end", "time"))
+    return ", ".join(f"{place} {name}" for place, name in names if name)
+
+
+def _early(early: EarlyFiring) -> str:
+    if early.by == "rows":
+        return f"every {early.every} rows"
+    return f"every {duration(Duration(early.every))} of {'event time' if early.by == 'event' else 'processing time'}"
+
+
+def _reach(reach: FrameReach) -> str:
+    last = "all" if reach.last is None else reach.last
+    times = f"{duration(reach.span)} before to {duration(reach.later)} after a row"
+    return f"{times}, the last {last} rows before it, {reach.following} after it"
+
+
+def _columns(columns: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {type}" for name, type in columns)
+
+
+# The names of fields for people, and the functions that make words of their values.
+_FIELDS: Mapping[str, tuple[str, Any]] = {
+    "windows": ("windows", windows_words),
+    "bounds": ("window bounds", _bounds),
+    "lateness": ("lateness", _length),
+    "early": ("early results", _early),
+    "late_rows": ("late rows", str),
+    "ttl": ("time to live", _length),
+    "empty_sets": ("empty sets", lambda sets: ", ".join(map(str, sets))),
+    "function": ("function", str),
+    "order": ("order", _sql_list),
+    "limit": ("n", str),
+    "distinct": ("distinct", _yes),
+    "join": ("join", str),
+    "condition": ("condition", lambda condition: condition.text),
+    "interval": ("interval", interval_words),
+    "time": ("time", lambda time: time.text),
+    "by_clock": ("clock", lambda by_clock: "processing time" if by_clock else ""),
+    "reach": ("rows in frames", _reach),
+    "timers": ("timers", _yes),
+    "changes": ("changes", str),
+    "outputs": ("result", _columns),
+}
