@@ -6,7 +6,7 @@ from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.windows import BOUNDS, CountWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.windows import BOUNDS, CountWindows, RegularWindows, SessionWindow, TimeWindows
 from sqlstream.operators.windows.assigners import window_time
 from sqlstream.operators.windows.grid import Grid
 
@@ -15,7 +15,7 @@ _END = internal("window_end")
 EVENT_TIME = internal("event_time")
 
 
-def grid(node: TimeWindows) -> Grid:
+def grid(node: RegularWindows) -> Grid:
     """Return the windows of a TUMBLE, HOP or CUMULATE on the time axis."""
     return Grid(node.size, node.slide, node.offset, cumulative=node.kind == "CUMULATE")
 
@@ -33,7 +33,7 @@ def time_sql(node: Node, column: str) -> str:
     )
 
 
-def in_windows(node: TimeWindows, rows: str) -> str:
+def in_windows(node: RegularWindows, rows: str) -> str:
     """Return the SELECT of rows (a SELECT), once for each of their windows, with the columns BOUNDS: start, end and time."""
     at, micros = grid(node), f"epoch_us({event_time(node)})"
     if not at.overlaps:
@@ -48,7 +48,7 @@ def in_windows(node: TimeWindows, rows: str) -> str:
     return f"SELECT * EXCLUDE ({_END}), {items} FROM ({ends})"
 
 
-def at_their_time(node: TimeWindows | SessionWindow, rows: str) -> str:
+def at_their_time(node: RegularWindows | SessionWindow, rows: str) -> str:
     """Return the SELECT of rows (a SELECT) with their event time as each of the columns BOUNDS: the operator above makes windows.
 
     Rows that are in no window are left out. For sessions with a gap per row, `window_end` is `own_end`.
@@ -61,7 +61,7 @@ def at_their_time(node: TimeWindows | SessionWindow, rows: str) -> str:
         )
     held = (
         f" WHERE {condition}"
-        if isinstance(node, TimeWindows) and (condition := grid(node).holds(f"epoch_us({time})"))
+        if isinstance(node, RegularWindows) and (condition := grid(node).holds(f"epoch_us({time})"))
         else ""
     )
     return f"SELECT *, {', '.join(f'{time} AS {name}' for name in BOUNDS)} FROM ({rows}){held}"

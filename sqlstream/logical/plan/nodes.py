@@ -15,8 +15,10 @@ from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.windows import CountWindows, RegularWindows, SessionWindow
 
+# They assign rows to windows by the times of the rows.
+AnyTimeWindows = RegularWindows
 # They emit final results of windows; also if the input is a changelog.
 Windowed = SessionWindow | WindowAggregate | WindowRank
 # They emit a result at once, and update it.
@@ -30,7 +32,7 @@ AnyNode = (
     Scan
     | Filter
     | Projection
-    | TimeWindows
+    | AnyTimeWindows
     | Expand
     | Lateral
     | LookupJoin

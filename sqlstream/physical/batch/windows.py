@@ -14,7 +14,7 @@ from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.ranks import WindowRank
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.windows import CountWindows, RegularWindows, SessionWindow
 from sqlstream.physical.batch import keyed
 from sqlstream.physical.batch.calls import aggregate
 from sqlstream.physical.batch.rows import MARK, BatchRows, CannotVerify, listed
@@ -47,7 +47,7 @@ def bounds(start: str, end: str) -> str:
     return ", ".join(f"make_timestamp({sql}) AS {name}" for sql, name in named)
 
 
-def in_time_windows(node: TimeWindows, below: BatchRows) -> str:
+def in_time_windows(node: RegularWindows, below: BatchRows) -> str:
     """Return the SELECT of rows, each once for every window that contains it, with the bounds of the window."""
     time, size, slide = micros_of(node.input, node.time_column), node.size, node.slide
     match node.kind:

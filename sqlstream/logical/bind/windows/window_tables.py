@@ -20,7 +20,7 @@ from sqlstream.logical.plan.node import Node, WindowColumns
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.tables import by_clock
-from sqlstream.logical.plan.windows import BOUNDS, WINDOW_ID, CountWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.windows import BOUNDS, WINDOW_ID, CountWindows, RegularWindows, SessionWindow, TimeWindows
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import span_of
 from sqlstream.units import MILLISECOND, NO_TIME, Duration
@@ -162,15 +162,19 @@ class WindowBinder:
         zone = self._zone(below, time, at, kind, [*lengths, shift])
         match kind:
             case "TUMBLE":
-                return TimeWindows(below, kind, time, lengths[0], lengths[0], Duration(shift % lengths[0]), zone, span)
+                return RegularWindows(
+                    below, kind, time, lengths[0], lengths[0], Duration(shift % lengths[0]), zone, span
+                )
             case "HOP":
-                return TimeWindows(below, kind, time, lengths[1], lengths[0], Duration(shift % lengths[0]), zone, span)
+                return RegularWindows(
+                    below, kind, time, lengths[1], lengths[0], Duration(shift % lengths[0]), zone, span
+                )
             case "CUMULATE":
                 step, size = lengths
                 if size % step:
                     message = "the size of CUMULATE windows must be a multiple of their step"
                     raise BindError(message, span_of(intervals[1], self.source))
-                return TimeWindows(below, kind, time, size, step, Duration(shift % size), zone, span)
+                return RegularWindows(below, kind, time, size, step, Duration(shift % size), zone, span)
             case _:
                 return SessionWindow(below, "", tuple(dict.fromkeys(keys)), time, lengths[0], span=span)
 
