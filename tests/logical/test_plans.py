@@ -80,6 +80,12 @@ def test_the_size_of_windows_is_known_where_it_is_one() -> None:
     assert plan(ten).window_size == size
     assert plan(f"{ten} UNION ALL {ten}").window_size == size
     assert plan(f"{ten} UNION ALL {minute}").window_size is None
+    month = ten.replace("'10' SECOND", "'1' MONTH")
+    assert plan(month).window_size == WindowSize("1 month", None)
+    assert plan(f"{month} UNION ALL {month}").window_size == WindowSize("1 month", None)
+    shifted = month.replace("MONTH", "MONTH, INTERVAL '2' DAY")
+    assert plan(shifted).window_size == WindowSize("1 month", None, "2 d")
+    assert plan(f"{month} UNION ALL {shifted}").window_size is None
 
 
 def test_rows_of_a_window_aggregate_are_never_late() -> None:
