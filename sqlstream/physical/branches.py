@@ -20,7 +20,7 @@ from sqlstream.logical.plan.ranks import whole_ranks
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import ResultSink, Scan
-from sqlstream.logical.plan.windows import SessionWindow, TimeWindows
+from sqlstream.logical.plan.windows import RegularWindows, SessionWindow, TimeWindows
 from sqlstream.operators.groups import stored_columns
 from sqlstream.operators.late_rows import late_output
 from sqlstream.operators.process.emitted import LATE_RESULT
@@ -89,7 +89,9 @@ class Branch:
         return replace(self, sql=f"SELECT *, CAST(1 AS BIGINT) AS {WEIGHT} FROM ({self.sql})", weighted=True)
 
 
-def branches(node: Node, made_above: TimeWindows | SessionWindow | None = None, *, timed: bool = False) -> list[Branch]:
+def branches(
+    node: Node, made_above: RegularWindows | SessionWindow | None = None, *, timed: bool = False
+) -> list[Branch]:
     """Return the stateless paths from scans and stateful nodes up to this node, several below a union.
 
     `made_above` is a node whose windows the operator above makes itself: its rows keep their event time in place of the bounds.
@@ -99,7 +101,7 @@ def branches(node: Node, made_above: TimeWindows | SessionWindow | None = None, 
 
 
 @once
-def _branches(node: Node, made_above: TimeWindows | SessionWindow | None, timed: bool) -> list[Branch]:
+def _branches(node: Node, made_above: RegularWindows | SessionWindow | None, timed: bool) -> list[Branch]:
     def below(child: Node) -> list[Branch]:
         return _branches(child, made_above, timed)
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan.expressions import Expression
+from sqlstream.logical.plan.month_windows import MonthWindows
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.windows import BOUNDS, CountWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.nodes import AnyTimeWindows
+from sqlstream.logical.plan.windows import BOUNDS, CountWindows, RegularWindows, SessionWindow, TimeWindows
 from sqlstream.operators.windows.assigners import window_time
-from sqlstream.operators.windows.grid import Grid
+from sqlstream.operators.windows.grid import Grid, remainder
 
 _END = internal("window_end")
+_MONTH = internal("window_month")
 # The column of a row's event time, after a window function has put the row into windows; for operators that keep late rows.
 EVENT_TIME = internal("event_time")
 
 
-def grid(node: TimeWindows) -> Grid:
+def grid(node: RegularWindows) -> Grid:
     """Return the windows of a TUMBLE, HOP or CUMULATE on the time axis."""
     return Grid(node.size, node.slide, node.offset, cumulative=node.kind == "CUMULATE")
 
@@ -33,8 +38,18 @@ def time_sql(node: Node, column: str) -> str:
     )
 
 
-def in_windows(node: TimeWindows, rows: str) -> str:
+def in_windows(node: AnyTimeWindows, rows: str) -> str:
     """Return the SELECT of rows (a SELECT), once for each of their windows, with the columns BOUNDS: start, end and time."""
+    match node:
+        case RegularWindows():
+            return _in_regular_windows(node, rows)
+        case MonthWindows():
+            return _in_month_windows(node, rows)
+        case _:
+            assert_never(node)
+
+
+def _in_regular_windows(node: RegularWindows, rows: str) -> str:
     at, micros = grid(node), f"epoch_us({event_time(node)})"
     if not at.overlaps:
         held = f" WHERE {condition}" if (condition := at.holds(micros)) else ""
@@ -48,7 +63,23 @@ def in_windows(node: TimeWindows, rows: str) -> str:
     return f"SELECT * EXCLUDE ({_END}), {items} FROM ({ends})"
 
 
-def at_their_time(node: TimeWindows | SessionWindow, rows: str) -> str:
+def _in_month_windows(node: MonthWindows, rows: str) -> str:
+    """Return the SELECT of rows with the bounds of their windows: months are numbered from January 1970."""
+    offset = f"to_microseconds({node.offset})"
+    time = f"({event_time(node)} - {offset})" if node.offset else event_time(node)
+    month = f"(year({time}) - 1970) * 12 + month({time}) - 1"
+    first = f"SELECT *, {month} - {remainder(f'{month} - {node.shift}', node.months)} AS {_MONTH} FROM ({rows})"
+
+    def begin(number: str) -> str:
+        midnight = f"TIMESTAMP '1970-01-01' + to_months(CAST({number} AS INTEGER))"
+        return f"{midnight} + {offset}" if node.offset else midnight
+
+    start, end = begin(_MONTH), begin(f"{_MONTH} + {node.months}")
+    items = ", ".join(f"{sql} AS {name}" for sql, name in zip((start, end, window_time(end)), BOUNDS, strict=True))
+    return f"SELECT * EXCLUDE ({_MONTH}), {items} FROM ({first})"
+
+
+def at_their_time(node: RegularWindows | SessionWindow, rows: str) -> str:
     """Return the SELECT of rows (a SELECT) with their event time as each of the columns BOUNDS: the operator above makes windows.
 
     Rows that are in no window are left out. For sessions with a gap per row, `window_end` is `own_end`.
@@ -61,7 +92,7 @@ def at_their_time(node: TimeWindows | SessionWindow, rows: str) -> str:
         )
     held = (
         f" WHERE {condition}"
-        if isinstance(node, TimeWindows) and (condition := grid(node).holds(f"epoch_us({time})"))
+        if isinstance(node, RegularWindows) and (condition := grid(node).holds(f"epoch_us({time})"))
         else ""
     )
     return f"SELECT *, {', '.join(f'{time} AS {name}' for name in BOUNDS)} FROM ({rows}){held}"

@@ -204,6 +204,20 @@ def test_the_order_of_conditions_makes_no_other_job() -> None:
     assert one.is_same(other)
 
 
+def test_a_window_of_a_month_is_none_of_its_days() -> None:
+    def windows(size: str) -> Identity:
+        return identity_of(f"SELECT * FROM TUMBLE(TABLE a, DESCRIPTOR(ts), {size})")
+
+    others = (
+        *("INTERVAL '1' MONTH", "INTERVAL '30' DAY", "INTERVAL '31' DAY", "INTERVAL '2' MONTH", "INTERVAL '1' YEAR"),
+        *("INTERVAL '1' MONTH, INTERVAL '1' DAY", "INTERVAL '2' MONTH, INTERVAL '1' MONTH"),
+    )
+    assert len({windows(size).digests for size in others}) == len(others)
+    assert windows("INTERVAL '12' MONTH").digests == windows("INTERVAL '1' YEAR").digests
+    # Whole windows later lie the same windows.
+    assert windows("INTERVAL '3' MONTH, INTERVAL '-1' YEAR").digests == windows("INTERVAL '1' QUARTER").digests
+
+
 def test_calls_that_share_state_are_told_from_those_that_do_not() -> None:
     # What the sum and the average of one text need is kept once.
     once = last_job(TABLES + "SELECT k, SUM(x * (k - x)) AS t, AVG(x * (k - x)) AS m FROM changes GROUP BY k")

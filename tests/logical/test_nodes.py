@@ -37,6 +37,7 @@ QUERIES = (
     f"SELECT k, window_end, COUNT(*) FROM {TUMBLE} GROUP BY GROUPING SETS ((k), ()), window_start, window_end",
     f"SELECT k, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY ts) AS n FROM {TUMBLE}",
     "SELECT * FROM SESSION(TABLE a PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' SECOND)",
+    "SELECT * FROM TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' MONTH)",
     "SELECT * FROM TUMBLE_ROWS(TABLE a PARTITION BY k, DESCRIPTOR(ts), 3)",
     "SELECT a.k, x FROM a CROSS JOIN UNNEST(a.l) AS x",
     "SELECT a.k, name FROM a JOIN known FOR SYSTEM_TIME AS OF a.p AS n ON n.k = a.k",

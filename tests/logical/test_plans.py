@@ -7,10 +7,11 @@ import pytest
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.logical.plan.explain import logical_text
 from sqlstream.logical.plan.graph import walk
-from sqlstream.logical.plan.node import Node, WindowColumns
+from sqlstream.logical.plan.node import Node, WindowColumns, WindowSize
 from sqlstream.logical.plan.relational import Filter
 from sqlstream.logical.plan.rules import RULES, drop_identity_projections, flatten_unions, merge_filters, optimize
 from sqlstream.logical.plan.tables import ResultSink
+from sqlstream.units import Duration
 from tests.kinds import last_job
 
 TABLES = """
@@ -75,9 +76,16 @@ def test_window_bounds_survive_what_passes_them_on(query: str, columns: WindowCo
 def test_the_size_of_windows_is_known_where_it_is_one() -> None:
     ten = f"SELECT window_start, window_end FROM {WINDOWS}"
     minute = ten.replace("'10' SECOND", "'1' MINUTE")
-    assert plan(ten).window_size == 10_000_000
-    assert plan(f"{ten} UNION ALL {ten}").window_size == 10_000_000
+    size = WindowSize("10 s", Duration(10_000_000))
+    assert plan(ten).window_size == size
+    assert plan(f"{ten} UNION ALL {ten}").window_size == size
     assert plan(f"{ten} UNION ALL {minute}").window_size is None
+    month = ten.replace("'10' SECOND", "'1' MONTH")
+    assert plan(month).window_size == WindowSize("1 month", None)
+    assert plan(f"{month} UNION ALL {month}").window_size == WindowSize("1 month", None)
+    shifted = month.replace("MONTH", "MONTH, INTERVAL '2' DAY")
+    assert plan(shifted).window_size == WindowSize("1 month", None, "2 d")
+    assert plan(f"{month} UNION ALL {shifted}").window_size is None
 
 
 def test_rows_of_a_window_aggregate_are_never_late() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 from msgspec import structs
 
+from sqlstream.logical.plan.month_windows import months_text, offset_text
 from sqlstream.logical.plan.state_settings import (
     AnyState,
+    CalendarWindows,
     EarlyFiring,
     FrameReach,
     GridWindows,
@@ -104,6 +106,10 @@ def _windows(windows: Windows) -> str:
             zone = f" in {windows.zone}" if windows.zone else ""
             every = "" if windows.kind == "TUMBLE" else f" every {duration(windows.slide)}"
             return f"{windows.kind} {windows.time.text}{every} size {duration(windows.size)}{offset}{zone}"
+        case CalendarWindows():
+            offset = f" offset {text}" if (text := offset_text(windows.shift, windows.offset)) else ""
+            zone = f" in {windows.zone}" if windows.zone else ""
+            return f"TUMBLE {windows.time.text} size {months_text(windows.months)}{offset}{zone}"
         case SessionWindows():
             gap = windows.gap.text if isinstance(windows.gap, Sql) else duration(windows.gap)
             return f"SESSION {windows.time.text} gap {gap}"

@@ -18,6 +18,7 @@ from sqlstream.logical.plan.node import (
     SingleInput,
     Updating,
     WindowColumns,
+    WindowSize,
     bound_of_keys,
 )
 from sqlstream.logical.plan.relational import Expand
@@ -195,7 +196,7 @@ class WindowAggregate(Aggregating, AtWindowEnd):
         return None if self.corrects else self.window
 
     @cached_property
-    def window_size(self) -> Duration | None:
+    def window_size(self) -> WindowSize | None:
         return self.input.window_size
 
     @property

@@ -12,7 +12,7 @@ from sqlstream.errors import Span
 from sqlstream.logical.plan.expressions import Expression, Schema, column_names
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.growth import Ends, Growth, all_end, table_name, ttl_hint
-from sqlstream.logical.plan.node import Keys, LateReads, Node, WindowColumns
+from sqlstream.logical.plan.node import Keys, LateReads, Node, WindowColumns, WindowSize
 from sqlstream.logical.plan.settings import JoinSettings, NodeValues
 from sqlstream.logical.plan.stateful import DropsLateRows, StatefulNode
 from sqlstream.logical.plan.values import forms, optional_form
@@ -216,7 +216,7 @@ class Join(Joining):
         return None
 
     @property
-    def window_size(self) -> Duration | None:
+    def window_size(self) -> WindowSize | None:
         return None
 
     @cached_property
@@ -392,7 +392,7 @@ class IntervalJoin(TimedJoin):
         return next((self.inputs[place].window_columns for place in self.always_there), None)
 
     @cached_property
-    def window_size(self) -> Duration | None:
+    def window_size(self) -> WindowSize | None:
         return self.inputs[0].window_size if self.windowed else None
 
     @cached_property
@@ -475,7 +475,7 @@ class TemporalJoin(TimedJoin):
         return self.inputs[0].window_columns
 
     @cached_property
-    def window_size(self) -> Duration | None:
+    def window_size(self) -> WindowSize | None:
         return self.inputs[0].window_size
 
     @property

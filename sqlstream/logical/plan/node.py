@@ -43,6 +43,18 @@ class WindowColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowSize:
+    """The size of windows, in words and as a length, which is None for windows of months.
+
+    Windows of equal sizes that begin at the same time also end at the same time: so windows of months have their offset in it.
+    """
+
+    text: str
+    length: Duration | None
+    offset: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Overlap:
     """The number of windows that each row is in, and their length and slide in words."""
 
@@ -223,8 +235,11 @@ class Node(ABC):
 
     @property
     @abstractmethod
-    def window_size(self) -> Duration | None:
-        """The size of the windows of all rows, None if sizes differ or there are no windows."""
+    def window_size(self) -> WindowSize | None:
+        """The size of the windows of all rows, None if sizes differ or there are no windows.
+
+        If all windows have one size, the start of a window determines its end.
+        """
 
     # -- rows
 
@@ -343,7 +358,7 @@ class PassThrough(SingleInput, Stateless):
         return self.input.window_columns
 
     @cached_property
-    def window_size(self) -> Duration | None:
+    def window_size(self) -> WindowSize | None:
         return self.input.window_size
 
     @cached_property
@@ -379,7 +394,7 @@ class Unwindowed(Node):
         return None
 
     @property
-    def window_size(self) -> Duration | None:
+    def window_size(self) -> WindowSize | None:
         return None
 
 

@@ -8,6 +8,7 @@ from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
 from sqlstream.logical.plan.joins import IntervalJoin, Join, TemporalJoin
 from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
+from sqlstream.logical.plan.month_windows import MonthWindows
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.over import Over, Sort
 from sqlstream.logical.plan.process import Process, SideOutputRead
@@ -15,8 +16,10 @@ from sqlstream.logical.plan.ranks import Rank, WindowRank
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, SetOperation, Union
 from sqlstream.logical.plan.stateful import StatefulNode
 from sqlstream.logical.plan.tables import Normalize, ResultSink, Scan
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.windows import CountWindows, RegularWindows, SessionWindow
 
+# They assign rows to windows by the times of the rows.
+AnyTimeWindows = RegularWindows | MonthWindows
 # They emit final results of windows; also if the input is a changelog.
 Windowed = SessionWindow | WindowAggregate | WindowRank
 # They emit a result at once, and update it.
@@ -30,7 +33,7 @@ AnyNode = (
     Scan
     | Filter
     | Projection
-    | TimeWindows
+    | AnyTimeWindows
     | Expand
     | Lateral
     | LookupJoin

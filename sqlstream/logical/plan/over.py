@@ -18,6 +18,7 @@ from sqlstream.logical.plan.node import (
     Node,
     SingleInput,
     WindowColumns,
+    WindowSize,
     bound_of_keys,
     named_columns,
 )
@@ -148,7 +149,7 @@ class InTimeOrder(SingleInput, StatefulNode):
         return None if self.waits else self.input.window_columns
 
     @cached_property
-    def window_size(self) -> Duration | None:
+    def window_size(self) -> WindowSize | None:
         return self.input.window_size
 
     @cached_property

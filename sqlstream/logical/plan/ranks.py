@@ -18,6 +18,7 @@ from sqlstream.logical.plan.node import (
     SingleInput,
     Updating,
     WindowColumns,
+    WindowSize,
     bound_of_keys,
     named_columns,
 )
@@ -132,7 +133,7 @@ class WindowRank(Numbering, AtWindowEnd):
         return self.input.window_columns
 
     @cached_property
-    def window_size(self) -> Duration | None:
+    def window_size(self) -> WindowSize | None:
         return self.input.window_size
 
     @property

@@ -20,6 +20,7 @@ from sqlstream.logical.plan.node import (
     Stateless,
     Updating,
     WindowColumns,
+    WindowSize,
     bound_of_keys,
     passed_on,
 )
@@ -313,7 +314,7 @@ class Union(Stateless):
         return self.inputs[0].window_columns if len(places) == 1 else None
 
     @cached_property
-    def window_size(self) -> Duration | None:
+    def window_size(self) -> WindowSize | None:
         sizes = {node.window_size for node in self.inputs}
         return sizes.pop() if len(sizes) == 1 else None
 

@@ -53,6 +53,16 @@ class GridSettings(NodeSettings, frozen=True, omit_defaults=True):
     zone: str | None = None
 
 
+class MonthSettings(NodeSettings, frozen=True, omit_defaults=True):
+    """TUMBLE by months: windows are aligned to `shift` months and `offset` microseconds after the beginning of 1970."""
+
+    time: str
+    months: int
+    shift: int = 0
+    offset: int = 0
+    zone: str | None = None
+
+
 class SessionSettings(NodeSettings, frozen=True, omit_defaults=True):
     """Sessions: `gap` is in microseconds, or an expression over each row."""
 

@@ -60,6 +60,16 @@ class GridWindows(msgspec.Struct, frozen=True, omit_defaults=True, tag="grid"):
     zone: str | None = None
 
 
+class CalendarWindows(msgspec.Struct, frozen=True, omit_defaults=True, tag="months"):
+    """TUMBLE by months: windows are aligned to `shift` months and the `offset` after the beginning of 1970."""
+
+    time: Sql
+    months: int
+    shift: int = 0
+    offset: Duration = NO_TIME
+    zone: str | None = None
+
+
 class SessionWindows(msgspec.Struct, frozen=True, omit_defaults=True, tag="session"):
     """Sessions; `gap` is a duration, or an expression over each row."""
 
@@ -74,7 +84,7 @@ class RowWindows(msgspec.Struct, frozen=True, omit_defaults=True, tag="rows"):
     slide: int
 
 
-Windows: TypeAlias = GridWindows | SessionWindows | RowWindows
+Windows: TypeAlias = GridWindows | CalendarWindows | SessionWindows | RowWindows
 
 
 class WindowBounds(msgspec.Struct, frozen=True, omit_defaults=True):

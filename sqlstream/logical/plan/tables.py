@@ -11,7 +11,7 @@ from sqlstream.errors import Span
 from sqlstream.logical.plan.canonical import canonical
 from sqlstream.logical.plan.expressions import Expression, Field, Schema
 from sqlstream.logical.plan.graph import rebuilt
-from sqlstream.logical.plan.node import Keys, Node, PassThrough, Stateless, Updating, WindowColumns
+from sqlstream.logical.plan.node import Keys, Node, PassThrough, Stateless, Updating, WindowColumns, WindowSize
 from sqlstream.logical.plan.settings import NodeValues, ScanSettings, SinkSettings
 from sqlstream.logical.plan.stateful import StatefulNode, columns_by_name
 from sqlstream.logical.plan.words import ON_CHANGE, quoted_name
@@ -134,7 +134,7 @@ class Scan(Stateless):
         return None
 
     @property
-    def window_size(self) -> Duration | None:
+    def window_size(self) -> WindowSize | None:
         return None
 
     @property

@@ -20,6 +20,7 @@ from sqlstream.logical.plan.node import (
     PassThrough,
     SingleInput,
     WindowColumns,
+    WindowSize,
 )
 from sqlstream.logical.plan.settings import CountSettings, GridSettings, NodeValues, SessionSettings
 from sqlstream.logical.plan.state_settings import GridWindows, RowWindows, SessionWindows, Sql
@@ -40,42 +41,21 @@ UNTIL_PASSED = MICROSECOND
 _BOUND_FIELDS = tuple(Field(name, "TIMESTAMP") for name in BOUNDS)
 
 
-@dataclass(frozen=True)
 class TimeWindows(PassThrough):
-    """Emits each row once for every window [start, end) that holds its event time.
+    """Assigns rows to windows by the times of the rows; the kinds of windows are subclasses.
 
-    TUMBLE windows follow each other; HOP windows begin every `slide`; CUMULATE windows end every `slide` after the start that
-    all of one `size` share. They are aligned to the epoch plus the offset. Adds `window_start`, `window_end` and `window_time`
-    (1 ms before the end, 1 us if the end is not a whole millisecond). Keeps no state. With a `zone`, the times are instants, and
-    windows of days begin at the zone's midnight.
+    Emits each row once for every window [start, end) that contains its event time. Adds `window_start`, `window_end` and
+    `window_time` (1 ms before the end, 1 us if the end is not a whole millisecond). Keeps no state. With a `zone`, the times are
+    instants, and windows of days begin at the zone's midnight.
     """
-
-    node_kind: ClassVar[str] = "time_windows"
 
     kind: Literal["TUMBLE", "HOP", "CUMULATE"]
     time_column: str
-    size: Duration
-    slide: Duration
-    offset: Duration = NO_TIME
-    zone: str | None = None
-    span: Span | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def values(self) -> NodeValues:
-        settings = GridSettings(self.kind, self.time_column, self.size, self.slide, self.offset, self.zone)
-        return NodeValues(self.node_kind, settings=settings)
+    zone: str | None
 
     @property
     def label(self) -> str:
         return self.kind
-
-    @property
-    def description(self) -> str:
-        offset = f" offset {duration(self.offset)}" if self.offset else ""
-        zone = f" in {self.zone}" if self.zone else ""
-        step = {"TUMBLE": "", "HOP": " slide", "CUMULATE": " step"}[self.kind]
-        every = f"{step} {duration(self.slide)}" if step else ""
-        return f"{self.kind.capitalize()} {self.time_column}{every} size {duration(self.size)}{offset}{zone}"
 
     @property
     def effect(self) -> str:
@@ -84,24 +64,6 @@ class TimeWindows(PassThrough):
     @property
     def makes_windows(self) -> bool:
         return True
-
-    @property
-    def overlap(self) -> Overlap:
-        return Overlap(-(-self.size // self.slide), f"{duration(self.size)} every {duration(self.slide)}")
-
-    def windows_setting(self, inlined: Callable[[Expression], str]) -> GridWindows:
-        time = Sql(inlined(time_of(self)))
-        return GridWindows(self.kind, time, self.size, self.slide, self.offset, self.zone)
-
-    @property
-    def windows_text(self) -> str:
-        size, slide = duration(self.size), duration(self.slide)
-        windows = {
-            "TUMBLE": f"tumbling windows of {size}",
-            "HOP": f"hopping windows of {size} every {slide}",
-            "CUMULATE": f"cumulative windows of {size} in steps of {slide}",
-        }
-        return f"in {windows[self.kind]} by {self.time_column}"
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
@@ -125,12 +87,62 @@ class TimeWindows(PassThrough):
         return WindowColumns(*BOUNDS)
 
     @property
-    def window_size(self) -> Duration | None:
-        return None if self.kind == "CUMULATE" else self.size
-
-    @property
     def unique_keys(self) -> Keys:
         return ()
+
+
+@dataclass(frozen=True)
+class RegularWindows(TimeWindows):
+    """Assigns rows to windows of one length at regular distances.
+
+    TUMBLE windows follow each other; HOP windows begin every `slide`; CUMULATE windows end every `slide` after the start that
+    all of one `size` share. They are aligned to the epoch plus the offset.
+    """
+
+    node_kind: ClassVar[str] = "time_windows"
+
+    kind: Literal["TUMBLE", "HOP", "CUMULATE"]
+    time_column: str
+    size: Duration
+    slide: Duration
+    offset: Duration = NO_TIME
+    zone: str | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def values(self) -> NodeValues:
+        settings = GridSettings(self.kind, self.time_column, self.size, self.slide, self.offset, self.zone)
+        return NodeValues(self.node_kind, settings=settings)
+
+    @property
+    def description(self) -> str:
+        offset = f" offset {duration(self.offset)}" if self.offset else ""
+        zone = f" in {self.zone}" if self.zone else ""
+        step = {"TUMBLE": "", "HOP": " slide", "CUMULATE": " step"}[self.kind]
+        every = f"{step} {duration(self.slide)}" if step else ""
+        return f"{self.kind.capitalize()} {self.time_column}{every} size {duration(self.size)}{offset}{zone}"
+
+    @property
+    def overlap(self) -> Overlap:
+        return Overlap(-(-self.size // self.slide), f"{duration(self.size)} every {duration(self.slide)}")
+
+    def windows_setting(self, inlined: Callable[[Expression], str]) -> GridWindows:
+        time = Sql(inlined(time_of(self)))
+        return GridWindows(self.kind, time, self.size, self.slide, self.offset, self.zone)
+
+    @property
+    def windows_text(self) -> str:
+        size, slide = duration(self.size), duration(self.slide)
+        windows = {
+            "TUMBLE": f"tumbling windows of {size}",
+            "HOP": f"hopping windows of {size} every {slide}",
+            "CUMULATE": f"cumulative windows of {size} in steps of {slide}",
+        }
+        return f"in {windows[self.kind]} by {self.time_column}"
+
+    @property
+    def window_size(self) -> WindowSize | None:
+        return None if self.kind == "CUMULATE" else WindowSize(duration(self.size), self.size)
 
 
 class AtWindowEnd(SingleInput, DropsLateRows):
@@ -286,7 +298,7 @@ class SessionWindow(AtWindowEnd):
         return WindowColumns(*BOUNDS)
 
     @property
-    def window_size(self) -> Duration | None:
+    def window_size(self) -> WindowSize | None:
         return None
 
     @property
@@ -429,7 +441,7 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
         return WindowColumns(*BOUNDS)
 
     @property
-    def window_size(self) -> Duration | None:
+    def window_size(self) -> WindowSize | None:
         return None
 
     @cached_property
@@ -453,9 +465,9 @@ class CountWindows(WithTimeToLive, SingleInput, DropsLateRows):
         return f"it keeps up to {self.size} rows for every key" if keyed and not self.ttl else None
 
 
-def bound_of_windows(size: Duration | None, lateness: Duration, late_rows: str | None) -> str:
+def bound_of_windows(size: WindowSize | None, lateness: Duration, late_rows: str | None) -> str:
     """Return the text of the bound of the state of windows of a size."""
-    span = f" of {size / 1_000_000:g} s" if size else ""
+    span = f" of {_length_text(size)}" if size is not None else ""
     return f"watermark: a window{span} is forgotten when the watermark passes its end{_later(lateness, late_rows)}"
 
 
@@ -467,6 +479,10 @@ def bound_of_sessions(lateness: Duration, late_rows: str | None) -> str:
 def growth_of_late_rows(late_rows: str | None) -> str | None:
     """Return the text of the growth of windows that store late rows in a table, None without one."""
     return "it keeps every late row" if late_rows is not None else None
+
+
+def _length_text(size: WindowSize) -> str:
+    return size.text if size.length is None else f"{size.length / 1_000_000:g} s"
 
 
 def _later(lateness: Duration, late_rows: str | None) -> str:

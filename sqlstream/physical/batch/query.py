@@ -12,7 +12,7 @@ from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.late_rows import LateRows
 from sqlstream.logical.plan.lookups import LookupJoin
 from sqlstream.logical.plan.node import Node
-from sqlstream.logical.plan.nodes import closed
+from sqlstream.logical.plan.nodes import AnyTimeWindows, closed
 from sqlstream.logical.plan.process import Process, SideOutputRead
 from sqlstream.logical.plan.relational import Expand, Filter, Lateral, Projection, Union
 from sqlstream.logical.plan.stateful import StatefulNode
@@ -198,7 +198,7 @@ class BatchQuery:
         """Return a FROM item of the rows of a scan with READ and UNTIMED; None if the query reads the tables themselves."""
         return self._inputs.read(scan) if self._inputs.is_read else None
 
-    def _stateless(self, node: Filter | Projection | Expand | Lateral | TimeWindows | Union) -> BatchRows:
+    def _stateless(self, node: Filter | Projection | Expand | Lateral | AnyTimeWindows | Union) -> BatchRows:
         columns = [f.name for f in node.schema]
         if isinstance(node, Union):
             return self._union(node)

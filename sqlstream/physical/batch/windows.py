@@ -6,15 +6,17 @@ The formulas are not those of the operators: an answer to compare with must not 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_name
 from sqlstream.logical.plan.aggregates import WindowAggregate
 from sqlstream.logical.plan.expressions import Expression
+from sqlstream.logical.plan.month_windows import MonthWindows
 from sqlstream.logical.plan.node import Node
+from sqlstream.logical.plan.nodes import AnyTimeWindows
 from sqlstream.logical.plan.ranks import WindowRank
-from sqlstream.logical.plan.windows import CountWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.windows import CountWindows, RegularWindows, SessionWindow
 from sqlstream.physical.batch import keyed
 from sqlstream.physical.batch.calls import aggregate
 from sqlstream.physical.batch.rows import MARK, BatchRows, CannotVerify, listed
@@ -47,8 +49,22 @@ def bounds(start: str, end: str) -> str:
     return ", ".join(f"make_timestamp({sql}) AS {name}" for sql, name in named)
 
 
-def in_time_windows(node: TimeWindows, below: BatchRows) -> str:
+def in_time_windows(node: AnyTimeWindows, below: BatchRows) -> str:
     """Return the SELECT of rows, each once for every window that contains it, with the bounds of the window."""
+    match node:
+        case RegularWindows():
+            starts, ends = _regular_bounds(node)
+        case MonthWindows():
+            starts, ends = _month_bounds(node)
+        case _:
+            assert_never(node)
+    started = f"SELECT *, {starts} AS {START} FROM {below.sql}"
+    ended = f"SELECT *, {ends} AS {END} FROM ({started})"
+    return f"SELECT {below.listed}, {bounds(START, END)}{below.hidden} FROM ({ended})"
+
+
+def _regular_bounds(node: RegularWindows) -> tuple[str, str]:
+    """Return the SQL of the starts of a row's windows, and of the ends over START, in microseconds."""
     time, size, slide = micros_of(node.input, node.time_column), node.size, node.slide
     match node.kind:
         case "TUMBLE":
@@ -62,9 +78,15 @@ def in_time_windows(node: TimeWindows, below: BatchRows) -> str:
             starts = _floor(time, size, node.offset)
             first = f"{START} + (({time} - {START}) // {slide} + 1) * {slide}"
             ends = f"unnest(generate_series({first}, {START} + {size}, {slide}))"
-    started = f"SELECT *, {starts} AS {START} FROM {below.sql}"
-    ended = f"SELECT *, {ends} AS {END} FROM ({started})"
-    return f"SELECT {below.listed}, {bounds(START, END)}{below.hidden} FROM ({ended})"
+    return starts, ends
+
+
+def _month_bounds(node: MonthWindows) -> tuple[str, str]:
+    """Return the SQL of the start of a row's window, and of the end over START, in microseconds."""
+    months, offset = f"INTERVAL '{node.months} months'", f"to_microseconds({node.offset})"
+    origin = f"TIMESTAMP '1970-01-01' + INTERVAL '{node.shift} months'"
+    start = f"time_bucket({months}, {time_of(node.input, node.time_column)} - {offset}, {origin})"
+    return f"epoch_us({start} + {offset})", f"epoch_us(make_timestamp({START}) - {offset} + {months} + {offset})"
 
 
 def _floor(time: str, step: int, offset: int) -> str:

@@ -15,7 +15,7 @@ from sqlstream.logical.plan.expressions import Item as SelectItem
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.relational import Expand, Filter, Projection
 from sqlstream.logical.plan.state_settings import AggregateState, EarlyFiring, WindowAggregateState, WindowBounds
-from sqlstream.logical.plan.windows import BOUNDS, SessionWindow, TimeWindows, bound_of_sessions
+from sqlstream.logical.plan.windows import BOUNDS, RegularWindows, SessionWindow, bound_of_sessions
 from sqlstream.operators.aggregates.group_aggregate import MergedAggregates
 from sqlstream.operators.aggregates.grouped import Grouped
 from sqlstream.operators.aggregates.retracted_aggregates import RetractedAggregates, can_retract
@@ -55,10 +55,10 @@ class WindowAggregatePlan(OverWindowsPlan[WindowAggregate]):
     """Plans WindowAggregate. Where it can, the operator makes overlapping windows from slices, and sessions, itself."""
 
     @cached_property
-    def windows_made_here(self) -> TimeWindows | SessionWindow | None:
+    def windows_made_here(self) -> RegularWindows | SessionWindow | None:
         """The overlapping windows or the sessions below, if no expression in between reads their bounds."""
         windows = _windows_below(self.node.input)
-        if windows is None or (isinstance(windows, TimeWindows) and not grid(windows).overlaps):
+        if windows is None or (isinstance(windows, RegularWindows) and not grid(windows).overlaps):
             return None
         bounds = _bounds_on_the_way(self.node.input, windows)
         # A projection may rename a bound; an expression over one would need its value.
@@ -97,7 +97,7 @@ class WindowAggregatePlan(OverWindowsPlan[WindowAggregate]):
         end, start = self.node.window.end, self.node.window.start
         assert end is not None
         match self.windows_made_here:
-            case TimeWindows() as windows:
+            case RegularWindows() as windows:
                 return SlicedWindows(quote_name(end), grid(windows))
             case SessionWindow(gap=int()) as session:
                 return sessions(session, quote_name(end), "")
@@ -235,9 +235,9 @@ def shown_items(node: Aggregate | WindowAggregate) -> Iterator[SelectItem]:
     return (item for item in node.shown if item.expression.column not in group)
 
 
-def _windows_below(node: Node) -> TimeWindows | SessionWindow | None:
+def _windows_below(node: Node) -> RegularWindows | SessionWindow | None:
     match node:
-        case TimeWindows() | SessionWindow():
+        case RegularWindows() | SessionWindow():
             return node
         case Projection() | Expand():
             return _windows_below(node.input)

@@ -14,7 +14,7 @@ from sqlstream.logical.plan.expressions import Item as SelectItem
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Stateful
 from sqlstream.logical.plan.state_settings import AnyState
-from sqlstream.logical.plan.windows import SessionWindow, TimeWindows
+from sqlstream.logical.plan.windows import RegularWindows, SessionWindow
 from sqlstream.operators.operator import Operator
 from sqlstream.physical.branches import Branch, branches
 from sqlstream.physical.families.declared import ColumnItem, InputOrigins, Item
@@ -50,7 +50,7 @@ class OperatorPlan(ABC, Generic[N]):
         """The operator that computes the node. Raises UnsupportedError, also for a call that cannot run incrementally."""
 
     @property
-    def windows_made_here(self) -> TimeWindows | SessionWindow | None:
+    def windows_made_here(self) -> RegularWindows | SessionWindow | None:
         """The node below whose windows the operator makes itself, from the event times of rows; None: rows arrive with bounds."""
         return None
 

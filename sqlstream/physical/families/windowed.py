@@ -128,9 +128,10 @@ class OverWindowsPlan(WindowedPlan[G]):
         end, start = self.node.window.end, self.node.window.start
         assert end is not None
         size = self.node.input.window_size
-        if size is None and start is None:
-            size = NO_TIME
-        return AssignedWindows(quote_name(end), size, quote_name(start) if start else None)
+        length = size.length if size is not None else None
+        if length is None and start is None:
+            length = NO_TIME
+        return AssignedWindows(quote_name(end), length, quote_name(start) if start else None)
 
 
 def sessions(node: SessionWindow, time: str, end: str) -> Sessions:

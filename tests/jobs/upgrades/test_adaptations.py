@@ -191,6 +191,25 @@ def test_windows_that_are_no_sums_are_refused(tmp_path: Path) -> None:
     )
 
 
+def test_windows_of_months_go_on_and_are_made_of_no_others(tmp_path: Path) -> None:
+    of = "TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL {})"
+    old = Driven(windowed(of.format("'1' MONTH")), tmp_path / "old")
+    old.step(a=BEFORE)
+    new, _ = old.upgraded(windowed(of.format("'1' MONTH"), "count(*) AS many, sum(x) AS s"), tmp_path / "new")
+    new.step(a=AFTER)
+    assert new.step(watermark=30 * 86_400) == []
+    ended = new.picked(new.step(watermark=31 * 86_400), "k", "many", "s")
+    assert ended == batch("SELECT k, count(*), sum(x) FROM a GROUP BY k", a=BEFORE + AFTER)
+    others = {
+        "'3' MONTH": 'TUMBLE "ts" size 3 months',
+        "'31' DAY": 'TUMBLE "ts" size 31 d',
+        "'1' MONTH, INTERVAL '-1' DAY": 'TUMBLE "ts" size 1 month offset -1 d',
+    }
+    for size, words in others.items():
+        reason = refused(old, windowed(of.format(size)), tmp_path / "other")
+        assert reason == f'windows: were TUMBLE "ts" size 1 month, are {words}'
+
+
 def test_aggregates_of_windows(tmp_path: Path) -> None:
     old = Driven(windowed(TUMBLE.format(60), "sum(x) AS s, avg(y) AS m, list(x) AS l"), tmp_path / "old")
     old.step(a=BEFORE)

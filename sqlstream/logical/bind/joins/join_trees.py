@@ -26,7 +26,7 @@ from sqlstream.logical.plan.predicates import Claims
 from sqlstream.logical.plan.relational import Filter, Lateral, Projection
 from sqlstream.logical.plan.tables import by_clock
 from sqlstream.sql.dialect import to_duckdb
-from sqlstream.units import Duration, duration
+from sqlstream.units import Duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +248,11 @@ class JoinTree:
         same_start = (
             starts[0] is not None and starts[1] is not None and (quote_name(starts[0]), quote_name(starts[1])) in equal
         )
-        if sizes[0] is not None and sizes[1] is not None and sizes[0] != sizes[1] and same_start and same_end:
-            message = f"windows of {duration(sizes[0])} and of {duration(sizes[1])} are never the same"
+        lengths = [size.length if size is not None else None for size in sizes]
+        if None not in lengths and lengths[0] != lengths[1] and same_start and same_end:
+            message = (
+                f"windows of {' and of '.join(size.text for size in sizes if size is not None)} are never the same"
+            )
             raise BindError(message, step.span, hint="Let both have one size, or join on window_end alone.")
         same_start = same_start and sizes[0] is not None and sizes[0] == sizes[1]
         return (ends[0], ends[1]) if same_start or same_end else None

@@ -10,17 +10,18 @@ from sqlglot import exp
 
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError, missing
-from sqlstream.logical.bind.expressions.intervals import constant_interval
+from sqlstream.logical.bind.expressions.intervals import CalendarInterval, calendar_interval, constant_interval
 from sqlstream.logical.bind.expressions.type_checker import TypeChecker
 from sqlstream.logical.bind.over.over import WAITED, lost_in_join, waits_for_later
 from sqlstream.logical.bind.rowtime import without_rowtime
 from sqlstream.logical.plan.expressions import TIMES, Expression, Field, Item
 from sqlstream.logical.plan.graph import walk
+from sqlstream.logical.plan.month_windows import MonthWindows
 from sqlstream.logical.plan.node import Node, WindowColumns
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.logical.plan.tables import by_clock
-from sqlstream.logical.plan.windows import BOUNDS, WINDOW_ID, CountWindows, SessionWindow, TimeWindows
+from sqlstream.logical.plan.windows import BOUNDS, WINDOW_ID, CountWindows, RegularWindows, SessionWindow, TimeWindows
 from sqlstream.sql.dialect import WindowTVF
 from sqlstream.sql.spans import span_of
 from sqlstream.units import MILLISECOND, NO_TIME, Duration
@@ -50,6 +51,8 @@ def _is_cumulative(node: Node) -> bool:
 
 
 DAY: Final = Duration(86_400_000_000)
+# Windows of months begin on a day that every month has.
+SHORTEST_MONTH: Final = Duration(28 * DAY)
 
 
 def _without_bounds(node: Node, used: Collection[str], kind: str) -> tuple[Node, dict[str, str]]:
@@ -157,28 +160,72 @@ class WindowBinder:
             # When clocks are set back, local times do not order rows.
             self._zone(below, time, at, kind, [MILLISECOND])
             return self._by_rows(below, time, at, [int(number.name) for number in intervals], keys, span)
-        lengths = [self._length(interval) for interval in intervals]
+        if kind == "TUMBLE" and (tumble := calendar_interval(self.checker, intervals[0], self.source)).months:
+            return self._by_months(below, time, at, tumble, intervals[0], offset, span)
+        lengths = [self._length(interval, kind) for interval in intervals]
         shift = constant_interval(self.checker, offset, self.source) if offset is not None else NO_TIME
         zone = self._zone(below, time, at, kind, [*lengths, shift])
         match kind:
             case "TUMBLE":
-                return TimeWindows(below, kind, time, lengths[0], lengths[0], Duration(shift % lengths[0]), zone, span)
+                return RegularWindows(
+                    below, kind, time, lengths[0], lengths[0], Duration(shift % lengths[0]), zone, span
+                )
             case "HOP":
-                return TimeWindows(below, kind, time, lengths[1], lengths[0], Duration(shift % lengths[0]), zone, span)
+                return RegularWindows(
+                    below, kind, time, lengths[1], lengths[0], Duration(shift % lengths[0]), zone, span
+                )
             case "CUMULATE":
                 step, size = lengths
                 if size % step:
                     message = "the size of CUMULATE windows must be a multiple of their step"
                     raise BindError(message, span_of(intervals[1], self.source))
-                return TimeWindows(below, kind, time, size, step, Duration(shift % size), zone, span)
+                return RegularWindows(below, kind, time, size, step, Duration(shift % size), zone, span)
             case _:
                 return SessionWindow(below, "", tuple(dict.fromkeys(keys)), time, lengths[0], span=span)
 
-    def _length(self, interval: exp.Expr) -> Duration:
-        length = constant_interval(self.checker, interval, self.source)
+    def _length(self, interval: exp.Expr, kind: str) -> Duration:
+        months, length = calendar_interval(self.checker, interval, self.source)
+        if months:
+            raise UnsupportedError(
+                f"{kind} by months or years",
+                span_of(interval, self.source),
+                hint=f"TUMBLE takes them, such as INTERVAL '1' MONTH. {kind} takes days, such as INTERVAL '30' DAY.",
+            )
         if length <= 0:
             raise BindError("a window's size must be positive", span_of(interval, self.source))
         return length
+
+    def _by_months(
+        self,
+        below: Node,
+        time: str,
+        at: Span,
+        size: CalendarInterval,
+        interval: exp.Expr,
+        offset: exp.Expr | None,
+        span: Span,
+    ) -> MonthWindows:
+        """Return the node for TUMBLE by months; `size` is the value of the expression `interval`."""
+        if size.months < 0:
+            raise BindError("a window's size must be positive", span_of(interval, self.source))
+        if size.length:
+            raise UnsupportedError(
+                "a window's size of months with days or hours",
+                span_of(interval, self.source),
+                hint="Write whole months. To begin windows on another day, add an offset: "
+                "TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MONTH, INTERVAL '14' DAY).",
+            )
+        shift = CalendarInterval(0, NO_TIME)
+        if offset is not None:
+            shift = calendar_interval(self.checker, offset, self.source)
+            if abs(shift.length) >= SHORTEST_MONTH:
+                raise BindError(
+                    "the days of an offset of windows of months must be less than 28",
+                    span_of(offset, self.source),
+                    hint="Months have at least 28 days. For a longer offset add months, as in INTERVAL '3 months 5 days'.",
+                )
+        zone = self._zone(below, time, at, "TUMBLE", [shift.length])
+        return MonthWindows(below, time, size.months, shift.months % size.months, shift.length, zone, span)
 
     def _by_rows(
         self, below: Node, time: str, at: Span, numbers: Sequence[int], keys: Sequence[str], span: Span
@@ -213,7 +260,7 @@ class WindowBinder:
     def _zone(self, below: Node, name: str, at: Span, kind: str, lengths: Sequence[Duration]) -> str | None:
         """Return the time zone to whose midnight windows are aligned, None for UTC or a TIMESTAMP without a zone.
 
-        When clocks are set back, an hour comes twice: only windows of whole days contain both.
+        When clocks are set back, an hour comes twice: only windows of whole days, or of months, contain both.
         """
         zone = self.checker.zone
         if zone == "UTC" or next(f.type for f in below.schema if f.name == name) != "TIMESTAMP WITH TIME ZONE":
@@ -223,7 +270,7 @@ class WindowBinder:
             raise UnsupportedError(
                 f"{'sessions' if kind == 'SESSION' else 'such windows'} over {what} in the zone {zone}",
                 at,
-                hint="Windows of whole days over event times follow its midnight. For others, leave"
+                hint="Windows of whole days, months or years over event times follow its midnight. For others, leave"
                 " 'table.local-time-zone' at UTC, or make the time attribute a TIMESTAMP.",
             )
         return zone
