@@ -11,7 +11,7 @@ if _typing.TYPE_CHECKING:
     from sqlstream.functions.process.context import Context, Timer
     from sqlstream.functions.process.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from sqlstream.jobs.job import Job
-    from sqlstream.jobs.progress import OperatorProgress, Progress, SourceProgress
+    from sqlstream.jobs.progress import OperatorProgress, Progress, SinkProgress, SourceProgress
     from sqlstream.session.changes import Change, Changes
     from sqlstream.session.session import Session
 
@@ -31,6 +31,7 @@ __all__ = [
     "Row",
     "Session",
     "SideOutput",
+    "SinkProgress",
     "SourceProgress",
     "SqlStreamError",
     "Timer",
@@ -58,6 +59,7 @@ _HOMES = {
     "Row": "sqlstream.functions.process.api",
     "Session": "sqlstream.session.session",
     "SideOutput": "sqlstream.functions.process.api",
+    "SinkProgress": "sqlstream.jobs.progress",
     "SourceProgress": "sqlstream.jobs.progress",
     "SqlStreamError": "sqlstream.errors",
     "Timer": "sqlstream.functions.process.context",

@@ -35,8 +35,8 @@ from sqlstream.runtime.batches import Work
 from sqlstream.runtime.fragments import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, pack_for_all, port_of, serialise
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection
-from sqlstream.storage.bucket import EXPIRED, RETURNED, Bucket
-from sqlstream.storage.metrics import BucketMetrics, BucketReport, PartitionReport, ScanReport
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.metrics import COUNTERS, BucketMetrics, BucketReport, PartitionReport, ScanReport
 from sqlstream.storage.segments import Segment, write_segment
 from sqlstream.storage.views import behind
 from sqlstream.storage.zsets import VERSION
@@ -266,11 +266,7 @@ def bucket_metrics(state: Bucket, tables: Sequence[TableDeclaration]) -> BucketM
         state_rows=state.live_rows,
         state_bytes=state.bytes,
         segments=sum(len(state.segments(t.name)) for t in tables),
-        late_rows=state.counters.get("late_rows", 0),
-        missed_windows=state.counters.get("missed_windows", 0),
-        expired_keys=state.counters.get(EXPIRED, 0),
-        returned_keys=state.counters.get(RETURNED, 0),
-        absent_deletes=state.counters.get("absent_deletes", 0),
+        **{name: state.counters.get(name, 0) for name in COUNTERS},
         event_timer=state.event_timer,
         processing_timer=state.processing_timer,
         counters=user_counters(state.counters),
