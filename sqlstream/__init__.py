@@ -75,9 +75,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> _typing.Any:
-    # Loaded when first used: a state query needs neither sqlglot nor Spark, nor the packages that tell a version.
+    # Loaded when first used: a state query needs neither sqlglot nor Spark.
     if name == "__version__":
-        return _import_module("sqlstream.distribution").version()
+        return _import_module("sqlstream.distribution").VERSION
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_import_module(_HOMES[name]), name)

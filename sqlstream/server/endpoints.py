@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sqlstream.distribution import version
+from sqlstream.distribution import VERSION
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs import ending
 from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
@@ -147,7 +147,7 @@ def _ready(call: HttpCall) -> messages.Health:
 
 def _as_health(service: Service) -> messages.Health:
     active = service.supervisor.is_active
-    return messages.Health("active" if active else "standby", active, version())
+    return messages.Health("active" if active else "standby", active, VERSION)
 
 
 def _jobs(call: HttpCall) -> messages.Jobs:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sqlstream.distribution import version
+from sqlstream.distribution import VERSION
 from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, PLAIN, Endpoint
 from sqlstream.server.http_answers import ARROW, JSON
 from sqlstream.server.problems import MEDIA_TYPE, Problem
@@ -24,7 +24,7 @@ def description() -> dict[str, Any]:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "sqlstream", "version": version()},
+        "info": {"title": "sqlstream", "version": VERSION},
         "paths": paths,
         "components": {
             "schemas": schemas,
