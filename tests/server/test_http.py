@@ -26,7 +26,8 @@ from sqlstream.errors import QueryError, UsageError
 from sqlstream.queries.query import QueryLimits
 from sqlstream.server.access import Role, Tokens, is_open, read_tokens
 from sqlstream.server.client import Client
-from sqlstream.server.endpoints import ENDPOINTS, Service
+from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, PLAIN, Service
+from sqlstream.server.http_answers import ARROW, JSON
 from sqlstream.server.http_answers import ARROW, JSON, Asked, HttpRequest
 from sqlstream.server.messages import Jobs
 from sqlstream.server.problems import HttpError
@@ -214,6 +215,16 @@ def test_the_server_describes_itself(client: httpx.Client) -> None:
         assert name in found["components"]["schemas"]
     required = found["components"]["schemas"]["QueryRequest"]["required"]
     assert required == ["sql"]
+    # Each kind of endpoint answers in forms of its own.
+    forms = {
+        (path, status): {*answer["content"]}
+        for path, methods in found["paths"].items()
+        for method in methods.values()
+        for status, answer in method["responses"].items()
+    }
+    assert forms["/v1/savepoints", "200"] == forms["/v1/jobs", "201"] == forms["/v1/plan", "200"] == {JSON}
+    assert forms["/v1/query", "200"] == {JSON, ARROW}
+    assert (forms["/metrics", "200"], forms["/v1/events", "200"]) == ({PLAIN}, {EVENT_STREAM})
 
 
 def test_pages_of_other_sites_get_nothing(client: httpx.Client) -> None:
