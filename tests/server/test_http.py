@@ -27,7 +27,6 @@ from sqlstream.queries.query import QueryLimits
 from sqlstream.server.access import Role, Tokens, is_open, read_tokens
 from sqlstream.server.client import Client
 from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, PLAIN, Service
-from sqlstream.server.http_answers import ARROW, JSON
 from sqlstream.server.http_answers import ARROW, JSON, Asked, HttpRequest
 from sqlstream.server.messages import Jobs
 from sqlstream.server.problems import HttpError
