@@ -11,7 +11,7 @@ if _typing.TYPE_CHECKING:
     from sqlstream.functions.process.context import Context, Timer
     from sqlstream.functions.process.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from sqlstream.jobs.job import Job
-    from sqlstream.jobs.progress import OperatorProgress, Progress, SourceProgress
+    from sqlstream.jobs.progress import OperatorProgress, Progress, SinkProgress, SourceProgress
     from sqlstream.session.changes import Change, Changes
     from sqlstream.session.session import Session
 
@@ -31,6 +31,7 @@ __all__ = [
     "Row",
     "Session",
     "SideOutput",
+    "SinkProgress",
     "SourceProgress",
     "SqlStreamError",
     "Timer",
@@ -58,6 +59,7 @@ _HOMES = {
     "Row": "sqlstream.functions.process.api",
     "Session": "sqlstream.session.session",
     "SideOutput": "sqlstream.functions.process.api",
+    "SinkProgress": "sqlstream.jobs.progress",
     "SourceProgress": "sqlstream.jobs.progress",
     "SqlStreamError": "sqlstream.errors",
     "Timer": "sqlstream.functions.process.context",
@@ -73,9 +75,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> _typing.Any:
-    # Loaded when first used: a state query needs neither sqlglot nor Spark, nor the packages that tell a version.
+    # Loaded when first used: a state query needs neither sqlglot nor Spark.
     if name == "__version__":
-        return _import_module("sqlstream.distribution").version()
+        return _import_module("sqlstream.distribution").VERSION
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_import_module(_HOMES[name]), name)

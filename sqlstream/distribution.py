@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 NAME = "sqlstream-spark"
+# The only place where it is set: `pyproject.toml` reads it here.
+VERSION = "0.2.0"
 # How the entry point of our command begins. That of the other program names another function.
 _COMMAND = "sqlstream.cli.main:main"
 
@@ -28,16 +30,6 @@ def current_distribution() -> Distribution | None:
     ours = [command.dist for command in commands if command.value == _COMMAND and command.dist is not None]
     # A clone may have left behind the distribution of an earlier name.
     return max(ours, key=lambda distribution: distribution.name == NAME, default=None)
-
-
-def version() -> str:
-    """Return the version that is installed. Raises PackageNotFoundError if none is."""
-    from importlib.metadata import PackageNotFoundError
-
-    distribution = current_distribution()
-    if distribution is None:
-        raise PackageNotFoundError(NAME)
-    return distribution.version
 
 
 def is_clone() -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import sqlstream
 from sqlstream import distribution as names
 from tests.docs.pages import DOCS, ROOT, blocks_of
 
@@ -67,11 +68,26 @@ def test_a_clone_installs_extras_from_itself(monkeypatch: pytest.MonkeyPatch, tm
     installed(tmp_path, "sqlstream-fork", "3.0", "sqlstream.cli.main:main")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     assert names.install_command("kafka") == "pip install 'sqlstream-fork[kafka]'"
-    assert names.version() == "3.0"
     # An installation of an earlier name does not count beside it.
     installed(tmp_path, "sqlstream", "0.1.0", "sqlstream.cli.main:main")
     installed(tmp_path, "sqlstream-spark", "0.2.0", "sqlstream.cli.main:main")
-    assert (names.install_command("s3"), names.version()) == ("pip install 'sqlstream-spark[s3]'", "0.2.0")
+    assert names.install_command("s3") == "pip install 'sqlstream-spark[s3]'"
+
+
+def test_the_version_is_set_in_one_line() -> None:
+    assert "version" not in PROJECT
+    assert PROJECT["dynamic"] == ["version"]
+    assert sqlstream.__version__ == names.VERSION
+    [package] = [
+        one for one in tomllib.loads((ROOT / "uv.lock").read_text())["package"] if one["name"] == PROJECT["name"]
+    ]
+    assert "version" not in package
+    number = re.compile(rf"[\"']{re.escape(names.VERSION)}[\"']")
+    places = [path for path in (ROOT / "sqlstream").rglob("*.py") if number.search(path.read_text("utf-8"))]
+    assert places == [ROOT / "sqlstream" / "distribution.py"]
+    # What is set is what was released last.
+    releases = re.findall(r"^## \[(\d+\.\d+\.\d+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert releases[0] == names.VERSION
 
 
 def test_the_other_program_is_named(tmp_path: Path) -> None:
@@ -104,17 +120,17 @@ def contents(wheel: Path) -> set[str]:
 @pytest.mark.slow
 def test_the_wheel_of_the_sdist_is_the_wheel_of_the_clone(tmp_path: Path) -> None:
     sdist = built(ROOT, "sdist", tmp_path / "sdist")
-    assert sdist.name == f"sqlstream_spark-{PROJECT['version']}.tar.gz"
+    assert sdist.name == f"sqlstream_spark-{names.VERSION}.tar.gz"
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     [source] = (tmp_path / "unpacked").iterdir()
     wheel = built(ROOT, "wheel", tmp_path / "wheel")
-    assert wheel.name == f"sqlstream_spark-{PROJECT['version']}-py3-none-any.whl"
+    assert wheel.name == f"sqlstream_spark-{names.VERSION}-py3-none-any.whl"
     assert contents(wheel) == contents(built(source, "wheel", tmp_path / "again"))
     assert {"sqlstream/docs/quickstart.md", "sqlstream/py.typed", "sqlstream/__main__.py"} <= contents(wheel)
     assert {name.partition("/")[0] for name in contents(wheel)} == {
         "sqlstream",
-        f"sqlstream_spark-{PROJECT['version']}.dist-info",
+        f"sqlstream_spark-{names.VERSION}.dist-info",
     }
 
 

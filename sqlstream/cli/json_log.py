@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from sqlstream.errors import SqlStreamError
 from sqlstream.secrets import masked
+from sqlstream.storage.facts import FACTS
 
 if TYPE_CHECKING:
     from sqlstream.jobs.job import Job
     from sqlstream.jobs.progress import Progress
+
+
+# Numbers that a line about a batch has, whatever they are.
+ALWAYS = ("rows_in", "rows_out", "state_rows")
 
 
 class JsonLog:
@@ -74,15 +79,13 @@ class JsonLog:
 
 
 def _numbers(progress: Progress) -> dict[str, Any]:
-    mark = progress.watermark
+    """Return the numbers of a job, under earlier names, too; those that are 0 are left out, but for ALWAYS."""
+    mark, totals = progress.watermark, progress.totals
+    older = {f.older_total: totals[f.total] for facts in FACTS.values() for f in facts if f.older_total}
     return {
-        "rows_in": progress.rows_in,
-        "rows_out": progress.rows_out,
-        "watermark": None if mark in (None, datetime.max) else mark.isoformat() if mark is not None else None,
-        "state_rows": sum(one.state_rows for one in progress.operators.values()),
-        "late_rows": progress.late_rows or None,
-        "malformed_rows": progress.malformed_rows or None,
-        "null_time_rows": progress.null_rows or None,
+        **{name: totals[name] for name in ALWAYS},
+        "watermark": None if mark is None or mark == datetime.max else mark.isoformat(),
+        **{name: number for name, number in (totals | older).items() if number},
     }
 
 

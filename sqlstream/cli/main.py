@@ -28,7 +28,7 @@ from sqlstream.cli.parameters import RunCommand, fresh_of, with_drop, with_expla
 from sqlstream.cli.serve import serve
 from sqlstream.cli.shell import shell
 from sqlstream.cli.state_commands import COMMANDS
-from sqlstream.distribution import namesake_warning, version
+from sqlstream.distribution import VERSION, namesake_warning
 from sqlstream.duck.interrupts import keyboard_interrupts
 from sqlstream.errors import SqlStreamError, UsageError, terminal_width
 
@@ -63,7 +63,7 @@ class _Cli(click.Group):
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        click.echo(f"sqlstream, version {version()}")
+        click.echo(f"sqlstream, version {VERSION}")
         context.exit()
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import click
 from click.core import ParameterSource
 
 from sqlstream.cli.arguments import with_folders
 from sqlstream.distribution import install_command
 from sqlstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from sqlstream.compiler.project import Project
+    from sqlstream.server.settings import Limits, ServerSettings
 
 
 @click.command(short_help="Serve jobs and their state over HTTP, and supervise jobs.")
@@ -36,69 +43,59 @@ from sqlstream.errors import UsageError
 @click.option("--queries", default=4, show_default=True, help="The most queries at a time.")
 @click.option("--max-body", default="1 MB", show_default=True, help="The largest body of a request.")
 @with_folders
-def serve(
-    host: str,
-    port: int,
-    postgres: int | None,
-    flight: str | None,
-    tokens: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    insecure: bool,
-    names: tuple[str, ...],
-    paths: tuple[str, ...],
-    query_seconds: float,
-    compile_seconds: float,
-    verify_seconds: float,
-    query_memory: str,
-    queries: int,
-    max_body: str,
-    project: str | None,
-    warehouse: str | None,
-) -> None:
+def serve(project: str | None, warehouse: str | None, **arguments: Any) -> None:
     """Serve jobs and their state over HTTP, and supervise the jobs that are submitted.
 
     A second server on the same warehouse answers, too, and supervises when the first one is gone.
     """
     from sqlstream.compiler.project import find_project
-    from sqlstream.queries.query import QueryLimits
 
     try:
         from sqlstream.server.serve import serve as serve_until_stopped
     except ImportError as error:
         hint = f"Install it: {install_command('server')}."
         raise UsageError(f"the server needs a library that cannot be imported: {error}", hint=hint) from error
-    from sqlstream.server.access import read_tokens
-    from sqlstream.server.settings import Limits, ServerSettings, parse_address
+    limits = _limits(arguments)
+    settings = _settings(find_project(project, warehouse), arguments, limits)
+    serve_until_stopped(settings, lambda text: click.echo(text, err=True))
 
-    memory = _size("--query-memory", query_memory)
-    limits = Limits(
-        body=_size("--max-body", max_body),
-        query_seconds=query_seconds,
-        compile_seconds=compile_seconds,
-        verify_seconds=verify_seconds,
-        queries=queries,
+
+def _settings(project: Project, arguments: Mapping[str, Any], limits: Limits) -> ServerSettings:
+    """Return the settings of the server: an argument overrides the configuration, which overrides the default."""
+    from sqlstream.server.access import read_tokens
+    from sqlstream.server.settings import ServerSettings, parse_address
+
+    configuration = {name: value for name, value in project.configuration.server.items() if not _is_argument(name)}
+    values = {**arguments, **{name.replace("-", "_"): value for name, value in configuration.items()}}
+    return ServerSettings(
+        project=project,
+        host=values["host"],
+        port=values["port"],
+        tokens=read_tokens(values["tokens"]) if values["tokens"] is not None else None,
+        certificate=values["tls_cert"],
+        key=values["tls_key"],
+        insecure=values["insecure"],
+        names=tuple(values["names"]),
+        paths=tuple(values["paths"]),
+        limits=limits,
+        postgres=values["postgres"],
+        flight=parse_address(values["flight"]) if values["flight"] is not None else None,
+    )
+
+
+def _limits(arguments: Mapping[str, Any]) -> Limits:
+    from sqlstream.queries.query import QueryLimits
+    from sqlstream.server.settings import Limits
+
+    memory = _size("--query-memory", arguments["query_memory"])
+    return Limits(
+        body=_size("--max-body", arguments["max_body"]),
+        query_seconds=arguments["query_seconds"],
+        compile_seconds=arguments["compile_seconds"],
+        verify_seconds=arguments["verify_seconds"],
+        queries=arguments["queries"],
         query=QueryLimits(memory=memory, spilled=4 * memory, threads=2),
     )
-    found = find_project(project, warehouse)
-    # An argument overrides the configuration, which overrides the default.
-    given = {name: value for name, value in found.configuration.server.items() if not _is_argument(name)}
-    file, clients = given.get("tokens", tokens), given.get("flight", flight)
-    settings = ServerSettings(
-        project=found,
-        host=given.get("host", host),
-        port=given.get("port", port),
-        tokens=read_tokens(file) if file is not None else None,
-        certificate=given.get("tls-cert", tls_cert),
-        key=given.get("tls-key", tls_key),
-        insecure=given.get("insecure", insecure),
-        names=tuple(given.get("names", names)),
-        paths=tuple(given.get("paths", paths)),
-        limits=limits,
-        postgres=given.get("postgres", postgres),
-        flight=parse_address(clients) if clients is not None else None,
-    )
-    serve_until_stopped(settings, lambda text: click.echo(text, err=True))
 
 
 def _size(option: str, text: str) -> int:

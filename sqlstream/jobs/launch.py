@@ -153,7 +153,7 @@ def job_record(planned: PlannedJob, job: JobSpec, partitions: int) -> JobRecord:
         plan_text=planned.plan_text,
         created_at=now(),
         versions={
-            "sqlstream": distribution.version(),
+            "sqlstream": distribution.VERSION,
             **{package: version(package) for package in ("pyspark", "duckdb")},
         },
         bucket_labels=job.labels,

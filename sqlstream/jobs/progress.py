@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlstream.runtime.commits import Totals
 from sqlstream.runtime.times import FIRST, LAST
+from sqlstream.storage.facts import FACTS, OPERATOR_FACTS, SINK_FACTS, SOURCE_FACTS, count_values, counts
 from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics
 from sqlstream.units import END_OF_INPUT, EventTime, ProcessingTime
 
@@ -36,6 +37,10 @@ class SourceProgress:
     #: When it became idle, with the zone UTC; None if it is not idle.
     idle_since: datetime | None
     has_watermark: bool = True
+    #: Rows that were gone before they were read.
+    lost_rows: int = 0
+    #: Bytes that were read, None where nothing counts them.
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,28 @@ class OperatorProgress:
     late_rows: int
     #: The watermark at which the next window closes, or the next row expires or is emitted; `datetime.max`: the end of the input.
     next_close: datetime | None
+    #: Files of the state.
+    segments: int = 0
+    #: Pairs of a row that still counted and a window of it that had closed already.
+    missed_windows: int = 0
+    #: Keys that a time to live has dropped, and keys that came back after that.
+    expired_keys: int = 0
+    returned_keys: int = 0
+    #: Deletions of rows that were not there.
+    absent_deletes: int = 0
+    #: The counters of a process function, by name.
+    counters: Mapping[str, int] = field(default_factory=dict)
+    #: Rows (changes) that it has emitted, before filters behind it.
+    rows_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SinkProgress:
+    """What a job has written into one table."""
+
+    rows: int
+    #: Bytes of Parquet, None where a connector writes another format.
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +90,8 @@ class Progress:
     watermark: datetime | None = None
     sources: Mapping[str, SourceProgress] = field(default_factory=dict)
     operators: Mapping[str, OperatorProgress] = field(default_factory=dict)
+    #: By the table.
+    sinks: Mapping[str, SinkProgress] = field(default_factory=dict)
 
     @property
     def newest_event_time(self) -> datetime | None:
@@ -88,6 +117,22 @@ class Progress:
         return sum(operator.late_rows for operator in self.operators.values())
 
     @property
+    def lost_rows(self) -> int:
+        return sum(source.lost_rows for source in self.sources.values())
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """The numbers of the whole job by name: sums over its sources, operators and tables, 0 where nothing counts."""
+        sums = {
+            fact.total: sum(getattr(one, fact.name) or 0 for one in getattr(self, parts).values())
+            for parts, facts in FACTS.items()
+            for fact in counts(facts)
+            if fact.total
+        }
+        # The sources and tables of an earlier query of the job count, too.
+        return sums | {"rows_in": self.rows_in, "rows_out": self.rows_out}
+
+    @property
     def next_close(self) -> datetime | None:
         """The earliest `next_close` of all operators."""
         return min((t for o in self.operators.values() if (t := o.next_close) is not None), default=None)
@@ -102,15 +147,14 @@ def progress_of(totals: Totals) -> Progress:
         watermark=event_time(totals.watermark),
         sources={name: _source(values) for name, values in totals.sources.items()},
         operators={name: _operator(values) for name, values in totals.operators().items()},
+        sinks={table: SinkProgress(**count_values(SINK_FACTS, values)) for table, values in totals.sinks.items()},
     )
 
 
 def _source(metrics: SourceMetrics) -> SourceProgress:
     timeout, since = metrics.idle_timeout, metrics.idle_since
     return SourceProgress(
-        rows=metrics.rows,
-        malformed_rows=metrics.malformed_rows,
-        null_rows=metrics.null_rows,
+        **count_values(SOURCE_FACTS, metrics),
         newest_event_time=event_time(metrics.max_event_time),
         watermark=event_time(metrics.watermark),
         holds_watermark=metrics.holds_minimum,
@@ -122,10 +166,9 @@ def _source(metrics: SourceMetrics) -> SourceProgress:
 
 def _operator(metrics: OperatorMetrics) -> OperatorProgress:
     return OperatorProgress(
-        state_rows=metrics.state_rows,
-        state_bytes=metrics.state_bytes,
-        late_rows=metrics.late_rows,
+        **count_values(OPERATOR_FACTS, metrics),
         next_close=event_time(metrics.event_timer),
+        counters=dict(metrics.counters),
     )
 
 

@@ -5,13 +5,14 @@ Jobs do nothing for it, and any process may run them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 
 from sqlstream.errors import SqlStreamError
 from sqlstream.monitoring.families import FAMILIES, STATUSES, Family
+from sqlstream.storage.facts import OPERATOR_FACTS, SINK_FACTS, SOURCE_FACTS, Fact, counts
 from sqlstream.storage.joblog import LogEntry
 from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics
 from sqlstream.storage.snapshot import JobHistory
@@ -94,20 +95,19 @@ def _entry_samples(job: str, entry: LogEntry, time: ProcessingTime) -> Iterator[
     for name, source in entry.sources.items():
         yield from _source_samples((job, name), source, time)
     for table, sink in entry.sinks.items():
-        yield "sink_rows", (job, table), sink.rows
-        if sink.bytes is not None:
-            yield "sink_bytes", (job, table), sink.bytes
+        yield from _counts(SINK_FACTS, (job, table), sink)
     for name, operator in entry.operators.items():
         yield from _operator_samples((job, name), operator)
 
 
+def _counts(facts: Sequence[Fact], labels: tuple[str, ...], metrics: object) -> Iterator[_Sample]:
+    for fact in counts(facts):
+        if (number := getattr(metrics, fact.name)) is not None:
+            yield fact.exported, labels, number
+
+
 def _source_samples(labels: tuple[str, ...], source: SourceMetrics, time: ProcessingTime) -> Iterator[_Sample]:
-    yield "source_rows", labels, source.rows
-    yield "source_malformed_rows", labels, source.malformed_rows
-    yield "source_null_time_rows", labels, source.null_rows
-    yield "source_lost_rows", labels, source.lost_rows
-    if source.bytes is not None:
-        yield "source_bytes", labels, source.bytes
+    yield from _counts(SOURCE_FACTS, labels, source)
     if source.latency is not None:
         yield "source_event_latency_seconds", labels, seconds(source.latency)
     if source.idle_timeout is None:
@@ -119,11 +119,7 @@ def _source_samples(labels: tuple[str, ...], source: SourceMetrics, time: Proces
 
 
 def _operator_samples(labels: tuple[str, ...], operator: OperatorMetrics) -> Iterator[_Sample]:
-    yield "state_rows", labels, operator.state_rows
-    yield "state_bytes", labels, operator.state_bytes
-    yield "state_segments", labels, operator.segments
-    for name in ("rows_out", "late_rows", "missed_windows", "expired_keys", "returned_keys", "absent_deletes"):
-        yield f"operator_{name}", labels, getattr(operator, name)
+    yield from _counts(OPERATOR_FACTS, labels, operator)
     for counter, number in operator.counters.items():
         yield "user_counter", (*labels, counter), number
 

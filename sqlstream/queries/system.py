@@ -13,8 +13,9 @@ from msgspec import structs
 from sqlstream.duck.internal_columns import internal
 from sqlstream.duck.sql import quote_text
 from sqlstream.errors import DamageError, OtherVersionError, SqlStreamError
+from sqlstream.storage.facts import OPERATOR_FACTS, SINK_FACTS, SOURCE_FACTS, column_types, count_values
 from sqlstream.storage.joblog import fell_idle, holders
-from sqlstream.storage.metrics import COUNTS, OperatorMetrics, SourceMetrics
+from sqlstream.storage.metrics import OperatorMetrics, SourceMetrics
 from sqlstream.storage.snapshot import JobHistory, named_manifest
 from sqlstream.storage.views import clock_of, operator_view
 from sqlstream.units import END_OF_INPUT, NO_TIME, ProcessingTime, now
@@ -58,21 +59,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "operators": {
         "job": "VARCHAR",
         "operator": "VARCHAR",
-        "kind": "VARCHAR",
-        "key_columns": "VARCHAR[]",
-        "state_rows": "BIGINT",
-        "state_bytes": "BIGINT",
-        "segments": "BIGINT",
-        "late_rows": "BIGINT",
-        "bound": "VARCHAR",
-        "missed_windows": "BIGINT",
-        "open_windows": "BIGINT",
-        "next_end": "TIMESTAMP",
-        "expired_keys": "BIGINT",
-        "returned_keys": "BIGINT",
-        "absent_deletes": "BIGINT",
-        "counters": "MAP(VARCHAR, BIGINT)",
-        "rows_out": "BIGINT",
+        **column_types(OPERATOR_FACTS),
     },
     "restarts": {
         "job": "VARCHAR",
@@ -94,6 +81,11 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "format": "BIGINT",
         "error": "VARCHAR",
     },
+    "sinks": {
+        "job": "VARCHAR",
+        "sink": "VARCHAR",
+        **column_types(SINK_FACTS),
+    },
     "snapshots": {
         "job": "VARCHAR",
         "version": "BIGINT",
@@ -103,15 +95,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "watermarks": {
         "job": "VARCHAR",
         "source": "VARCHAR",
-        "max_event_time": "TIMESTAMP",
-        "watermark": "TIMESTAMP",
-        "holds_minimum": "BOOLEAN",
-        "idle_since": "TIMESTAMPTZ",
-        "null_rows": "BIGINT",
-        "holding_since": "TIMESTAMPTZ",
-        "malformed_rows": "BIGINT",
-        "partition": "VARCHAR",
-        "lost_rows": "BIGINT",
+        **column_types(SOURCE_FACTS),
     },
 }
 
@@ -208,11 +192,10 @@ def _operators(con: Connection, warehouse: Warehouse, job: JobHistory, record: J
             "kind": operator.kind,
             "key_columns": operator.key_columns,
             "bound": operator.bound,
-            **{name: getattr(metrics, name) for name in COUNTS},
+            **count_values(OPERATOR_FACTS, metrics),
             "open_windows": _open_windows(con, warehouse, job, operator),
             "next_end": metrics.event_timer,
             "counters": dict(metrics.counters),
-            "rows_out": metrics.rows_out,
         }
 
 
@@ -269,10 +252,8 @@ def _watermarks(con: Connection, warehouse: Warehouse, job: JobHistory, record: 
             "idle_since": idle.get(name),
             "max_event_time": source.max_event_time,
             "watermark": source.watermark,
-            "null_rows": source.null_rows,
-            "malformed_rows": source.malformed_rows,
             "partition": None,
-            "lost_rows": source.lost_rows,
+            **count_values(SOURCE_FACTS, source),
         }
         yield from _partitions(record.job, name, source)
 
@@ -293,7 +274,14 @@ def _partitions(job: str, name: str, source: SourceMetrics) -> Iterator[Row]:
             "watermark": read.watermark,
             "holds_minimum": partition in holding,
             "idle_since": read.idle_since,
+            "rows": read.rows,
         }
+
+
+def _sinks(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
+    sinks = job.newest_entry.sinks if job.newest_entry else {}
+    for table, metrics in sinks.items():
+        yield {"job": record.job, "sink": table, **count_values(SINK_FACTS, metrics)}
 
 
 def _restarts(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobRecord) -> Iterator[Row]:
@@ -365,6 +353,7 @@ def _checks(con: Connection, warehouse: Warehouse, job: JobHistory, record: JobR
 _ROWS: Mapping[str, Callable[[Connection, Warehouse, JobHistory, JobRecord], Iterator[Row]]] = {
     "jobs": _jobs,
     "operators": _operators,
+    "sinks": _sinks,
     "snapshots": _snapshots,
     "watermarks": _watermarks,
     "restarts": _restarts,

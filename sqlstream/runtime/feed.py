@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -73,6 +73,66 @@ def check_input(scans: Sequence[ScanStage], project: str) -> None:
         source_of(stage.table).check_input(project)
 
 
+class LastSplits:
+    """The numbers of the last descriptors with splits: of each scan, and of each partition of a scan that has some."""
+
+    def __init__(self, stages: Sequence[ScanStage]):
+        self._stages = stages
+        self._of_scan: dict[int, int] = {}
+        self._of_partition: dict[tuple[int, str], int] = {}
+
+    def add(self, sequence: int, scan: int, splits: Sequence[Any]) -> None:
+        """Add the splits of a scan in a descriptor, which is later than those before it."""
+        self._of_scan[scan] = sequence
+        if self._stages[scan].has_partitions:
+            self._of_partition |= {(scan, split.reached[0]): sequence for split in splits}
+
+    def of(self, scan: int, partition: str | None = None) -> int:
+        """Return the number for a scan, or for one of its partitions; -1 if there is none."""
+        return self._of_scan.get(scan, -1) if partition is None else self._of_partition.get((scan, partition), -1)
+
+
+class CommitReports:
+    """Reports to the sources that ask for it how far a job has committed.
+
+    `seen` has the encoded positions of all sources after the descriptors that are folded, which are committed.
+    """
+
+    def __init__(
+        self, sources: Sequence[TableSource], scans: Sequence[ScanFeed], project: str, seen: Sequence[bytes | None]
+    ):
+        self._sources, self._scans = sources, scans
+        receivers = [i for i, scan in enumerate(scans) if scan.discovery.is_told_of_commits]
+        self._positions = {i: sources[i].position(project, seen[i]) for i in receivers}
+        # The texts of descriptors that are not known to be committed.
+        self._pending: deque[tuple[int, str]] = deque()
+
+    @property
+    def are_pending(self) -> bool:
+        """Whether a commit must still be reported."""
+        return bool(self._pending)
+
+    def add(self, sequence: int, text: str) -> None:
+        """Add a descriptor that is not known to be committed."""
+        if self._positions:
+            self._pending.append((sequence, text))
+
+    def report(self, done: int) -> None:
+        """Report that the batches up to the descriptor `done` are committed."""
+        advanced: set[int] = set()
+        while self._pending and self._pending[0][0] <= done:
+            _, text = self._pending.popleft()
+            work = from_lines(text)
+            for scan, position in self._positions.items():
+                if splits := [
+                    self._sources[scan].split(w.split) for w in work if w.scan == scan and w.split is not None
+                ]:
+                    position.add(splits)
+                    advanced.add(scan)
+        for scan in sorted(advanced):
+            self._scans[scan].discovery.committed(self._positions[scan])
+
+
 class Feed:
     """Composes and stores the descriptors of batches.
 
@@ -100,12 +160,9 @@ class Feed:
         self._kept = Descriptors(fs, directory)
         self.directory = self._kept.next
         self._reminders: dict[int, EventTime] = {}
-        # The last descriptor with splits of each scan, and of each partition of a scan; the last tick of each scan.
-        self._given: dict[int, int] = {}
-        self._given_of: dict[tuple[int, str], int] = {}
+        self._last_splits = LastSplits(scans)
+        # The last tick of each scan.
         self.ticked: dict[int, EventTime] = {}
-        # The descriptors that are not known to be committed, for the sources to which commits are reported.
-        self._uncommitted: deque[tuple[int, list[Work]]] = deque()
         self.sequence = -1
         self.ended = False
         # Whether a drain was requested, in this run of the job or an earlier one.
@@ -117,27 +174,20 @@ class Feed:
         self._stages = scans
         self._sources = [source_of(stage.table) for stage in scans]
         seen = self._read_fold()
-        positions = self._restore(project, seen)
-        self.scans = []
-        for i, stage in enumerate(scans):
-            context = DiscoveryContext(
-                project=project,
-                warehouse=Warehouse(warehouse or project),
-                directory=f"{directory}/received/{path_name(stage.name)}",
-                parallelism=len(slots),
-                finish=finish,
-                remember=partial(self._remember, i),
-                paced=paced,
-            )
-            try:
-                self.scans.append(ScanFeed(stage, self._sources[i], positions[i], context))
-            except BaseException:
-                self.close()
-                raise
-        self._told = {i for i, scan in enumerate(self.scans) if scan.discovery.is_told_of_commits}
-        self._committed = {i: self._sources[i].position(project, seen[i]) for i in self._told}
-        if not self._told:
-            self._uncommitted.clear()
+        positions, descriptors = self._restore(project, seen)
+        context = partial(
+            DiscoveryContext,
+            project=project,
+            warehouse=Warehouse(warehouse or project),
+            parallelism=len(slots),
+            finish=finish,
+            paced=paced,
+        )
+        self.scans: list[ScanFeed] = []
+        self._open_scans(positions, context)
+        self._commits = CommitReports(self._sources, self.scans, project, seen)
+        for sequence, text in descriptors.items():
+            self._commits.add(sequence, text)
         self._watched = {i for i, stage in enumerate(scans) if stage.watermark is not None}
         self._closed: set[int] = set()
         self._by_clock = {i for i, stage in enumerate(scans) if stage.by_clock}
@@ -150,7 +200,7 @@ class Feed:
     @property
     def has_uncommitted(self) -> bool:
         """Whether a commit must still be reported to a source."""
-        return bool(self._uncommitted)
+        return self._commits.are_pending
 
     @property
     def exhausted(self) -> bool:
@@ -165,6 +215,17 @@ class Feed:
         kept: T = json.loads(read_sealed(self._fs, path))
         return kept
 
+    def _open_scans(self, positions: Sequence[Position], context: Callable[..., DiscoveryContext]) -> None:
+        """Open the scans at their positions; `context` takes the directory and the memory of a scan."""
+        for i, stage in enumerate(self._stages):
+            directory = f"{self._directory}/received/{path_name(stage.name)}"
+            of_scan = context(directory=directory, remember=partial(self._remember, i))
+            try:
+                self.scans.append(ScanFeed(stage, self._sources[i], positions[i], of_scan))
+            except BaseException:
+                self.close()
+                raise
+
     def _read_fold(self) -> list[bytes | None]:
         """Return the position of each scan in the file of folded descriptors, None where there is none."""
         fold = self._kept.fold()
@@ -173,8 +234,11 @@ class Feed:
         self.sequence = fold.sequence
         return list(fold.seen)
 
-    def _restore(self, project: str, seen: Sequence[bytes | None]) -> list[Position]:
-        """Return the position of each scan after all descriptors; restore the other state of the feed from them."""
+    def _restore(self, project: str, seen: Sequence[bytes | None]) -> tuple[list[Position], dict[int, str]]:
+        """Return the position of each scan after all descriptors, and the texts of those that are not folded, by number.
+
+        The other state of the feed is restored from them.
+        """
         self._folded, positions = (
             [source.position(project, data) for source, data in zip(self._sources, seen, strict=True)] for _ in range(2)
         )
@@ -184,13 +248,11 @@ class Feed:
             self.ended = self.ended or any(w.last for w in work)
             self.time = max([self.time, *(w.time for w in work)])
             self._add(positions, work)
-            self._uncommitted.append((sequence, work))
-            self._given |= {w.scan: sequence for w in work if w.split is not None}
             for w in work:
-                if w.split is not None and self._stages[w.scan].has_partitions:
-                    self._give_of(w.scan, [self._sources[w.scan].split(w.split)], sequence)
+                if w.split is not None:
+                    self._last_splits.add(sequence, w.scan, [self._sources[w.scan].split(w.split)])
             self.sequence = max(self.sequence, sequence)
-        return positions
+        return positions, dict(zip(sequences, texts, strict=True))
 
     def _path(self, sequence: int) -> str:
         return self._kept.path(sequence)
@@ -202,16 +264,13 @@ class Feed:
     def under_way(self, done: int) -> set[int]:
         """Return the scans with input that waits, or is in descriptors after `done`, the last one of a finished batch."""
         now = time.monotonic()
-        return {i for i, scan in enumerate(self.scans) if scan.waiting(now) or self._given.get(i, -1) > done}
-
-    def _give_of(self, scan: int, splits: Sequence[Any], sequence: int) -> None:
-        self._given_of |= {(scan, split.reached[0]): sequence for split in splits}
+        return {i for i, scan in enumerate(self.scans) if scan.waiting(now) or self._last_splits.of(i) > done}
 
     def partitions(self, done: int) -> dict[int, dict[str, bool]]:
         """Return, by scan, its partitions, and whether each has input that waits, or is in descriptors after `done`."""
         return {
             i: {
-                name: waits or self._given_of.get((i, name), -1) > done
+                name: waits or self._last_splits.of(i, name) > done
                 for name, waits in scan.discovery.partitions().items()
             }
             for i, scan in enumerate(self.scans)
@@ -297,27 +356,14 @@ class Feed:
         self.sequence, self.ended, self.time = descriptor.sequence, descriptor.last, descriptor.time
         self._fired_at = descriptor.time if descriptor.fires_timers else self._fired_at
         self.ticked |= descriptor.ticks
-        self._given |= dict.fromkeys(descriptor.splits, descriptor.sequence)
         for scan, splits in descriptor.splits.items():
-            if self._stages[scan].has_partitions:
-                self._give_of(scan, splits, descriptor.sequence)
-        if self._told:
-            self._uncommitted.append((descriptor.sequence, from_lines(text)))
+            self._last_splits.add(descriptor.sequence, scan, splits)
+        self._commits.add(descriptor.sequence, text)
         return by_slot(text, self._slots)
 
     def commit(self, done: int) -> None:
         """Report to the sources that ask for it that the batches up to the descriptor `done` are committed."""
-        told: set[int] = set()
-        while self._uncommitted and self._uncommitted[0][0] <= done:
-            _, work = self._uncommitted.popleft()
-            for scan, position in self._committed.items():
-                if splits := [
-                    self._sources[scan].split(w.split) for w in work if w.scan == scan and w.split is not None
-                ]:
-                    position.add(splits)
-                    told.add(scan)
-        for scan in sorted(told):
-            self.scans[scan].discovery.committed(self._committed[scan])
+        self._commits.report(done)
 
     def written(self, done: int, begun: int) -> list[list[str]]:
         """Return the stored descriptors after `done`, in order: of each its lines for each slot.

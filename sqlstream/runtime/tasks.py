@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import duckdb
 import msgspec
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column
 from sqlstream.connectors.discovery import Split
-from sqlstream.connectors.interface import ReadContext, TableSource, WorkerSink
+from sqlstream.connectors.interface import ReadContext, WorkerSink
 from sqlstream.connectors.lookup import open_lookup
 from sqlstream.connectors.read_plan import ReadPlan
 from sqlstream.connectors.registry import sink_of, source_of
@@ -35,8 +36,8 @@ from sqlstream.runtime.batches import Work
 from sqlstream.runtime.fragments import ScanStats, newest
 from sqlstream.runtime.frames import METRICS, OUTPUT, Frame, Write, pack, pack_for_all, port_of, serialise
 from sqlstream.runtime.worker import CHUNK, JobSpec, connection
-from sqlstream.storage.bucket import EXPIRED, RETURNED, Bucket
-from sqlstream.storage.metrics import BucketMetrics, BucketReport, PartitionReport, ScanReport
+from sqlstream.storage.bucket import Bucket
+from sqlstream.storage.metrics import COUNTERS, BucketMetrics, BucketReport, PartitionReport, ScanReport
 from sqlstream.storage.segments import Segment, write_segment
 from sqlstream.storage.views import behind
 from sqlstream.storage.zsets import VERSION
@@ -83,104 +84,111 @@ def run_scan(
     `work` is not empty. If partitions have watermarks, a task reads only some of them: then only ticks advance the scan's
     watermark. `before` is the job's watermark before the batch, for CURRENT_WATERMARK. Raises JobError for rows that fail.
     """
-    stage = job.plan.scans[scan]
-    time = work[0].time
+    stage, time = job.plan.scans[scan], work[0].time
     tick = max((w.tick for w in work if w.tick is not None), default=None)
     if any(w.fires_timers for w in work):
         yield from ((tick, frame) for frame in fire_timers(job, time))
     if any(w.opens for w in work):
         yield from ((tick, frame) for frame in opening(job, time, batch))
-    source, context = source_of(stage.table), ReadContext(job.project, job.warehouse, time)
-    splits = [source.located(source.split(w.split), context) for w in work if w.split is not None]
-    stats, skipped, lost, size = ScanStats(), 0, 0, None
-    mark: EventTime | None = None
+    reading, watermark = SplitReading(job, stage, work), tick
     with connection(job) as con:
         execute.set_clock(con, time, before)
-        if splits:
-            failures: list[duckdb.Error] = []
-
-            def plan_of(some: Sequence[Split]) -> ReadPlan:
-                again = source.read_again(con, failures[0], some, context) if failures else None
-                return again or source.read(con, some, context)
-
-            def explain(error: duckdb.Error) -> SqlStreamError | None:
-                unreadable = source.explained(error, splits)
-                return unreadable or execute.explain_row(
-                    con, stage, source, splits, lambda split: plan_of([split]).relation, finder(job)
-                )
-
+        if reading.splits:
+            explain = partial(reading.explain, con)
             with user_errors(stage.name, explain):
-                plan, rows, stats = _scanned(con, stage, source, splits, context, failures)
-                if stats.astray and not malformed.drops_astray(stage.table):
-                    raise malformed.astray_error(con, stage, splits)
-                if stage.changes == "whole" and execute.lacks_rows_before(con, rows):
-                    execute.check_updates(con, stage, source, splits, lambda split: plan_of([split]).relation)
-                mark = None if stage.has_partitions else stats.watermark
+                rows = reading.start(con)
+                if not stage.has_partitions:
+                    watermark = newest(reading.stats.watermark, tick)
                 for fragment in stage.fragments:
                     for output in run_fragment(job, con, fragment, rows, time, batch, explain):
-                        yield newest(mark, tick), output
-                skipped, lost = plan.skipped(con) + stats.astray, plan.lost
-                size = source.bytes_read(splits)
-                plan.forget(con)
-                if skipped and stage.errors is not None:
-                    kept = malformed.keep(con, job, stage, splits, batch, time)
-                    if kept is not None:
-                        output = Output("segment", kept.to_json(), stage.errors)
-                        yield newest(mark, tick), output
-        watermark = newest(mark, tick)
-        yield watermark, _scan_report(stage, work[0], stats, skipped, watermark, lost, size)
+                        yield watermark, output
+                reading.end(con)
+                if reading.skipped and stage.errors is not None:
+                    segment = malformed.keep(con, job, stage, reading.splits, batch, time)
+                    if segment is not None:
+                        yield watermark, Output("segment", segment.to_json(), stage.errors)
+        yield watermark, reading.report(work[0], watermark)
 
 
-def _scanned(
-    con: duckdb.DuckDBPyConnection,
-    stage: ScanStage,
-    source: TableSource,
-    splits: Sequence[Split],
-    context: ReadContext,
-    failures: list[duckdb.Error],
-) -> tuple[ReadPlan, str, ScanStats]:
-    """Return the plan by which splits were read, their rows as a SELECT, and their statistics.
+class SplitReading:
+    """Reads the splits of a scan in a task: by the plan of their source, or by its other plan if that one fails.
 
-    If the first attempt fails and the source has another plan, the error is appended to `failures`.
+    `stats` are known once it has started, `skipped`, `lost` (rows) and `size` (bytes) once it has ended.
     """
-    bounds = malformed.time_bounds(stage.table, context.time)
-    plan = source.take(con, splits, context)
-    try:
-        return plan, *execute.scan_input(con, stage, plan.taken, keep=plan.keep, bounds=bounds)
-    except duckdb.Error as error:
-        again = source.read_again(con, error, splits, context)
-        if again is None:
-            raise
-        failures.append(error)
-        plan.forget(con)
-    return again, *execute.scan_input(con, stage, again.taken, keep=again.keep, bounds=bounds)
 
+    def __init__(self, job: JobSpec, stage: ScanStage, work: Sequence[Work]):
+        self._job, self._stage = job, stage
+        self._source = source_of(stage.table)
+        self._context = ReadContext(job.project, job.warehouse, work[0].time)
+        splits = [self._source.split(w.split) for w in work if w.split is not None]
+        self.splits = [self._source.located(split, self._context) for split in splits]
+        self.stats = ScanStats()
+        self.skipped = self.lost = 0
+        self.size: int | None = None
+        self._plan: ReadPlan | None = None
+        # That of the first plan.
+        self._failure: duckdb.Error | None = None
 
-def _scan_report(
-    stage: ScanStage,
-    work: Work,
-    stats: ScanStats,
-    skipped: int,
-    watermark: EventTime | None,
-    lost: int,
-    size: int | None,
-) -> Output:
-    """Return the report of a scan for the driver."""
-    partitions = {name: PartitionReport(s.rows, s.max_event_time, s.watermark) for name, s in stats.partitions.items()}
-    report = ScanReport(
-        stage.name,
-        work.sequence,
-        work.last,
-        stats.rows,
-        stats.null_rows,
-        skipped,
-        stats.max_event_time,
-        watermark,
-        lost,
-        partitions,
-        size,
-    )
-    return Output("metrics", msgspec.json.encode(report).decode())
+    def start(self, con: duckdb.DuckDBPyConnection) -> str:
+        """Return the rows as a SELECT. Raises DataError for rows that are malformed, unless they are to be skipped."""
+        stage, source = self._stage, self._source
+        bounds = malformed.time_bounds(stage.table, self._context.time)
+        plan = source.take(con, self.splits, self._context)
+        try:
+            rows, self.stats = execute.scan_input(con, stage, plan.taken, keep=plan.keep, bounds=bounds)
+        except duckdb.Error as error:
+            again = source.read_again(con, error, self.splits, self._context)
+            if again is None:
+                raise
+            self._failure = error
+            plan.forget(con)
+            plan = again
+            rows, self.stats = execute.scan_input(con, stage, plan.taken, keep=plan.keep, bounds=bounds)
+        self._plan = plan
+        if self.stats.astray and not malformed.drops_astray(stage.table):
+            raise malformed.astray_error(con, stage, self.splits)
+        if stage.changes == "whole" and execute.lacks_rows_before(con, rows):
+            execute.check_updates(con, stage, source, self.splits, partial(self._relation, con))
+        return rows
+
+    def _relation(self, con: duckdb.DuckDBPyConnection, split: Split) -> str:
+        """Return the rows of one split as a FROM item, by the plan that did not fail."""
+        source, context = self._source, self._context
+        again = source.read_again(con, self._failure, [split], context) if self._failure is not None else None
+        return (again or source.read(con, [split], context)).relation
+
+    def explain(self, con: duckdb.DuckDBPyConnection, error: duckdb.Error) -> SqlStreamError | None:
+        """Return the error to show for an error of DuckDB over the rows, None if nothing is known about it."""
+        unreadable = self._source.explained(error, self.splits)
+        return unreadable or execute.explain_row(
+            con, self._stage, self._source, self.splits, partial(self._relation, con), finder(self._job)
+        )
+
+    def end(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Count what was skipped and lost, and forget the rows."""
+        assert self._plan is not None
+        self.skipped, self.lost = self._plan.skipped(con) + self.stats.astray, self._plan.lost
+        self.size = self._source.bytes_read(self.splits)
+        self._plan.forget(con)
+
+    def report(self, work: Work, watermark: EventTime | None) -> Output:
+        """Return the report for the driver."""
+        stats = self.stats
+        partitions = {n: PartitionReport(s.rows, s.max_event_time, s.watermark) for n, s in stats.partitions.items()}
+        report = ScanReport(
+            self._stage.name,
+            work.sequence,
+            work.last,
+            stats.rows,
+            stats.null_rows,
+            self.skipped,
+            stats.max_event_time,
+            watermark,
+            self.lost,
+            partitions,
+            self.size,
+        )
+        return Output("metrics", msgspec.json.encode(report).decode())
 
 
 def fire_timers(job: JobSpec, time: ProcessingTime) -> Iterator[Frame]:
@@ -266,11 +274,7 @@ def bucket_metrics(state: Bucket, tables: Sequence[TableDeclaration]) -> BucketM
         state_rows=state.live_rows,
         state_bytes=state.bytes,
         segments=sum(len(state.segments(t.name)) for t in tables),
-        late_rows=state.counters.get("late_rows", 0),
-        missed_windows=state.counters.get("missed_windows", 0),
-        expired_keys=state.counters.get(EXPIRED, 0),
-        returned_keys=state.counters.get(RETURNED, 0),
-        absent_deletes=state.counters.get("absent_deletes", 0),
+        **{name: state.counters.get(name, 0) for name in COUNTERS},
         event_timer=state.event_timer,
         processing_timer=state.processing_timer,
         counters=user_counters(state.counters),

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import assert_never
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,9 +26,14 @@ from sqlstream.server.endpoints import (
     ENDPOINTS,
     EVENT_STREAM,
     PLAIN,
+    CallEndpoint,
     Endpoint,
+    EventEndpoint,
     HttpCall,
+    ProcessEndpoint,
+    QueryEndpoint,
     Service,
+    TextEndpoint,
     check_parameters,
 )
 from sqlstream.server.http_answers import JSON
@@ -190,25 +196,25 @@ class _Route:
         self._service, self._endpoint, self._threads = service, endpoint, threads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        endpoint = self._endpoint
+        request, endpoint = Request(scope, receive), self._endpoint
         status = 500
         try:
             call = await self._call(request)
-            if endpoint.text is not None:
-                text = await asyncio.get_running_loop().run_in_executor(self._threads, endpoint.text, call)
-                await _json(text, 200, media=f"{PLAIN}; version=0.0.4")(scope, receive, send)
-                return
-            if any(one is not None for one in (endpoint.query, endpoint.computation, endpoint.listen)):
-                await self._stream(call, request, receive, send)
-                return
-            assert endpoint.call is not None
-            if endpoint.role is None:
-                # Probes answer without a thread: a server whose threads all wait must not be killed.
-                answer = endpoint.call(call)
-            else:
-                answer = await asyncio.get_running_loop().run_in_executor(self._threads, endpoint.call, call)
-            response = _json(msgspec.json.encode(answer), endpoint.status)
+            match endpoint:
+                case CallEndpoint(role=None):
+                    # Probes answer without a thread: a server whose threads all wait must not be killed.
+                    response = _json(msgspec.json.encode(endpoint.call(call)), endpoint.status)
+                case CallEndpoint():
+                    answer = await asyncio.get_running_loop().run_in_executor(self._threads, endpoint.call, call)
+                    response = _json(msgspec.json.encode(answer), endpoint.status)
+                case TextEndpoint():
+                    text = await asyncio.get_running_loop().run_in_executor(self._threads, endpoint.text, call)
+                    response = _json(text, endpoint.status, media=f"{PLAIN}; version=0.0.4")
+                case QueryEndpoint() | ProcessEndpoint() | EventEndpoint():
+                    await self._stream(endpoint, call, request, receive, send)
+                    return
+                case _:
+                    assert_never(endpoint)
         except SqlStreamError as error:
             response = problem_response(error)
         except Exception as error:
@@ -236,18 +242,25 @@ class _Route:
             body = _decoded(await _body(request), endpoint.body, request.headers.get("content-type", ""))
         return HttpCall(self._service, role or Role.READ, request.path_params, given, body)
 
-    async def _stream(self, call: HttpCall, request: Request, receive: Receive, send: Send) -> None:
-        if self._endpoint.listen is not None:
-            form, parts = EVENT_STREAM, self._endpoint.listen(call)
-        elif self._endpoint.computation is not None:
-            form, parts = JSON, self._computed(self._endpoint.computation(call))
-        else:
-            assert self._endpoint.query is not None
-            form = _wanted(request.headers.get("accept", "*/*"), self._endpoint.streams)
-            parts = self._service.queries.stream(self._endpoint.query(call), form)
+    async def _stream(
+        self,
+        endpoint: QueryEndpoint | ProcessEndpoint | EventEndpoint,
+        call: HttpCall,
+        request: Request,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        match endpoint:
+            case EventEndpoint():
+                form, parts = EVENT_STREAM, endpoint.listen(call)
+            case ProcessEndpoint():
+                form, parts = JSON, self._computed(endpoint.computation(call))
+            case QueryEndpoint():
+                form = _wanted(request.headers.get("accept", "*/*"), (JSON, *endpoint.streams))
+                parts = self._service.queries.stream(endpoint.query(call), form)
         # A client that does not read its answer must not keep its place for ever.
         patience = self._service.settings.limits.query_seconds
-        await _sent(parts, form, request.scope, receive, _within(patience, send), self._endpoint.status)
+        await _sent(parts, form, request.scope, receive, _within(patience, send), endpoint.status)
 
     async def _computed(self, asked: Computation) -> AsyncIterator[bytes]:
         """Yield the answer of a computation, in one part."""

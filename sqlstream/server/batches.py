@@ -8,6 +8,7 @@ from typing import Any
 from sqlstream.errors import UsageError
 from sqlstream.jobs import ending
 from sqlstream.server.messages import Batches
+from sqlstream.storage.facts import OPERATOR_FACTS, SINK_FACTS, SOURCE_FACTS, count_values
 from sqlstream.storage.joblog import JobLog, LogEntry
 from sqlstream.units import END_OF_INPUT, EventTime
 from sqlstream.warehouse.commits import last_committed
@@ -57,7 +58,7 @@ def batch_data(entry: LogEntry, before: LogEntry | None) -> dict[str, Any]:
         "took": _took(entry.spent, earlier) if known else None,
         "sources": {
             name: {
-                "rows": source.rows,
+                **count_values(SOURCE_FACTS, source),
                 "watermark": time_data(source.watermark),
                 "newest": source.max_event_time,
                 "idle": source.idle_since,
@@ -65,16 +66,10 @@ def batch_data(entry: LogEntry, before: LogEntry | None) -> dict[str, Any]:
             for name, source in entry.sources.items()
         },
         "operators": {
-            name: {
-                "state_rows": operator.state_rows,
-                "state_bytes": operator.state_bytes,
-                "late_rows": operator.late_rows,
-                "rows_out": operator.rows_out,
-                "next_end": operator.event_timer,
-            }
+            name: {**count_values(OPERATOR_FACTS, operator), "next_end": operator.event_timer}
             for name, operator in entry.operators.items()
         },
-        "sinks": {table: {"rows": sink.rows, "bytes": sink.bytes} for table, sink in entry.sinks.items()},
+        "sinks": {table: count_values(SINK_FACTS, sink) for table, sink in entry.sinks.items()},
     }
 
 

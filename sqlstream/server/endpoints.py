@@ -6,11 +6,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
-from sqlstream.distribution import version
+from sqlstream.distribution import VERSION
 from sqlstream.errors import UsageError, missing
 from sqlstream.jobs import ending
 from sqlstream.jobs.savepoints import drop_savepoint, take_savepoint
@@ -31,7 +31,7 @@ from sqlstream.server.computations import (
 )
 from sqlstream.server.connections import Connections
 from sqlstream.server.events import Events
-from sqlstream.server.http_answers import ARROW, JSON, Asked
+from sqlstream.server.http_answers import ARROW, Asked
 from sqlstream.server.overview import Overview
 from sqlstream.server.placeholders import check_text
 from sqlstream.server.problems import HttpError
@@ -111,27 +111,65 @@ class UrlParameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A method of an address. One of these answers it: `call` and `text` in a thread, the state query that `query` returns, the
-    computation that `computation` returns, in a process, or the events that `listen` yields.
-
-    Without a `role` no token is needed.
-    """
+class HttpOperation:
+    """A method of a path, and what a request and the status of an answer look like. Without a `role` no token is needed."""
 
     method: str
     path: str
     role: Role | None
     summary: str
-    call: Callable[[HttpCall], msgspec.Struct] | None = None
-    body: type[messages.Request] | None = None
-    answer: type[msgspec.Struct] | None = None
-    status: int = 200
-    streams: tuple[str, ...] = ()
-    parameters: tuple[UrlParameter, ...] = field(default=())
-    text: Callable[[HttpCall], bytes] | None = None
-    query: Callable[[HttpCall], Asked] | None = None
-    computation: Callable[[HttpCall], Computation] | None = None
-    listen: Callable[[HttpCall], AsyncIterator[bytes]] | None = None
+    body: type[messages.Request] | None = field(default=None, kw_only=True)
+    parameters: tuple[UrlParameter, ...] = field(default=(), kw_only=True)
+    status: int = field(default=200, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class CallEndpoint(HttpOperation):
+    """`call` makes the answer, in a thread of the server."""
+
+    call: Callable[[HttpCall], msgspec.Struct]
+    answer: type[msgspec.Struct]
+    # The media types of answers beside JSON.
+    streams: ClassVar[tuple[str, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEndpoint(HttpOperation):
+    """The answer is computed in a process of its own, as `computation` says."""
+
+    computation: Callable[[HttpCall], Computation]
+    answer: type[msgspec.Struct]
+    streams: ClassVar[tuple[str, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEndpoint(HttpOperation):
+    """The answer is the rows of a state query."""
+
+    query: Callable[[HttpCall], Asked]
+    answer: ClassVar[type[msgspec.Struct]] = messages.QueryRows
+    streams: ClassVar[tuple[str, ...]] = (ARROW,)
+
+
+@dataclass(frozen=True, slots=True)
+class TextEndpoint(HttpOperation):
+    """The answer is a text, which `text` makes in a thread of the server."""
+
+    text: Callable[[HttpCall], bytes]
+    answer: ClassVar[None] = None
+    streams: ClassVar[tuple[str, ...]] = (PLAIN,)
+
+
+@dataclass(frozen=True, slots=True)
+class EventEndpoint(HttpOperation):
+    """The answer is events, as they happen, until the client leaves."""
+
+    listen: Callable[[HttpCall], AsyncIterator[bytes]]
+    answer: ClassVar[None] = None
+    streams: ClassVar[tuple[str, ...]] = (EVENT_STREAM,)
+
+
+Endpoint = CallEndpoint | ProcessEndpoint | QueryEndpoint | TextEndpoint | EventEndpoint
 
 
 def _health(call: HttpCall) -> messages.Health:
@@ -147,7 +185,7 @@ def _ready(call: HttpCall) -> messages.Health:
 
 def _as_health(service: Service) -> messages.Health:
     active = service.supervisor.is_active
-    return messages.Health("active" if active else "standby", active, version())
+    return messages.Health("active" if active else "standby", active, VERSION)
 
 
 def _jobs(call: HttpCall) -> messages.Jobs:
@@ -276,178 +314,168 @@ def _metrics(call: HttpCall) -> bytes:
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint("GET", "/v1/health", None, "Whether the server answers", _health, answer=messages.Health),
-    Endpoint(
+    CallEndpoint("GET", "/v1/health", None, "Whether the server answers", _health, messages.Health),
+    CallEndpoint(
         "GET",
         "/v1/ready",
         None,
         "Whether the server supervises the jobs: 503 from a standby",
         _ready,
-        answer=messages.Health,
+        messages.Health,
     ),
-    Endpoint("GET", "/v1/jobs", Role.READ, "List the jobs of the warehouse", _jobs, answer=messages.Jobs),
-    Endpoint(
+    CallEndpoint("GET", "/v1/jobs", Role.READ, "List the jobs of the warehouse", _jobs, messages.Jobs),
+    ProcessEndpoint(
         "POST",
         "/v1/jobs",
         Role.SUBMIT,
         "Submit SQL: its jobs run under the server",
-        computation=submission_of,
+        submission_of,
+        messages.Submitted,
         body=messages.SubmitRequest,
-        answer=messages.Submitted,
         status=201,
     ),
-    Endpoint("GET", "/v1/jobs/{job}", Role.READ, "Show a job", _job, answer=messages.JobDetails),
-    Endpoint(
+    CallEndpoint("GET", "/v1/jobs/{job}", Role.READ, "Show a job", _job, messages.JobDetails),
+    CallEndpoint(
         "GET",
         "/v1/jobs/{job}/batches",
         Role.READ,
         "Show the last batches of a job",
         _batches,
-        answer=messages.Batches,
+        messages.Batches,
         parameters=(UrlParameter("last", "how many (default: 100; at most 1,000)"),),
     ),
-    Endpoint(
-        "DELETE", "/v1/jobs/{job}", Role.SUBMIT, "Delete a job, its state and its rows", _drop, answer=messages.Done
-    ),
-    Endpoint(
+    CallEndpoint("DELETE", "/v1/jobs/{job}", Role.SUBMIT, "Delete a job, its state and its rows", _drop, messages.Done),
+    CallEndpoint(
         "POST",
         "/v1/jobs/{job}/stop",
         Role.SUBMIT,
         "Stop a job after its batch",
         _stop,
-        messages.StopRequest,
         messages.Done,
+        body=messages.StopRequest,
     ),
-    Endpoint(
+    CallEndpoint(
         "POST",
         "/v1/jobs/{job}/savepoints",
         Role.SUBMIT,
         "Take a savepoint of a job",
         _take_savepoint,
-        messages.SavepointName,
         messages.SavepointTaken,
+        body=messages.SavepointName,
         status=201,
     ),
-    Endpoint(
+    ProcessEndpoint(
         "POST",
         "/v1/jobs/{job}/upgrade-plan",
         Role.SUBMIT,
         "Show what becomes of a job's state with a changed query",
-        computation=upgrade_plan_of,
+        upgrade_plan_of,
+        messages.Plan,
         body=messages.PlanRequest,
-        answer=messages.Plan,
     ),
-    Endpoint(
+    ProcessEndpoint(
         "POST",
         "/v1/plan",
         Role.SUBMIT,
         "Show the plan of SQL",
-        computation=plan_of,
+        plan_of,
+        messages.Plan,
         body=messages.PlanRequest,
-        answer=messages.Plan,
     ),
-    Endpoint(
+    ProcessEndpoint(
         "POST",
         "/v1/upgrade-plans",
         Role.SUBMIT,
         "Show what becomes of the states of the jobs of a script, before it is submitted",
-        computation=upgrade_plans_of,
+        upgrade_plans_of,
+        messages.Plans,
         body=messages.SubmitRequest,
-        answer=messages.Plans,
     ),
-    Endpoint(
+    ProcessEndpoint(
         "POST",
         "/v1/jobs/{job}/batch-query",
         Role.SUBMIT,
         "Show the query of a job as one batch",
-        computation=batch_query_of,
+        batch_query_of,
+        messages.Plan,
         body=messages.PlanRequest,
-        answer=messages.Plan,
     ),
-    Endpoint(
+    ProcessEndpoint(
         "POST",
         "/v1/jobs/{job}/verify",
         Role.SUBMIT,
         "Compare what a job wrote with a batch over what it read",
-        computation=verification_of,
+        verification_of,
+        messages.Verified,
         body=messages.VerifyRequest,
-        answer=messages.Verified,
     ),
-    Endpoint("GET", "/v1/savepoints", Role.READ, "List the savepoints", _savepoints, answer=messages.Savepoints),
-    Endpoint(
-        "DELETE", "/v1/savepoints/{savepoint}", Role.SUBMIT, "Delete a savepoint", _drop_savepoint, answer=messages.Done
+    CallEndpoint("GET", "/v1/savepoints", Role.READ, "List the savepoints", _savepoints, messages.Savepoints),
+    CallEndpoint(
+        "DELETE", "/v1/savepoints/{savepoint}", Role.SUBMIT, "Delete a savepoint", _drop_savepoint, messages.Done
     ),
-    Endpoint("GET", "/v1/relations", Role.READ, "List what a query can read", _relations, answer=messages.RelationList),
-    Endpoint(
+    CallEndpoint("GET", "/v1/relations", Role.READ, "List what a query can read", _relations, messages.RelationList),
+    QueryEndpoint(
         "POST",
         "/v1/query",
         Role.READ,
         "Query state, tables and sqlstream.*: as JSON, or as an Arrow stream",
+        _query,
         body=messages.QueryRequest,
-        answer=messages.QueryRows,
-        streams=(JSON, ARROW),
-        query=_query,
     ),
-    Endpoint(
+    CallEndpoint(
         "GET",
         "/v1/jobs/{job}/versions",
         Role.READ,
         "List the versions of a job that can be queried",
         _versions,
-        answer=messages.VersionList,
+        messages.VersionList,
         parameters=(
             UrlParameter("state", "what an operator keeps: those in which it can be read, with its rows"),
             UrlParameter("since", "the first version to list (default: the oldest)"),
         ),
     ),
-    Endpoint(
+    QueryEndpoint(
         "POST",
         "/v1/diff",
         Role.READ,
         "Show the rows of a state that differ between two versions, as sqlstream.diff does",
+        _diff,
         body=messages.DiffRequest,
-        answer=messages.QueryRows,
-        streams=(JSON, ARROW),
-        query=_diff,
     ),
-    Endpoint(
+    QueryEndpoint(
         "POST",
         "/v1/why",
         Role.READ,
         "Explain what a state holds for a key, as sqlstream.why does",
+        _why,
         body=messages.WhyRequest,
-        answer=messages.QueryRows,
-        streams=(JSON, ARROW),
-        query=_why,
     ),
-    Endpoint(
+    EventEndpoint(
         "GET",
         "/v1/tables/{table}/changes",
         Role.READ,
         "Listen to the changes of a table of the warehouse, as server-sent events",
-        streams=(EVENT_STREAM,),
-        listen=lambda call: call.service.tails.listen(call.path["table"]),
+        lambda call: call.service.tails.listen(call.path["table"]),
     ),
-    Endpoint(
+    CallEndpoint(
         "GET",
         "/v1/state/{job}/{operator}",
         Role.READ,
         "Look up the rows that a state has for a key",
         _lookup,
-        answer=messages.Looked,
+        messages.Looked,
         parameters=(
             UrlParameter("key", "a value for each key column, in their order", required=True, repeated=True),
             UrlParameter("version", "an older version: a number, or a time in UTC"),
         ),
     ),
-    Endpoint("GET", "/metrics", Role.READ, "Metrics of all jobs for Prometheus", streams=(PLAIN,), text=_metrics),
-    Endpoint(
+    TextEndpoint("GET", "/metrics", Role.READ, "Metrics of all jobs for Prometheus", _metrics),
+    EventEndpoint(
         "GET",
         "/v1/events",
         Role.READ,
         "Listen to batches, watermarks and what jobs become, as server-sent events",
-        streams=(EVENT_STREAM,),
-        listen=lambda call: call.service.events.listen(call.parameter("job")),
+        lambda call: call.service.events.listen(call.parameter("job")),
         parameters=(UrlParameter("job", "the job to listen to (default: all)"),),
     ),
 )

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from sqlstream.distribution import version
-from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, PLAIN, Endpoint
-from sqlstream.server.http_answers import ARROW, JSON
+from sqlstream.distribution import VERSION
+from sqlstream.server.endpoints import ENDPOINTS, Endpoint
+from sqlstream.server.http_answers import JSON
 from sqlstream.server.problems import MEDIA_TYPE, Problem
 
 _REFERENCE = "#/components/schemas/{name}"
@@ -24,7 +24,7 @@ def description() -> dict[str, Any]:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "sqlstream", "version": version()},
+        "info": {"title": "sqlstream", "version": VERSION},
         "paths": paths,
         "components": {
             "schemas": schemas,
@@ -64,7 +64,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 def _content(endpoint: Endpoint) -> dict[str, Any]:
     answer = {} if endpoint.answer is None else {JSON: {"schema": _reference(endpoint.answer)}}
     binary = {"schema": {"type": "string"}}
-    return {**answer, **{kind: binary for kind in endpoint.streams if kind in (ARROW, EVENT_STREAM, PLAIN)}}
+    return {**answer, **dict.fromkeys(endpoint.streams, binary)}
 
 
 def _reference(kind: type) -> dict[str, str]:

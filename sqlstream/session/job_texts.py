@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlstream.jobs.job import Job
 from sqlstream.jobs.progress import Progress
+from sqlstream.storage.facts import FACTS
 
 
 def ended_text(job: Job) -> str:
@@ -26,11 +27,8 @@ def progress_text(job: Job) -> str:
 
 def losses(progress: Progress) -> list[str]:
     """Return texts with the numbers of skipped and dropped rows, without zeros."""
-    counts = {
-        "malformed {} skipped": progress.malformed_rows,
-        "{} without a time dropped": progress.null_rows,
-        "late {} dropped": progress.late_rows,
-    }
+    totals = progress.totals
+    counts = {fact.loss: totals[fact.total] for facts in FACTS.values() for fact in facts if fact.loss}
     return [f"{n:,} {what.format('row' if n == 1 else 'rows')}" for what, n in counts.items() if n]
 
 

@@ -1,7 +1,7 @@
 """Metrics of jobs: numbers per source, per bucket of an operator, per operator and per sink.
 
 The job's log stores them. System tables, `Job.progress`, the display of a running job and the metrics for Prometheus are derived
-from them.
+from them, by the tables of `storage/facts.py`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sqlstream.storage.facts import OPERATOR_FACTS, counts
 from sqlstream.units import Duration, EventTime, ProcessingTime, upgraded_times
 
 Time = TypeVar("Time", EventTime, ProcessingTime)
-# What every bucket of an operator counts; an operator has the sums.
-COUNTS = (
-    *("state_rows", "state_bytes", "segments", "late_rows", "missed_windows"),
-    *("expired_keys", "returned_keys", "absent_deletes"),
-)
 
 
 class PartitionMetrics(msgspec.Struct, omit_defaults=True):
@@ -89,6 +85,12 @@ class BucketMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     counters: Mapping[str, int] = {}
 
 
+# The numbers that every bucket has; an operator has the sums. A bucket adds the counters up itself, under the same names.
+_OF_BUCKETS = [fact for fact in counts(OPERATOR_FACTS) if fact.name in BucketMetrics.__struct_fields__]
+COUNTS = tuple(fact.name for fact in _OF_BUCKETS)
+COUNTERS = tuple(fact.name for fact in _OF_BUCKETS if not fact.gauge)
+
+
 # What logs of format 1 had in milliseconds.
 _SOURCE_TIMES = ("holding_since", "idle_timeout", "idle_since", "last_row_at")
 
@@ -128,10 +130,10 @@ class OperatorMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, buckets: Mapping[int, BucketMetrics], rows_out: int = 0) -> OperatorMetrics:
         """Return the sums over buckets, whose metrics are by label."""
-        counts = {name: sum(getattr(one, name) for one in buckets.values()) for name in COUNTS}
+        sums = {name: sum(getattr(one, name) for one in buckets.values()) for name in COUNTS}
         names = sorted({name for one in buckets.values() for name in one.counters})
         return cls(
-            **counts,
+            **sums,
             event_timer=earliest(one.event_timer for one in buckets.values()),
             buckets=dict(buckets),
             counters={name: sum(one.counters.get(name, 0) for one in buckets.values()) for name in names},

@@ -357,6 +357,9 @@ def test_lost_rows_are_shown_when_there_are_any(start: Start, clock: list[float]
     broken.sources["a"].null_rows = 0
     shown_then = lines_of(console, shown, [Job("counts", running(stream, totals=broken))])
     assert shown_then[2:] == ["counts: 1,234 malformed rows skipped"]
+    broken.sources["a"].lost_rows = 1
+    shown_then = lines_of(console, shown, [Job("counts", running(stream, totals=broken))])
+    assert shown_then[2:] == ["counts: 1,234 malformed rows skipped, 1 row lost before being read"]
 
 
 def test_a_warning_names_its_job() -> None:

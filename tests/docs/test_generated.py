@@ -6,6 +6,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from sqlstream.duck.aggregates.functions import FUNCTIONS, REFUSED, Kind
 from sqlstream.logical.bind.expressions.flink_functions import DIFFERENT, INSTEAD, REWRITTEN, SAME
 from sqlstream.monitoring.families import FAMILIES
 from sqlstream.options import OPTIONS
+from sqlstream.storage.facts import FACTS, Fact
 from tests.docs.pages import ROOT, pages
 
 
@@ -44,6 +46,42 @@ def metrics() -> str:
     for family in FAMILIES.values():
         names = ", ".join(f"`{name}`" for name in family.exported)
         lines.append(f"| {names} | {family.kind} | {', '.join(f'`{n}`' for n in family.labels)} | {family.meaning} |")
+    return "\n".join(lines)
+
+
+# The system tables of facts, by the attribute of `Job.progress`.
+_TABLES = {"sources": "watermarks", "operators": "operators", "sinks": "sinks"}
+
+
+def columns(parts: str) -> str:
+    """The columns of a system table, with their metrics."""
+    lines = ["| column | type | unit | | metric |", "|---|---|---|---|---|"]
+    for fact in FACTS[parts]:
+        metric = f"`{FAMILIES[fact.exported].exported[0]}`" if fact.exported else ""
+        lines.append(f"| `{fact.name}` | {fact.type} | {fact.unit} | {fact.meaning} | {metric} |")
+    return "\n".join(lines)
+
+
+def totals() -> str:
+    """The sums of numbers over a job."""
+    lines = ["| number | unit | sum of |", "|---|---|---|"]
+    for parts, facts in FACTS.items():
+        for fact in facts:
+            if fact.total:
+                names = " or ".join(f"`{name}`" for name in (fact.total, fact.older_total) if name)
+                lines.append(f"| {names} | {fact.unit} | `{fact.name}` in `sqlstream.{_TABLES[parts]}` |")
+    return "\n".join(lines)
+
+
+def progress() -> str:
+    """The attributes of a job's progress, by what they are about."""
+
+    def name(fact: Fact) -> str:
+        return f"`{fact.attribute}`" + (f" (column `{fact.name}`)" if fact.attribute != fact.name else "")
+
+    lines = (
+        f"- `{parts}`: {', '.join(name(fact) for fact in facts if fact.attribute)}" for parts, facts in FACTS.items()
+    )
     return "\n".join(lines)
 
 
@@ -102,6 +140,9 @@ LISTS: dict[str, Callable[[], str]] = {
     "options": options,
     "layers": layers,
     "metrics": metrics,
+    "numbers of a job": totals,
+    "progress": progress,
+    **{f"columns of {table}": partial(columns, parts) for parts, table in _TABLES.items()},
 }
 # A page may have any of these; that of guarantees must be there.
 CONNECTORS = reference()

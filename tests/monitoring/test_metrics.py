@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from datetime import datetime
@@ -13,12 +14,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sqlstream import Session
+from sqlstream.cli.json_log import JsonLog
 from sqlstream.cli.run import served
 from sqlstream.compiler.planned_job import PlannedJob
 from sqlstream.errors import SourceText, UsageError
 from sqlstream.local.engine import LocalEngine
 from sqlstream.monitoring.endpoint import exposition, parse_address, registry
 from sqlstream.monitoring.families import EXPORTED, FAMILIES
+from sqlstream.queries.system import system_columns
+from sqlstream.storage.facts import FACTS, OPERATOR_FACTS, SINK_FACTS, SOURCE_FACTS, column_types, counts
+from sqlstream.storage.metrics import OperatorMetrics, SinkMetrics, SourceMetrics
 from sqlstream.storage.snapshot import JobHistory
 from sqlstream.units import now
 from sqlstream.warehouse.status import Backlog, effective_status, read_status, write_status
@@ -122,6 +127,60 @@ def test_a_scrape_says_what_the_system_tables_say(folder: Path) -> None:
         assert found["batch_duration_seconds_count", (("phase", phase),)] == jobs[0] + 1
         assert 0 < found["batch_duration_seconds_sum", (("phase", phase),)] < (now() - began) / 1e6
     assert {f"sqlstream_{name}" for name, _ in found} <= EXPORTED
+
+
+# Of each kind of part of a job: its system table, the column with its name there, and the label of its metrics.
+PARTS = {
+    "sources": ("watermarks", "source", "source"),
+    "operators": ("operators", "operator", "operator"),
+    "sinks": ("sinks", "sink", "table"),
+}
+
+
+def test_each_number_is_in_the_log_the_system_tables_the_metrics_the_progress_and_lines_of_json(folder: Path) -> None:
+    with Session(str(folder), notice=lambda text: None) as session:
+        compiled = session.compile(SourceText("script", SCRIPT))
+        [planned] = [one for one in compiled if isinstance(one, PlannedJob)]
+        job = session._jobs.start(planned, {}, engine=LocalEngine())
+        job.wait()
+        samples, progress, stream = scraped(session, compiled), job.progress, io.StringIO()
+        JsonLog(stream).update([job])
+        [name] = session.warehouse.jobs()
+        entry = JobHistory(session.warehouse, name).newest_entry
+        rows = {}
+        for parts, (table, _, _) in PARTS.items():
+            relation = session.query(f"FROM sqlstream.{table}")
+            [row] = relation.fetchall()
+            rows[parts] = dict(zip(relation.columns, row, strict=True))
+    [line] = [line for text in stream.getvalue().splitlines() if (line := json.loads(text))["event"] == "batch"]
+    assert entry is not None
+    for parts, facts in FACTS.items():
+        table, column, label = PARTS[parts]
+        assert system_columns(table) == {"job": "VARCHAR", column: "VARCHAR", **column_types(facts)}
+        [(part, logged)] = getattr(entry, parts).items()
+        [shown] = getattr(progress, parts).values()
+        assert rows[parts][column] == part
+        for fact in counts(facts):
+            number = getattr(logged, fact.name)
+            assert rows[parts][fact.name] == getattr(shown, fact.name) == number is not None, fact
+            [metric] = FAMILIES[fact.exported].exported
+            assert samples[metric.removeprefix("sqlstream_"), ((label, part),)] == number
+            if fact.total:
+                assert progress.totals[fact.total] == line.get(fact.total, 0) == number
+                assert not fact.older_total or line[fact.older_total] == number
+        assert all(hasattr(shown, fact.attribute) for fact in facts if fact.attribute)
+    assert {name for name, number in progress.totals.items() if number} >= {"null_rows", "malformed_rows", "late_rows"}
+    for name in ("rows_in", "rows_out", "null_rows", "malformed_rows", "lost_rows", "late_rows"):
+        assert getattr(progress, name) == progress.totals[name]
+
+
+def test_what_the_log_says_of_a_part_is_a_fact() -> None:
+    # Times of the driver's, by which it knows what is idle and what to read next; the latency is a metric of its own.
+    driver = {"idle_timeout", "last_row_at", "said_at", "sequence", "last", "partitions", "latency"}
+    assert {*SourceMetrics.__struct_fields__} - {fact.name for fact in SOURCE_FACTS} == driver
+    # An operator's next event timer is its `next_end`.
+    assert {*OperatorMetrics.__struct_fields__} - {fact.name for fact in OPERATOR_FACTS} == {"event_timer", "buckets"}
+    assert [*SinkMetrics.__struct_fields__] == [fact.name for fact in SINK_FACTS]
 
 
 def test_jobs_of_a_warehouse_are_told_apart_and_a_damaged_one_hides_none(folder: Path) -> None:

@@ -19,14 +19,14 @@ from sqlstream.operators.windows.assigners import AssignedWindows, WindowAssigne
 from sqlstream.operators.windows.changed_sessions import ChangedSessions
 from sqlstream.operators.windows.changed_windows import ChangedWindows
 from sqlstream.operators.windows.corrections import Corrections
-from sqlstream.operators.windows.early_results import EarlyResults
+from sqlstream.operators.windows.early_results import Early, EarlyResults, EveryRows
 from sqlstream.operators.windows.emitted import EmittedResults
 from sqlstream.operators.windows.grid import Grid
 from sqlstream.operators.windows.retention import Retention
 from sqlstream.operators.windows.session_pieces import ChangingPieces, Pieces
 from sqlstream.operators.windows.sessions import Sessions
 from sqlstream.operators.windows.slices import SlicedWindows
-from sqlstream.operators.windows.triggers import AT_END, Early, Trigger
+from sqlstream.operators.windows.triggers import AT_END, Trigger
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.operators.windows.window_rows import Ranking, WindowRows
 from sqlstream.storage.bucket import Bucket
@@ -149,7 +149,7 @@ def test_a_late_row_corrects_what_was_emitted(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ASSIGNERS)
 def test_early_results_leave_before_the_end(name: str, tmp_path: Path) -> None:
     windows = ASSIGNERS[name]
-    driven = Driven(operator(windows, correcting(windows, 0, Early(1, "rows"))), tmp_path)
+    driven = Driven(operator(windows, correcting(windows, 0, EveryRows(1))), tmp_path)
     first = driven.step(ON_TIME, None)
     assert first
     changes = [*first, *driven.step(LATE, None)]

@@ -301,7 +301,9 @@ def test_system_tables(job: SmallJob) -> None:
         ("hourly", 0, at, None),
         ("hourly", 2, at + timedelta(seconds=2), mark),
     ]
-    assert ask(job, "FROM sqlstream.watermarks") == [("hourly", "bid", mark, mark, True, None, 1, at, 0, None, 0)]
+    assert ask(job, "FROM sqlstream.watermarks") == [
+        ("hourly", "bid", mark, mark, True, None, 1, at, 0, None, 0, 5, None)
+    ]
     write_status(job.warehouse.fs, job.paths, Status("RUNNING", 1, "here", EPOCH, EPOCH))
     assert ask(job, "SELECT status FROM sqlstream.jobs") == [("LOST",)]
 

@@ -136,7 +136,7 @@ CASES = [
         """\
         error: table "flights" does not exist
         hint: existing tables: state.hourly.departures, counts, sqlstream.checks, sqlstream.jobs, \
-sqlstream.operators, sqlstream.restarts, sqlstream.savepoints, sqlstream.snapshots and 1 more""",
+sqlstream.operators, sqlstream.restarts, sqlstream.savepoints, sqlstream.snapshots and 2 more""",
     ),
     (
         "SHOW SAVEPOINTS",
@@ -153,7 +153,7 @@ sqlstream.operators, sqlstream.restarts, sqlstream.savepoints, sqlstream.snapsho
          1 | SELECT 1 FROM flights AS f
            |               ^^^^^^^
         hint: existing tables: state.hourly.departures, counts, sqlstream.checks, sqlstream.jobs, \
-sqlstream.operators, sqlstream.restarts, sqlstream.savepoints, sqlstream.snapshots and 1 more""",
+sqlstream.operators, sqlstream.restarts, sqlstream.savepoints, sqlstream.snapshots and 2 more""",
     ),
     (
         "SELECT\n\tkount(*) FROM counts",
@@ -408,7 +408,7 @@ def test_without_a_warehouse(tmp_path: Path) -> None:
 def test_an_empty_warehouse(tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path))
     assert open_query(warehouse, "FROM sqlstream.jobs").fetchall() == []
-    tables = ("checks", "jobs", "operators", "restarts", "savepoints", "snapshots", "watermarks")
+    tables = ("checks", "jobs", "operators", "restarts", "savepoints", "sinks", "snapshots", "watermarks")
     assert list_relations(warehouse) == [("sqlstream", name) for name in tables]
     with pytest.raises(QueryError, match=r'table "state\.a\.b" does not exist'):
         open_query(warehouse, "FROM state.a.b")

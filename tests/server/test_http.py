@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,14 +23,12 @@ import pytest
 
 from sqlstream.errors import QueryError, UsageError
 from sqlstream.queries.query import QueryLimits
-from sqlstream.server.access import Role, Tokens, is_open, read_tokens
+from sqlstream.server.access import Role, is_open, read_tokens
 from sqlstream.server.client import Client
-from sqlstream.server.endpoints import ENDPOINTS, Service
+from sqlstream.server.endpoints import ENDPOINTS, EVENT_STREAM, PLAIN, Service
 from sqlstream.server.http_answers import ARROW, JSON, Asked, HttpRequest
 from sqlstream.server.messages import Jobs
-from sqlstream.server.problems import HttpError
 from sqlstream.server.query_processes.worker import Worker
-from sqlstream.server.restrictions import TableRestrictions
 from sqlstream.server.serve import serve
 from sqlstream.server.settings import Limits, ServerSettings
 from sqlstream.session.session import Session
@@ -214,6 +211,16 @@ def test_the_server_describes_itself(client: httpx.Client) -> None:
         assert name in found["components"]["schemas"]
     required = found["components"]["schemas"]["QueryRequest"]["required"]
     assert required == ["sql"]
+    # Each kind of endpoint answers in forms of its own.
+    forms = {
+        (path, status): {*answer["content"]}
+        for path, methods in found["paths"].items()
+        for method in methods.values()
+        for status, answer in method["responses"].items()
+    }
+    assert forms["/v1/savepoints", "200"] == forms["/v1/jobs", "201"] == forms["/v1/plan", "200"] == {JSON}
+    assert forms["/v1/query", "200"] == {JSON, ARROW}
+    assert (forms["/metrics", "200"], forms["/v1/events", "200"]) == ({PLAIN}, {EVENT_STREAM})
 
 
 def test_pages_of_other_sites_get_nothing(client: httpx.Client) -> None:
@@ -456,102 +463,3 @@ def test_tls_with_certificate_files(project: Path, tmp_path: Path, monkeypatch: 
         assert "SSL_CERT_FILE" in str(raised.value.hint)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
         assert Client(url).get("health")["version"]
-
-
-@pytest.fixture(scope="module")
-def submitting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A client with a token of the role submit, of a server that lets it read the folder `in`."""
-    project = tmp_path_factory.mktemp("restricted")
-    (project / "catalog").mkdir()
-    (project / "in").mkdir()
-    (project / "in" / "link").symlink_to("/etc")
-    (project / "in-private").mkdir()
-    for folder in ("in", "in-private"):
-        (project / folder / "x.csv").write_text("a\n1\n")
-    (project / "in" / "y.csv").symlink_to(project / "in-private" / "x.csv")
-    (project / "in" / "z.txt").symlink_to(project / "in" / "x.csv")
-    (project / "catalog" / "declared.sql").write_text(
-        "CREATE TABLE declared (a STRING) WITH ('connector' = 'filesystem', 'path' = 'elsewhere', 'format' = 'csv');"
-    )
-    tokens = Tokens(((sha256(TOKENS["submit"].encode()).digest(), Role.SUBMIT),))
-    settings = replace(settings_of(project), tokens=tokens, paths=("in", "s3://b/in"))
-    headers = {"Authorization": f"Bearer {TOKENS['submit']}"}
-    with serving(settings) as (url, _), httpx.Client(base_url=url, timeout=60, headers=headers) as client:
-        yield client
-
-
-SUBMITTED = """
-CREATE TABLE f (a STRING) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv'{more});
-CREATE TABLE o (a STRING);
-INSERT INTO o SELECT a FROM f
-"""
-
-
-@pytest.mark.parametrize(
-    ("sql", "message"),
-    [
-        (SUBMITTED.format(path="/etc/passwd", more=""), "its path is outside"),
-        (SUBMITTED.format(path="in/../../x", more=""), "its path is outside"),
-        (SUBMITTED.format(path="in/*/../../../x", more=""), "its path is outside"),
-        (SUBMITTED.format(path="in/link", more=""), "its path is outside"),
-        # Neighbours whose names begin in the same way, and files that links lead to.
-        (SUBMITTED.format(path="in*", more=""), "its path is outside"),
-        (SUBMITTED.format(path="in?private/x.csv", more=""), "its path is outside"),
-        (SUBMITTED.format(path="i[n]*/*", more=""), "its path is outside"),
-        (SUBMITTED.format(path="in", more=""), "leads outside"),
-        (SUBMITTED.format(path="in/**/passwd", more=""), "leads outside"),
-        (SUBMITTED.format(path="in/li*/passwd", more=""), "leads outside"),
-        (SUBMITTED.format(path="in/*.csv", more=""), 'the link "'),
-        (SUBMITTED.format(path="s3://b/in/../x", more=""), "its path is outside"),
-        (SUBMITTED.format(path="s3://b/in/%252E%2e/x", more=""), "its path is outside"),
-        (SUBMITTED.format(path="s3://b/in/x?endpoint_override=evil.example", more=""), "its path is outside"),
-        (
-            "CREATE TABLE d (a STRING) WITH ('connector' = 'sqlite', 'path' = 's3://b/in/x', 'table' = 't')",
-            "is outside",
-        ),
-        (
-            "CREATE TABLE d (a STRING) WITH ('connector' = 'delta', 'path' = 'in/d', 'storage.aws_endpoint_url' = 'e')",
-            "cannot set",
-        ),
-        (SUBMITTED.format(path="in/x", more=", 'protobuf.schema-file' = '/etc/passwd'"), "cannot set"),
-        ("CREATE TABLE g WITH ('path' = '/etc') LIKE declared", "its path is outside"),
-        ("CREATE TABLE o (a STRING); INSERT INTO o SELECT a FROM declared /*+ OPTIONS('path'='/etc') */", "is outside"),
-        ("CREATE TABLE p (a STRING) WITH ('connector' = 'python', 'class' = 'os.X')", 'use the connector "python"'),
-        ("CREATE FUNCTION f AS 'os.system' LANGUAGE PYTHON", "cannot bring in functions"),
-        ("SET 'spark.driver.extraJavaOptions' = '-x'", "cannot set"),
-        ("SET 'parallelism.default' = '100000'", 'cannot set "parallelism.default" to "100000"'),
-        ("SET 'Parallelism.Default' = '00000000000065'", "cannot set"),
-        ("CREATE TABLE o (a STRING); INSERT INTO o VALUES ('${HOME:-x}')", "cannot read variables"),
-        # Whether there is such a file is not told.
-        ("CREATE TABLE o (a STRING); INSERT INTO o VALUES ('${file:/nowhere}')", "cannot read variables"),
-    ],
-)
-def test_sql_of_the_role_submit_reaches_what_is_declared(submitting: httpx.Client, sql: str, message: str) -> None:
-    found = submitting.post("/v1/plan", json={"sql": sql})
-    assert found.status_code == 403, found.text
-    assert message in found.json()["detail"]
-
-
-@pytest.mark.parametrize("path", ["~/x", "file://~/x", "FILE://~"])
-def test_a_path_in_the_home_folder_is_not_one_in_the_project(project: Path, path: str) -> None:
-    check = TableRestrictions(settings_of(project).project, (".",))
-    check("t", {"connector": "filesystem", "path": "x/y"}, None)
-    with pytest.raises(HttpError, match="its path is outside"):
-        check("t", {"connector": "filesystem", "path": path}, None)
-
-
-def test_a_uri_is_of_the_store_that_is_allowed(project: Path) -> None:
-    here = "s3://b/in?endpoint_override=here"
-    check = TableRestrictions(settings_of(project).project, (here,))
-    check("t", {"connector": "delta", "path": here.replace("in?", "in/x?")}, None)
-    for path in ("s3://b/in/x", "s3://b/in/x?endpoint_override=there"):
-        with pytest.raises(HttpError, match="its path is outside"):
-            check("t", {"connector": "delta", "path": path}, None)
-
-
-def test_sql_of_the_role_submit_has_the_catalog_and_declared_paths(submitting: httpx.Client) -> None:
-    known = "CREATE TABLE o (a STRING); INSERT INTO o SELECT a FROM declared"
-    few = "SET 'parallelism.default' = '64';" + known
-    paths = [SUBMITTED.format(path=path, more="") for path in ("in/x", "in/x*", "in/z.txt", "in/[z]*")]
-    for sql in (*paths, known, few):
-        assert submitting.post("/v1/plan", json={"sql": sql}).status_code == 200

@@ -45,17 +45,36 @@ from sqlstream.units import NO_TIME, Duration, duration
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyFire:
-    """How often an open window's result is emitted: `every` so much processing or event time, or so many rows."""
+class EarlyByTime:
+    """An open window's result is emitted after every so much processing time ("time") or event time ("event")."""
 
-    # A Duration in microseconds, or a number of rows.
-    every: int
-    by: Literal["time", "event", "rows"]
+    every: Duration
+    by: Literal["time", "event"]
 
     def __str__(self) -> str:
-        if self.by == "rows":
-            return f"{self.every} rows"
-        return f"{duration(Duration(self.every))} of {'event time' if self.by == 'event' else 'processing time'}"
+        return f"{duration(self.every)} of {'event time' if self.by == 'event' else 'processing time'}"
+
+    @property
+    def setting(self) -> tuple[int, Literal["time", "event", "rows"]]:
+        return self.every, self.by
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyByRows:
+    """An open window's result is emitted after every so many rows."""
+
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows"
+
+    @property
+    def setting(self) -> tuple[int, Literal["time", "event", "rows"]]:
+        return self.rows, "rows"
+
+
+# Its `setting` is what records and digests of plans have of it.
+EarlyFire = EarlyByTime | EarlyByRows
 
 
 class Aggregating(StatefulNode):
@@ -116,7 +135,7 @@ class WindowAggregate(Aggregating, AtWindowEnd):
 
     @property
     def values(self) -> NodeValues:
-        early = (self.early.every, self.early.by) if self.early is not None else None
+        early = self.early.setting if self.early is not None else None
         calls = CallForms()
         return NodeValues(
             self.node_kind,
@@ -159,7 +178,7 @@ class WindowAggregate(Aggregating, AtWindowEnd):
 
     @property
     def has_processing_timers(self) -> bool:
-        return self.early is not None and self.early.by == "time"
+        return isinstance(self.early, EarlyByTime) and self.early.by == "time"
 
     @property
     def leaving_time(self) -> str | None:

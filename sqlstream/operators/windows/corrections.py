@@ -19,7 +19,7 @@ from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import names, no_rows, typed
 from sqlstream.operators.scratch import keep
 from sqlstream.operators.windows.assigners import PARTIALS, ROWS, Relations, WindowAssigner, between
-from sqlstream.operators.windows.early_results import DUE, EarlyResults
+from sqlstream.operators.windows.early_results import DUE, EarlyResults, EveryRows
 from sqlstream.operators.windows.emitted import EMITTED, EmittedResults
 from sqlstream.operators.windows.results import WindowResult
 from sqlstream.operators.windows.retention import KEPT, Retention
@@ -133,10 +133,10 @@ class Corrections:
         first = None if kept is None else batch.retention.closed(EventTime(kept))
         state.event_timer = held if first is None else windows.next_time(first, watermark)
         state.processing_timer = None
-        if self.early is None or self.early.early.by == "rows":
+        if self.early is None or isinstance(self.early.interval, EveryRows):
             return
         due = batch.least(DUE, f"({self.changed.waiting(batch)})")
-        if self.early.early.by == "time":
+        if self.early.interval.by == "time":
             state.processing_timer = None if due is None else from_millis(due)
         elif due is not None:
             state.event_timer = EventTime(due if state.event_timer is None else min(due, state.event_timer))

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import names
 from sqlstream.operators.groups import Grouping, Groups
 from sqlstream.operators.operator import Clock
 from sqlstream.operators.windows.assigners import ROWS, same_columns
 from sqlstream.operators.windows.emitted import weighted
-from sqlstream.operators.windows.triggers import Early
 from sqlstream.storage.zsets import WEIGHT
+from sqlstream.units import MILLISECOND, Duration, to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 
 PENDING = "pending"
@@ -21,11 +23,64 @@ PENDING = "pending"
 DUE = "_due"
 
 
+@dataclass(frozen=True, slots=True)
+class EveryInterval:
+    """Results are due at the multiples of an interval of processing time ("time") or event time ("event")."""
+
+    every: Duration
+    by: Literal["time", "event"]
+
+    def due(self, clock: Clock) -> int:
+        """Return when a result must show a row of this batch at the latest, as DUE is stored: the next multiple of the interval.
+
+        Before the first watermark, event time gives NEVER.
+        """
+        now = clock.time if self.by == "time" else clock.watermark
+        if now is None:
+            return NEVER
+        due = (now // self.every + 1) * self.every
+        # The clock goes by milliseconds: the first one from which on it is due.
+        return -(-due // MILLISECOND) if self.by == "time" else due
+
+    def condition(self, clock: Clock) -> str:
+        """Return the condition on the pending rows of a window that its result is due in this batch."""
+        now = to_millis(clock.time) if self.by == "time" else clock.watermark
+        return "false" if now is None else f"min({DUE}) <= {now}"
+
+    @property
+    def shown(self) -> str:
+        """How many of ROWS pending rows are no longer pending when a result is emitted, as SQL."""
+        return ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class EveryRows:
+    """A result is due after so many rows."""
+
+    rows: int
+
+    def due(self, clock: Clock) -> int:
+        """Return what is stored as DUE, which has no meaning here."""
+        return self.rows
+
+    def condition(self, clock: Clock) -> str:
+        """Return the condition on the pending rows of a window that its result is due."""
+        return f"sum({ROWS}) >= {self.rows}"
+
+    @property
+    def shown(self) -> str:
+        """How many of ROWS pending rows are no longer pending when a result is emitted, as SQL: the remainder stays."""
+        return f"{ROWS} - {ROWS} % {self.rows}"
+
+
+Early = EveryInterval | EveryRows
+
+
 @dataclass(frozen=True)
 class EarlyResults:
     """The table PENDING: per open window, how many rows no emitted result shows yet, and when they are due."""
 
-    early: Early
+    interval: Early
     groups: Groups[Grouping]
 
     @cached_property
@@ -39,11 +94,8 @@ class EarlyResults:
 
     def due(self, pending: str, clock: Clock) -> str:
         """Return the SELECT of the windows to emit now, as `place`; `pending` is a FROM item."""
-        now, waits = self.early.reached(clock), self.waiting(pending)
-        due = "false" if now is None else f"min({DUE}) <= {now}"
-        if self.early.by == "rows":
-            due = f"sum({ROWS}) >= {self.early.every}"
-        return f"SELECT {self._place} FROM ({waits}) GROUP BY {self._place} HAVING {due}"
+        due = self.interval.condition(clock)
+        return f"SELECT {self._place} FROM ({self.waiting(pending)}) GROUP BY {self._place} HAVING {due}"
 
     def waiting(self, pending: str) -> str:
         """Return the SELECT of windows with rows that no result shows: `place`, DUE, and the number of those rows as ROWS."""
@@ -52,17 +104,13 @@ class EarlyResults:
 
     def added(self, arrived: str, clock: Clock) -> Mapping[str, str]:
         """Return what to store, as FROM items by table: open windows of the rows that `arrived`, DUE, and their number."""
-        due = f"CAST({self.early.due(clock)} AS BIGINT) AS {DUE}"
+        due = f"CAST({self.interval.due(clock)} AS BIGINT) AS {DUE}"
         number = f"CAST(sum({ROWS}) AS BIGINT) AS {WEIGHT}"
         return {PENDING: f"(SELECT {self._place}, {due}, {number} FROM {arrived} GROUP BY {self._place})"}
 
     def emitted(self, pending: str, windows: str) -> Mapping[str, str]:
-        """Return what to store, as FROM items by table, when `windows` are emitted: the rows in them are no longer pending.
-
-        By rows, the remainder of their number divided by `every` stays pending.
-        """
-        number = f"{ROWS} - {ROWS} % {self.early.every}" if self.early.by == "rows" else ROWS
+        """Return what to store, as FROM items by table, when `windows` are emitted: the rows in them are no longer pending."""
         same = same_columns("_waiting_", "_in_", [c.name for c in self.groups.place])
         rows = f"({self.waiting(pending)}) _waiting_ SEMI JOIN {windows} _in_ ON {same}"
-        taken = f"(SELECT {self._place}, {DUE}, CAST(-({number}) AS BIGINT) AS {WEIGHT} FROM {rows})"
+        taken = f"(SELECT {self._place}, {DUE}, CAST(-({self.interval.shown}) AS BIGINT) AS {WEIGHT} FROM {rows})"
         return {PENDING: f"(SELECT * FROM {taken} WHERE {WEIGHT} <> 0)"}

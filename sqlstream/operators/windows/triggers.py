@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from sqlstream.duck.clock import NEVER
-from sqlstream.operators.operator import Clock
 from sqlstream.operators.windows.assigners import Relations, WindowAssigner
 from sqlstream.operators.windows.results import WindowResult
 from sqlstream.operators.windows.retention import Retention
 from sqlstream.operators.windows.window_batch import WindowBatch
 from sqlstream.storage.segments import Segment
-from sqlstream.units import MILLISECOND, to_millis
 from sqlstream.warehouse.declarations import TableDeclaration
 
 
@@ -88,27 +86,3 @@ class AtEnd:
 
 
 AT_END = AtEnd()
-
-
-@dataclass(frozen=True, slots=True)
-class Early:
-    """The interval of early results: `every` microseconds of processing ("time") or event time ("event"), or `every` rows."""
-
-    every: int
-    by: Literal["time", "event", "rows"]
-
-    def due(self, clock: Clock) -> int:
-        """Return when a result must show a row of this batch at the latest, as DUE is stored: the next multiple of the interval.
-
-        Before the first watermark, event time gives NEVER.
-        """
-        now = {"time": clock.time, "event": clock.watermark, "rows": 0}[self.by]
-        if now is None:
-            return NEVER
-        due = (now // self.every + 1) * self.every
-        # The clock goes by milliseconds: the first one from which on it is due.
-        return -(-due // MILLISECOND) if self.by == "time" else due
-
-    def reached(self, clock: Clock) -> int | None:
-        """Return the time of a batch as DUE is stored; None for event time before the first watermark."""
-        return {"time": to_millis(clock.time), "event": clock.watermark, "rows": 0}[self.by]

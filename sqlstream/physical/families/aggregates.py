@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlstream.duck.sql import quote_name
 from sqlstream.errors import UnsupportedError
-from sqlstream.logical.plan.aggregates import Aggregate, WindowAggregate
+from sqlstream.logical.plan.aggregates import Aggregate, EarlyByRows, EarlyByTime, EarlyFire, WindowAggregate
 from sqlstream.logical.plan.expressions import Expression, Field
 from sqlstream.logical.plan.expressions import Item as SelectItem
 from sqlstream.logical.plan.node import Node
@@ -29,12 +29,12 @@ from sqlstream.operators.operator import Holds
 from sqlstream.operators.windows.changed_sessions import ChangedSessions
 from sqlstream.operators.windows.changed_windows import ChangedWindows
 from sqlstream.operators.windows.corrections import Corrections
-from sqlstream.operators.windows.early_results import EarlyResults
+from sqlstream.operators.windows.early_results import Early, EarlyResults, EveryInterval, EveryRows
 from sqlstream.operators.windows.emitted import EmittedResults
 from sqlstream.operators.windows.retention import Retention
 from sqlstream.operators.windows.sessions import Sessions
 from sqlstream.operators.windows.slices import SlicedWindows
-from sqlstream.operators.windows.triggers import AT_END, Early
+from sqlstream.operators.windows.triggers import AT_END
 from sqlstream.operators.windows.window_changes import AggregatesOfRows, WindowChanges
 from sqlstream.operators.windows.window_operator import WindowOperator
 from sqlstream.physical.batch import keyed, windows
@@ -110,7 +110,7 @@ class WindowAggregatePlan(OverWindowsPlan[WindowAggregate]):
         """Return the trigger of results that late or early rows correct."""
         emitted, early = EmittedResults(result, Retention(self.node.lateness)), None
         if self.node.early is not None:
-            early = EarlyResults(Early(self.node.early.every, self.node.early.by), result.groups)
+            early = EarlyResults(_interval(self.node.early), result.groups)
         if isinstance(windows, Sessions):
             return Corrections(emitted, ChangedSessions(emitted, early), early)
         return Corrections(emitted, ChangedWindows(windows, emitted, early), early)
@@ -163,7 +163,7 @@ class WindowAggregatePlan(OverWindowsPlan[WindowAggregate]):
             windows=inputs.windows(),
             bounds=bounds if bounds != WindowBounds() else None,
             lateness=self.node.lateness,
-            early=EarlyFiring(early.every, early.by) if early is not None else None,
+            early=EarlyFiring(*early.setting) if early is not None else None,
             late_rows=self.node.late_rows,
         )
 
@@ -233,6 +233,14 @@ def shown_items(node: Aggregate | WindowAggregate) -> Iterator[SelectItem]:
     """Yield the items of the select list for the state view, without those that only rename a key or a window bound."""
     group = {f.name for f in replace(node, aggregates=()).schema}
     return (item for item in node.shown if item.expression.column not in group)
+
+
+def _interval(early: EarlyFire) -> Early:
+    match early:
+        case EarlyByTime(every, by):
+            return EveryInterval(every, by)
+        case EarlyByRows(rows):
+            return EveryRows(rows)
 
 
 def _windows_below(node: Node) -> RegularWindows | SessionWindow | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
-from sqlstream.distribution import version
+from sqlstream.distribution import VERSION
 
 Value = str | bool | int | list[str]
 
@@ -26,7 +26,7 @@ _STRING, _BOOL, _BIGINT, _INT, _STRINGS, _MAP = range(6)
 _INSENSITIVE, _NULLS_LAST, _READ_COMMITTED = 1, 3, 2
 _VALUES: Mapping[int, Value] = {
     0: "sqlstream",
-    1: version(),
+    1: VERSION,
     2: pa.__version__,
     3: True,  # read only
     4: True,  # SQL

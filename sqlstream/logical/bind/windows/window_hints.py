@@ -9,7 +9,7 @@ from typing import Literal
 from sqlglot import exp
 
 from sqlstream.errors import BindError, SourceText, Span, UnsupportedError
-from sqlstream.logical.plan.aggregates import EarlyFire, WindowAggregate
+from sqlstream.logical.plan.aggregates import EarlyByRows, EarlyByTime, EarlyFire, WindowAggregate
 from sqlstream.logical.plan.graph import walk
 from sqlstream.logical.plan.node import Node
 from sqlstream.logical.plan.nodes import Windowed
@@ -120,14 +120,14 @@ def _early(call: HintCall, every: exp.Literal, by: str, source: SourceText) -> E
     if by == "rows":
         if not every.name.isdigit() or int(every.name) == 0:
             raise _misused(call, source)
-        return EarlyFire(int(every.name), "rows")
+        return EarlyByRows(int(every.name))
     units: dict[str, Literal["time", "event"]] = {"time": "time", "event": "event"}
     if by not in units:
         raise _misused(call, source)
     length = _duration(every, source)
     if length < MILLISECOND:
         raise BindError("EARLY_FIRE needs at least a millisecond", span_of(every, source))
-    return EarlyFire(length, units[by])
+    return EarlyByTime(length, units[by])
 
 
 def _misused(call: HintCall, source: SourceText) -> BindError:
