@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
@@ -14,17 +13,15 @@ from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import MODIFIED, PATH, PLACE, ROW
 from sqlstream.duck.sql import no_rows, quote_name, typed
 from sqlstream.operators.operator import Inputs
+from sqlstream.operators.process.inputs import UNTIL, InputPlan
 from sqlstream.operators.process.sorting import sorted_by
 from sqlstream.operators.process.tables import listed
-from sqlstream.operators.process.waiting import UNTIL, due_name
+from sqlstream.operators.process.waiting import due_name
 from sqlstream.operators.scratch import keep
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, summed
 from sqlstream.units import EventTime
-
-if TYPE_CHECKING:
-    from sqlstream.operators.process.operator import InputPlan
 
 # The temporary table of the keys of a batch, with the column of their numbers, from 0.
 TOUCHED, NUMBER = "_touched", "n"

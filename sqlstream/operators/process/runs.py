@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
@@ -29,6 +29,7 @@ from sqlstream.operators.operator import Clock, SideRows
 from sqlstream.operators.process.arrivals import BLOCK, LATE, NUMBER, TOUCHED, Arrivals, blocks
 from sqlstream.operators.process.collections import Collection, KeyCollection
 from sqlstream.operators.process.emitted import EmittedRows, SideOutputs
+from sqlstream.operators.process.inputs import InputPlan
 from sqlstream.operators.process.keyrows import KeyRows
 from sqlstream.operators.process.sweeps import is_sweep_due
 from sqlstream.operators.process.tables import StateTables
@@ -36,9 +37,6 @@ from sqlstream.operators.process.timers import MOST, KeyTimers, TimerChanges, Ti
 from sqlstream.operators.process.visits import Visit, keys_with_state, visit_key
 from sqlstream.storage.bucket import Bucket
 from sqlstream.units import END_OF_INPUT, EventTime
-
-if TYPE_CHECKING:
-    from sqlstream.operators.process.operator import InputPlan
 
 # The prefix of the counters of the user's code.
 COUNTED = "user."

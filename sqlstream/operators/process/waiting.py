@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
@@ -20,6 +19,7 @@ from sqlstream.duck.sql import Rows, no_rows, quote_name, quote_text, typed
 from sqlstream.duck.types import encoded, time_literal
 from sqlstream.operators.late_rows import MARK, TIME, LateOutput
 from sqlstream.operators.operator import Clock, Inputs, SideRows
+from sqlstream.operators.process.inputs import UNTIL, InputPlan
 from sqlstream.operators.scratch import keep
 from sqlstream.operators.windows.late_rows import LATE, OPERATOR
 from sqlstream.storage.bucket import Bucket
@@ -28,11 +28,6 @@ from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
-if TYPE_CHECKING:
-    from sqlstream.operators.process.operator import InputPlan
-
-# The watermark, in microseconds, that has passed a row: its event time and a microsecond.
-UNTIL = Column("_until", "BIGINT")
 # The SQL of the event time of a waiting row, a TIMESTAMP.
 _TIME = f"make_timestamp({UNTIL.name} - 1)"
 
