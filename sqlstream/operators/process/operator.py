@@ -19,16 +19,14 @@ from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.late_rows import late_outputs
 from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
 from sqlstream.operators.process.arrivals import Arrivals
+from sqlstream.operators.process.batch import BucketBatch
 from sqlstream.operators.process.broadcast import BroadcastRun
-from sqlstream.operators.process.bucket_tables import BucketTablesRun
-from sqlstream.operators.process.changes import ChangesRun
+from sqlstream.operators.process.bucket_run import BucketRun
 from sqlstream.operators.process.emitted import LATE_RESULT
 from sqlstream.operators.process.inputs import InputPlan
-from sqlstream.operators.process.key_tables import KeyTablesRun
-from sqlstream.operators.process.ordered_runs import OrderedRun
-from sqlstream.operators.process.runs import BatchRun
+from sqlstream.operators.process.keyed_run import KeyedRun
+from sqlstream.operators.process.ordered_run import OrderedRun
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
-from sqlstream.operators.process.visits import Visit
 from sqlstream.operators.process.waiting import WaitingRows, WaitingTables
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.metrics import earliest
@@ -181,38 +179,24 @@ class ProcessOperator(Operator):
             gives_times=self.time_type is not None,
             ordered=self.function.vectorized != "bucket" or self.function.ordered,
         )
-        waiting = WaitingRows(con, state, self.waiting_tables, clock) if self.in_order else None
+        batch = BucketBatch(con, state, clock)
+        waiting = WaitingRows(batch, self.waiting_tables) if self.in_order else None
         arrivals.take(state, waiting.take(inputs) if waiting else inputs, clock.watermark)
         if waiting:
             yield from waiting.late_rows()
         with instance_of(self.function, self.arguments) as instance:
-            move_to, visits = None, list[Visit]()
+            broadcast = None
             if self.broadcast:
-                broadcast = BroadcastRun(con, state, clock, self.broadcast_tables, instance, arrivals, self.keys)
-                broadcast.apply()
-                yield from broadcast.emitted()
-                move_to = broadcast.move_to if broadcast.times else None
-                visits = broadcast.visits
-            run_of = OrderedRun if waiting else self._run
-            run = run_of(con, state, clock, self.state_tables, self.keys, instance, arrivals)
-            if isinstance(run, OrderedRun):
-                run.move_to = move_to
-            if isinstance(run, BatchRun):
-                run.visits = visits
-            yield from run.rows()
+                broadcast = BroadcastRun(batch, self.broadcast_tables, self.keys, instance, arrivals)
+                yield from broadcast.rows()
+            if self.function.vectorized == "bucket":
+                yield from BucketRun(batch, self.state_tables, self.keys, instance, arrivals).rows()
+            else:
+                run = OrderedRun if waiting else KeyedRun
+                yield from run(batch, self.state_tables, self.keys, instance, arrivals, broadcast).rows()
         if waiting:
             timer = state.event_timer if self.function.has_timers else None
             state.event_timer = earliest((timer, waiting.wake_at()))
-
-    @property
-    def _run(self) -> type[BatchRun | BucketTablesRun]:
-        """The class that runs a batch without an order: row by row, or with a table for each key or for the bucket."""
-        match self.function.vectorized:
-            case "key":
-                return KeyTablesRun
-            case "bucket":
-                return BucketTablesRun
-        return ChangesRun if self.function.changelog_mode or any(i.changing for i in self.inputs) else BatchRun
 
     # -- views
 
