@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,16 @@ def import_alone(module: str, writing: int) -> None:
             os.write(writing, repr(error).encode())
     except BaseException as error:
         os.write(writing, repr(error).encode())
+
+
+def test_modules_of_process_functions_import_each_other_in_no_circle() -> None:
+    # Imports for types, and in functions, count, too.
+    package = "sqlstream.operators.process"
+    imports: dict[str, set[str]] = {}
+    for path in (PACKAGE / "operators" / "process").glob("*.py"):
+        nodes = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom))
+        modules = {node.module.rpartition(".") for node in nodes if node.module}
+        imports[path.stem] = {name for folder, _, name in modules if folder == package}
+    # It raises an error that names the modules of a circle.
+    order = list(TopologicalSorter(imports).static_order())
+    assert order.index("inputs") < order.index("keyed_run") < order.index("operator")

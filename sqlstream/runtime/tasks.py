@@ -28,7 +28,7 @@ from sqlstream.duck.types import encoded
 from sqlstream.errors import JobError, SqlStreamError
 from sqlstream.functions.registration import recover
 from sqlstream.operators.operator import Clock, SideRows
-from sqlstream.operators.process.runs import user_counters
+from sqlstream.operators.process.batch import user_counters
 from sqlstream.physical.plan import Exchange, Fragment, Lookup, ScanStage
 from sqlstream.runtime import fragments as execute
 from sqlstream.runtime import malformed

@@ -11,7 +11,7 @@ from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import PLACE
 from sqlstream.operators.operator import Port
 from sqlstream.operators.process.arrivals import Arrivals
-from sqlstream.operators.process.operator import InputPlan
+from sqlstream.operators.process.inputs import InputPlan
 from sqlstream.storage.bucket import Bucket
 
 KEY, VALUE = Column("k0", "VARCHAR"), Column("x", "BIGINT")

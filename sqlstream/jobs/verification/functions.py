@@ -18,7 +18,8 @@ from sqlstream.jobs.verification.inputs import BatchRead
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.relational import Projection
 from sqlstream.operators.operator import Clock, Port, SideRows
-from sqlstream.operators.process.operator import InputPlan, ProcessOperator
+from sqlstream.operators.process.inputs import InputPlan
+from sqlstream.operators.process.operator import ProcessOperator
 from sqlstream.physical.batch.query import FunctionInput
 from sqlstream.physical.batch.rows import BATCH, STANDS, CannotVerify, LeftOut
 from sqlstream.physical.families.process import ProcessPlan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
@@ -12,19 +11,17 @@ import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
 from sqlstream.duck.internal_columns import MODIFIED, PATH, PLACE, ROW
-from sqlstream.duck.sql import no_rows, quote_name, typed
+from sqlstream.duck.sql import no_rows, typed
 from sqlstream.operators.operator import Inputs
+from sqlstream.operators.process.inputs import UNTIL, InputPlan
 from sqlstream.operators.process.sorting import sorted_by
-from sqlstream.operators.process.tables import listed
-from sqlstream.operators.process.waiting import UNTIL, due_name
+from sqlstream.operators.process.tables import listed, same_keys
+from sqlstream.operators.process.waiting import due_name
 from sqlstream.operators.scratch import keep
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.segments import Segment
 from sqlstream.storage.zsets import WEIGHT, summed
 from sqlstream.units import EventTime
-
-if TYPE_CHECKING:
-    from sqlstream.operators.process.operator import InputPlan
 
 # The temporary table of the keys of a batch, with the column of their numbers, from 0.
 TOUCHED, NUMBER = "_touched", "n"
@@ -154,10 +151,6 @@ class Arrivals:
     def _has_files(self, one: InputPlan) -> bool:
         return self.ordered and one.order == PLACE and not one.waits
 
-    def same(self, a: str, b: str) -> str:
-        """Return the SQL condition that rows of the relations `a` and `b` have equal keys, where NULL equals NULL."""
-        return " AND ".join(f"{a}.{k.name} IS NOT DISTINCT FROM {b}.{k.name}" for k in self.keys) or "true"
-
     def rows(self, number: int) -> pa.Table:
         """Return the rows of an input, sorted by the numbers of their keys.
 
@@ -189,7 +182,7 @@ class Arrivals:
             return self.con.sql(
                 f"SELECT {', '.join(items)} FROM {arrived} r ORDER BY {', '.join(order)}"
             ).to_arrow_table()
-        joined = f"{arrived} r JOIN {TOUCHED} t ON {self.same('r', 't')}"
+        joined = f"{arrived} r JOIN {TOUCHED} t ON {same_keys(self.keys, 'r', 't')}"
         sql = f"SELECT t.{NUMBER}, {', '.join(items)} FROM {joined} ORDER BY t.{NUMBER}, {', '.join(order)}"
         return self.con.sql(sql).to_arrow_table()
 
@@ -219,13 +212,3 @@ def blocks(table: pa.Table) -> Iterator[pa.Table]:
     """Yield the rows of a table in slices of BLOCK rows."""
     for start in range(0, table.num_rows, BLOCK):
         yield table.slice(start, BLOCK)
-
-
-def dense(items: str, columns: Sequence[Column], rows: str, keys: Arrivals) -> str:
-    """Return the SELECT of `items` for every key of the batch, in the order of the keys' numbers.
-
-    `items` are SQL over `columns` of the SELECT `rows`, which has at most one row per key. A key without a row has NULLs.
-    """
-    own = ", ".join(f"s.{quote_name(c.name)}" for c in columns)
-    joined = f"{TOUCHED} t LEFT JOIN ({rows}) s ON {keys.same('t', 's')}"
-    return f"SELECT {items} FROM (SELECT t.{NUMBER}, {own} FROM {joined}) ORDER BY {NUMBER}"

@@ -15,7 +15,6 @@ from operator import itemgetter
 from types import FunctionType, MethodType
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,22 +22,22 @@ from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import no_rows
 from sqlstream.functions.invocation import shown
-from sqlstream.functions.process.context import NO_EVENT_TIME, BroadcastContext, event_datetime, instant
+from sqlstream.functions.process.context import NO_EVENT_TIME, BroadcastContext, event_datetime
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit
 from sqlstream.functions.process.yielded import classes_of, routing
-from sqlstream.operators.operator import Clock, SideRows
+from sqlstream.operators.operator import SideRows
 from sqlstream.operators.process.arrivals import LATE, NUMBER, Arrivals, blocks
-from sqlstream.operators.process.collections import Collection
-from sqlstream.operators.process.emitted import EmittedRows, SideOutputs
-from sqlstream.operators.process.runs import COUNTED, row_reader
-from sqlstream.operators.process.sweeps import is_sweep_due
+from sqlstream.operators.process.batch import BucketBatch
+from sqlstream.operators.process.emitted import Outputs
+from sqlstream.operators.process.inputs import EVENT_TIME
+from sqlstream.operators.process.key_states import KeyStates
+from sqlstream.operators.process.rows import row_reader, values_of
 from sqlstream.operators.process.tables import StateTables
 from sqlstream.operators.process.visits import Visit
 from sqlstream.operators.scratch import keep
-from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.zsets import WEIGHT
-from sqlstream.units import END_OF_INPUT, EventTime
+from sqlstream.units import EventTime
 
 # A temporary table like TOUCHED, with the number 0 of the only, empty key that broadcast states have.
 EVERYONE = "_everyone"
@@ -48,60 +47,47 @@ _Row = tuple[EventTime, Callable[..., Any], Any, bool, bool | None]
 
 
 class BroadcastRun:
-    """Runs the methods of broadcast tables over one batch in one bucket. Call `apply`, then `emitted`.
+    """Runs the methods of broadcast tables over one batch in one bucket.
 
-    `tables` are the state tables of the broadcast states, `keys` the key columns of the result. After `apply`, `visits` are the
+    `tables` are the state tables of the broadcast states, `keys` the key columns of the result. After `rows`, `visits` are the
     calls of `ctx.for_each_key`, for the run over the keys to make, and `times` the event times (microseconds) of the rows in
     order, if the call orders rows by time.
     """
 
     def __init__(
-        self,
-        con: duckdb.DuckDBPyConnection,
-        state: Bucket,
-        clock: Clock,
-        tables: StateTables,
-        instance: Instance,
-        arrivals: Arrivals,
-        keys: tuple[Column, ...],
+        self, batch: BucketBatch, tables: StateTables, keys: tuple[Column, ...], instance: Instance, arrivals: Arrivals
     ):
-        self.con, self.state, self.clock, self.tables = con, state, clock, tables
-        self.instance, self.arrivals = instance, arrivals
-        hints = dict(instance.implementation.hints)
-        self.collections = {
-            one.state.name: Collection(con, state, tables, one, clock, hints[one.state.name], EVERYONE)
-            for one in tables.collections
-        }
+        self.batch, self.keys, self.instance, self.arrivals = batch, keys, instance, arrivals
+        self.states = KeyStates(batch, tables, instance, EVERYONE)
         self.handles = list(instance.shared.values())
         # The event times of the rows in their order, if the call orders rows by time.
         self.times: list[EventTime] = []
         # What methods emit (in the first bucket), and the calls for each key that they have asked for (in all buckets).
-        self.keys = keys
-        self.output = EmittedRows(instance.implementation.result, arrivals.gives_times, is_keyless=True)
-        self.sides = SideOutputs(instance.implementation.sides, arrivals.gives_times, is_keyless=True)
+        self.outputs = Outputs(instance, arrivals.gives_times, is_keyless=True)
         self.visits: list[Visit] = []
         self.side_classes = classes_of(instance.implementation.sides)
-        self.context = self._new_context()
+        self.context = BroadcastContext(self._count, self._emit, self._visit)
+        batch.set_times(self.context, batch.clock.watermark)
         # The event time of the current row, and its number in the batch, from 1.
         self.micros, self.row = EventTime(NEVER), 0
 
-    def apply(self) -> None:
-        """Call the methods with their rows, store the changed states, and sweep expired ones.
+    def rows(self) -> Iterator[pa.RecordBatch | SideRows]:
+        """Call the methods with their rows, store the changed states, and sweep expired ones; yield what the methods emit.
 
-        Raises JobError for what the methods raise, and for values that do not fit the type of a state.
+        Raises JobError for what the methods raise, and for values that do not fit declared types.
         """
-        keep(self.con, EVERYONE, f"SELECT 0 AS {NUMBER}")
+        keep(self.batch.con, EVERYONE, f"SELECT 0 AS {NUMBER}")
         for name, handle in self.instance.shared.items():
-            collection = self.collections[name]
+            collection = self.states.collections[name]
             handle.begin(name, partial(collection.stored, 0), partial(collection.entry, 0))
         if self.instance.function.vectorized:
             self._call_with_tables()
         else:
             self._call_by_row()
         self._store()
-        if is_sweep_due(self.state, self.tables, self.clock, "broadcast"):
-            for collection in self.collections.values():
-                collection.sweep()
+        self.states.sweep("broadcast")
+        if self.batch.state.is_first and (self.outputs.rows or self.outputs.side_rows):
+            yield from self._emitted()
 
     def move_to(self, time: EventTime) -> None:
         """Make the broadcast states show what they hold at an event time: after all broadcast rows up to it, inclusive."""
@@ -144,9 +130,8 @@ class BroadcastRun:
             table = self.arrivals.rows(number)
             if not table.num_rows:
                 continue
-            own = len(one.columns)
-            values = chain.from_iterable(map(row_reader(self.instance, number, one), blocks(table.select(range(own)))))
-            times = table.column("_time").to_pylist() if one.time else repeat(NEVER)
+            values = chain.from_iterable(map(row_reader(self.instance, number, one), blocks(values_of(table))))
+            times = table.column(EVENT_TIME.name).to_pylist() if one.time else repeat(NEVER)
             signs = pc.less(table.column(WEIGHT), 0).to_pylist() if one.changing else repeat(False)
             late = table.column(LATE.name).to_pylist() if LATE.name in table.column_names else repeat(None)
             found += zip(times, repeat(self.instance.methods[number]), values, signs, late, strict=False)
@@ -159,7 +144,7 @@ class BroadcastRun:
         for number, one in self.arrivals.broadcast:
             rows = self.arrivals.rows(number)
             if rows.num_rows:
-                own = rows.select(range(len(one.columns))).combine_chunks()
+                own = values_of(rows).combine_chunks()
                 with self.instance.without_key():
                     for handle in self.handles:
                         handle.row += 1
@@ -178,9 +163,9 @@ class BroadcastRun:
             if self._is_silent:
                 what = f'method "{method.__name__}" returned rows, but those of a broadcast table emit none in such a class'
             raise self.instance.failed(what, _about(row))
-        if rows and self.state.is_first:
-            self.output.rows += rows
-            self.output.mark(0, self._time, late=self.context.is_late)
+        if rows and self.batch.state.is_first:
+            self.outputs.rows += rows
+            self.outputs.result.mark(0, self._time, late=self.context.is_late)
 
     @property
     def _is_silent(self) -> bool:
@@ -195,7 +180,7 @@ class BroadcastRun:
 
     def _emit(self, output: str, row: Any) -> None:
         # Each bucket checks the row, and one emits it.
-        self.sides.add(output, row, 0, self._time, late=self.context.is_late)
+        self.outputs.add(output, row, self._time, late=self.context.is_late)
 
     def _visit(self, method: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         function = self.instance.function
@@ -213,55 +198,37 @@ class BroadcastRun:
         time, watermark, is_late = self.context.event_time, self.context.watermark, self.context.is_late
         self.visits.append(Visit(call, arguments, self.row, self.micros, time, watermark, is_late))
 
-    def emitted(self) -> Iterator[pa.RecordBatch | SideRows]:
-        """Yield the rows and side outputs that the methods have emitted; nothing unless the bucket is the first one.
+    def _emitted(self) -> list[pa.RecordBatch | SideRows]:
+        """Return the rows and side outputs that the methods have emitted.
 
-        Key columns of the result are NULL if the methods emit no columns of these names. Raises JobError for rows that do not fit
-        the declared result.
+        Key columns of the result are NULL if the methods emit no columns of these names.
         """
-        if not self.state.is_first or not (self.output.rows or self.sides.size):
-            return
-        keys = {}
-        if self.keys:
-            none = self.con.sql(no_rows(self.arrivals.keys)).to_arrow_table()
-            keys = {
-                c.name: pa.chunked_array([pa.nulls(1, f.type)]) for c, f in zip(self.keys, none.schema, strict=True)
-            }
+        none = self.batch.con.sql(no_rows(self.arrivals.keys)).to_arrow_table() if self.keys else pa.table({})
+        keys = {c.name: pa.chunked_array([pa.nulls(1, f.type)]) for c, f in zip(self.keys, none.schema, strict=True)}
         try:
-            own = self.output.taken(keys).combine_chunks().to_batches() if self.output.rows else []
-            sides = list(self.sides.taken(keys))
+            return self.outputs.taken(keys)
         except Misfit as error:
             raise self.instance.failed(error.what) from error
-        yield from own
-        yield from sides
-
-    def _new_context(self) -> BroadcastContext:
-        watermark = self.clock.watermark
-        context = BroadcastContext(self._count, self._emit, self._visit)
-        context.watermark = None if watermark is None else event_datetime(watermark)
-        context.processing_time = instant(self.clock.time)
-        context.input_ended = watermark == END_OF_INPUT
-        return context
 
     def _count(self, name: str, number: int) -> None:
         # All buckets see the row: one of them counts it.
-        if self.state.is_first:
-            self.state.count(f"{COUNTED}{name}", number)
+        if self.batch.state.is_first:
+            self.batch.count(name, number)
 
     # -- what stays
 
     def _store(self) -> None:
         for name, handle in self.instance.shared.items():
-            collection = self.collections[name]
+            collection = self.states.collections[name]
             is_cleared, items = handle.changes
             if is_cleared:
                 collection.cleared.append(0)
             for place, item in items:
                 collection.put(0, [place], [item])
-            try:
-                collection.store()
-            except Misfit as error:
-                raise self.instance.failed(error.what) from error
+        try:
+            self.states.store()
+        except Misfit as error:
+            raise self.instance.failed(error.what) from error
 
 
 def _about(row: Any) -> str:

@@ -7,57 +7,34 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 from typing import Any
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from sqlstream.catalog import Column
 from sqlstream.duck.sql import quote_name, typed
-from sqlstream.duck.types import encoded
-from sqlstream.functions import types
 from sqlstream.functions.codecs import decoded
 from sqlstream.functions.process.shapes import written
 from sqlstream.functions.process.states import REMOVED, ListState, MapState, not_found
-from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
+from sqlstream.operators.process.batch import BucketBatch
+from sqlstream.operators.process.items import Items
 from sqlstream.operators.process.large_keys import LargeKeys
-from sqlstream.operators.process.tables import AT, ITEM, StateTable, StateTables, is_live, listed
+from sqlstream.operators.process.tables import AT, ITEM, StateTable, StateTables, listed
 from sqlstream.operators.scratch import keep
-from sqlstream.storage.bucket import EXPIRED, WEIGHTS, Bucket
+from sqlstream.storage.bucket import EXPIRED, WEIGHTS
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 
 # About how many items, of a range of keys, are converted to Python objects at a time.
 STRETCH = 50_000
 
 
-class Collection:
-    """The items of a list or map state, or of a broadcast value, for the keys of a batch in the temporary table `touched`.
-
-    An item has a place in its key's collection: its position in a list, its key in a map. `hints` are the Python type of the
-    values, and for a map, before it, the type of its keys.
-    """
+class Collection(Items):
+    """The items of a state: those of the keys of a batch are loaded when they are read, changes are stored together."""
 
     def __init__(
-        self,
-        con: duckdb.DuckDBPyConnection,
-        state: Bucket,
-        tables: StateTables,
-        one: StateTable,
-        clock: Clock,
-        hints: tuple[Any, ...],
-        touched: str = TOUCHED,
+        self, batch: BucketBatch, tables: StateTables, one: StateTable, hints: tuple[Any, ...], touched: str = TOUCHED
     ):
-        assert one.table is not None
-        self.con, self.state, self.tables, self.one, self.clock = con, state, tables, one, clock
-        self.table: str = one.table
-        self.touched = touched
-        place_hint = hints[0] if one.state.kind == "map" else None
-        self.place_codec = types.codec(one.place.type, place_hint)
-        self.item_codec = types.codec(one.state.type, hints[-1])
-        self.columns: tuple[Column, ...] = tables.items(one)
-        self.item_columns = one.item_columns
+        super().__init__(batch, tables, one, hints, touched)
         self.large = LargeKeys(self)
         # The temporary table of the stored items of all keys that are not large; None: there are none.
         self._loaded: str | None = None
@@ -95,7 +72,7 @@ class Collection:
         """Make a temporary table of the stored items of all keys of the batch that are not large."""
         self._is_loaded = True
         touched = self.large.others()
-        rows = touched and self._rows_of(touched)
+        rows = touched and self.rows_of(touched)
         if not rows:
             return
         self._loaded = f"_items_{self.one.number}"
@@ -110,10 +87,6 @@ class Collection:
         [(keys,)] = self.con.execute(f"SELECT max({NUMBER}) + 1 FROM {touched}").fetchall()
         self._keys = max(1, STRETCH * keys // max(size, STRETCH))
 
-    def _rows_of(self, touched: str) -> str | None:
-        """Return the relation of stored rows of the keys in a temporary table; it can have rows of other keys, too."""
-        return self.state.candidates(self.con, self.table, self.tables.key_names, touched)
-
     def entry(self, number: int, place: Any) -> dict[Any, Any] | None:
         """Return entries of a large map, among them the one at `place` if it exists; None: read all of them with `stored`."""
         return self.large.entry(number, place) if number in self.large.rows else None
@@ -121,10 +94,9 @@ class Collection:
     def _fetch(self, number: int) -> None:
         """Convert the items of a range of keys, from `number` on, to Python objects."""
         self._from, self._until = number, number + self._keys
-        live = is_live(self.one, AT.name, str(self.clock.time))
         found = self.con.sql(
             f"SELECT {NUMBER}, {self.one.place.name}, {ITEM} FROM {self._loaded} WHERE {NUMBER} >= {number} "
-            f"AND {NUMBER} < {self._until} AND {live} ORDER BY {NUMBER}, {self.one.place.name}"
+            f"AND {NUMBER} < {self._until} AND {self.is_live()} ORDER BY {NUMBER}, {self.one.place.name}"
         ).to_arrow_table()
         self._stored_places = decoded(self.place_codec, found.column(1))
         self._stored_items = decoded(self.item_codec, found.column(2))
@@ -190,7 +162,7 @@ class Collection:
         if is_far.any():
             far = f"(SELECT {NUMBER} FROM _cleared WHERE is_far)"
             keep(self.con, "_cleared_keys", f"SELECT * FROM {self.touched} SEMI JOIN {far} USING ({NUMBER})")
-            if rows := self._rows_of("_cleared_keys"):
+            if rows := self.rows_of("_cleared_keys"):
                 yield f"SELECT {columns} FROM {rows} s JOIN _cleared_keys t ON {self.tables.same('s', 't')}"
 
     def _replaced(self) -> Iterator[str]:
@@ -225,9 +197,7 @@ class Collection:
         return np.isin(numbers, large) if large else np.zeros(len(numbers), dtype=bool)
 
     def _append(self, sql: str) -> None:
-        rows = self.con.sql(encoded((*self.columns, WEIGHT_COLUMN), f"({sql})")).to_arrow_table()
-        self.state.append(self.table, rows, self.clock.batch)
-        self.state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
+        self.batch.change(self.table, self.batch.selected((*self.columns, WEIGHT_COLUMN), sql))
 
     def sweep(self) -> None:
         """Delete the expired items of the whole bucket, and count them as EXPIRED."""

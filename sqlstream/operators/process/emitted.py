@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import internal
 from sqlstream.functions.invocation import shown
+from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit, ResultShape
+from sqlstream.functions.process.vectors import TableShape
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.operator import SideRows
+from sqlstream.units import EventTime
 
+# The optional column of emitted tables with the event times of their rows.
+_OWN_TIME = Column(ROWTIME, "TIMESTAMP")
 # The column of emitted rows with event times that says whether a row is late for the operators that read it.
 LATE_RESULT = Column(internal("late"), "BOOLEAN")
 _SHOWN = 200
@@ -28,6 +35,11 @@ class EmittedRows:
     Without `timed` rows have no event times. `where` names the output in errors. Rows that are `is_keyless` belong to no key:
     they can have key columns of their own, which are NULL otherwise.
     """
+
+    # How many rows leave together.
+    most = 8_000
+    # The event time before which rows are late that have event times of their own.
+    late_before: EventTime = NEVER
 
     def __init__(self, shape: ResultShape, timed: bool, where: str = "", *, is_keyless: bool = False):
         self.shape, self.timed, self.is_keyless = shape, timed, is_keyless
@@ -56,30 +68,88 @@ class EmittedRows:
         a row that does not fit the declared columns, or whose key column differs from its key.
         """
         try:
-            written = self.write(self.rows)
+            columns = self._columns()
         except Misfit as error:
             raise Misfit(self.numbers[bisect_right(self.ends, error.number)], error.what) from error
-        ends = np.array([0, *self.ends], dtype=np.int64)
-        lengths = ends[1:] - ends[:-1]
+        lengths = self._lengths()
         of_keys = pa.array(np.repeat(np.array(self.numbers, dtype=np.int64), lengths))
         found: dict[str, Any] = {name: values.take(of_keys) for name, values in keys.items()}
+        found |= self._beside(found, columns, of_keys)
+        if self.timed:
+            places = pa.array(np.repeat(np.arange(len(self.times)), lengths))
+            times, late = pa.array(self.times, pa.timestamp("us")), pa.array(self.late, pa.bool_())
+            found |= self._timed(times.take(places), late.take(places), places)
+        self._clear()
+        return pa.table(found)
+
+    def _columns(self) -> Mapping[str, Any]:
+        """Return the columns of the waiting rows. Raises Misfit, with the place among the emitted rows."""
+        return self.write(self.rows)
+
+    def _lengths(self) -> npt.NDArray[Any]:
+        """Return how many rows each stretch has."""
+        ends = np.array([0, *self.ends], dtype=np.int64)
+        return ends[1:] - ends[:-1]
+
+    def _beside(self, keys: Mapping[str, Any], columns: Mapping[str, Any], of_keys: pa.Array) -> dict[str, Any]:
+        """Return the columns beside those of the keys. A row that has a key column, too, must have the key in it."""
         own = {name.lower(): name for name in keys}
-        for name, values in written.items():
+        found: dict[str, Any] = {}
+        for name, values in columns.items():
             if (key := own.get(name.lower())) is None:
                 found[name] = values
             elif self.is_keyless:
-                found[key] = _as_key(name, values, found[key].type)
-            elif (row := _astray(values, found[key])) is not None:
-                value, at = (shown(one[row].as_py(), _SHOWN) for one in (values, found[key]))
+                found[key] = _as_key(name, values, keys[key].type)
+            elif (row := _astray(values, keys[key])) is not None:
+                value, at = (shown(one[row].as_py(), _SHOWN) for one in (values, keys[key]))
                 what = f'put {value} into "{name}", the column of the key, which is {at}'
                 raise Misfit(of_keys[row].as_py(), what)
-        if self.timed:
-            times = pa.array(self.times, pa.timestamp("us"))
-            found[ROWTIME] = times.take(places := pa.array(np.repeat(np.arange(len(self.times)), lengths)))
-            found[LATE_RESULT.name] = pa.array(self.late, pa.bool_()).take(places)
+        return found
+
+    def _timed(self, times: pa.Array, late: pa.Array, places: pa.Array) -> dict[str, Any]:
+        """Return ROWTIME and LATE_RESULT, given those of each row's stretch, and the places of the stretches."""
+        return {ROWTIME: times, LATE_RESULT.name: late}
+
+    def _clear(self) -> None:
         for one in (self.rows, self.ends, self.numbers, self.times, self.late):
             one.clear()
-        return pa.table(found)
+
+
+class EmittedTables(EmittedRows):
+    """The tables that a vectorized function emits: what is a row in EmittedRows is a table here."""
+
+    most = 1_000
+
+    def __init__(self, shape: ResultShape, timed: bool):
+        super().__init__(shape, timed)
+        columns = tuple(Column(name, type) for name, type, _ in shape.fields)
+        self.columns = TableShape(columns, _OWN_TIME if timed else None)
+        # `late_before` of each stretch.
+        self.limits: list[EventTime] = []
+
+    def mark(self, number: int, time: Any, *, late: bool) -> int:
+        self.limits.append(self.late_before)
+        return super().mark(number, time, late=late)
+
+    def _columns(self) -> Mapping[str, Any]:
+        rows = self.columns.fitted(self.rows, "emitted")
+        self.own_times = rows.column(ROWTIME) if self.timed else None
+        return {name: rows.column(name) for name, _, _ in self.shape.fields}
+
+    def _lengths(self) -> npt.NDArray[Any]:
+        sizes = np.cumsum([0, *(table.num_rows for table in self.rows)])
+        return np.diff(sizes[[0, *self.ends]])
+
+    def _timed(self, times: pa.Array, late: pa.Array, places: pa.Array) -> dict[str, Any]:
+        """Return ROWTIME and LATE_RESULT: a row without an event time of its own has that of its stretch."""
+        own = pc.coalesce(self.own_times, times)
+        # A row for the time of a timer is on time, although the watermark has passed it.
+        is_behind = pc.less(own.cast(pa.int64()), pa.array(self.limits, pa.int64()).take(places))
+        return {ROWTIME: own, LATE_RESULT.name: pc.and_(is_behind, pc.or_(late, pc.less(own, times)))}
+
+    def _clear(self) -> None:
+        super()._clear()
+        self.limits.clear()
 
 
 def _as_key(name: str, values: pa.Array, type: pa.DataType) -> pa.Array:
@@ -105,28 +175,34 @@ def _astray(emitted: pa.Array, keys: pa.ChunkedArray) -> int | None:
     return None
 
 
-class SideOutputs:
-    """The emitted rows of all side outputs, by the names of the outputs."""
+class Outputs:
+    """What a function emits in a batch: the rows of its result, and those of side outputs.
 
-    def __init__(self, shapes: Mapping[str, ResultShape], timed: bool, *, is_keyless: bool = False):
-        self.outputs = {
+    For `timed` and `is_keyless` see EmittedRows. `result` is there for tables in the place of rows.
+    """
+
+    def __init__(self, instance: Instance, timed: bool, *, is_keyless: bool = False, result: EmittedRows | None = None):
+        self.result = result or EmittedRows(instance.implementation.result, timed, is_keyless=is_keyless)
+        # The rows of the result that wait.
+        self.rows = self.result.rows
+        # The number of the current key.
+        self.number = 0
+        self.sides = {
             name: EmittedRows(shape, timed, f' of side output "{name}"', is_keyless=is_keyless)
-            for name, shape in shapes.items()
+            for name, shape in instance.implementation.sides.items()
         }
-        # How many rows wait.
-        self.size = 0
+        # How many rows of side outputs wait.
+        self.side_rows = 0
 
-    def add(self, name: str, row: Any, number: int, time: Any, *, late: bool) -> None:
-        """Add a row to the side output `name`, for a key's number and an event time.
+    def add(self, name: str, row: Any, time: Any, *, late: bool) -> None:
+        """Add a row to the side output `name`, for the current key and an event time.
 
         Raises ValueError if there is no such output, and TypeError if the row has another class than the output declares.
         """
-        output = self.outputs.get(name)
+        output = self.sides.get(name)
         if output is None:
             there = (
-                f"there are: {', '.join(self.outputs)}"
-                if self.outputs
-                else "declare it: x: SideOutput[T] = side_output()"
+                f"there are: {', '.join(self.sides)}" if self.sides else "declare it: x: SideOutput[T] = side_output()"
             )
             raise ValueError(f'"{name}" is no side output; {there}')
         made = output.shape.made
@@ -134,12 +210,16 @@ class SideOutputs:
             kind = type(row).__qualname__
             raise TypeError(f'side output "{name}" takes {made.__name__}, not {shown(row, _SHOWN)} ({kind})')
         output.rows.append(row)
-        output.mark(number, time, late=late)
-        self.size += 1
+        output.mark(self.number, time, late=late)
+        self.side_rows += 1
 
-    def taken(self, keys: Mapping[str, pa.ChunkedArray]) -> Iterator[SideRows]:
-        """Yield the waiting rows of all side outputs, and clear these; for `keys` and errors see EmittedRows.taken."""
-        self.size = 0
-        for name, output in self.outputs.items():
+    def taken(self, keys: Mapping[str, pa.ChunkedArray]) -> list[pa.RecordBatch | SideRows]:
+        """Return the waiting rows of the result, then of all side outputs, and clear these; see EmittedRows.taken."""
+        found: list[pa.RecordBatch | SideRows] = []
+        if self.rows:
+            found += self.result.taken(keys).combine_chunks().to_batches()
+        for name, output in self.sides.items():
             if output.rows:
-                yield from (SideRows(name, rows) for rows in output.taken(keys).combine_chunks().to_batches())
+                found += (SideRows(name, rows) for rows in output.taken(keys).combine_chunks().to_batches())
+        self.side_rows = 0
+        return found

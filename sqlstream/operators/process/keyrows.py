@@ -7,22 +7,21 @@ from functools import cache
 from itertools import repeat
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.sql import typed
-from sqlstream.duck.types import encoded, encoded_items
+from sqlstream.duck.sql import quote_name, typed
+from sqlstream.duck.types import encoded_items
 from sqlstream.functions import types
 from sqlstream.functions.codecs import Codec, decoded
 from sqlstream.functions.process.aggregating import Aggregator
 from sqlstream.functions.process.shapes import written
-from sqlstream.operators.operator import Clock
-from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, Arrivals, blocks, dense
+from sqlstream.operators.process.arrivals import NUMBER, TOUCHED, blocks
+from sqlstream.operators.process.batch import BucketBatch
 from sqlstream.operators.process.tables import AT, KEYS, StateTable, StateTables, is_live, listed
-from sqlstream.storage.bucket import EXPIRED, WEIGHTS, Bucket
+from sqlstream.storage.bucket import EXPIRED
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 
 
@@ -41,14 +40,12 @@ class KeyRows:
 
     def __init__(
         self,
-        con: duckdb.DuckDBPyConnection,
-        state: Bucket,
+        batch: BucketBatch,
         tables: StateTables,
-        clock: Clock,
-        hints: dict[str, tuple[Any, ...]],
+        hints: Mapping[str, tuple[Any, ...]],
         aggregates: Mapping[str, Aggregator],
     ):
-        self.con, self.state, self.tables, self.clock = con, state, tables, clock
+        self.batch, self.tables = batch, tables
         # The aggregate functions of the columns that have accumulators.
         self.aggregates = {one.column: aggregates[n] for one in tables.in_row if (n := one.state.name) in aggregates}
         # The columns of a row behind the key, each with its codec, and what errors call it.
@@ -65,18 +62,20 @@ class KeyRows:
         self.numbers: list[int] = []
         self.changed: list[Sequence[Any]] = []
 
-    def load(self, arrivals: Arrivals) -> Iterator[tuple[Any, ...]]:
+    def load(self) -> Iterator[tuple[Any, ...]]:
         """Return the rows of the keys of the batch, in the order of their numbers; None for what is not stored or has expired.
 
         If there are no such states, or nothing is stored, the iterator has no end.
         """
-        own = self.state.amounts(self.con, KEYS, self.tables.key_names, TOUCHED) if self.parts else None
+        own = self.batch.state.amounts(self.batch.con, KEYS, self.tables.key_names, TOUCHED) if self.parts else None
         if own is None:
             return repeat((None,) * len(self.parts))
         columns = (*self.tables.row, WEIGHT_COLUMN)
         seen = ", ".join(self._seen(one) for one in self.tables.in_row)
-        sql = dense(f"{encoded_items(columns)}, {seen}", columns, f"SELECT * FROM {own}", arrivals)
-        found = self.con.sql(sql).to_arrow_table()
+        own_columns = ", ".join(f"s.{quote_name(c.name)}" for c in columns)
+        joined = f"{TOUCHED} t LEFT JOIN (SELECT * FROM {own}) s ON {self.tables.same('t', 's')}"
+        sql = f"SELECT {encoded_items(columns)}, {seen} FROM (SELECT t.{NUMBER}, {own_columns} FROM {joined}) ORDER BY {NUMBER}"
+        found = self.batch.con.sql(sql).to_arrow_table()
         places = range(found.num_columns)
         self.stored = found.select(places[: len(columns)])
         return self._tuples(found.select(places[len(columns) :]))
@@ -86,7 +85,7 @@ class KeyRows:
         assert one.column is not None
         if not one.written:
             return f"{one.column.name} AS v{one.number}"
-        live = is_live(one, one.written.name, str(self.clock.time))
+        live = is_live(one, one.written.name, str(self.batch.clock.time))
         return f"CASE WHEN {live} THEN {one.column.name} END AS v{one.number}, {one.written.name} AS t{one.number}"
 
     def _tuples(self, seen: pa.Table) -> Iterator[tuple[Any, ...]]:
@@ -102,7 +101,7 @@ class KeyRows:
     def store(self) -> None:
         """Replace the stored rows of the changed keys; a row without values is deleted.
 
-        Raises Misfit for a value that does not fit the type of its state; its `number` is the place among the changed keys.
+        Raises Misfit for a value that does not fit the type of its state; `number_of` tells the key.
         """
         if not self.numbers:
             return
@@ -111,31 +110,32 @@ class KeyRows:
             has_changed = np.zeros(self.stored.num_rows, dtype=bool)
             has_changed[self.numbers] = True
             old = self.stored.filter(pc.and_(pa.array(has_changed), pc.is_valid(self.stored.column(WEIGHT))))
-            self._append(old.set_column(old.num_columns - 1, WEIGHT, pc.negate(old.column(WEIGHT))))
+            self.batch.change(KEYS, old.set_column(old.num_columns - 1, WEIGHT, pc.negate(old.column(WEIGHT))))
         columns = {NUMBER: numbers}
         for place, (column, codec, what) in enumerate(self.parts):
             values = [row[place] for row in self.changed]
             if (aggregate := self.aggregates.get(column)) is not None:
                 values = aggregate.settled(values)
             columns[column.name] = written(what, column.type, codec, values)
-        self.con.register("_changed_keys", pa.table(columns))
-        there = " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.tables.in_row if one.column)
+        self.batch.con.register("_changed_keys", pa.table(columns))
         parts = typed(column for column, _, _ in self.parts)
-        new = f"SELECT {listed(self.tables.keys)}, {parts}, {self.clock.time}::BIGINT AS {AT.name}"
-        new += f", 1::BIGINT AS {WEIGHT} FROM _changed_keys JOIN {TOUCHED} USING ({NUMBER}) WHERE {there}"
-        self._append(self.con.sql(encoded((*self.tables.row, WEIGHT_COLUMN), f"({new})")).to_arrow_table())
+        new = f"SELECT {listed(self.tables.keys)}, {parts}, {self.batch.clock.time}::BIGINT AS {AT.name}"
+        new += (
+            f", 1::BIGINT AS {WEIGHT} FROM _changed_keys JOIN {TOUCHED} USING ({NUMBER}) WHERE {self.tables.has_values}"
+        )
+        self.batch.change(KEYS, self.batch.selected((*self.tables.row, WEIGHT_COLUMN), new))
 
-    def _append(self, rows: pa.Table) -> None:
-        self.state.append(KEYS, rows, self.clock.batch)
-        self.state.count(WEIGHTS, pc.sum(rows.column(WEIGHT)).as_py() or 0)
+    def number_of(self, place: int) -> int:
+        """Return the number of a key by its place among the changed keys: the `number` of a Misfit."""
+        return self.numbers[place]
 
     def sweep(self) -> None:
         """Delete the expired values of the whole bucket, and rows without values; count rows that lose a value as EXPIRED."""
-        rows = self.state.relation(KEYS) if any(one.ttl for one in self.tables.in_row) else None
+        rows = self.batch.state.relation(KEYS) if any(one.ttl for one in self.tables.in_row) else None
         if rows is None:
             return
         expiring = [one for one in self.tables.in_row if one.written]
-        past = {one.number: f"w{one.number} <= {self.clock.time - one.ttl}" for one in expiring}
+        past = {one.number: f"w{one.number} <= {self.batch.clock.time - one.ttl}" for one in expiring}
         known = f"SELECT * FROM ({summed(self.tables.row, rows)}) WHERE {' OR '.join(past.values())}"
         # Values that never expire stay as they are.
         left = [
@@ -144,12 +144,11 @@ class KeyRows:
             if one.column
         ]
         names = listed(self.tables.row)
-        there = " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.tables.in_row if one.column)
         sql = (
             f"WITH _past AS MATERIALIZED ({known}) SELECT {names}, -{WEIGHT} AS {WEIGHT} FROM _past UNION ALL "
-            f"SELECT {names}, {WEIGHT} FROM (SELECT * REPLACE ({', '.join(left)}) FROM _past) WHERE {there}"
+            f"SELECT {names}, {WEIGHT} FROM (SELECT * REPLACE ({', '.join(left)}) FROM _past) WHERE {self.tables.has_values}"
         )
-        changes = self.con.sql(encoded((*self.tables.row, WEIGHT_COLUMN), f"({sql})")).to_arrow_table()
+        changes = self.batch.selected((*self.tables.row, WEIGHT_COLUMN), sql)
         gone = pc.sum(pc.less(changes.column(WEIGHT), 0)).as_py() or 0
-        self._append(changes)
-        self.state.count(EXPIRED, gone)
+        self.batch.change(KEYS, changes)
+        self.batch.state.count(EXPIRED, gone)

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +15,13 @@ from sqlstream.duck.types import is_changed
 from sqlstream.functions.codecs import decoded
 from sqlstream.functions.process.shapes import Misfit, written
 from sqlstream.operators.process.arrivals import NUMBER
-from sqlstream.operators.process.tables import AT, ITEM, is_live, listed
+from sqlstream.operators.process.items import Items
+from sqlstream.operators.process.tables import AT, ITEM, listed
 from sqlstream.operators.scratch import keep
 from sqlstream.storage.key_index import KEY_ROWS, has_large
 from sqlstream.storage.point_reads import PointReads
 from sqlstream.storage.row_hashes import RowHashes, can_hash, hashed_rows
 from sqlstream.storage.zsets import WEIGHT
-
-if TYPE_CHECKING:
-    from sqlstream.operators.process.collections import Collection
 
 # A list or map is large if a segment has more rows of it.
 LARGE = 5_000
@@ -38,11 +36,11 @@ MOST_ROWS = 50
 class LargeKeys:
     """The keys of a batch with many items in a collection. The items of all other keys are loaded together."""
 
-    def __init__(self, collection: Collection):
-        self._of = collection
-        self._name = f"_large_{collection.one.number}"
+    def __init__(self, items: Items):
+        self._of = items
+        self._name = f"_large_{items.one.number}"
         # The columns that identify an item among the items of all keys.
-        self._columns = (*collection.tables.keys, collection.one.place)
+        self._columns = (*items.tables.keys, items.one.place)
         # The places and items of keys that are loaded, and how many rows were loaded so far.
         self._loaded: dict[int, tuple[list[Any], list[Any]]] = {}
         self._read = 0
@@ -98,8 +96,8 @@ class LargeKeys:
         of, name, place = self._of, f"_some{self._name}", self._of.one.place.name
         self._read += sum(self.rows[number] for number in numbers)
         keep(of.con, name, f"SELECT * FROM {self._name} WHERE {NUMBER} IN ({', '.join(map(str, numbers))})")
-        rows = of.state.candidates(of.con, of.table, of.tables.key_names, name)
-        live, own = is_live(of.one, f"s.{AT.name}", str(of.clock.time)), listed(of.item_columns, "s")
+        rows = of.rows_of(name)
+        live, own = of.is_live("s"), listed(of.item_columns, "s")
         found = of.con.sql(
             f"SELECT t.{NUMBER}, s.{place}, s.{ITEM} FROM {rows} s JOIN {name} t ON {of.tables.same('s', 't')} WHERE {live} "
             f"GROUP BY t.{NUMBER}, {own} HAVING sum(s.{WEIGHT}) <> 0 ORDER BY t.{NUMBER}, s.{place}"
@@ -203,7 +201,7 @@ class LargeKeys:
         of.con.register("_place", pa.table({"place": places}))
         one = f"SELECT l.*, CAST(place AS {column.type}) AS {column.name} FROM {self._name} l, _place"
         same = f"{of.tables.same('s', 't')} AND s.{column.name} IS NOT DISTINCT FROM t.{column.name}"
-        live, own = is_live(of.one, f"s.{AT.name}", str(of.clock.time)), listed(of.item_columns, "s")
+        live, own = of.is_live("s"), listed(of.item_columns, "s")
         entries = of.con.sql(
             f"SELECT s.{column.name}, s.{ITEM} FROM {self._reads.relation(found)} s "
             f"SEMI JOIN ({one} WHERE {NUMBER} = {number}) t ON {same} WHERE {live} GROUP BY {own} HAVING sum(s.{WEIGHT}) <> 0"

@@ -12,85 +12,27 @@ import pyarrow as pa
 
 from sqlstream.catalog import Column, ProcessFunction
 from sqlstream.duck.key_hash import hashed_type
-from sqlstream.duck.sql import Rows, quote_name
-from sqlstream.duck.types import encoded, stored_type
+from sqlstream.duck.sql import Rows
+from sqlstream.duck.types import stored_type
 from sqlstream.functions.process.instances import close_instances, instance_of
 from sqlstream.logical.plan.process import ROWTIME
 from sqlstream.operators.late_rows import late_outputs
 from sqlstream.operators.operator import Clock, Holds, Inputs, Operator, SideRows
 from sqlstream.operators.process.arrivals import Arrivals
+from sqlstream.operators.process.batch import BucketBatch
 from sqlstream.operators.process.broadcast import BroadcastRun
-from sqlstream.operators.process.bucket_tables import BucketTablesRun
-from sqlstream.operators.process.changes import ChangesRun
+from sqlstream.operators.process.bucket_run import BucketRun
 from sqlstream.operators.process.emitted import LATE_RESULT
-from sqlstream.operators.process.key_tables import KeyTablesRun
-from sqlstream.operators.process.ordered_runs import OrderedRun
-from sqlstream.operators.process.runs import BatchRun
+from sqlstream.operators.process.inputs import InputPlan
+from sqlstream.operators.process.keyed_run import KeyedRun
+from sqlstream.operators.process.ordered_run import OrderedRun
 from sqlstream.operators.process.tables import StateTable, StateTables, key_view, more_views
-from sqlstream.operators.process.visits import Visit
-from sqlstream.operators.process.waiting import UNTIL, WaitingRows, WaitingTables
+from sqlstream.operators.process.waiting import WaitingRows, WaitingTables
 from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.metrics import earliest
-from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
+from sqlstream.storage.zsets import WEIGHT_COLUMN
 from sqlstream.units import Duration
 from sqlstream.warehouse.declarations import Remembered, TableDeclaration
-
-# The event time of an arriving row in microseconds.
-EVENT_TIME = Column("_time", "BIGINT")
-
-
-@dataclass(frozen=True, slots=True)
-class InputPlan:
-    """An input of the operator: a table argument of the call.
-
-    `name` names the part, `argument` the parameter. `key_names` and `keys` are the names of the keys, empty for expressions, and
-    their SQL; `columns` are the columns that the function gets, with their SQL; `time` is the SQL of the event time (None: there
-    is none). `order` are the columns of the source's order. With a `sort` rows wait for the watermark, and come in the order of
-    time, then of further columns, each with its SQL and its direction (None: rows come as they arrive).
-    """
-
-    name: str
-    argument: str
-    key_names: tuple[str, ...]
-    keys: tuple[str, ...]
-    columns: tuple[tuple[Column, str], ...]
-    time: str | None
-    order: tuple[Column, ...]
-    sort: tuple[tuple[Column, str, str], ...] | None = None
-    # Whether the input is a changelog, whose rows have weights.
-    changing: bool = False
-    # Whether the rows are for all keys, and go to all buckets.
-    broadcast: bool = False
-
-    @property
-    def waits(self) -> bool:
-        """Whether rows wait in state until the watermark has passed them."""
-        return self.sort is not None
-
-    def arriving(self, keys: tuple[Column, ...]) -> tuple[Column, ...]:
-        """Return the columns of arriving rows; `keys` are the key columns in state.
-
-        They are the keys (not of a broadcast input), the columns as c0, .., the event time, if there is one, as EVENT_TIME or, of
-        rows that wait, as UNTIL, the columns of `sort` as s0, .., of `order` as o0, .., and in a changelog the weight.
-        """
-        own = tuple(Column(f"c{i}", c.type) for i, (c, _) in enumerate(self.columns))
-        sorted_by = tuple(Column(f"s{i}", c.type) for i, (c, _, _) in enumerate(self.sort or ()))
-        order = tuple(Column(f"o{i}", c.type) for i, c in enumerate(self.order))
-        time = UNTIL if self.waits else EVENT_TIME
-        weight = (WEIGHT_COLUMN,) if self.changing else ()
-        return (*(() if self.broadcast else keys), *own, *((time,) if self.time else ()), *sorted_by, *order, *weight)
-
-    def made(self, keys: tuple[Column, ...]) -> str:
-        """Return the SELECT over `_rows` of the columns of `arriving`; of a changelog with sums of weights."""
-        time = [f"epoch_us({self.time}){' + 1' if self.waits else ''}"] if self.time else []
-        sqls = [*self.keys, *(sql for _, sql in self.columns), *time, *(sql for _, sql, _ in self.sort or ())]
-        sqls += [c.name for c in self.order]
-        sqls += [WEIGHT] if self.changing else []
-        columns = self.arriving(keys)
-        items = ", ".join(f"{sql} AS {quote_name(c.name)}" for sql, c in zip(sqls, columns, strict=True))
-        where = f" WHERE {self.time} IS NOT NULL" if self.waits else ""
-        rows = f"(SELECT {items} FROM _rows{where})"
-        return encoded(columns, f"({summed(columns[:-1], rows)})" if self.changing else rows)
 
 
 @dataclass(frozen=True)
@@ -237,38 +179,24 @@ class ProcessOperator(Operator):
             gives_times=self.time_type is not None,
             ordered=self.function.vectorized != "bucket" or self.function.ordered,
         )
-        waiting = WaitingRows(con, state, self.waiting_tables, clock) if self.in_order else None
+        batch = BucketBatch(con, state, clock)
+        waiting = WaitingRows(batch, self.waiting_tables) if self.in_order else None
         arrivals.take(state, waiting.take(inputs) if waiting else inputs, clock.watermark)
         if waiting:
             yield from waiting.late_rows()
         with instance_of(self.function, self.arguments) as instance:
-            move_to, visits = None, list[Visit]()
+            broadcast = None
             if self.broadcast:
-                broadcast = BroadcastRun(con, state, clock, self.broadcast_tables, instance, arrivals, self.keys)
-                broadcast.apply()
-                yield from broadcast.emitted()
-                move_to = broadcast.move_to if broadcast.times else None
-                visits = broadcast.visits
-            run_of = OrderedRun if waiting else self._run
-            run = run_of(con, state, clock, self.state_tables, self.keys, instance, arrivals)
-            if isinstance(run, OrderedRun):
-                run.move_to = move_to
-            if isinstance(run, BatchRun):
-                run.visits = visits
-            yield from run.rows()
+                broadcast = BroadcastRun(batch, self.broadcast_tables, self.keys, instance, arrivals)
+                yield from broadcast.rows()
+            if self.function.vectorized == "bucket":
+                yield from BucketRun(batch, self.state_tables, self.keys, instance, arrivals).rows()
+            else:
+                run = OrderedRun if waiting else KeyedRun
+                yield from run(batch, self.state_tables, self.keys, instance, arrivals, broadcast).rows()
         if waiting:
             timer = state.event_timer if self.function.has_timers else None
             state.event_timer = earliest((timer, waiting.wake_at()))
-
-    @property
-    def _run(self) -> type[BatchRun | BucketTablesRun]:
-        """The class that runs a batch without an order: row by row, or with a table for each key or for the bucket."""
-        match self.function.vectorized:
-            case "key":
-                return KeyTablesRun
-            case "bucket":
-                return BucketTablesRun
-        return ChangesRun if self.function.changelog_mode or any(i.changing for i in self.inputs) else BatchRun
 
     # -- views
 

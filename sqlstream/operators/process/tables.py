@@ -126,6 +126,11 @@ class StateTables:
         return (*self.keys, *parts, AT)
 
     @cached_property
+    def has_values(self) -> str:
+        """The SQL condition that the row of a key holds a value, or the length of a list."""
+        return " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.in_row if one.column)
+
+    @cached_property
     def timer_columns(self) -> tuple[Column, ...]:
         """The columns of a table of timers, without the weight: the key, TIMER_NAME, DUE."""
         return (*self.keys, TIMER_NAME, DUE)
@@ -167,7 +172,12 @@ class StateTables:
 
     def same(self, a: str, b: str) -> str:
         """Return the SQL condition that rows of the relations `a` and `b` have equal keys, where NULL equals NULL."""
-        return " AND ".join(f"{a}.{k.name} IS NOT DISTINCT FROM {b}.{k.name}" for k in self.keys) or "true"
+        return same_keys(self.keys, a, b)
+
+
+def same_keys(keys: Iterable[Column], a: str, b: str) -> str:
+    """Return the SQL condition that rows of the relations `a` and `b` have equal keys, where NULL equals NULL."""
+    return " AND ".join(f"{a}.{k.name} IS NOT DISTINCT FROM {b}.{k.name}" for k in keys) or "true"
 
 
 def is_live(state: StateTable, written: str, now: str) -> str:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
-from sqlstream.duck.types import encoded
 from sqlstream.functions.process.advice import no_delay, no_identity, no_name, no_processing_time, no_time
 from sqlstream.functions.process.context import Timer, Timers, event_datetime, event_micros, instant, instant_micros
-from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import NUMBER, TOUCHED
+from sqlstream.operators.process.batch import BucketBatch
 from sqlstream.operators.process.tables import DUE, EVENT_TIMERS, PROCESSING_TIMERS, TIMER_NAME, StateTables, listed
-from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.manifests import FIRED_AT
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN, summed
 from sqlstream.units import EventTime, ProcessingTime
@@ -33,10 +29,9 @@ MOST = 100_000
 class TimerTables:
     """The stored timers of a bucket in a batch. Times are microseconds."""
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, state: Bucket, tables: StateTables, clock: Clock):
-        self.con, self.state, self.tables = con, state, tables
-        self.watermark = NEVER if clock.watermark is None else clock.watermark
-        self.batch, self.now = clock.batch, clock.time
+    def __init__(self, batch: BucketBatch, tables: StateTables):
+        self.batch, self.con, self.state, self.tables = batch, batch.con, batch.state, tables
+        self.watermark, self.now = batch.until, batch.clock.time
 
     def due(self) -> list[str]:
         """Return SELECTs of the key columns of keys with due timers."""
@@ -74,11 +69,13 @@ class TimerTables:
             own = changes[is_event]
             if own.numbers:
                 self.con.register("_timers", own.table(self.tables.shift if is_event else 0))
-                columns: tuple[Column, ...] = (*self.tables.timer_columns, WEIGHT_COLUMN)
-                rows = self.con.sql(encoded(columns, f"_timers JOIN {TOUCHED} USING ({NUMBER})")).to_arrow_table()
-                self.state.append(table, rows, self.batch)
-                if not is_event:
-                    self.state.count(WEIGHTS, sum(own.weights))
+                columns = (*self.tables.timer_columns, WEIGHT_COLUMN)
+                rows = self.batch.selected(columns, f"SELECT * FROM _timers JOIN {TOUCHED} USING ({NUMBER})")
+                # Timers of event time expire with the watermark: their weights are not counted.
+                if is_event:
+                    self.batch.append(table, rows)
+                else:
+                    self.batch.change(table, rows)
         self.state.counters[FIRED_AT] = max(self.now, self.state.counters.get(FIRED_AT, NEVER))
         # These can be times of timers that were deleted since: then the operator runs once for nothing.
         self.state.event_timer = self.state.forget(self.con, EVENT_TIMERS, self.watermark)

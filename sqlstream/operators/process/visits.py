@@ -10,17 +10,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlstream.duck.clock import NEVER
-from sqlstream.functions.process.context import NO_EVENT_TIME, event_micros
+from sqlstream.functions.process.context import event_micros
 from sqlstream.functions.process.states import REMOVED, Handle, ListState, MapState, ValueState
 from sqlstream.operators.process.tables import RESULT, StateTables, listed
 from sqlstream.storage.bucket import Bucket
 from sqlstream.units import EventTime
-
-if TYPE_CHECKING:
-    from sqlstream.operators.process.runs import BatchRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +36,14 @@ class Visit:
     watermark: dt.datetime | None
     is_late: bool
 
-    def late_before(self, run: BatchRun) -> EventTime:
-        """Return the event time, in microseconds, before which timers are late that the call sets."""
+    def late_before(self, watermark: dt.datetime | None, until: EventTime) -> EventTime:
+        """Return the event time, in microseconds, before which timers are late that the call sets.
+
+        The watermark is that of the batch as the user's code sees it, and `until` the same in microseconds.
+        """
         if self.micros != NEVER:
             return NEVER
-        if self.watermark != run.watermark:
-            return EventTime(event_micros(self.time))
-        return EventTime(run.timers.watermark + run.tables.shift)
+        return until if self.watermark == watermark else EventTime(event_micros(self.time))
 
 
 def keys_with_state(state: Bucket, tables: StateTables) -> Iterator[str]:
@@ -77,33 +75,3 @@ def _holds(handle: Handle) -> bool:
     if handle.stored is None:
         handle.stored = handle.load()
     return not handle.stored.keys() <= handle.changed.keys()
-
-
-def visit_key(run: BatchRun, number: int, visit: Visit) -> None:
-    """Call the method of a visit for the current key, whose number is `number`, if it has state or timers.
-
-    What the method yields is emitted for the key. Raises JobError for what the method raises.
-    """
-    if not (run.timers.has_any or has_state(run.instance.handles.values())):
-        return
-    context, timers, before = run.context, run.timers, len(run.emitted)
-    outer = run.fires_late, context.watermark, timers.late_before
-    run.fires_late, context.watermark, timers.late_before = visit.is_late, visit.watermark, visit.late_before(run)
-    context.event_time = visit.time
-    time = context.event_time or run.time_now
-    shared = run.instance.shared.values()
-    versions = [handle.version for handle in shared]
-    for handle in shared:
-        handle.version = visit.version
-    try:
-        result = visit.method(context, *visit.arguments)
-        if result is not None:
-            run.emitted.extend(result)
-    except (Exception, SystemExit) as error:
-        raise run.raised(error, visit.method, None) from error
-    for handle, version in zip(shared, versions, strict=True):
-        handle.version = version
-    if len(run.emitted) > before:
-        run.output.mark(number, time, late=visit.is_late)
-    context.event_time = NO_EVENT_TIME
-    run.fires_late, context.watermark, timers.late_before = outer

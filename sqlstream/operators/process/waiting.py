@@ -8,31 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlstream.catalog import Column
-from sqlstream.duck.clock import NEVER
 from sqlstream.duck.sql import Rows, no_rows, quote_name, quote_text, typed
-from sqlstream.duck.types import encoded, time_literal
+from sqlstream.duck.types import time_literal
 from sqlstream.operators.late_rows import MARK, TIME, LateOutput
-from sqlstream.operators.operator import Clock, Inputs, SideRows
+from sqlstream.operators.operator import Inputs, SideRows
+from sqlstream.operators.process.batch import BucketBatch
+from sqlstream.operators.process.inputs import UNTIL, InputPlan
 from sqlstream.operators.scratch import keep
 from sqlstream.operators.windows.late_rows import LATE, OPERATOR
-from sqlstream.storage.bucket import Bucket
 from sqlstream.storage.metrics import earliest
 from sqlstream.storage.segments import Segment
 from sqlstream.units import EventTime
 from sqlstream.warehouse.declarations import TableDeclaration
 
-if TYPE_CHECKING:
-    from sqlstream.operators.process.operator import InputPlan
-
-# The watermark, in microseconds, that has passed a row: its event time and a microsecond.
-UNTIL = Column("_until", "BIGINT")
 # The SQL of the event time of a waiting row, a TIMESTAMP.
 _TIME = f"make_timestamp({UNTIL.name} - 1)"
 
@@ -111,8 +104,8 @@ def due_name(one: InputPlan) -> str:
 class WaitingRows:
     """The waiting rows of a bucket in a batch. Call `take`, then `late_rows` and, at the end of the batch, `wake_at`."""
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, state: Bucket, tables: WaitingTables, clock: Clock):
-        self.con, self.state, self.tables, self.clock = con, state, tables, clock
+    def __init__(self, batch: BucketBatch, tables: WaitingTables):
+        self.batch, self.con, self.state, self.clock, self.tables = batch, batch.con, batch.state, batch.clock, tables
         self._dropped: dict[str, list[pa.Table]] = {one.name: [] for one in tables.inputs}
 
     def take(self, inputs: Inputs) -> Inputs:
@@ -146,7 +139,7 @@ class WaitingRows:
             late = pc.less_equal(rows.column(UNTIL.name), passed)
             self._drop(part, rows.filter(late), passed)
             rows = rows.filter(pc.invert(late))
-        self.state.append(part, rows, self.clock.batch)
+        self.batch.append(part, rows)
 
     def _drop(self, part: str, rows: pa.Table, watermark: EventTime) -> None:
         """Count late rows, and store or emit them if the query reads them."""
@@ -161,8 +154,8 @@ class WaitingRows:
         number = [one.name for one in self.tables.inputs].index(part)
         table = self.tables.late(number)
         self.con.register("_late", rows)
-        marked = f"(SELECT *, {time_literal(watermark, MARK.type)} AS {MARK.name} FROM _late)"
-        self.state.append(table.name, self.con.sql(encoded(table.columns, marked)).to_arrow_table(), self.clock.batch)
+        marked = f"SELECT *, {time_literal(watermark, MARK.type)} AS {MARK.name} FROM _late"
+        self.batch.append(table.name, self.batch.selected(table.columns, marked))
 
     def late_rows(self) -> Iterator[SideRows]:
         """Yield the late rows of the batch for side outputs."""
@@ -173,5 +166,4 @@ class WaitingRows:
 
     def wake_at(self) -> EventTime | None:
         """Delete the due rows, and return the watermark at which the next row is due, None if no row waits."""
-        watermark = NEVER if self.clock.watermark is None else self.clock.watermark
-        return earliest(self.state.forget(self.con, one.name, watermark) for one in self.tables.inputs)
+        return earliest(self.state.forget(self.con, one.name, self.batch.until) for one in self.tables.inputs)

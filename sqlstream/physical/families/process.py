@@ -13,7 +13,8 @@ from sqlstream.functions import types
 from sqlstream.logical.plan.expressions import Expression
 from sqlstream.logical.plan.process import Process
 from sqlstream.logical.plan.state_settings import InputOrder, ProcessState
-from sqlstream.operators.process.operator import InputPlan, ProcessOperator
+from sqlstream.operators.process.inputs import InputPlan
+from sqlstream.operators.process.operator import ProcessOperator
 from sqlstream.physical.branches import branches
 from sqlstream.physical.families.declared import ColumnItem, InputOrigins, Item, StateItem
 from sqlstream.physical.families.family import FeedingPath, OperatorPlan, state_tables

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any
 
 from sqlstream.duck.clock import NEVER
-from sqlstream.functions.process.context import NO_EVENT_TIME, event_datetime, event_micros
-from sqlstream.operators.process.runs import BatchRun, Calls
-from sqlstream.operators.process.visits import visit_key
+from sqlstream.functions.process.context import NO_EVENT_TIME, event_micros
+from sqlstream.operators.process.keyed_run import KeyedRun
+from sqlstream.operators.process.rows import Calls
 from sqlstream.units import END_OF_INPUT, EventTime
 
 # The event time of a row, in microseconds and as the user's code sees it; the method that gets it; the row. Of a visit: None in
@@ -19,14 +19,12 @@ from sqlstream.units import END_OF_INPUT, EventTime
 _Row = tuple[EventTime, dt.datetime, Any, Any]
 
 
-class OrderedRun(BatchRun):
+class OrderedRun(KeyedRun):
     """Calls methods for a key's rows that the watermark has passed, in the order of time, and for event-time timers between them.
 
     `ctx.watermark` is the event time of the row or timer. Timers of processing time, which fire last, and late timers see the
-    watermark of the batch. `move_to` makes broadcast states show what they hold at an event time (None: they are constant).
+    watermark of the batch. Broadcast states whose rows have an order, too, show what they hold at this time.
     """
-
-    move_to: Callable[[EventTime], None] | None = None
 
     def _visit(self, number: int, calls: Calls) -> None:
         context, timers, emitted = self.context, self.timers, self.emitted
@@ -42,7 +40,7 @@ class OrderedRun(BatchRun):
                 # Rows of broadcast tables without an order come before all others.
                 if micros != NEVER:
                     self.reached = time
-                visit_key(self, number, row)
+                self._call_visit(number, row)
                 continue
             self.reached = context.event_time = context.watermark = time
             if move_to is not None:
@@ -92,13 +90,12 @@ class OrderedRun(BatchRun):
 
     def _fire_all(self, number: int) -> None:
         """Call `on_timer` for the due event-time timers that are left, then for the due timers of processing time."""
-        watermark = self.clock.watermark
-        self._fire_before(number, NEVER if watermark is None else watermark)
-        self.reached = self.context.watermark = None if watermark is None else event_datetime(watermark)
+        self._fire_before(number, self.until)
+        self.reached = self.context.watermark = self.watermark
         for timer in self.timers.due_by_clock():
             if self.move_to is not None:
                 self.move_to(END_OF_INPUT)
             self.context.event_time = NO_EVENT_TIME
             self._call_timer(number, timer, self.fired)
             self.fired += 1
-            self._fire_before(number, NEVER if watermark is None else watermark)
+            self._fire_before(number, self.until)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,53 +16,43 @@ from sqlstream.catalog import Column
 from sqlstream.duck.clock import NEVER
 from sqlstream.duck.internal_columns import PLACE
 from sqlstream.duck.sql import quote_name, typed
-from sqlstream.duck.types import encoded
 from sqlstream.functions.invocation import shown
-from sqlstream.functions.process.context import Context, event_datetime, instant
+from sqlstream.functions.process.context import Context
 from sqlstream.functions.process.instances import Instance
 from sqlstream.functions.process.shapes import Misfit
 from sqlstream.functions.process.vectors import TableShape
 from sqlstream.logical.plan.process import ROWTIME
-from sqlstream.operators.operator import Clock
 from sqlstream.operators.process.arrivals import TOUCHED, Arrivals
+from sqlstream.operators.process.batch import BucketBatch
 from sqlstream.operators.process.emitted import LATE_RESULT
 from sqlstream.operators.process.keyrows import KeyRows
-from sqlstream.operators.process.runs import COUNTED
-from sqlstream.operators.process.sweeps import is_sweep_due
 from sqlstream.operators.process.tables import AT, KEYS, StateTables, is_live, listed
 from sqlstream.operators.process.timers import KeyTimers
 from sqlstream.operators.scratch import keep
-from sqlstream.storage.bucket import WEIGHTS, Bucket
 from sqlstream.storage.zsets import WEIGHT, WEIGHT_COLUMN
-from sqlstream.units import END_OF_INPUT, EventTime
+from sqlstream.units import EventTime
 
 # Temporary tables: the stored state of the keys of the batch, and the state that the function has returned.
 STORED, RETURNED = "_stored", "_returned"
 
 
-class BucketTablesRun:
+class BucketRun:
     """Runs a function that is vectorized by bucket over one batch of one bucket; `keys` are the key columns of the result."""
 
     def __init__(
-        self,
-        con: duckdb.DuckDBPyConnection,
-        state: Bucket,
-        clock: Clock,
-        tables: StateTables,
-        keys: tuple[Column, ...],
-        instance: Instance,
-        arrivals: Arrivals,
+        self, batch: BucketBatch, tables: StateTables, keys: tuple[Column, ...], instance: Instance, arrivals: Arrivals
     ):
-        self.con, self.state, self.clock, self.tables = con, state, clock, tables
+        self.batch, self.con, self.tables = batch, batch.con, tables
         self.keys, self.instance, self.arrivals = keys, instance, arrivals
         # The keys of the batch, encoded as stored, if sorting the rows has found them.
         self.touched: pa.Table | None = None
         self.values = tuple(Column(s.name, s.type) for s in instance.function.keyed_states)
-        [(number, _)] = arrivals.keyed
-        first = arrivals.first_on_time(number, clock.watermark)
+        [(self.number, self.input)] = arrivals.keyed
+        watermark = batch.clock.watermark
+        first = arrivals.first_on_time(self.number, watermark)
         # A row that is emitted for an earlier time is late. For rows that are on time the function sees an earlier watermark.
-        self.late_before = clock.watermark if first is None else first
-        self.watermark = clock.watermark if first is None else EventTime(first - 1)
+        self.late_before = watermark if first is None else first
+        self.watermark = watermark if first is None else EventTime(first - 1)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Call the function if there are rows; yield the rows that it returns, then store the state that it returns.
@@ -77,14 +66,14 @@ class BucketTablesRun:
             yield from self._leaving(emitted)
             if state is not None:
                 self._store(state)
-        if is_sweep_due(self.state, self.tables, self.clock):
-            KeyRows(self.con, self.state, self.tables, self.clock, dict(self.instance.implementation.hints), {}).sweep()
+        if self.batch.is_sweep_due(self.tables):
+            KeyRows(self.batch, self.tables, self.instance.implementation.hints, {}).sweep()
 
     # -- what the function gets
 
     def _rows(self) -> pa.Table:
         """Return the rows of the batch: the keys, then the columns of the input, under their names in the query."""
-        [(number, one)] = self.arrivals.keyed
+        one = self.input
         names = [*(c.name for c in self.keys), *(c.name for c, _ in one.columns)]
         own = [c for c in one.arriving(self.tables.keys) if c.name.startswith("c")]
         stored = [*zip(self.tables.keys, (c.type for c in self.keys), strict=True), *((c, c.type) for c in own)]
@@ -92,27 +81,26 @@ class BucketTablesRun:
             f"CAST({c.name} AS {type}) AS {quote_name(name)}" for (c, type), name in zip(stored, names, strict=True)
         ]
         if not self.instance.function.ordered:
-            return self._selected(items, f"_arrived_{number}")
-        if (found := self.arrivals.by_key(number)) is not None:
+            return self._selected(items, f"_arrived_{self.number}")
+        if (found := self.arrivals.by_key(self.number)) is not None:
             rows, self.touched = found
             self.con.register("_sorted", rows)
             return self._selected(items, "_sorted")
         order = [*(c.name for c in self.tables.keys), *self.arrivals.order(one)]
         order += [c.name for c in own] if one.order != PLACE else []
-        return self._selected(items, f"_arrived_{number} ORDER BY {', '.join(order)}")
+        return self._selected(items, f"_arrived_{self.number} ORDER BY {', '.join(order)}")
 
     def _selected(self, items: list[str], rows: str) -> pa.Table:
         return self.con.sql(f"SELECT {', '.join(items)} FROM {rows}").to_arrow_table().combine_chunks()
 
     def _state(self) -> pa.Table:
         """Return the table of states: the keys of the batch, and their values, NULL if expired; make the table STORED."""
-        [(number, _)] = self.arrivals.keyed
         if self.touched is None:
-            keep(self.con, TOUCHED, f"SELECT DISTINCT {listed(self.tables.keys)} FROM _arrived_{number}")
+            keep(self.con, TOUCHED, f"SELECT DISTINCT {listed(self.tables.keys)} FROM _arrived_{self.number}")
         else:
             self.con.register("_distinct", self.touched)
             keep(self.con, TOUCHED, f"SELECT {typed(self.tables.keys)} FROM _distinct")
-        own = self.state.amounts(self.con, KEYS, self.tables.key_names, TOUCHED)
+        own = self.batch.state.amounts(self.con, KEYS, self.tables.key_names, TOUCHED)
         none = ", ".join(f"NULL AS {c.name}" for c in (*self.tables.row, WEIGHT_COLUMN))
         keep(self.con, STORED, f"SELECT {none} WHERE false" if own is None else f"SELECT * FROM {own}")
         items = [
@@ -121,7 +109,7 @@ class BucketTablesRun:
         ]
         for one, value in zip(self.tables.in_row, self.values, strict=True):
             assert one.column is not None
-            live = is_live(one, f"s.w{one.number}", str(self.clock.time))
+            live = is_live(one, f"s.w{one.number}", str(self.batch.clock.time))
             seen = f"CASE WHEN {live} THEN CAST(s.{one.column.name} AS {value.type}) END"
             items.append(f"{seen} AS {quote_name(value.name)}")
         joined = f"{TOUCHED} t LEFT JOIN {STORED} s ON {self.tables.same('t', 's')}"
@@ -133,8 +121,7 @@ class BucketTablesRun:
     def _called(self, rows: pa.Table) -> tuple[Any, Any]:
         """Return the rows and the state that the function returns; the state is None for a class without states."""
         state = self._state() if self.values else None
-        [(number, _)] = self.arrivals.keyed
-        method = self.instance.methods[number]
+        method = self.instance.methods[self.number]
         try:
             if state is None:
                 return method(self._context, rows), None
@@ -149,16 +136,10 @@ class BucketTablesRun:
 
     @property
     def _context(self) -> Context:
-        watermark = self.watermark
-        timers = KeyTimers(NEVER if watermark is None else watermark, self.clock.time, False, False)
-        context = Context(timers, _no_key, self._count, _no_output)
-        context.watermark = None if watermark is None else event_datetime(watermark)
-        context.processing_time = instant(self.clock.time)
-        context.input_ended = self.clock.watermark == END_OF_INPUT
+        timers = KeyTimers(NEVER if self.watermark is None else self.watermark, self.batch.clock.time, False, False)
+        context = Context(timers, _no_key, self.batch.count, _no_output)
+        self.batch.set_times(context, self.watermark)
         return context
-
-    def _count(self, name: str, number: int) -> None:
-        self.state.count(f"{COUNTED}{name}", number)
 
     # -- what it gives
 
@@ -192,19 +173,16 @@ class BucketTablesRun:
             self._check_keys()
         taken = f"{listed(self.tables.row)}, -{WEIGHT} AS {WEIGHT}"
         old = f"SELECT {taken} FROM {STORED} s SEMI JOIN {RETURNED} r ON {self.tables.same('s', 'r')}"
-        now = f"{self.clock.time}::BIGINT"
+        now = f"{self.batch.clock.time}::BIGINT"
         times = [
             f"CASE WHEN {one.column.name} IS NOT NULL THEN {now} END AS {one.written.name}"
             for one in self.tables.in_row
             if one.column and one.written
         ]
         items = ", ".join([listed(columns), *times, f"{now} AS {AT.name}", f"1::BIGINT AS {WEIGHT}"])
-        there = " OR ".join(f"{one.column.name} IS NOT NULL" for one in self.tables.in_row if one.column)
-        new = f"SELECT {items} FROM {RETURNED} WHERE {there}"
-        both = f"({old} UNION ALL BY NAME {new})"
-        changes = self.con.sql(encoded((*self.tables.row, WEIGHT_COLUMN), both)).to_arrow_table()
-        self.state.append(KEYS, changes, self.clock.batch)
-        self.state.count(WEIGHTS, pc.sum(changes.column(WEIGHT)).as_py() or 0)
+        new = f"SELECT {items} FROM {RETURNED} WHERE {self.tables.has_values}"
+        changes = self.batch.selected((*self.tables.row, WEIGHT_COLUMN), f"{old} UNION ALL BY NAME {new}")
+        self.batch.change(KEYS, changes)
 
     def _check_keys(self) -> None:
         """Raise JobError if the returned state has a key twice, or one without rows in this batch."""

@@ -1,0 +1,83 @@
+"""A batch of a process function in a bucket: what all that runs in it works on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlstream.catalog import Column
+from sqlstream.duck.clock import NEVER
+from sqlstream.duck.types import encoded
+from sqlstream.functions.process.context import Context, event_datetime, instant
+from sqlstream.operators.operator import Clock
+from sqlstream.operators.process.tables import StateTables
+from sqlstream.storage.bucket import WEIGHTS, Bucket
+from sqlstream.storage.manifests import SWEPT_AT
+from sqlstream.storage.zsets import WEIGHT
+from sqlstream.units import END_OF_INPUT, MILLISECOND, EventTime
+
+# The prefix of the counters of the user's code.
+COUNTED = "user."
+# How many sweeps there are per shortest time to live.
+SWEEPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BucketBatch:
+    """The connection, the state and the clock of a batch in a bucket."""
+
+    con: duckdb.DuckDBPyConnection
+    state: Bucket
+    clock: Clock
+
+    @property
+    def until(self) -> EventTime:
+        """The watermark, NEVER as long as there is none."""
+        return NEVER if self.clock.watermark is None else self.clock.watermark
+
+    def selected(self, columns: Iterable[Column], sql: str) -> pa.Table:
+        """Return the rows of a SELECT, with these columns as they are stored."""
+        return self.con.sql(encoded(columns, f"({sql})")).to_arrow_table()
+
+    def append(self, table: str, rows: pa.Table) -> None:
+        """Append rows, which are as they are stored, to a state table."""
+        self.state.append(table, rows, self.clock.batch)
+
+    def change(self, table: str, changes: pa.Table) -> None:
+        """Append changes, which are rows with weights, to a state table, and count their weights."""
+        self.append(table, changes)
+        self.state.count(WEIGHTS, pc.sum(changes.column(WEIGHT)).as_py() or 0)
+
+    def count(self, name: str, number: int) -> None:
+        """Add to a counter of the user's code."""
+        self.state.count(f"{COUNTED}{name}", number)
+
+    def set_times(self, context: Context, watermark: EventTime | None) -> None:
+        """Let a context show the time of the batch and this watermark."""
+        context.watermark = None if watermark is None else event_datetime(watermark)
+        context.processing_time = instant(self.clock.time)
+        context.input_ended = self.clock.watermark == END_OF_INPUT
+
+    def is_sweep_due(self, tables: StateTables, name: str = "") -> bool:
+        """Tell whether expired state in these tables must be deleted now; if so, note the time as that of the last sweep.
+
+        Sweeps are at least a quarter of the shortest time to live apart. Tables with another `name` have their own sweeps.
+        """
+        counter = f"{SWEPT_AT}_{name}" if name else SWEPT_AT
+        ttls = [one.ttl for one in tables.states if one.ttl]
+        if not ttls:
+            return False
+        counters, now = self.state.counters, self.clock.time
+        if now - counters.setdefault(counter, now) < max(min(ttls) // SWEEPS, MILLISECOND):
+            return False
+        counters[counter] = now
+        return True
+
+
+def user_counters(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return the counters of the user's code, among all counters of a bucket, under the names that it uses."""
+    return {name.removeprefix(COUNTED): n for name, n in counters.items() if name.startswith(COUNTED)}

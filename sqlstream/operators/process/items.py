@@ -1,0 +1,39 @@
+"""Where the items of a list or map are stored, and how they become Python objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlstream.catalog import Column
+from sqlstream.functions import types
+from sqlstream.operators.process.arrivals import TOUCHED
+from sqlstream.operators.process.batch import BucketBatch
+from sqlstream.operators.process.tables import AT, StateTable, StateTables, is_live
+
+
+class Items:
+    """The items of a list or map state, or of a broadcast value, for the keys of a batch in the temporary table `touched`.
+
+    An item has a place in its key's collection: its position in a list, its key in a map. `hints` are the Python type of the
+    values, and for a map, before it, the type of its keys.
+    """
+
+    def __init__(
+        self, batch: BucketBatch, tables: StateTables, one: StateTable, hints: tuple[Any, ...], touched: str = TOUCHED
+    ):
+        assert one.table is not None
+        self.con, self.state, self.clock = batch.con, batch.state, batch.clock
+        self.batch, self.tables, self.one, self.touched = batch, tables, one, touched
+        self.table: str = one.table
+        self.place_codec = types.codec(one.place.type, hints[0] if one.state.kind == "map" else None)
+        self.item_codec = types.codec(one.state.type, hints[-1])
+        self.columns: tuple[Column, ...] = tables.items(one)
+        self.item_columns = one.item_columns
+
+    def rows_of(self, touched: str) -> str | None:
+        """Return the relation of stored rows of the keys in a temporary table; it can have rows of other keys, too."""
+        return self.state.candidates(self.con, self.table, self.tables.key_names, touched)
+
+    def is_live(self, relation: str = "") -> str:
+        """Return the SQL condition that a stored item, in a row of a `relation` of the SELECT, has not expired."""
+        return is_live(self.one, f"{relation}.{AT.name}" if relation else AT.name, str(self.clock.time))

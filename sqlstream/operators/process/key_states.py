@@ -1,0 +1,109 @@
+"""The state of the keys of a batch: read for all of them together, shown to the user's code key by key, stored once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlstream.functions.process.instances import Instance
+from sqlstream.functions.process.shapes import Misfit
+from sqlstream.functions.process.states import MapState, ValueState
+from sqlstream.operators.process.arrivals import TOUCHED
+from sqlstream.operators.process.batch import BucketBatch
+from sqlstream.operators.process.collections import Collection, KeyCollection
+from sqlstream.operators.process.keyrows import KeyRows
+from sqlstream.operators.process.tables import StateTables
+
+
+class KeyStates:
+    """The states in these tables: `rows` with the values of keys, and `collections` by the names of the states.
+
+    The keys of the batch are in the temporary table `touched`, with their numbers.
+    """
+
+    def __init__(self, batch: BucketBatch, tables: StateTables, instance: Instance, touched: str = TOUCHED):
+        self.batch, self.tables, self.instance = batch, tables, instance
+        hints = instance.implementation.hints
+        self.rows = KeyRows(batch, tables, hints, instance.aggregates)
+        self.collections = {
+            one.state.name: Collection(batch, tables, one, hints[one.state.name], touched) for one in tables.collections
+        }
+
+    @property
+    def _parts(self) -> tuple[KeyRows | Collection, ...]:
+        return (self.rows, *self.collections.values())
+
+    def in_turn(self, count: int) -> Iterator[int]:
+        """Yield the numbers of the keys: handles show the state of a key until the next one, when its changes are noted."""
+        handles, now = self._handles(), self.batch.clock.time
+        by_handle = {
+            id(handle): KeyCollection(self.collections[name], handle)
+            for name, handle in self.instance.handles.items()
+            if not isinstance(handle, ValueState)
+        }
+        collections = list(by_handle.values())
+        maps = [one for one in collections if isinstance(one.handle, MapState)]
+        for number, stored in zip(range(count), self.rows.load(), strict=False):
+            place = 0
+            for handle, is_value, has_ttl, _ in handles:
+                if is_value:
+                    handle.current = stored[place]
+                    handle.is_written = handle.is_read = False
+                place += 2 if has_ttl else 1
+            for one in collections:
+                one.enter(number)
+            yield number
+            row: list[Any] | None = None
+            place = 0
+            for handle, is_value, has_ttl, is_refreshed in handles:
+                if is_value:
+                    is_changed = handle.is_written or (handle.is_read and is_refreshed)
+                    value = handle.current
+                else:
+                    length = by_handle[id(handle)].leave(stored[place] or 0)
+                    is_changed, value = length is not None, length or None
+                if is_changed:
+                    row = list(stored) if row is None else row
+                    row[place] = value
+                    if has_ttl:
+                        row[place + 1] = now if value is not None else None
+                place += 2 if has_ttl else 1
+            # A key that was empty before and is empty again needs no row.
+            if row is not None and (_has_value(row) or _has_value(stored)):
+                self.rows.change(number, row)
+            for one in maps:
+                one.leave(0)
+
+    def _handles(self) -> list[tuple[Any, bool, bool, bool]]:
+        """Return, for each state in the row of the key: its handle, whether it is a value, can expire, is refreshed by reads."""
+        return [
+            (
+                self.instance.handles[one.state.name],
+                one.state.kind == "value",
+                one.written is not None,
+                one.written is not None and one.state.refreshed_by == "read",
+            )
+            for one in self.tables.in_row
+        ]
+
+    def store(self) -> None:
+        """Store what has changed. Raises Misfit, with the number of the key, for a value that does not fit its state's type."""
+        for part in self._parts:
+            try:
+                part.store()
+            except Misfit as error:
+                raise Misfit(part.number_of(error.number), error.what) from error
+
+    def sweep(self, name: str = "") -> None:
+        """Delete what has expired in the whole bucket, if it is time to; for the `name` see `BucketBatch.is_sweep_due`."""
+        if self.batch.is_sweep_due(self.tables, name):
+            for part in self._parts:
+                part.sweep()
+
+
+def _has_value(row: Sequence[Any]) -> bool:
+    # Not any(..): for each key, a generator takes longer than this.
+    for value in row:  # noqa: SIM110
+        if value is not None:
+            return True
+    return False
