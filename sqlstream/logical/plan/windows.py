@@ -245,6 +245,10 @@ class SessionWindow(AtWindowEnd):
     def makes_windows(self) -> bool:
         return True
 
+    @property
+    def has_sessions(self) -> bool:
+        return True
+
     def windows_setting(self, inlined: Callable[[Expression], str]) -> str:
         gap = duration(self.gap) if isinstance(self.gap, int) else inlined(self.gap)
         return f"SESSION {inlined(time_of(self))} gap {gap}"
