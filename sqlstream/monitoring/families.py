@@ -56,7 +56,9 @@ _ALL = (
         "how long batches took: plan (what is to be read), process (read and compute), commit (sinks, results and log)",
     ),
     Family("source_rows", "counter", _SOURCE, "rows read"),
-    Family("source_bytes", "counter", _SOURCE, "bytes read: of files as they are stored, of messages their values"),
+    Family(
+        "source_bytes", "counter", _SOURCE, "bytes read: files as they are stored; keys, values and headers of messages"
+    ),
     Family("source_malformed_rows", "counter", _SOURCE, "rows that could not be read and were skipped"),
     Family("source_null_time_rows", "counter", _SOURCE, "rows dropped because their event time is NULL"),
     Family("source_lost_rows", "counter", _SOURCE, "rows that were gone before they were read"),
